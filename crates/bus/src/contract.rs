@@ -1,0 +1,143 @@
+//! The contract of a bus: durable publish, durable cursors, at-least-once delivery.
+//!
+//! Promises, executed by one conformance suite for every implementation:
+//! - A publish that returned is durable; its messages are delivered to every matching subscription, in sequence order.
+//! - Within the deduplication window a message id is stored once; publishing it again answers with the first sequence.
+//! - A subscription's durable cursor is the end of the gapless prefix of what it acknowledged. A consumer that comes back
+//!   under the same name is given everything after the cursor again, in order.
+//! - What was refused (`nak`) is delivered again; never more than `max_in_flight` messages are unacknowledged.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use orlog_model::Timestamp;
+use uuid::Uuid;
+
+/// What travels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Dot-separated tokens, for example `tenant.acme.aggregate.order.o-1`.
+    pub subject: String,
+    /// For deduplication; `Nats-Msg-Id` on JetStream.
+    pub id: Option<String>,
+    /// Names are case-insensitive and sent as given.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub payload: Bytes,
+}
+
+/// The answer to a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Where the message lies in the stream.
+    pub sequence: u64,
+    /// It was there before.
+    pub duplicate: bool,
+}
+
+/// What a consumer wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The durable name; the cursor is kept under it.
+    pub name: String,
+    /// Subject filters with `*` and `>` as in NATS; a message that matches any is delivered once.
+    pub filters: Vec<String>,
+    /// Begin after this sequence where it lies behind the cursor, for whoever keeps a checkpoint of their own.
+    pub after: Option<u64>,
+    /// Messages delivered and not yet acknowledged, at most.
+    pub max_in_flight: usize,
+}
+
+/// A message on its way to a consumer.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Where it lies in the stream.
+    pub sequence: u64,
+    /// 1 for the first delivery to this consumer.
+    pub attempt: u32,
+    /// When it was published.
+    pub published_at: Timestamp,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+/// A bus, as its users see it.
+#[async_trait]
+pub trait Bus: Send + Sync + 'static {
+    /// Identity of the stream, made when the stream was made: sequence numbers of another stream mean nothing here.
+    fn stream_id(&self) -> Uuid;
+
+    /// Publishes the messages in order and returns when all of them are durable.
+    ///
+    /// # Errors
+    /// None of them, or only a prefix of them, is durable; publishing again under the same ids is harmless.
+    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error>;
+
+    /// Opens the named subscription. One consumer a name at a time.
+    ///
+    /// # Errors
+    /// When a filter is no subject filter, or the name is in use.
+    async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error>;
+
+    /// The sequence of the last message in the stream; 0 when it is empty.
+    async fn last_sequence(&self) -> Result<u64, Error>;
+}
+
+/// One end of a subscription.
+#[async_trait]
+pub trait Consumer: Send {
+    /// Waits for messages and returns at least one and at most `max`, in sequence order but for redeliveries.
+    /// Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// When the bus is gone.
+    async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error>;
+
+    /// A handle to acknowledge with, from anywhere.
+    fn acker(&self) -> Arc<dyn Acker>;
+}
+
+/// Acknowledges deliveries. Calls return at once and are harmless when repeated.
+pub trait Acker: Send + Sync + 'static {
+    /// The message is done with.
+    fn ack(&self, sequence: u64);
+
+    /// Deliver it again.
+    fn nak(&self, sequence: u64);
+
+    /// The end of the gapless prefix of what is done with: the cursor.
+    fn floor(&self) -> u64;
+}
+
+/// What can go wrong on the way.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// There is no room; nothing was accepted. Accepts again once there is.
+    #[error("the bus is full: {0}")]
+    Full(String),
+    /// A subject or filter is malformed.
+    #[error("{subject:?} is no {what}: {reason}")]
+    Subject {
+        /// What was given.
+        subject: String,
+        /// `subject` or `subject filter`.
+        what: &'static str,
+        /// The rule it breaks.
+        reason: String,
+    },
+    /// A message is larger than the bus takes.
+    #[error("the message is {size} bytes long, the limit is {limit}")]
+    TooLarge {
+        /// Bytes found.
+        size: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The durable name has a consumer already.
+    #[error("the subscription {0:?} has a consumer already")]
+    InUse(String),
+    /// The bus is closed or its storage failed; the text says how.
+    #[error("the bus is unavailable: {0}")]
+    Unavailable(String),
+}

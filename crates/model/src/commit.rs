@@ -1,0 +1,147 @@
+//! Commits: all consequences of one input, to be stored together or not at all.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, SagaName, Status, TenantId,
+    Timestamp, WorkItem,
+};
+
+/// Everything one input led to. The store writes it whole or not at all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// Which instance.
+    pub key: InstanceKey,
+    /// Its new snapshot; `None` leaves the stored one as it is.
+    pub instance: Option<Instance>,
+    /// Work for the outbox, in order.
+    pub work: Vec<WorkItem>,
+    /// Timers to arm.
+    pub arm: Vec<Timer>,
+    /// Timers to forget, the one that fired among them.
+    pub disarm: Vec<Timer>,
+    /// Outbox rows whose fate is decided by this.
+    pub settles: Option<OutboxKey>,
+    /// The marker that makes a second delivery of this input harmless.
+    pub applied: Option<EventId>,
+    /// An input kept for later, because the instance is paused.
+    pub hold: Option<Input>,
+    /// The kept input that this commit applied.
+    pub release: Option<u64>,
+    /// For people.
+    pub history: Option<Record>,
+    /// The input, where it could not be applied.
+    pub dead_letter: Option<Box<DeadLetter>>,
+    /// The time of the transition.
+    pub at: Timestamp,
+}
+
+impl Commit {
+    /// A commit that changes nothing yet.
+    #[must_use]
+    pub fn empty(key: InstanceKey, at: Timestamp) -> Self {
+        Self {
+            key,
+            instance: None,
+            work: Vec::new(),
+            arm: Vec::new(),
+            disarm: Vec::new(),
+            settles: None,
+            applied: None,
+            hold: None,
+            release: None,
+            history: None,
+            dead_letter: None,
+            at,
+        }
+    }
+}
+
+/// A timer as the timer table keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    /// When it fires.
+    pub due: Timestamp,
+    /// Unique within the instance.
+    pub name: Name,
+    /// The state version that armed it.
+    pub token: u64,
+}
+
+/// One line of an instance's history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The state version after the transition.
+    pub version: u64,
+    /// The time of the transition.
+    pub at: Timestamp,
+    /// Id of the input.
+    pub input: EventId,
+    /// What the input is called: an event type, a timer, an action.
+    pub label: String,
+    /// What happened, in a few words.
+    pub note: String,
+    /// Where the instance stood afterwards.
+    pub status: Status,
+    /// The work that was asked for: label and id.
+    pub work: Vec<(String, Uuid)>,
+}
+
+/// One change to the store. A group of them is committed together.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The consequences of an input.
+    Apply(Box<Commit>),
+    /// A work item is done and nobody needs to hear of it.
+    Settle(OutboxKey),
+    /// Everything of a source up to here is applied. Only ever grows.
+    Checkpoint(Source, StreamPosition),
+    /// Keep a definition's source for the instances pinned to it.
+    PutDefinition {
+        /// Its identity.
+        program: ProgramRef,
+        /// Its source text.
+        source: String,
+    },
+    /// Keep what could not be applied to any instance.
+    PutDeadLetter(Box<DeadLetter>),
+    /// A dead letter was sent again or discarded.
+    DropDeadLetter {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        id: Uuid,
+    },
+    /// Forget applied-markers whose window ended before this time.
+    PurgeApplied {
+        /// The end of the oldest window to keep.
+        before: Timestamp,
+    },
+}
+
+/// Whence inputs come: a saga's consumer on a bus.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// The stream, for example `events`.
+    pub stream: String,
+    /// The consumer, for example a saga's name or `*` for all.
+    pub consumer: String,
+}
+
+impl Source {
+    /// The source of one saga's events on a stream.
+    #[must_use]
+    pub fn of_saga(stream: &str, saga: &SagaName) -> Self {
+        Self { stream: stream.to_owned(), consumer: saga.to_string() }
+    }
+}
+
+/// A position in a stream that cannot be taken for one in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPosition {
+    /// Identity of the stream, made when the stream was made.
+    pub stream_id: Uuid,
+    /// Sequence number of the last message that is done with, all before it included.
+    pub sequence: u64,
+}

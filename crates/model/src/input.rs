@@ -1,0 +1,132 @@
+//! Inputs: everything that can move an instance, in the one shape its mailbox takes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Event, EventId, EventType, Name, Outcome, Timestamp};
+
+/// What an instance is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Input {
+    /// A fact from outside.
+    Event(Event),
+    /// What became of work it asked for.
+    Outcome(Outcome),
+    /// A timer it armed fell due.
+    Timer(TimerFired),
+    /// A person or a program addresses this very instance.
+    Control(Control),
+}
+
+/// A timer that fell due.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerFired {
+    /// The name it was armed under.
+    pub name: Name,
+    /// The state version that armed it; a timer armed anew has another, which makes the old one stale.
+    pub token: u64,
+    /// When it was to fire.
+    pub due: Timestamp,
+}
+
+/// An instruction to one instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    /// Deduplicates repeated instructions.
+    pub id: EventId,
+    /// What to do.
+    pub action: Action,
+    /// Refused unless the instance stands at this state version.
+    pub expected_version: Option<u64>,
+    /// When it was given.
+    pub at: Timestamp,
+}
+
+/// What an operator can tell an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Stop going forward and undo what was done.
+    Cancel {
+        /// For the record.
+        reason: String,
+    },
+    /// Keep inputs, apply none.
+    Pause,
+    /// Apply what was kept, then go on.
+    Resume,
+    /// Try again what made it `stuck`.
+    Retry,
+    /// Hand it an event that is addressed to it alone.
+    Signal {
+        /// The event's type.
+        kind: EventType,
+        /// The event's payload.
+        data: Value,
+    },
+}
+
+impl Input {
+    /// The time at which it happened, which is the time of the transition it leads to.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Input::Event(e) => e.time,
+            Input::Outcome(o) => o.at,
+            Input::Timer(t) => t.due,
+            Input::Control(c) => c.at,
+        }
+    }
+
+    /// Identifies the input among those of its instance.
+    ///
+    /// Derived ids are ASCII and short, so that they always are valid event ids.
+    #[must_use]
+    pub fn id(&self) -> EventId {
+        let derived = |text: String| EventId::new(text).expect("a derived id is short ASCII");
+        match self {
+            Input::Event(e) => e.id.clone(),
+            Input::Outcome(o) => derived(format!("outcome:{}", o.work_id)),
+            Input::Timer(t) => derived(format!("timer:{}:{}", t.token, t.due.millis())),
+            Input::Control(c) => c.id.clone(),
+        }
+    }
+
+    /// What people call it: the event's type, `outcome`, the timer's name, the action.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        match self {
+            Input::Event(e) => e.kind.as_str(),
+            Input::Outcome(o) => o.verdict.label(),
+            Input::Timer(t) => t.name.as_str(),
+            Input::Control(c) => c.action.label(),
+        }
+    }
+}
+
+impl Action {
+    /// `cancel`, `pause`, `resume`, `retry`, or the signal's event type.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        match self {
+            Action::Cancel { .. } => "cancel",
+            Action::Pause => "pause",
+            Action::Resume => "resume",
+            Action::Retry => "retry",
+            Action::Signal { kind, .. } => kind.as_str(),
+        }
+    }
+}
+
+impl crate::Verdict {
+    /// `accepted`, `succeeded`, `failed` or `timed out`.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            crate::Verdict::Accepted => "accepted",
+            crate::Verdict::Succeeded { .. } => "succeeded",
+            crate::Verdict::Failed { .. } => "failed",
+            crate::Verdict::TimedOut { .. } => "timed out",
+        }
+    }
+}

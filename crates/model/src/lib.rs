@@ -1,0 +1,30 @@
+//! The words of Orlog: what every other crate says, and nothing that does anything.
+//!
+//! No I/O, no clock, no chance, no hash map iteration. An event's way in types:
+//! [`Event`] → [`Input`] → (a program) → [`Transition`] → (the engine) → [`Commit`] → rows.
+
+mod clock;
+mod commit;
+mod dead_letter;
+mod event;
+mod ids;
+mod input;
+mod instance;
+mod slot;
+mod transition;
+mod work;
+
+pub use clock::{Clock, Timestamp, TimestampError};
+pub use commit::{Change, Commit, Record, Source, StreamPosition, Timer};
+pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
+pub use event::{Event, TraceParent};
+pub use ids::{
+    CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
+};
+pub use input::{Action, Control, Input, TimerFired};
+pub use instance::{ArmedTimer, Failure, Instance, OpenWork, ProgramRef, Status, Wait, WaitKind};
+pub use slot::{SLOTS, Slot, Slots, fnv1a};
+pub use transition::{TimerChange, Transition};
+pub use work::{
+    Command, Confirmation, Effect, Fact, Lane, Outcome, OutboxKey, Retry, Verdict, Work, WorkItem, WorkKind,
+};

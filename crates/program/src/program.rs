@@ -1,0 +1,116 @@
+//! The one boundary: a program is a pure function from (state, stimulus) to a transition.
+//!
+//! A program never reads a clock, draws a number, does I/O or iterates a hash map: the same state and stimulus always
+//! give the same bytes. Its state is a snapshot that the runner stores and hands back; nothing is replayed.
+
+use orlog_model::{
+    CorrelationId, Event, EventType, InstanceKey, ProgramRef, Timestamp, Transition, Verdict,
+};
+
+/// Every way to write a saga is a front-end of this trait.
+pub trait Program: Send + Sync + 'static {
+    /// Name, version and content hash.
+    fn reference(&self) -> &ProgramRef;
+
+    /// Which events it takes and which of them begin an instance.
+    fn manifest(&self) -> &Manifest;
+
+    /// The correlation id of an event that the manifest names. An event that carries a correlation id itself
+    /// (`Event::correlation`) and for whose type the program states no other place, uses that.
+    ///
+    /// # Errors
+    /// [`Fault::Schema`] when the event lacks the identifier or it is no valid one.
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault>;
+
+    /// Decides. `state` is `None` for an instance that does not exist yet; only an event named in
+    /// [`Manifest::triggers`] as starting one may then lead to a transition.
+    ///
+    /// # Errors
+    /// A [`Fault`]: the stimulus cannot be applied now or ever; the instance stays as it is.
+    fn apply(
+        &self,
+        state: Option<&[u8]>,
+        stimulus: &Stimulus<'_>,
+        context: &Context<'_>,
+    ) -> Result<Reaction, Fault>;
+}
+
+/// What a program consumes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Manifest {
+    /// The events it takes, sorted by type, each type once.
+    pub triggers: Vec<Trigger>,
+    /// The names of the effects it may ask for; checked against the providers at start-up.
+    pub effects: Vec<orlog_model::EffectName>,
+}
+
+/// One type of event that a program takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// The type.
+    pub kind: EventType,
+    /// Begins an instance where there is none.
+    pub starts: bool,
+}
+
+/// What a program is shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stimulus<'a> {
+    /// An event, from the bus or as a signal to this instance.
+    Event(&'a Event),
+    /// What became of work it asked for under `tag`.
+    Outcome {
+        /// The tag the program gave the work.
+        tag: &'a str,
+        /// What happened.
+        verdict: &'a Verdict,
+    },
+    /// A timer it armed fell due.
+    Timer {
+        /// The name it was armed under.
+        name: &'a str,
+    },
+    /// Stop going forward and undo what was done.
+    Cancel {
+        /// For the record.
+        reason: &'a str,
+    },
+    /// Try again what ended in `stuck`.
+    Retry,
+}
+
+/// What a program may know beside its state.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Which instance.
+    pub key: &'a InstanceKey,
+    /// The state version this transition will have.
+    pub version: u64,
+    /// The time of the transition: that of its input.
+    pub now: Timestamp,
+}
+
+/// A program's answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reaction {
+    /// Something changed.
+    Applied(Box<Transition>),
+    /// Nothing changed, and that is right: a duplicate, an unknown or a late event. The text says why, for the log.
+    Ignored(&'static str),
+    /// Refused: the status forbids it (an operator's `retry` of an instance that is not stuck). The text says why.
+    Refused(&'static str),
+}
+
+/// A program cannot apply a stimulus.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The payload is not what the program expects.
+    #[error("{0}")]
+    Schema(String),
+    /// The program itself failed: an expression, a contract.
+    #[error("{0}")]
+    Program(String),
+    /// The stored state cannot be read.
+    #[error("the stored state cannot be read: {0}")]
+    State(String),
+}
