@@ -1,1 +1,11 @@
-//! .
+//! Decides: (instance, input) → commit. Pure: no I/O, no async, no clock, no chance.
+//!
+//! [`decide`] shows an input to the instance's program and turns the answer into one [`orlog_model::Commit`] with
+//! deterministic ids: deciding the same input on the same snapshot again makes the same commit, byte for byte.
+
+mod apply;
+mod decide;
+mod set_aside;
+
+pub use decide::{Decision, Refusal, Subject, decide};
+pub use set_aside::{dead_letter, set_aside};

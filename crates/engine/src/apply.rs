@@ -1,0 +1,141 @@
+//! From a transition to a commit: the new snapshot, ids, timers, history.
+
+use std::time::Duration;
+
+use orlog_model::{
+    ArmedTimer, Commit, Input, Instance, OpenWork, Record, Status, Timer, TimerChange, TraceParent,
+    Transition, Work, WorkItem, WorkKind, derived_id,
+};
+
+use crate::decide::{Subject, cleared, marker};
+
+/// The input behind a transition and the state version it leads to.
+pub(crate) struct Cause<'a> {
+    pub(crate) input: &'a Input,
+    pub(crate) version: u64,
+}
+
+/// The commit of a transition.
+pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Transition) -> Commit {
+    let mut commit = cleared(subject.key, cause.input);
+    let mut timers = subject.instance.map_or_else(Vec::new, |i| i.timers.clone());
+    forget_fired(&mut timers, cause.input);
+    change_timers(&mut timers, &mut commit, &transition, cause.version);
+    let mut open = subject.instance.map_or_else(Vec::new, |i| i.open.clone());
+    if let Input::Outcome(outcome) = cause.input {
+        open.retain(|work| work.id != outcome.work_id);
+    }
+    for (index, work) in transition.work.into_iter().enumerate() {
+        let item = item(subject, cause, index, work);
+        keep_open(&mut open, &item);
+        commit.work.push(item);
+    }
+    if transition.status.is_final() {
+        open.retain(|work| work.kind == WorkKind::Effect);
+    }
+    commit.applied = marker(cause.input);
+    commit.history = Some(Record {
+        version: cause.version,
+        at: cause.input.at(),
+        input: cause.input.id(),
+        label: cause.input.label().to_owned(),
+        note: transition.note,
+        status: transition.status,
+        work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
+    });
+    commit.instance = Some(Instance {
+        program: subject.program.reference().clone(),
+        version: cause.version,
+        status: transition.status,
+        paused: subject.instance.is_some_and(|i| i.paused),
+        state: transition.state,
+        waits: transition.waits,
+        timers,
+        open,
+        reference: transition.reference.or_else(|| subject.instance.and_then(|i| i.reference.clone())),
+        last_input: cause.input.id(),
+        last_error: transition.failure.or_else(|| subject.instance.and_then(|i| i.last_error.clone())),
+        node: subject.node.to_owned(),
+        trace: subject.instance.map_or_else(|| trace(cause.input), |i| i.trace.clone()),
+        created_at: subject.instance.map_or(cause.input.at(), |i| i.created_at),
+        updated_at: cause.input.at(),
+    });
+    commit
+}
+
+fn trace(input: &Input) -> Option<TraceParent> {
+    match input {
+        Input::Event(event) => event.trace.clone(),
+        Input::Outcome(_) | Input::Timer(_) | Input::Control(_) => None,
+    }
+}
+
+/// A timer that fired is armed no more; its row goes with [`cleared`].
+fn forget_fired(timers: &mut Vec<ArmedTimer>, input: &Input) {
+    if let Input::Timer(fired) = input {
+        timers.retain(|t| !(t.name == fired.name && t.token == fired.token));
+    }
+}
+
+/// Arms and cancels in order; an instance that has ended keeps no timer.
+fn change_timers(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, transition: &Transition, token: u64) {
+    for change in &transition.timers {
+        let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
+        disarm(timers, commit, |t| t.name == *name);
+        if let TimerChange::Arm { name, due } = change {
+            timers.push(ArmedTimer { name: name.clone(), token, due: *due });
+            commit.arm.push(Timer { due: *due, name: name.clone(), token });
+        }
+    }
+    if ended(transition.status) {
+        disarm(timers, commit, |_| true);
+    }
+}
+
+fn ended(status: Status) -> bool {
+    status.is_final() || status == Status::Stuck
+}
+
+fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&ArmedTimer) -> bool) {
+    for timer in timers.extract_if(.., |t| chosen(t)) {
+        let row = Timer { due: timer.due, name: timer.name, token: timer.token };
+        match commit.arm.iter().position(|armed| *armed == row) {
+            Some(index) => drop(commit.arm.remove(index)),
+            None => commit.disarm.push(row),
+        }
+    }
+}
+
+/// The work item of one piece of work, under an id that only depends on the instance, the version and the index.
+fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> WorkItem {
+    let key = subject.key;
+    let at = cause.input.at();
+    let id = derived_id(
+        at,
+        &[
+            key.tenant.as_str().as_bytes(),
+            key.saga.as_str().as_bytes(),
+            key.correlation.as_str().as_bytes(),
+            &cause.version.to_le_bytes(),
+            &(index as u64).to_le_bytes(),
+        ],
+    );
+    WorkItem {
+        id,
+        instance: key.clone(),
+        deadline: work.timeout().map(|timeout: Duration| at.after(timeout)),
+        work,
+        causation: cause.input.id(),
+        trace: trace(cause.input).or_else(|| subject.instance.and_then(|i| i.trace.clone())),
+        created_at: at,
+    }
+}
+
+/// Notes work whose outcome can come back. Work under the same tag replaces what was open under it, so that the list is
+/// never longer than the program has tags; of an instance that has ended, only late effects can still matter.
+fn keep_open(open: &mut Vec<OpenWork>, item: &WorkItem) {
+    if let Some(tag) = item.work.tag() {
+        open.retain(|work| work.tag != *tag);
+        open.push(OpenWork { id: item.id, kind: item.work.kind(), tag: tag.clone() });
+    }
+}
