@@ -1,0 +1,62 @@
+# The commands of this repository. `make help` lists them; each installs what it needs.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench torture clean-data
+
+CARGO ?= cargo
+# Everything after the build of `make demo`; it finds the release binaries in target/release.
+DEMO ?= examples/orders/demo.sh
+# The load that `make bench` puts on a running system after the micro-benchmarks.
+BENCH ?= target/release/orlog bench --workload A --concurrency 1024
+DATA ?= data
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install the system packages that a crate needs to build (apt; does nothing if they are there)
+	@tools/setup.sh
+
+build: setup ## the release binary, target/release/orlog
+	$(CARGO) build --release --locked -p orlog
+
+test: setup ## all tests
+	$(CARGO) test --workspace --locked
+
+# The tests come last, so that their lines end the log.
+check: setup fmt tidy deny clippy docs test ## what CI runs: fmt, tidy, deny, clippy, docs, test
+
+fmt: ## the formatting, checked
+	$(CARGO) fmt --all --check
+
+tidy: ## the house rules, checked
+	$(CARGO) xtask tidy
+
+clippy: setup ## the lints, warnings are errors
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+deny: ## licences, bans, doubles and sources of the dependencies (deny.toml), without network
+	$(CARGO) xtask deny
+
+advisories: ## known vulnerabilities in the dependencies (installs cargo-deny, fetches the database from GitHub)
+	[ -x .tools/bin/cargo-deny ] || $(CARGO) install cargo-deny --version 0.20.2 --locked --root .tools
+	.tools/bin/cargo-deny --locked check
+
+docs: setup ## the documentation of the code, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+demo: setup ## hundreds of orders, failures and a kill, then the books are compared
+	$(CARGO) build --release --locked -p orlog -p orlog-example-shop
+	$(DEMO)
+
+bench: setup ## micro-benchmarks, then a whole system under load
+	$(CARGO) bench --workspace --locked
+	$(CARGO) build --release --locked -p orlog
+	$(BENCH)
+
+torture: setup ## the long runs, minutes to hours (the tests marked `#[ignore]`)
+	$(CARGO) test --workspace --release --locked -- --ignored --nocapture
+
+clean-data: ## delete the data of a local run (./data, or DATA=…)
+	rm -rf -- "$(DATA)"

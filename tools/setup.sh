@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs the system packages that Orlog needs to build; costs nothing when they are there.
+#
+# libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h).
+# Exit code 1, with the command to type, if something is missing and cannot be installed from here.
+set -euo pipefail
+
+# bindgen looks in the same places; LIBCLANG_PATH overrules them.
+has_libclang() {
+    if [ -n "${LIBCLANG_PATH:-}" ]; then
+        compgen -G "$LIBCLANG_PATH/libclang*.so*" >/dev/null || [ -f "$LIBCLANG_PATH" ]
+        return
+    fi
+    compgen -G '/usr/lib/llvm*/lib/libclang*.so*' >/dev/null &&
+        compgen -G '/usr/lib/llvm*/lib/clang/*/include/stddef.h' >/dev/null
+}
+
+missing_packages() {
+    command -v cc >/dev/null || echo gcc libc6-dev
+    command -v make >/dev/null || echo make
+    command -v pkg-config >/dev/null || echo pkg-config
+    has_libclang || echo libclang-dev
+}
+
+fail() {
+    echo "setup: $1" >&2
+    exit 1
+}
+
+command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.95 or newer from https://rustup.rs"
+
+mapfile -t missing < <(missing_packages | tr ' ' '\n')
+[ "${#missing[@]}" -gt 0 ] || exit 0
+
+by_hand="install them and try again: apt-get install ${missing[*]} (or what your system calls them)"
+command -v apt-get >/dev/null || fail "missing: ${missing[*]}; $by_hand"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "missing: ${missing[*]}; neither root nor sudo; $by_hand"
+    as_root=(sudo)
+fi
+
+echo "setup: installing ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+"${apt[@]}" update || echo "setup: apt-get update failed, trying with the lists that are here" >&2
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null || fail "apt-get failed; $by_hand"
+
+mapfile -t still < <(missing_packages | tr ' ' '\n')
+[ "${#still[@]}" -eq 0 ] || fail "installed, but still not found: ${still[*]}"

@@ -1,0 +1,95 @@
+//! Relative links in Markdown point to something that exists.
+
+use crate::finding::{Finding, Rule};
+use crate::tree::Tree;
+
+const RULE: Rule = Rule {
+    name: "link",
+    reason: "a dead link tells the reader that nobody reads these pages",
+    remedy: "correct the path, or delete the link",
+};
+
+/// Follows every relative link of every page.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let pages = tree.with_extension("md");
+    pages.flat_map(|(path, text)| check_page(tree, path, text)).collect()
+}
+
+fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut fenced = false;
+    for (line, content) in (1..).zip(text.lines()) {
+        if content.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            let dead = targets(&without_code(content))
+                .into_iter()
+                .filter(|target| !leads_somewhere(tree, path, target));
+            findings.extend(
+                dead.map(|target| Finding::new(&RULE, path, line, format!("`{target}` does not exist"))),
+            );
+        }
+    }
+    findings
+}
+
+/// The line without its `inline code`.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect()
+}
+
+/// The targets of `[text](target)` and `[name]: target`, without title and anchor; only relative ones.
+fn targets(line: &str) -> Vec<String> {
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let reference = line.strip_prefix('[').and_then(|rest| rest.split_once("]:")).map(|(_, target)| target);
+    let bare = |target: &str| {
+        let target = target.trim().trim_start_matches('<');
+        target.split(['#', ' ', '>']).next().unwrap_or_default().to_owned()
+    };
+    let is_relative = |target: &String| !target.is_empty() && !target.contains(':');
+    inline.chain(reference).map(bare).filter(is_relative).collect()
+}
+
+fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
+    let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let start = if target.starts_with('/') { "" } else { folder };
+    let mut parts: Vec<&str> = start.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            ".." if parts.pop().is_none() => return false,
+            "" | "." | ".." => {}
+            _ => parts.push(part),
+        }
+    }
+    tree.holds(&parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check as check_links;
+    use crate::finding::lines;
+    use crate::tree::Tree;
+
+    #[track_caller]
+    fn check(page: &str, expected: &[&str]) {
+        let tree = Tree::of(&[("docs/adr/README.md", page), ("docs/a.md", ""), ("src/lib.rs", "")]);
+        assert_eq!(lines(&check_links(&tree)), expected);
+    }
+
+    #[test]
+    fn links_to_files_folders_anchors_and_the_web_pass() {
+        check("[a](../a.md#part) and [src](../../src/) and [web](https://example.org/x) [here](#top)", &[]);
+        check("[a]: ../a.md \"title\"\n[root](/src/lib.rs)", &[]);
+    }
+
+    #[test]
+    fn dead_links_are_findings() {
+        check("fine\n[b](../b.md) [c](c.md)", &["2: `../b.md` does not exist", "2: `c.md` does not exist"]);
+        check("[out](../../../x.md)", &["1: `../../../x.md` does not exist"]);
+    }
+
+    #[test]
+    fn code_is_not_a_link() {
+        check("`[b](b.md)`\n```\n[c](c.md)\n```\n", &[]);
+    }
+}
