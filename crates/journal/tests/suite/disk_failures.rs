@@ -1,0 +1,158 @@
+//! A disk that is full, that refuses a write, and whose fsync fails.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use orlog_journal::{Error, Journal};
+
+use crate::support::{FrailDisk, check_holds, files, fill, open, payload, small};
+
+fn open_on(dir: &Path, disk: &Arc<FrailDisk>) -> Journal {
+    Journal::open_on(dir, small(), Arc::clone(disk) as _).unwrap().0
+}
+
+#[test]
+fn a_full_disk_is_found_when_a_segment_is_allocated_and_leaves_no_trace() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FrailDisk::default());
+        let mut journal = open_on(dir.path(), &disk);
+        disk.set().allocate = Some(kind);
+        let mut appended = 0;
+        let error = loop {
+            match journal.append(&[&payload(appended + 1, 1000)]) {
+                Ok(sequence) => appended = sequence,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(appended, 3);
+        assert!(matches!(error, Error::Full { needed_bytes: 4096, .. }), "{error}");
+        assert!(files(dir.path(), "new").is_empty(), "it would hold the room that is missing");
+        assert!(matches!(journal.append(&[&[1; 1000]]), Err(Error::Full { .. })));
+        check_holds(&journal, 1..=3, 1000);
+        assert_eq!(journal.sync().unwrap(), 3);
+        disk.set().allocate = None;
+        fill(&mut journal, 5, 1000);
+        check_holds(&journal, 1..=8, 1000);
+        drop(journal);
+        check_holds(&open(dir.path()).0, 1..=8, 1000);
+    }
+}
+
+#[test]
+fn an_append_that_fails_at_any_byte_leaves_no_trace() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+        for count in 0..24 + 16 + 8 {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Arc::new(FrailDisk::default());
+            let mut journal = open_on(dir.path(), &disk);
+            fill(&mut journal, 2, 16);
+            // Only the first write fails: taking it back, a shorter one, fits.
+            disk.set().fail_next_write(kind, count);
+            let error = journal.append(&[&payload(9, 16)]).unwrap_err();
+            assert_eq!(matches!(error, Error::Full { .. }), kind == ErrorKind::StorageFull, "{error}");
+            check_holds(&journal, 1..=2, 16);
+            fill(&mut journal, 1, 5);
+            drop(journal);
+            let (journal, recovery) = open(dir.path());
+            assert_eq!((recovery.records, journal.next_sequence()), (3, 4));
+        }
+    }
+}
+
+#[test]
+fn a_failed_append_stays_dead_when_the_process_ends_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FrailDisk::default());
+    let mut journal = open_on(dir.path(), &disk);
+    fill(&mut journal, 2, 16);
+    // Everything is written, and yet an error is answered.
+    disk.set().fail_next_write(ErrorKind::Other, usize::MAX);
+    assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Io { action: "write", .. })));
+    drop(journal);
+    check_holds(&open(dir.path()).0, 1..=2, 16);
+}
+
+#[test]
+fn an_append_that_cannot_be_taken_back_poisons() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FrailDisk::default());
+    let mut journal = open_on(dir.path(), &disk);
+    fill(&mut journal, 2, 16);
+    disk.set().write = Some((ErrorKind::Other, 30));
+    assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Poisoned { .. })));
+    disk.set().write = None;
+    assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn a_failed_fsync_poisons_every_later_call_with_the_original_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FrailDisk::default());
+    let mut journal = open_on(dir.path(), &disk);
+    let (syncer, reader) = (journal.syncer(), journal.reader());
+    fill(&mut journal, 2, 16);
+    journal.sync().unwrap();
+    fill(&mut journal, 2, 16);
+    disk.set().sync = Some(ErrorKind::StorageFull);
+    let check = |result: Result<u64, Error>| match result {
+        Err(Error::Poisoned { cause, .. }) => assert_eq!(cause.kind(), ErrorKind::StorageFull),
+        other => panic!("{other:?}"),
+    };
+    check(syncer.sync());
+    disk.set().sync = None;
+    check(journal.sync());
+    check(syncer.sync());
+    check(journal.append(&[b"x"]));
+    check(journal.truncate_before(3).map(|()| 0));
+    assert_eq!((reader.last_synced(), reader.last_written()), (2, 4));
+    drop(journal);
+    check_holds(&open_on(dir.path(), &disk), 1..=4, 16);
+}
+
+#[test]
+fn records_of_a_failed_fsync_are_written_again_on_opening() {
+    for seed in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FrailDisk::default());
+        let mut journal = open_on(dir.path(), &disk);
+        fill(&mut journal, 2, 500);
+        journal.sync().unwrap();
+        fill(&mut journal, 2, 500);
+        disk.set().sync = Some(ErrorKind::Other);
+        assert!(journal.sync().is_err());
+        disk.set().sync = None;
+        drop(journal);
+        // The page cache still shows all four, and the new journal promises them.
+        let journal = open_on(dir.path(), &disk);
+        assert_eq!(journal.reader().last_synced(), 4);
+        drop(journal);
+        disk.lose_power(&mut fastrand::Rng::with_seed(seed));
+        check_holds(&open_on(dir.path(), &disk), 1..=4, 500);
+    }
+}
+
+#[test]
+fn a_failed_fsync_of_the_folder_poisons() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FrailDisk::default());
+    let mut journal = open_on(dir.path(), &disk);
+    fill(&mut journal, 3, 1000);
+    disk.set().sync_folder = Some(ErrorKind::Other);
+    assert!(matches!(journal.append(&[&[1; 1000]]), Err(Error::Poisoned { .. })));
+    disk.set().sync_folder = None;
+    assert!(matches!(journal.sync(), Err(Error::Poisoned { .. })));
+    drop(journal);
+    let mut journal = open_on(dir.path(), &disk);
+    fill(&mut journal, 1, 1000);
+    check_holds(&journal, 1..=4, 1000);
+}
+
+#[test]
+fn an_allocated_file_has_its_whole_length_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create_new(dir.path().join("file")).unwrap();
+    orlog_journal::Disk::allocate(&orlog_journal::LocalDisk, &file, 200_001).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 200_001);
+}
