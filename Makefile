@@ -41,7 +41,7 @@ deny: ## licences, bans, doubles and sources of the dependencies (deny.toml), wi
 
 advisories: ## known vulnerabilities in the dependencies (installs cargo-deny, fetches the database from GitHub)
 	[ -x .tools/bin/cargo-deny ] || $(CARGO) install cargo-deny --version 0.20.2 --locked --root .tools
-	.tools/bin/cargo-deny --locked check
+	.tools/bin/cargo-deny --locked --workspace check
 
 docs: setup ## the documentation of the code, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
