@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::format::{ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, TERMINATOR_BYTES, array, checksum};
 
-/// How much is read at once; measured flat from 128 KiB on.
+/// How much is read at once, so that small records share a system call.
 const CHUNK_BYTES: u64 = 256 << 10;
 
 /// What stands at an offset.
