@@ -1,5 +1,24 @@
 //! What a saga does: the one boundary [`Program`], and the front-ends that produce programs.
+//!
+//! A saga written as YAML ([`compile_yaml`]) or with the builder ([`Definition::builder`]) becomes the same intermediate
+//! form, a [`Definition`], and from that a [`Compiled`] program, which runs on the step machine.
 
+mod builder;
+mod compile;
+mod expression;
+mod form;
+mod limits;
+mod machine;
+mod problem;
 mod program;
+mod template;
 
+pub use builder::{Builder, Do};
+pub use compile::{Compiled, compile};
+pub use form::{Action, Correlate, Definition, FactForm, Step, Undo};
+pub use limits::{
+    MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS,
+    TooLarge, check_payload,
+};
+pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};

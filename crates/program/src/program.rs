@@ -3,9 +3,7 @@
 //! A program never reads a clock, draws a number, does I/O or iterates a hash map: the same state and stimulus always
 //! give the same bytes. Its state is a snapshot that the runner stores and hands back; nothing is replayed.
 
-use orlog_model::{
-    CorrelationId, Event, EventType, InstanceKey, ProgramRef, Timestamp, Transition, Verdict,
-};
+use orlog_model::{CorrelationId, Event, EventType, InstanceKey, ProgramRef, Timestamp, Transition, Verdict};
 
 /// Every way to write a saga is a front-end of this trait.
 pub trait Program: Send + Sync + 'static {

@@ -1,0 +1,292 @@
+//! Expressions: CEL over `vars`, `event`, `failure` and `key`, checked when a definition is loaded, pure when evaluated.
+//!
+//! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is looked up in the JSON without
+//! CEL. Everything else runs on `cel` with the JSON read in place. The same input gives the same value: maps are read in the
+//! order of their keys, and what CEL leaves unordered (iterating a map literal) is refused when the definition is loaded.
+
+mod check;
+mod json;
+mod output;
+
+use std::cell::OnceCell;
+use std::sync::{Arc, OnceLock};
+
+use cel::common::ast::{Expr, IdedExpr};
+use cel::common::types::{self, CelBool};
+use cel::common::value::{CowVal, Val};
+use cel::context::VariableResolver;
+use cel::{Context, Env, Value as CelValue};
+use orlog_model::InstanceKey;
+use serde_json::{Map, Value, json};
+
+pub(crate) use check::{Refused, Scope};
+
+use crate::machine::Cause;
+use json::{Budget, wrap, wrap_map};
+
+/// The roots of an expression: what it may speak of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Root {
+    Vars,
+    Event,
+    Failure,
+    Key,
+}
+
+impl Root {
+    pub(crate) const ALL: [Root; 4] = [Root::Vars, Root::Event, Root::Failure, Root::Key];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Root::Vars => "vars",
+            Root::Event => "event",
+            Root::Failure => "failure",
+            Root::Key => "key",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|root| root.name() == name)
+    }
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    source: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Path { root: Root, fields: Vec<String> },
+    Cel(Box<IdedExpr>),
+}
+
+/// An expression had no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{expression}`: {reason}")]
+pub(crate) struct EvalError {
+    /// The expression's text.
+    pub(crate) expression: String,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// What the variables stand for.
+pub(crate) struct Bindings<'a> {
+    vars: Option<&'a Map<String, Value>>,
+    event: Option<&'a Value>,
+    cause: Option<&'a Cause>,
+    instance: &'a InstanceKey,
+    failure: OnceCell<Value>,
+    key: OnceCell<Value>,
+}
+
+impl<'a> Bindings<'a> {
+    pub(crate) fn new(instance: &'a InstanceKey) -> Self {
+        Self {
+            vars: None,
+            event: None,
+            cause: None,
+            instance,
+            failure: OnceCell::new(),
+            key: OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn vars(mut self, vars: &'a Map<String, Value>) -> Self {
+        self.vars = Some(vars);
+        self
+    }
+
+    pub(crate) fn event(mut self, event: &'a Value) -> Self {
+        self.event = Some(event);
+        self
+    }
+
+    pub(crate) fn cause(mut self, cause: Option<&'a Cause>) -> Self {
+        self.cause = cause;
+        self
+    }
+
+    fn failure(&self) -> &Value {
+        self.failure.get_or_init(|| {
+            self.cause
+                .map_or(Value::Null, |c| json!({ "code": c.code, "message": c.message, "step": c.step }))
+        })
+    }
+
+    fn key(&self) -> &Value {
+        self.key.get_or_init(|| {
+            json!({
+                "tenant": self.instance.tenant.as_str(),
+                "saga": self.instance.saga.as_str(),
+                "correlation": self.instance.correlation.as_str(),
+            })
+        })
+    }
+
+    /// The value at a chain of fields; the error names the first that is missing.
+    fn look_up<'s>(&'s self, root: Root, fields: &'s [String]) -> Result<CowJson<'s>, &'s str> {
+        let (start, fields) = match (root, self.vars, fields) {
+            (Root::Vars, Some(vars), []) => return Ok(CowJson::Fields(vars)),
+            (Root::Vars, Some(vars), [first, rest @ ..]) => (vars.get(first).ok_or(first.as_str())?, rest),
+            (Root::Vars, None, _) => return Err(root.name()),
+            (Root::Event, _, fields) => (self.event.ok_or(root.name())?, fields),
+            (Root::Failure, _, fields) => (self.failure(), fields),
+            (Root::Key, _, fields) => (self.key(), fields),
+        };
+        let found = fields.iter().try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
+        Ok(CowJson::Value(found))
+    }
+}
+
+/// A value, or an object of which only the fields are at hand.
+enum CowJson<'a> {
+    Value(&'a Value),
+    Fields(&'a Map<String, Value>),
+}
+
+impl CowJson<'_> {
+    fn into_value(self) -> Value {
+        match self {
+            CowJson::Value(value) => value.clone(),
+            CowJson::Fields(fields) => Value::Object(fields.clone()),
+        }
+    }
+}
+
+/// Bindings as CEL looks them up, with what the evaluation may cost. The parts are borrowed from [`Bindings`].
+struct Resolver<'a> {
+    vars: Option<&'a Map<String, Value>>,
+    event: Option<&'a Value>,
+    failure: Option<&'a Value>,
+    key: Option<&'a Value>,
+    budget: Budget,
+}
+
+impl VariableResolver for Resolver<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        let owned = |value: &'b Value| CowVal::Owned(wrap(value, &self.budget));
+        match Root::named(variable)? {
+            Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars, &self.budget))),
+            Root::Event => self.event.map(owned),
+            Root::Failure => self.failure.map(owned),
+            Root::Key => self.key.map(owned),
+        }
+    }
+}
+
+/// CEL's standard library with Orlog's equality, built once.
+fn environment() -> &'static Arc<Env> {
+    static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let mut env = Env::stdlib();
+        let both = vec![types::DYN_TYPE, types::DYN_TYPE];
+        env.add_overload(check::EQUAL, "orlog_equal", both, |args| {
+            let same = matches!(args.as_slice(), [a, b] if json::equal(a.as_ref(), b.as_ref()));
+            Ok(CowVal::owned(CelBool::from(same)))
+        })
+        .expect("the name is not in CEL's library");
+        Arc::new(env)
+    })
+}
+
+impl Expression {
+    /// Compiles and checks.
+    pub(crate) fn compile(source: &str, scope: &Scope<'_>) -> Result<Self, Vec<Refused>> {
+        let expression = check::parse(environment(), source, scope)?;
+        let kind = match path_of(&expression) {
+            Some((root, fields)) => Kind::Path { root, fields },
+            None => Kind::Cel(Box::new(expression)),
+        };
+        Ok(Self { source: source.to_owned(), kind })
+    }
+
+    /// Its value.
+    pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+        match &self.kind {
+            Kind::Path { root, fields } => match bindings.look_up(*root, fields) {
+                Ok(found) => Ok(found.into_value()),
+                Err(missing) => Err(self.error(format!("there is no `{missing}`"))),
+            },
+            Kind::Cel(expression) => self.evaluate_cel(expression, bindings, output::to_json),
+        }
+    }
+
+    /// Its value, which must be true or false.
+    pub(crate) fn holds(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
+        match &self.kind {
+            Kind::Path { .. } => match self.evaluate(bindings)? {
+                Value::Bool(holds) => Ok(holds),
+                other => {
+                    Err(self.error(format!("a condition must be true or false, this is {}", kind_of(&other))))
+                }
+            },
+            Kind::Cel(expression) => self.evaluate_cel(expression, bindings, |value| {
+                let wrong =
+                    || format!("a condition must be true or false, this is {}", value.get_type().name());
+                value.downcast_ref::<CelBool>().map(|b| *b.inner()).ok_or_else(wrong)
+            }),
+        }
+    }
+
+    fn evaluate_cel<T>(
+        &self,
+        expression: &IdedExpr,
+        bindings: &Bindings<'_>,
+        read: impl FnOnce(&dyn Val) -> Result<T, String>,
+    ) -> Result<T, EvalError> {
+        let resolver = Resolver {
+            vars: bindings.vars,
+            event: bindings.event,
+            failure: bindings.cause.map(|_| bindings.failure()),
+            key: Some(bindings.key()),
+            budget: Budget::new(),
+        };
+        let mut context = Context::with_env(Arc::clone(environment()));
+        context.set_variable_resolver(&resolver);
+        let value = CelValue::resolve_val(expression, &context);
+        let read = value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()));
+        if resolver.budget.is_spent() {
+            return Err(self.error("it goes through too much data".to_owned()));
+        }
+        read.map_err(|reason| self.error(reason))
+    }
+
+    fn error(&self, reason: String) -> EvalError {
+        EvalError { expression: self.source.clone(), reason }
+    }
+}
+
+/// `vars.a.b` as a root and fields, where the expression is nothing else.
+fn path_of(expression: &IdedExpr) -> Option<(Root, Vec<String>)> {
+    let mut fields = Vec::new();
+    let mut at = expression;
+    while let Expr::Select(select) = &at.expr {
+        if select.test {
+            return None;
+        }
+        fields.push(select.field.clone());
+        at = &select.operand;
+    }
+    let Expr::Ident(name) = &at.expr else { return None };
+    fields.reverse();
+    Some((Root::named(name)?, fields))
+}
+
+/// What people call the type of a JSON value.
+pub(crate) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+#[cfg(test)]
+mod tests;

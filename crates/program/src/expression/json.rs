@@ -1,0 +1,329 @@
+//! JSON as CEL sees it: read in place, not copied, in the order of its keys.
+//!
+//! Lists and maps answer an index directly from the JSON. What needs every element of a list makes one shallow CEL list the
+//! first time. All of it is paid from the [`Budget`] of the evaluation: a comprehension over a large payload ends with an
+//! error instead of taking minutes.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cel::ExecutionError;
+use cel::common::traits::{Adder, Container, Indexer, Iterable, Iterator as CelIterator, Sizer};
+use cel::common::types::{
+    self, CelBool, CelDouble, CelInt, CelList, CelNull, CelString, CelUInt, Kind, Type,
+};
+use cel::common::value::{CowVal, Val};
+use serde_json::{Map, Number, Value};
+
+use crate::limits::MAX_EVALUATION;
+
+/// What one evaluation may still spend.
+#[derive(Debug)]
+pub(super) struct Budget(AtomicU32);
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self(AtomicU32::new(MAX_EVALUATION))
+    }
+
+    /// Takes `units`; false, now and for ever, once there are not enough.
+    fn spend(&self, units: usize) -> bool {
+        let left = self.0.load(Ordering::Relaxed);
+        let rest = u32::try_from(units).ok().and_then(|units| left.checked_sub(units)).unwrap_or(0);
+        self.0.store(rest, Ordering::Relaxed);
+        rest > 0
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A JSON value as a CEL value that borrows it.
+pub(super) fn wrap<'a>(value: &'a Value, budget: &'a Budget) -> Box<dyn Val + 'a> {
+    match value {
+        Value::Bool(b) => Box::new(CelBool::from(*b)),
+        Value::Number(number) => wrap_number(number),
+        Value::String(text) if budget.spend(1 + text.len() / 64) => Box::new(CelString::from(text.as_str())),
+        Value::Null | Value::String(_) => Box::new(CelNull),
+        Value::Array(items) => Box::new(JsonList { items, budget, list: OnceLock::new() }),
+        Value::Object(fields) => wrap_map(fields, budget),
+    }
+}
+
+pub(super) fn wrap_map<'a>(fields: &'a Map<String, Value>, budget: &'a Budget) -> Box<dyn Val + 'a> {
+    Box::new(JsonMap { fields, budget, keys: OnceLock::new() })
+}
+
+/// An integer where it is one; above `i64` an unsigned one, so that big ids keep every digit.
+fn wrap_number(number: &Number) -> Box<dyn Val> {
+    match (number.as_i64(), number.as_u64(), number.as_f64()) {
+        (Some(i), _, _) => Box::new(CelInt::from(i)),
+        (None, Some(u), _) => Box::new(CelUInt::from(u)),
+        (None, None, double) => Box::new(CelDouble::from(double.unwrap_or(f64::NAN))),
+    }
+}
+
+/// Whether two values are equal, be they JSON or CEL's own. CEL's own lists and maps know only their like, so `==` is
+/// compiled to this.
+pub(super) fn equal(a: &dyn Val, b: &dyn Val) -> bool {
+    match (a.get_type().kind(), b.get_type().kind()) {
+        (Kind::List, Kind::List) => equal_lists(a, b).unwrap_or(false),
+        (Kind::Map, Kind::Map) => equal_maps(a, b).unwrap_or(false),
+        (_, _) => a.equals(b),
+    }
+}
+
+fn equal_lists(a: &dyn Val, b: &dyn Val) -> Option<bool> {
+    if a.as_sizer()?.size() != b.as_sizer()?.size() {
+        return Some(false);
+    }
+    let (mut left, mut right) = (a.as_iterable()?.iter(), b.as_iterable()?.iter());
+    while let (Some(x), Some(y)) = (left.next(), right.next()) {
+        if !equal(x, y) {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+fn equal_maps(a: &dyn Val, b: &dyn Val) -> Option<bool> {
+    if a.as_sizer()?.size() != b.as_sizer()?.size() {
+        return Some(false);
+    }
+    let (left, right) = (a.as_indexer()?, b.as_indexer()?);
+    let mut keys = a.as_iterable()?.iter();
+    while let Some(key) = keys.next() {
+        let same = match (left.get(key), right.get(key)) {
+            (Ok(x), Ok(y)) => equal(x.as_ref(), y.as_ref()),
+            (Ok(_) | Err(_), _) => false,
+        };
+        if !same {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+fn spent() -> ExecutionError {
+    ExecutionError::InternalError("the evaluation takes too long".to_owned())
+}
+
+/// Walks a slice of values and pays for each.
+struct Paying<'b, 'a> {
+    items: std::slice::Iter<'b, Box<dyn Val + 'a>>,
+    budget: &'a Budget,
+}
+
+impl<'b, 'v, 'a: 'v> CelIterator<'b, 'v> for Paying<'b, 'a> {
+    fn next(&mut self) -> Option<&'b (dyn Val + 'v)> {
+        let item = self.items.next()?;
+        if self.budget.spend(1) { Some(&**item) } else { None }
+    }
+}
+
+#[derive(Debug)]
+struct JsonList<'a> {
+    items: &'a [Value],
+    budget: &'a Budget,
+    list: OnceLock<CelList<'a>>,
+}
+
+impl<'a> JsonList<'a> {
+    fn list(&self) -> &CelList<'a> {
+        let affordable = self.budget.spend(self.items.len());
+        self.list.get_or_init(|| {
+            let items = if affordable { self.items } else { &[] };
+            CelList::from(items.iter().map(|item| wrap(item, self.budget)).collect::<Vec<_>>())
+        })
+    }
+}
+
+impl Val for JsonList<'_> {
+    fn get_type(&self) -> &Type {
+        &types::LIST_TYPE
+    }
+
+    fn cel_type() -> &'static Type {
+        &types::LIST_TYPE
+    }
+
+    fn as_adder<'b, 'v>(&'b self) -> Option<&'b (dyn Adder + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self.list())
+    }
+
+    fn as_container(&self) -> Option<&dyn Container> {
+        Some(self.list())
+    }
+
+    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+
+    fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+
+    fn as_sizer(&self) -> Option<&dyn Sizer> {
+        Some(self)
+    }
+
+    fn equals(&self, other: &dyn Val) -> bool {
+        equal(self, other)
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
+    where
+        Self: 'v,
+    {
+        Box::new(JsonList { items: self.items, budget: self.budget, list: OnceLock::new() })
+    }
+}
+
+impl Indexer for JsonList<'_> {
+    fn get<'b, 'v>(&'b self, index: &dyn Val) -> Result<CowVal<'b, 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        let Some(position) = index.downcast_ref::<CelInt>() else { return self.list().get(index) };
+        if self.budget.is_spent() {
+            return Err(spent());
+        }
+        let item = usize::try_from(*position.inner()).ok().and_then(|i| self.items.get(i));
+        item.map(|item| CowVal::Owned(wrap(item, self.budget)))
+            .ok_or_else(|| ExecutionError::IndexOutOfBounds(cel::Value::Int(*position.inner())))
+    }
+
+    fn steal<'v>(self: Box<Self>, index: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        self.get(index).map(CowVal::into_owned)
+    }
+}
+
+impl Iterable for JsonList<'_> {
+    fn iter<'b, 'v>(&'b self) -> Box<dyn CelIterator<'b, 'v> + 'b>
+    where
+        Self: 'v,
+    {
+        Box::new(Paying { items: self.list().inner().iter(), budget: self.budget })
+    }
+}
+
+impl Sizer for JsonList<'_> {
+    fn size(&self) -> CelInt {
+        CelInt::from(i64::try_from(self.items.len()).unwrap_or(i64::MAX))
+    }
+}
+
+#[derive(Debug)]
+struct JsonMap<'a> {
+    fields: &'a Map<String, Value>,
+    budget: &'a Budget,
+    keys: OnceLock<Vec<Box<dyn Val + 'a>>>,
+}
+
+impl Val for JsonMap<'_> {
+    fn get_type(&self) -> &Type {
+        &types::MAP_TYPE
+    }
+
+    fn cel_type() -> &'static Type {
+        &types::MAP_TYPE
+    }
+
+    fn as_container(&self) -> Option<&dyn Container> {
+        Some(self)
+    }
+
+    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+
+    fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(self)
+    }
+
+    fn as_sizer(&self) -> Option<&dyn Sizer> {
+        Some(self)
+    }
+
+    fn equals(&self, other: &dyn Val) -> bool {
+        equal(self, other)
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
+    where
+        Self: 'v,
+    {
+        wrap_map(self.fields, self.budget)
+    }
+}
+
+impl Indexer for JsonMap<'_> {
+    fn get<'b, 'v>(&'b self, key: &dyn Val) -> Result<CowVal<'b, 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        if self.budget.is_spent() {
+            return Err(spent());
+        }
+        let Some(key) = key.downcast_ref::<CelString>() else {
+            let got = key.get_type().name().to_owned();
+            return Err(ExecutionError::UnexpectedType { got, want: "string".to_owned() });
+        };
+        self.fields
+            .get(key.inner())
+            .map(|value| CowVal::Owned(wrap(value, self.budget)))
+            .ok_or_else(|| ExecutionError::no_such_key(key.inner()))
+    }
+
+    fn steal<'v>(self: Box<Self>, key: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError>
+    where
+        Self: 'v,
+    {
+        self.get(key).map(CowVal::into_owned)
+    }
+}
+
+impl Iterable for JsonMap<'_> {
+    fn iter<'b, 'v>(&'b self) -> Box<dyn CelIterator<'b, 'v> + 'b>
+    where
+        Self: 'v,
+    {
+        let keys = self.keys.get_or_init(|| {
+            let affordable = self.budget.spend(self.fields.keys().map(|key| 1 + key.len() / 64).sum());
+            let keys = self.fields.keys().filter(|_| affordable);
+            keys.map(|key| Box::new(CelString::from(key.as_str())) as Box<dyn Val + '_>).collect()
+        });
+        Box::new(Paying { items: keys.iter(), budget: self.budget })
+    }
+}
+
+impl Sizer for JsonMap<'_> {
+    fn size(&self) -> CelInt {
+        CelInt::from(i64::try_from(self.fields.len()).unwrap_or(i64::MAX))
+    }
+}
+
+impl Container for JsonMap<'_> {
+    fn contains(&self, key: &dyn Val) -> Result<bool, ExecutionError> {
+        Ok(key.downcast_ref::<CelString>().is_some_and(|key| self.fields.contains_key(key.inner())))
+    }
+}

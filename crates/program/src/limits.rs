@@ -1,0 +1,73 @@
+//! The bounds that keep a hostile definition or payload from costing more than it may.
+
+use serde_json::Value;
+
+/// The longest definition, in bytes of text.
+pub const MAX_SOURCE_BYTES: usize = 1024 * 1024;
+/// The most steps a definition may have.
+pub const MAX_STEPS: usize = 1000;
+/// The longest expression, in bytes.
+pub const MAX_EXPRESSION_BYTES: usize = 4096;
+/// How deep `map`, `filter`, `all`, `exists` may stand in one another.
+pub const MAX_COMPREHENSIONS: usize = 2;
+/// The most units of work one evaluation may spend on lists, maps and texts of its input.
+pub(crate) const MAX_EVALUATION: u32 = 100_000;
+/// The largest payload that comes in or goes out, and the largest state, in bytes of JSON or MessagePack.
+pub const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
+/// How deep JSON may nest.
+pub const MAX_JSON_DEPTH: usize = 64;
+
+/// A value that is larger than the runner handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// Arrays and objects stand too deep in one another.
+    #[error("it nests deeper than {MAX_JSON_DEPTH} levels")]
+    Deep,
+    /// It holds too many bytes.
+    #[error("it holds more than {MAX_PAYLOAD_BYTES} bytes")]
+    Long,
+}
+
+/// Checks a payload against [`MAX_JSON_DEPTH`] and [`MAX_PAYLOAD_BYTES`]. The size is estimated from below, without
+/// writing the JSON.
+///
+/// # Errors
+/// When it exceeds either.
+pub fn check_payload(value: &Value) -> Result<(), TooLarge> {
+    let mut left = MAX_PAYLOAD_BYTES;
+    walk(value, MAX_JSON_DEPTH, &mut left)
+}
+
+fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), TooLarge> {
+    let depth = depth.checked_sub(1).ok_or(TooLarge::Deep)?;
+    spend(left, 1)?;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+        Value::String(text) => spend(left, text.len()),
+        Value::Array(items) => items.iter().try_for_each(|item| walk(item, depth, left)),
+        Value::Object(fields) => fields.iter().try_for_each(|(key, item)| {
+            spend(left, key.len())?;
+            walk(item, depth, left)
+        }),
+    }
+}
+
+fn spend(left: &mut usize, bytes: usize) -> Result<(), TooLarge> {
+    *left = left.checked_sub(bytes).ok_or(TooLarge::Long)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn takes_what_fits_and_refuses_what_is_deep_or_long() {
+        assert_eq!(check_payload(&json!({"a": [1, {"b": "c"}]})), Ok(()));
+        let deep = (0..64).fold(json!(1), |inner, _| json!([inner]));
+        assert_eq!(check_payload(&deep), Err(TooLarge::Deep));
+        assert_eq!(check_payload(&json!("x".repeat(MAX_PAYLOAD_BYTES))), Err(TooLarge::Long));
+    }
+}
