@@ -1,1 +1,47 @@
-//! .
+//! The store: what a shard of sagas must not forget, on disk and readable at once.
+//!
+//! It promises:
+//! - A group of [changes](orlog_model::Change) is committed whole or not at all. When [`Writer::commit`] returns, every
+//!   [`Reader`] sees it, and the disk has it as [`Durability`] says.
+//! - One [`Writer`] that cannot be cloned, any number of [`Reader`]s, from any thread.
+//! - A full disk refuses work ([`Error::Full`]), loses none, and is over as soon as there is room.
+//! - A store of a newer release is refused ([`Error::NewerFormat`]), an older one is brought up to date.
+//!
+//! How: a commit appends one record to a journal and applies it to an overlay in memory. In the background the overlay is
+//! folded into MDBX tables in key order; readers merge both. Opening replays what was not folded. [`memory`] is the same
+//! store without disk. Reading on: `translate.rs` (changes to rows), `tables.rs` (the merge), `fold.rs`.
+
+mod background;
+mod disk;
+mod error;
+mod fold;
+mod generation;
+mod inspect;
+mod keys;
+mod mdbx;
+mod options;
+mod query;
+mod range;
+mod reader;
+mod record;
+#[cfg(test)]
+mod recovery_tests;
+#[cfg(test)]
+mod samples;
+mod shared;
+mod stats;
+mod table;
+mod tables;
+mod translate;
+mod tuple;
+mod value;
+mod writer;
+
+pub use error::Error;
+pub use inspect::Row;
+pub use options::{Durability, Options};
+pub use query::{InstanceQuery, Page};
+pub use reader::Reader;
+pub use stats::{Stats, TableStats};
+pub use table::TABLES;
+pub use writer::{Writer, memory, open};

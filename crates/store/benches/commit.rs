@@ -1,0 +1,192 @@
+//! What a commit costs, by the size of its group, and what reads cost in the overlay and on disk.
+//!
+//! A transition here is a snapshot of 300 bytes, a line of history, an item of work and the settling of another one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use divan::{Bencher, black_box};
+use orlog_model::{
+    Change, Commit, CorrelationId, Effect, EffectName, EventId, Instance, InstanceKey, Lane, Name,
+    ProgramRef, Record, SagaName, Status, TenantId, Timestamp, Work, WorkItem, WorkKind,
+};
+use orlog_store::{Durability, Options, Reader, Writer};
+use serde_json::json;
+use uuid::Uuid;
+
+const INSTANCES: u64 = 100_000;
+
+fn main() {
+    divan::main();
+}
+
+fn key(number: u64) -> InstanceKey {
+    InstanceKey {
+        tenant: TenantId::new("acme").expect("valid"),
+        saga: SagaName::new("order").expect("valid"),
+        correlation: CorrelationId::new(format!("order-{:012}", number % INSTANCES)).expect("valid"),
+    }
+}
+
+fn lane() -> Lane {
+    Lane { kind: WorkKind::Effect, name: "payments.charge".into() }
+}
+
+fn transition(number: u64) -> Commit {
+    let key = key(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20);
+    let at = Timestamp::from_millis(1_700_000_000_000);
+    let input = EventId::new(format!("event-{number:012}")).expect("valid");
+    let instance = Instance {
+        program: ProgramRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
+        version: number,
+        status: Status::Running,
+        paused: false,
+        state: vec![b'x'; 190],
+        waits: vec![],
+        timers: vec![],
+        open: vec![],
+        reference: None,
+        last_input: input.clone(),
+        last_error: None,
+        node: "node-1".to_owned(),
+        trace: None,
+        created_at: at,
+        updated_at: at,
+    };
+    let item = WorkItem {
+        id: Uuid::from_u128(u128::from(number)),
+        instance: key.clone(),
+        work: Work::Effect(Effect {
+            tag: Name::new("charge").expect("valid"),
+            name: EffectName::new("payments.charge").expect("valid"),
+            payload: json!({"amount": 1250, "currency": "EUR"}),
+            timeout: None,
+            retry: None,
+        }),
+        deadline: None,
+        causation: input.clone(),
+        trace: None,
+        created_at: at,
+    };
+    let history = Record {
+        version: number,
+        at,
+        input: input.clone(),
+        label: "OrderPlaced".to_owned(),
+        note: "charge: asked".to_owned(),
+        status: Status::Running,
+        work: vec![("payments.charge".to_owned(), item.id)],
+    };
+    Commit {
+        instance: Some(instance),
+        work: vec![item],
+        applied: Some(input),
+        history: Some(history),
+        ..Commit::empty(key, at)
+    }
+}
+
+/// Commits groups for ever: each settles what the one before asked for.
+struct Load {
+    _dir: tempfile::TempDir,
+    writer: Writer,
+    reader: Reader,
+    number: u64,
+    settled: u64,
+}
+
+impl Load {
+    fn new(durability: Durability) -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let (writer, reader) = open(dir.path(), durability);
+        Self { _dir: dir, writer, reader, number: 0, settled: 0 }
+    }
+
+    fn group(&mut self, size: u64) -> Vec<Change> {
+        let done = self.reader.outbox(&lane(), self.settled, usize::MAX).expect("readable");
+        let mut done = done.into_iter().map(|(key, _)| key);
+        let group: Vec<_> = (0..size)
+            .map(|_| {
+                self.number += 1;
+                let settles = done.next();
+                self.settled = settles.as_ref().map_or(self.settled, |key| key.sequence);
+                Change::Apply(Box::new(Commit { settles, ..transition(self.number) }))
+            })
+            .collect();
+        group
+    }
+
+    fn commit(&mut self, group: &[Change]) -> u64 {
+        self.writer.commit(group, Timestamp::from_millis(1_700_000_000_000)).expect("there is room")
+    }
+}
+
+fn open(dir: &Path, durability: Durability) -> (Writer, Reader) {
+    orlog_store::open(dir, Options { durability, ..Options::default() }).expect("a new store opens")
+}
+
+fn commits(bencher: Bencher<'_, '_>, size: u64, durability: Durability) {
+    let load = std::cell::RefCell::new(Load::new(durability));
+    bencher
+        .counter(size)
+        .with_inputs(|| load.borrow_mut().group(size))
+        .bench_local_values(|group| black_box(load.borrow_mut().commit(&group)));
+}
+
+#[divan::bench(args = [1, 10, 100, 1000], min_time = 2)]
+fn commit_sync(bencher: Bencher<'_, '_>, size: u64) {
+    commits(bencher, size, Durability::Sync);
+}
+
+#[divan::bench(args = [1, 10, 100, 1000], min_time = 2)]
+fn commit_interval(bencher: Bencher<'_, '_>, size: u64) {
+    commits(bencher, size, Durability::Interval(Duration::from_millis(100)));
+}
+
+/// A store whose instances lie in the overlay, or on disk.
+fn filled(folded: bool) -> Load {
+    let mut load = Load::new(Durability::Interval(Duration::from_secs(1)));
+    for _ in 0..100 {
+        let group = load.group(1000);
+        load.commit(&group);
+    }
+    if folded {
+        load.writer.flush().expect("there is room");
+    }
+    load
+}
+
+#[divan::bench(args = ["overlay", "disk"])]
+fn read_instance(bencher: Bencher<'_, '_>, place: &str) {
+    let load = filled(place == "disk");
+    let mut number = 0u64;
+    bencher
+        .with_inputs(|| {
+            number += 1;
+            transition(number % 90_000 + 1).key
+        })
+        .bench_local_values(|key| black_box(load.reader.instance(&key).expect("readable")));
+}
+
+#[divan::bench(args = ["overlay", "disk"])]
+fn miss_an_applied_event(bencher: Bencher<'_, '_>, place: &str) {
+    let load = filled(place == "disk");
+    let id = EventId::new("never-seen").expect("valid");
+    let mut number = 0;
+    bencher
+        .with_inputs(|| {
+            number += 1;
+            key(number)
+        })
+        .bench_local_values(|key| {
+            black_box(
+                load.reader.applied(&key, &id, Timestamp::from_millis(1_700_000_000_000)).expect("readable"),
+            )
+        });
+}
+
+#[divan::bench(args = ["overlay", "disk"])]
+fn read_100_of_the_outbox(bencher: Bencher<'_, '_>, place: &str) {
+    let load = filled(place == "disk");
+    bencher.bench_local(|| black_box(load.reader.outbox(&lane(), 0, 100).expect("readable")).len());
+}

@@ -1,0 +1,134 @@
+//! The raw tables, in the notation that operators know: `saga:{tenant}:{saga}:{correlation}` and so on.
+
+use std::ops::ControlFlow;
+
+use orlog_model::{DeadLetter, Input, Instance, ProgramRef, Record, StreamPosition, TenantId, WorkItem};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::keys;
+use crate::range::Range;
+use crate::reader::Reader;
+use crate::table::{TABLES, Table};
+use crate::tuple::{Fields, hex};
+use crate::value::decode;
+
+/// A row for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What it is about, for example `saga:acme:order:o-1`.
+    pub key: String,
+    /// What is stored.
+    pub value: Value,
+}
+
+impl Reader {
+    /// The rows of a table in the order of their keys, of one tenant or of all. Tables that belong to no tenant answer only
+    /// the latter. Takes the names of [`TABLES`] and those on disk.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], and those of [`Reader`].
+    pub fn rows(&self, table: &str, tenant: Option<&TenantId>, limit: usize) -> Result<Vec<Row>, Error> {
+        let table = named(table)?;
+        let mut rows = Vec::new();
+        if limit == 0 {
+            return Ok(rows);
+        }
+        self.shared.scan(table, &Range::all(), |key, value| {
+            let (owner, row) = shown(table, key, value)?;
+            if tenant.is_none() || tenant == owner.as_ref() {
+                rows.push(row);
+            }
+            Ok(if rows.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(rows)
+    }
+}
+
+fn named(name: &str) -> Result<Table, Error> {
+    let found =
+        Table::ALL.into_iter().zip(TABLES).find(|(table, shown)| **shown == name || table.name() == name);
+    found.map(|(table, _)| table).ok_or_else(|| Error::NoSuchTable { name: name.chars().take(64).collect() })
+}
+
+/// A row for people, and whose it is.
+fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Row), Error> {
+    let (owner, key, value) = match table {
+        Table::Instance => {
+            let (_, of) = keys::read_instance(&mut Fields::of(key))?;
+            (Some(of.tenant.clone()), format!("saga:{of}"), instance(&decode(table, bytes)?))
+        }
+        Table::History => {
+            let (of, version) = keys::read_numbered(key)?;
+            (Some(of.tenant.clone()), format!("history:{of}:{version}"), json::<Record>(table, bytes)?)
+        }
+        Table::Outbox => outbox(key, &decode(table, bytes)?)?,
+        Table::Timer => {
+            let (of, timer) = keys::read_timer(key)?;
+            (Some(of.tenant.clone()), format!("schedule:{of}:{}:{}", timer.due, timer.name), plain(&timer))
+        }
+        Table::Applied => {
+            let (bucket, of, id) = keys::read_applied(key)?;
+            (Some(of.tenant.clone()), format!("dedupe:{of}:{id}"), json!({ "bucket": bucket }))
+        }
+        Table::Checkpoint => {
+            let of = keys::read_checkpoint(key)?;
+            let value = json::<StreamPosition>(table, bytes)?;
+            (None, format!("checkpoint:{}:{}", of.stream, of.consumer), value)
+        }
+        Table::DeadLetter => {
+            let letter: DeadLetter = decode(table, bytes)?;
+            (
+                Some(letter.tenant.clone()),
+                format!("deadletter:{}:{}", letter.tenant, letter.id),
+                plain(&letter),
+            )
+        }
+        Table::Held => {
+            let (of, number) = keys::read_numbered(key)?;
+            (Some(of.tenant.clone()), format!("held:{of}:{number}"), json::<Input>(table, bytes)?)
+        }
+        Table::Definition => {
+            let (program, source): (ProgramRef, String) = decode(table, bytes)?;
+            let value = json!({ "saga": program.saga, "version": program.version, "source": source });
+            (None, format!("definition:{}", hex(key)), value)
+        }
+        Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex(bytes))),
+    };
+    Ok((owner, Row { key, value }))
+}
+
+fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Value), Error> {
+    let place = keys::read_outbox(key)?;
+    let tenant = item.instance.tenant.clone();
+    let kind = plain(&place.lane.kind);
+    let name = format!(
+        "outbox:{tenant}:{}:{}:{}",
+        kind.as_str().unwrap_or_default(),
+        place.lane.name,
+        place.sequence
+    );
+    Ok((Some(tenant), name, plain(item)))
+}
+
+/// A snapshot with a state that people can read, where it is JSON or MessagePack; its digits otherwise.
+fn instance(instance: &Instance) -> Value {
+    let mut value = plain(instance);
+    let state = &instance.state;
+    let readable = serde_json::from_slice(state).ok().or_else(|| {
+        let mut rest = state.as_slice();
+        rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
+    });
+    value["state"] = readable.unwrap_or_else(|| Value::String(hex(state)));
+    value["program"]["hash"] = Value::String(hex(&instance.program.hash));
+    value
+}
+
+fn json<T: serde::de::DeserializeOwned + Serialize>(table: Table, bytes: &[u8]) -> Result<Value, Error> {
+    decode::<T>(table, bytes).map(|value| plain(&value))
+}
+
+fn plain<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).expect("the words of the model can be shown as JSON")
+}

@@ -1,0 +1,260 @@
+//! The keys of each table, written and read.
+
+use std::time::Duration;
+
+use compact_str::CompactString;
+use orlog_model::{
+    CorrelationId, EventId, InstanceKey, Lane, Name, OutboxKey, SLOTS, SagaName, Slot, Slots, Source,
+    TenantId, Timer, Timestamp, WorkKind, fnv1a,
+};
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::range::Range;
+use crate::tuple::{Fields, Key};
+
+/// The longest key that MDBX takes with pages of 4 KiB, in bytes.
+pub(crate) const MAX_KEY_BYTES: usize = 2022;
+
+/// What must be known to make keys: where a tenant's instances lie, and how long a bucket of applied-markers is.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    slots: Slots,
+    window_millis: i64,
+}
+
+impl Keys {
+    pub(crate) fn new(slots: Slots, window: Duration) -> Self {
+        let window_millis = i64::try_from(window.as_millis()).unwrap_or(i64::MAX).max(1);
+        Self { slots, window_millis }
+    }
+
+    /// The length of a bucket of applied-markers.
+    pub(crate) fn window(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.window_millis).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn instance(&self, key: &InstanceKey) -> Vec<u8> {
+        self.of_instance(Key::new(), key).done()
+    }
+
+    /// Also the key of a kept input: its number takes the place of the version.
+    pub(crate) fn history(&self, key: &InstanceKey, version: u64) -> Vec<u8> {
+        self.of_instance(Key::new(), key).u64(version).done()
+    }
+
+    pub(crate) fn timer(&self, key: &InstanceKey, timer: &Timer) -> Vec<u8> {
+        self.of_instance(Key::new().i64(timer.due.millis()), key)
+            .text(timer.name.as_str())
+            .u64(timer.token)
+            .done()
+    }
+
+    pub(crate) fn applied(&self, bucket: i64, key: &InstanceKey, id: &EventId) -> Vec<u8> {
+        self.of_instance(Key::new().i64(bucket), key).text(id.as_str()).done()
+    }
+
+    /// The number of the bucket that a time lies in.
+    pub(crate) fn bucket(&self, at: Timestamp) -> i64 {
+        at.millis().div_euclid(self.window_millis)
+    }
+
+    /// The applied-markers in buckets that ended at `before` or earlier.
+    pub(crate) fn applied_before(&self, before: Timestamp) -> Range {
+        Range { start: Vec::new(), end: Some(Key::new().i64(self.bucket(before)).done()) }
+    }
+
+    /// The ranges that hold the instances of a tenant, of one saga, whose correlation begins with `prefix`.
+    pub(crate) fn instances(&self, tenant: &TenantId, saga: Option<&SagaName>, prefix: &str) -> Vec<Range> {
+        let slots = self.slots.of_tenant(tenant).map_or(0..SLOTS, |slot| slot.0..slot.0 + 1);
+        let of_slot = |slot: u16| {
+            let key = Key::new().u16(slot).text(tenant.as_str());
+            Range::of_prefix(match saga {
+                Some(saga) => key.text(saga.as_str()).open_text(prefix).done(),
+                None => key.done(),
+            })
+        };
+        slots.map(of_slot).collect()
+    }
+
+    fn of_instance(&self, key: Key, instance: &InstanceKey) -> Key {
+        key.u16(self.slots.of(instance).0)
+            .text(instance.tenant.as_str())
+            .text(instance.saga.as_str())
+            .text(instance.correlation.as_str())
+    }
+}
+
+/// All timers due at `until` or earlier.
+pub(crate) fn timers_until(until: Timestamp) -> Range {
+    let end = until.millis().checked_add(1).map(|millis| Key::new().i64(millis).done());
+    Range { start: Vec::new(), end }
+}
+
+pub(crate) fn outbox(key: &OutboxKey) -> Vec<u8> {
+    lane(&key.lane).u64(key.sequence).done()
+}
+
+/// The work items of a lane.
+pub(crate) fn outbox_lane(of: &Lane) -> Range {
+    Range::of_prefix(lane(of).done())
+}
+
+fn lane(lane: &Lane) -> Key {
+    let kind = match lane.kind {
+        WorkKind::Command => 0,
+        WorkKind::Effect => 1,
+        WorkKind::Fact => 2,
+    };
+    Key::new().u8(kind).text(&lane.name)
+}
+
+pub(crate) fn checkpoint(source: &Source) -> Vec<u8> {
+    Key::new().text(&source.stream).text(&source.consumer).done()
+}
+
+/// Dead letters lie in the slot of the tenant's name, also those of tenants that are spread: not all name an instance.
+pub(crate) fn dead_letter(tenant: &TenantId, id: Uuid) -> Vec<u8> {
+    home(tenant).fixed(id.as_bytes()).done()
+}
+
+/// The dead letters of a tenant.
+pub(crate) fn dead_letters(tenant: &TenantId) -> Range {
+    Range::of_prefix(home(tenant).done())
+}
+
+fn home(tenant: &TenantId) -> Key {
+    let slot = fnv1a(&[tenant.as_str()]) % u32::from(SLOTS);
+    Key::new().u16(u16::try_from(slot).expect("a remainder below 1024 fits")).text(tenant.as_str())
+}
+
+/// Reads the fields of an instance's key and leaves the rest.
+pub(crate) fn read_instance(fields: &mut Fields<'_>) -> Result<(Slot, InstanceKey), Error> {
+    let slot = Slot(fields.u16()?);
+    let (tenant, saga, correlation) = (fields.text()?, fields.text()?, fields.text()?);
+    let key = InstanceKey {
+        tenant: TenantId::new(CompactString::from(tenant)).map_err(|e| fields.wrong(e.to_string()))?,
+        saga: SagaName::new(CompactString::from(saga)).map_err(|e| fields.wrong(e.to_string()))?,
+        correlation: CorrelationId::new(CompactString::from(correlation))
+            .map_err(|e| fields.wrong(e.to_string()))?,
+    };
+    Ok((slot, key))
+}
+
+pub(crate) fn read_timer(key: &[u8]) -> Result<(InstanceKey, Timer), Error> {
+    let mut fields = Fields::of(key);
+    let due = Timestamp::from_millis(fields.i64()?);
+    let (_, instance) = read_instance(&mut fields)?;
+    let name = Name::new(CompactString::from(fields.text()?)).map_err(|e| fields.wrong(e.to_string()))?;
+    Ok((instance, Timer { due, name, token: fields.u64()? }))
+}
+
+pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
+    let mut fields = Fields::of(key);
+    let kind = match fields.u8()? {
+        0 => WorkKind::Command,
+        1 => WorkKind::Effect,
+        2 => WorkKind::Fact,
+        other => return Err(fields.wrong(format!("{other} is no kind of work"))),
+    };
+    let name = CompactString::from(fields.text()?);
+    Ok(OutboxKey { lane: Lane { kind, name }, sequence: fields.u64()? })
+}
+
+pub(crate) fn read_checkpoint(key: &[u8]) -> Result<Source, Error> {
+    let mut fields = Fields::of(key);
+    Ok(Source { stream: fields.text()?.into_owned(), consumer: fields.text()?.into_owned() })
+}
+
+/// Reads the key of a history record or of a kept input: the instance and the number behind it.
+pub(crate) fn read_numbered(key: &[u8]) -> Result<(InstanceKey, u64), Error> {
+    let mut fields = Fields::of(key);
+    let (_, instance) = read_instance(&mut fields)?;
+    Ok((instance, fields.u64()?))
+}
+
+/// Reads the key of an applied-marker.
+pub(crate) fn read_applied(key: &[u8]) -> Result<(i64, InstanceKey, String), Error> {
+    let mut fields = Fields::of(key);
+    let bucket = fields.i64()?;
+    let (_, instance) = read_instance(&mut fields)?;
+    Ok((bucket, instance, fields.text()?.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuple::hex;
+
+    fn key() -> InstanceKey {
+        InstanceKey {
+            tenant: TenantId::new("acme").unwrap(),
+            saga: SagaName::new("order").unwrap(),
+            correlation: CorrelationId::new("o-1").unwrap(),
+        }
+    }
+
+    fn keys() -> Keys {
+        Keys::new(Slots::default(), Duration::from_hours(24))
+    }
+
+    #[track_caller]
+    fn check(key: &[u8], expected: &str) {
+        assert_eq!(hex(key), expected.replace(' ', ""));
+    }
+
+    #[test]
+    fn keys_never_change() {
+        let instance = "00b0 61636d650000 6f726465720000 6f2d310000".replace("00b0", &slot());
+        check(&keys().instance(&key()), &instance);
+        check(&keys().history(&key(), 7), &format!("{instance} 0000000000000007"));
+        let timer = Timer { due: Timestamp::from_millis(1), name: Name::new("pay").unwrap(), token: 3 };
+        check(
+            &keys().timer(&key(), &timer),
+            &format!("8000000000000001 {instance} 7061790000 0000000000000003"),
+        );
+        let id = EventId::new("e").unwrap();
+        check(&keys().applied(-1, &key(), &id), &format!("7fffffffffffffff {instance} 650000"));
+        let lane = Lane { kind: WorkKind::Effect, name: CompactString::from("a.b") };
+        check(&outbox(&OutboxKey { lane, sequence: 9 }), "01 612e620000 0000000000000009");
+        check(&checkpoint(&Source { stream: "s".to_owned(), consumer: "*".to_owned() }), "730000 2a0000");
+        let letter = dead_letter(&key().tenant, Uuid::from_u128(5));
+        check(&letter, &format!("{} 61636d650000 00000000000000000000000000000005", slot()));
+    }
+
+    fn slot() -> String {
+        hex(&keys().slots.of(&key()).0.to_be_bytes())
+    }
+
+    #[test]
+    fn keys_are_read_back() {
+        let timer = Timer { due: Timestamp::from_millis(-5), name: Name::new("pay").unwrap(), token: 3 };
+        assert_eq!(read_timer(&keys().timer(&key(), &timer)).unwrap(), (key(), timer));
+        assert_eq!(read_numbered(&keys().history(&key(), 7)).unwrap(), (key(), 7));
+        let applied = keys().applied(4, &key(), &EventId::new("e").unwrap());
+        assert_eq!(read_applied(&applied).unwrap(), (4, key(), "e".to_owned()));
+        let place =
+            OutboxKey { lane: Lane { kind: WorkKind::Fact, name: CompactString::from("") }, sequence: 9 };
+        assert_eq!(read_outbox(&outbox(&place)).unwrap(), place);
+        assert!(read_timer(b"short").is_err());
+    }
+
+    #[test]
+    fn the_longest_ids_fit_into_every_key() {
+        let longest = InstanceKey {
+            tenant: TenantId::new("t".repeat(TenantId::MAX_BYTES)).unwrap(),
+            saga: SagaName::new("s".repeat(SagaName::MAX_BYTES)).unwrap(),
+            correlation: CorrelationId::new("c".repeat(CorrelationId::MAX_BYTES)).unwrap(),
+        };
+        let timer =
+            Timer { due: Timestamp::MAX, name: Name::new("n".repeat(Name::MAX_BYTES)).unwrap(), token: 0 };
+        assert!(keys().timer(&longest, &timer).len() <= MAX_KEY_BYTES);
+    }
+
+    #[test]
+    fn buckets_reach_back_behind_the_epoch() {
+        let keys = Keys::new(Slots::default(), Duration::from_millis(10));
+        assert_eq!(keys.bucket(Timestamp::from_millis(-1)), -1);
+        assert_eq!(keys.bucket(Timestamp::from_millis(19)), 1);
+    }
+}

@@ -1,0 +1,253 @@
+//! The tables on disk: one MDBX environment. The only file that knows libmdbx.
+//!
+//! Traps that the code below avoids: a commit that answers `Ok(true)` has committed nothing; MDBX splits pages at the
+//! insertion point unless told otherwise, which halves the fill of random keys; a full map spoils the transaction.
+
+use std::borrow::Cow;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use libmdbx::{
+    Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, PageSize, RW, ReadWriteOptions,
+    SyncMode, TableFlags, Transaction, WriteFlags,
+};
+
+use crate::error::Error;
+use crate::generation::Generation;
+use crate::range::Visit;
+use crate::stats::TableStats;
+use crate::table::Table;
+
+/// ENOSPC and EDQUOT, which libmdbx hands on as they are.
+const NO_ROOM: [i32; 2] = [28, 122];
+
+/// EAGAIN: the environment is open already, in this process.
+const HELD: i32 = 11;
+
+/// An open environment.
+#[derive(Debug)]
+pub(crate) struct Mdbx {
+    /// Handles of [`Table::ALL`], in that order. They belong to `db` and are never handed out.
+    tables: Vec<libmdbx::Table<'static>>,
+    db: Database<NoWriteMap>,
+    path: PathBuf,
+}
+
+impl Mdbx {
+    /// Opens the environment in the folder `path`, or makes one. `admit` is shown the row `format_key` of the table
+    /// `meta` first, and can refuse before anything is changed.
+    pub(crate) fn open(
+        path: &Path,
+        max_bytes: u64,
+        format_key: &[u8],
+        admit: impl FnOnce(Option<&[u8]>) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let wrong = |action| move |error| translated(action, path, error);
+        let db = Database::open_with_options(path, options(max_bytes)).map_err(wrong("open"))?;
+        prefer_full_pages(&db).map_err(wrong("configure"))?;
+        admit(format(&db, format_key).map_err(wrong("read"))?.as_deref())?;
+        let tables = handles(&db).map_err(wrong("open the tables of"))?;
+        Ok(Self { tables, db, path: path.to_owned() })
+    }
+
+    /// Shows `read` the row with this key; `None` if there is none.
+    pub(crate) fn get<R>(
+        &self,
+        table: Table,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, Error> {
+        let get = || {
+            let txn = self.db.begin_ro_txn()?;
+            let row = txn.get::<Cow<'_, [u8]>>(self.handle(table), key)?;
+            Ok(row.map(|row| read(&row)))
+        };
+        get().map_err(|error| self.wrong("read", error))
+    }
+
+    /// Shows `visit` the rows from `from` to just before `end`, in key order, until it breaks; says whether it did.
+    pub(crate) fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let txn = self.db.begin_ro_txn().map_err(|error| self.wrong("read", error))?;
+        let mut cursor = txn.cursor(self.handle(table)).map_err(|error| self.wrong("read", error))?;
+        for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(from) {
+            let (key, value) = row.map_err(|error| self.wrong("read", error))?;
+            if end.is_some_and(|end| *key >= *end) {
+                break;
+            }
+            if visit(&key, &value)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Brings the tables up to date with a generation, all or nothing, together with the row `meta`.
+    pub(crate) fn fold(&self, generation: &Generation, meta: (&[u8], &[u8])) -> Result<(), Error> {
+        self.write(|txn| {
+            for table in Table::ALL {
+                self.fold_table(txn, table, generation)?;
+            }
+            txn.put(self.handle(Table::Meta), meta.0, meta.1, WriteFlags::UPSERT)
+        })
+    }
+
+    /// A cursor finds its way from one key to the next of the same page without descending the tree again.
+    fn fold_table(
+        &self,
+        txn: &Transaction<'_, RW, NoWriteMap>,
+        table: Table,
+        generation: &Generation,
+    ) -> libmdbx::Result<()> {
+        let mut cursor = txn.cursor(self.handle(table))?;
+        for (key, row) in generation.table(table) {
+            match row {
+                Some(value) => cursor.put(key, value, WriteFlags::UPSERT)?,
+                None => {
+                    if cursor.set::<()>(key)?.is_some() {
+                        cursor.del(WriteFlags::empty())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows of the table `meta`.
+    pub(crate) fn describe(&self, rows: &[(&[u8], &[u8])]) -> Result<(), Error> {
+        self.write(|txn| {
+            let put = |(key, value): &(&[u8], &[u8])| {
+                txn.put(self.handle(Table::Meta), key, value, WriteFlags::UPSERT)
+            };
+            rows.iter().try_for_each(put)
+        })
+    }
+
+    fn write(
+        &self,
+        change: impl FnOnce(&Transaction<'_, RW, NoWriteMap>) -> libmdbx::Result<()>,
+    ) -> Result<(), Error> {
+        let commit = || {
+            let txn = self.db.begin_rw_txn()?;
+            change(&txn)?;
+            txn.commit()
+        };
+        let nothing_committed = commit().map_err(|error| self.wrong("write", error))?;
+        if nothing_committed {
+            let source = io::Error::other("the transaction committed nothing");
+            return Err(Error::Io { action: "write", path: self.path.clone(), source });
+        }
+        Ok(())
+    }
+
+    /// The size of the file, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.db.info().map_or(0, |info| info.geometry().current_size())
+    }
+
+    /// Rows and pages of each table, without counting them.
+    pub(crate) fn stats(&self) -> Result<Vec<TableStats>, Error> {
+        let stats = || {
+            let txn = self.db.begin_ro_txn()?;
+            let of_table = |table: &Table| {
+                let stat = txn.table_stat(self.handle(*table))?;
+                Ok(TableStats {
+                    name: table.name(),
+                    rows: stat.entries() as u64,
+                    pages: (stat.branch_pages() + stat.leaf_pages() + stat.overflow_pages()) as u64,
+                    bytes: stat.total_size(),
+                })
+            };
+            Table::ALL.iter().map(of_table).collect::<libmdbx::Result<Vec<_>>>()
+        };
+        stats().map_err(|error| self.wrong("examine", error))
+    }
+
+    fn handle(&self, table: Table) -> &libmdbx::Table<'_> {
+        &self.tables[table as usize]
+    }
+
+    fn wrong(&self, action: &'static str, error: MdbxError) -> Error {
+        translated(action, &self.path, error)
+    }
+}
+
+fn options(max_bytes: u64) -> DatabaseOptions {
+    let size = |bytes: u64| isize::try_from(bytes).ok();
+    let step = (max_bytes / 16).clamp(64 << 10, 64 << 20);
+    DatabaseOptions {
+        max_tables: Some(16),
+        max_readers: Some(256),
+        no_rdahead: true,
+        page_size: Some(PageSize::Set(4096)),
+        mode: Mode::ReadWrite(ReadWriteOptions {
+            sync_mode: SyncMode::Durable,
+            min_size: size(step.min(1 << 20)),
+            max_size: size(max_bytes),
+            growth_step: size(step),
+            shrink_threshold: None,
+        }),
+        ..DatabaseOptions::default()
+    }
+}
+
+/// Splits pages in the middle, not at the insertion point.
+#[expect(unsafe_code, reason = "libmdbx does not wrap this option")]
+fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
+    // SAFETY: the environment is open and nobody else uses it yet.
+    let code = unsafe {
+        mdbx_sys::mdbx_env_set_option(db.ptr().0, mdbx_sys::MDBX_opt_prefer_waf_insteadof_balance, 0)
+    };
+    if code == mdbx_sys::MDBX_SUCCESS { Ok(()) } else { Err(MdbxError::from_err_code(code)) }
+}
+
+/// A row of the table `meta`, if there is that table.
+fn format(db: &Database<NoWriteMap>, key: &[u8]) -> libmdbx::Result<Option<Vec<u8>>> {
+    let txn = db.begin_ro_txn()?;
+    match txn.open_table(Some(Table::Meta.name())) {
+        Ok(meta) => txn.get(&meta, key),
+        Err(MdbxError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Handles that stay valid as long as the environment, made with their tables where those are missing.
+#[expect(
+    unsafe_code,
+    reason = "handles and environment live in one struct, which the borrow checker cannot express"
+)]
+fn handles(db: &Database<NoWriteMap>) -> libmdbx::Result<Vec<libmdbx::Table<'static>>> {
+    let txn = db.begin_rw_txn()?;
+    for table in Table::ALL {
+        txn.prime_for_permaopen(txn.create_table(Some(table.name()), TableFlags::empty())?);
+    }
+    let (_, tables) = txn.commit_and_rebind_open_dbs()?;
+    // SAFETY: a handle is a number that the environment knows. `Mdbx` keeps both, and lends a handle no longer than itself.
+    Ok(unsafe { std::mem::transmute::<Vec<libmdbx::Table<'_>>, Vec<libmdbx::Table<'static>>>(tables) })
+}
+
+fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
+    let full = |reason: &str| Error::Full { path: path.to_owned(), reason: reason.to_owned() };
+    let damaged =
+        |error: MdbxError| Error::Corrupt { place: path.display().to_string(), reason: error.to_string() };
+    match error {
+        MdbxError::MapFull => {
+            full("the tables have reached their largest size; raise it and open the store anew")
+        }
+        MdbxError::UnableExtendMapsize => full("the tables cannot grow; free disk space or address space"),
+        MdbxError::Other(code) if NO_ROOM.contains(&code) => full("the disk is full; free disk space"),
+        MdbxError::Busy | MdbxError::Other(HELD) => Error::Locked { path: path.to_owned() },
+        MdbxError::Corrupted
+        | MdbxError::PageNotFound
+        | MdbxError::CursorFull
+        | MdbxError::VersionMismatch
+        | MdbxError::Invalid => damaged(error),
+        other => Error::Io { action, path: path.to_owned(), source: io::Error::other(other) },
+    }
+}

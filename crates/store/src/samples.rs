@@ -1,0 +1,111 @@
+//! Data for this crate's tests.
+
+use std::time::Duration;
+
+use orlog_model::{
+    Change, Commit, CorrelationId, Effect, EffectName, EventId, Instance, InstanceKey, Name, ProgramRef,
+    Record, SagaName, Source, Status, StreamPosition, TenantId, Timer, Timestamp, Work, WorkItem,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::options::Options;
+
+/// Options that fold only when told to, with small files.
+pub(crate) fn small() -> Options {
+    Options {
+        max_bytes: 16 << 20,
+        generation_age: Duration::from_hours(1),
+        journal_segment_bytes: 64 << 10,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+pub(crate) fn key(tenant: &str, correlation: &str) -> InstanceKey {
+    InstanceKey {
+        tenant: TenantId::new(tenant).unwrap(),
+        saga: SagaName::new("order").unwrap(),
+        correlation: CorrelationId::new(correlation).unwrap(),
+    }
+}
+
+pub(crate) fn instance(version: u64, status: Status) -> Instance {
+    Instance {
+        program: ProgramRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
+        version,
+        status,
+        paused: false,
+        state: format!(
+            "{{\"step\":{version},\"items\":[\"a\",\"b\"],\"amount\":\"12.50\",\"customer\":\"c-1\"}}"
+        )
+        .into_bytes(),
+        waits: vec![],
+        timers: vec![],
+        open: vec![],
+        reference: None,
+        last_input: EventId::new(format!("event-{version}")).unwrap(),
+        last_error: None,
+        node: "node-1".to_owned(),
+        trace: None,
+        created_at: at(1),
+        updated_at: at(i64::try_from(version).unwrap()),
+    }
+}
+
+pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
+    WorkItem {
+        id: Uuid::from_u128(id),
+        instance: key.clone(),
+        work: Work::Effect(Effect {
+            tag: Name::new("charge").unwrap(),
+            name: EffectName::new(effect).unwrap(),
+            payload: json!({"amount": 1250, "currency": "EUR"}),
+            timeout: Some(Duration::from_secs(30)),
+            retry: None,
+        }),
+        deadline: None,
+        causation: EventId::new("cause").unwrap(),
+        trace: None,
+        created_at: at(5),
+    }
+}
+
+pub(crate) fn timer(due: i64, token: u64) -> Timer {
+    Timer { due: at(due), name: Name::new("patience").unwrap(), token }
+}
+
+pub(crate) fn record(version: u64) -> Record {
+    Record {
+        version,
+        at: at(i64::try_from(version).unwrap()),
+        input: EventId::new(format!("event-{version}")).unwrap(),
+        label: "OrderPlaced".to_owned(),
+        note: "reserve: asked".to_owned(),
+        status: Status::Running,
+        work: vec![("inventory.ReserveStock".to_owned(), Uuid::from_u128(u128::from(version)))],
+    }
+}
+
+/// A whole transition: snapshot, history, marker, one item of work.
+pub(crate) fn transition(key: &InstanceKey, version: u64) -> Commit {
+    Commit {
+        instance: Some(instance(version, Status::Running)),
+        work: vec![work(key, "payments.charge", u128::from(version))],
+        applied: Some(EventId::new(format!("event-{version}")).unwrap()),
+        history: Some(record(version)),
+        ..Commit::empty(key.clone(), at(5))
+    }
+}
+
+pub(crate) fn apply(commit: Commit) -> Change {
+    Change::Apply(Box::new(commit))
+}
+
+pub(crate) fn checkpoint(sequence: u64) -> Change {
+    let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
+    Change::Checkpoint(source, StreamPosition { stream_id: Uuid::from_u128(1), sequence })
+}

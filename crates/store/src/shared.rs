@@ -1,0 +1,199 @@
+//! What the writer, the readers and the background threads of a store share.
+
+use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::keys::Keys;
+use crate::range::{Range, just_after};
+use crate::record::Heads;
+use crate::stats::{Stats, Timed};
+use crate::table::Table;
+use crate::tables::Tables;
+
+/// How many rows are shown under one lock. A longer scan lets commits through in between.
+const ROWS_AT_ONCE: usize = 256;
+
+/// The state of a store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) keys: Keys,
+    pub(crate) generation_bytes: usize,
+    pub(crate) generation_age: Duration,
+    pub(crate) folding: Mutex<()>,
+    pub(crate) fold_failure: Mutex<Option<String>>,
+    pub(crate) folds: Timed,
+    fsyncs: Timed,
+    /// `None` once the store is closed.
+    tables: RwLock<Option<Tables>>,
+    position: watch::Sender<u64>,
+    poison: Mutex<Option<String>>,
+}
+
+impl Shared {
+    pub(crate) fn new(tables: Tables, keys: Keys, generation_bytes: usize, generation_age: Duration) -> Self {
+        Self {
+            keys,
+            generation_bytes,
+            generation_age,
+            folding: Mutex::new(()),
+            fold_failure: Mutex::new(None),
+            folds: Timed::default(),
+            fsyncs: Timed::default(),
+            position: watch::Sender::new(tables.heads().position),
+            tables: RwLock::new(Some(tables)),
+            poison: Mutex::new(None),
+        }
+    }
+
+    /// Shows `read` the tables as they stand.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Tables) -> Result<R, Error>) -> Result<R, Error> {
+        let tables: RwLockReadGuard<'_, Option<Tables>> =
+            self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.as_ref().ok_or(Error::Closed).and_then(read)
+    }
+
+    /// Lets `change` change the tables.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Tables) -> Result<R, Error>) -> Result<R, Error> {
+        self.exclusive().as_mut().ok_or(Error::Closed).and_then(change)
+    }
+
+    fn exclusive(&self) -> RwLockWriteGuard<'_, Option<Tables>> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows `visit` the rows of a range, in key order, until it breaks. What is shown at once is of one moment; a scan of
+    /// more than [`ROWS_AT_ONCE`] rows is not.
+    pub(crate) fn scan(
+        &self,
+        table: Table,
+        range: &Range,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        let mut next = (!range.is_empty()).then(|| range.start.clone());
+        while let Some(from) = next.take() {
+            let mut left = ROWS_AT_ONCE;
+            self.read(|tables| {
+                tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {
+                    let flow = visit(key, value)?;
+                    left -= 1;
+                    if flow.is_break() || left > 0 {
+                        return Ok(flow);
+                    }
+                    next = Some(just_after(key));
+                    Ok(ControlFlow::Break(()))
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where the store stands; where it stood, if it is closed.
+    pub(crate) fn heads(&self) -> Heads {
+        self.read(|tables| Ok(*tables.heads()))
+            .unwrap_or(Heads { position: *self.position.borrow(), ..Heads::NONE })
+    }
+
+    /// Makes a record that is as durable as asked for visible to all, and wakes those who watch.
+    pub(crate) fn publish(&self, position: u64, record: &[u8]) -> Result<(), Error> {
+        self.change(|tables| tables.apply(position, record))?;
+        self.position.send_replace(position);
+        Ok(())
+    }
+
+    /// The count of commits, to wait on.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.position.subscribe()
+    }
+
+    /// Syncs the journal and notes how long it took.
+    pub(crate) fn sync(&self, disk: &Disk) -> Result<(), Error> {
+        let begun = Instant::now();
+        if disk.sync()? {
+            self.fsyncs.note(begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Refuses once the store is in doubt.
+    pub(crate) fn healthy(&self) -> Result<(), Error> {
+        match &*lock(&self.poison) {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a failure after which nobody knows what the disk has; hands it on.
+    pub(crate) fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        let Err(error) = result else { return result };
+        if error.is_passing() {
+            return Err(error);
+        }
+        let cause = match error {
+            Error::Poisoned { cause } => cause,
+            other => other.to_string(),
+        };
+        lock(&self.poison).get_or_insert_with(|| cause.clone());
+        Err(Error::Poisoned { cause })
+    }
+
+    /// Lets go of the disk; readers answer [`Error::Closed`] from now on.
+    pub(crate) fn close(&self) {
+        let one_at_a_time = lock(&self.folding);
+        let closed = self.exclusive().take();
+        drop(closed);
+        drop(one_at_a_time);
+    }
+
+    /// Goes on with tables that were opened anew.
+    pub(crate) fn reopen(&self, tables: Tables) {
+        let position = tables.heads().position;
+        *self.exclusive() = Some(tables);
+        *lock(&self.poison) = None;
+        *lock(&self.fold_failure) = None;
+        self.position.send_replace(position);
+    }
+
+    /// Figures.
+    pub(crate) fn stats(&self) -> Stats {
+        let (fsyncs, last_fsync) = self.fsyncs.read();
+        let (folds, last_fold) = self.folds.read();
+        let mut stats = Stats {
+            position: *self.position.borrow(),
+            fsyncs,
+            last_fsync,
+            folds,
+            last_fold,
+            fold_failure: lock(&self.fold_failure).clone(),
+            dedupe_window: self.keys.window(),
+            ..Stats::default()
+        };
+        // A closed store has no further figures. The disk is not taken out of the lock, so that closing really closes it.
+        self.read(|tables| fill(&mut stats, tables)).ok();
+        stats
+    }
+}
+
+fn fill(stats: &mut Stats, tables: &Tables) -> Result<(), Error> {
+    let frozen = tables.frozen().map(|frozen| &**frozen);
+    for generation in std::iter::once(tables.active()).chain(frozen) {
+        stats.overlay_rows += generation.rows() as u64;
+        stats.overlay_bytes += generation.bytes() as u64;
+    }
+    stats.folded_position = tables.folded_position();
+    if let Some(disk) = tables.disk() {
+        stats.journal_bytes = disk.journal_bytes();
+        stats.tables_bytes = disk.tables().bytes();
+        stats.tables = disk.tables().stats()?;
+    }
+    Ok(())
+}
+
+/// Takes a lock; a thread that died with it left nothing half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,169 @@
+//! From changes to row operations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use orlog_model::{
+    Change, Commit, DeadLetter, Input, InstanceKey, OutboxKey, ProgramRef, Source, StreamPosition, Timestamp,
+    WorkItem,
+};
+
+use crate::error::Error;
+use crate::keys::{self, Keys};
+use crate::record::{Heads, Newness, Record};
+use crate::table::Table;
+use crate::tables::Tables;
+use crate::value::{EMPTY, decode, encode};
+
+/// How many applied-markers one change forgets at most.
+const PURGED_AT_ONCE: usize = 1000;
+
+/// A group being translated.
+struct Translation<'a> {
+    tables: &'a Tables,
+    keys: &'a Keys,
+    record: &'a mut Record,
+    heads: Heads,
+    bucket: i64,
+    /// Outbox rows that this group deletes; each counts once.
+    settled: BTreeSet<Vec<u8>>,
+    /// Checkpoints that this group sets.
+    checkpoints: BTreeMap<&'a Source, StreamPosition>,
+}
+
+/// Writes the row operations of a group into `record`; the answer is where the store stands after it. Nothing is changed.
+pub(crate) fn translate(
+    group: &[Change],
+    now: Timestamp,
+    (tables, keys): (&Tables, &Keys),
+    record: &mut Record,
+) -> Result<Heads, Error> {
+    let mut heads = *tables.heads();
+    heads.position += 1;
+    heads.latest = heads.latest.max(now);
+    let bucket = keys.bucket(heads.latest);
+    let (settled, checkpoints) = (BTreeSet::new(), BTreeMap::new());
+    record.clear();
+    let mut translation = Translation { tables, keys, record, heads, bucket, settled, checkpoints };
+    group.iter().try_for_each(|change| translation.change(change))?;
+    Ok(translation.heads)
+}
+
+impl<'a> Translation<'a> {
+    fn change(&mut self, change: &'a Change) -> Result<(), Error> {
+        match change {
+            Change::Apply(commit) => self.apply(commit),
+            Change::Settle(key) => self.settle(key),
+            Change::Checkpoint(source, position) => self.checkpoint(source, *position),
+            Change::PutDefinition { program, source } => self.define(program, source),
+            Change::PutDeadLetter(letter) => self.dead_letter(letter),
+            Change::DropDeadLetter { tenant, id } => {
+                self.record.delete(Table::DeadLetter, &keys::dead_letter(tenant, *id))
+            }
+            Change::PurgeApplied { before } => self.purge(*before),
+        }
+    }
+
+    fn apply(&mut self, commit: &Commit) -> Result<(), Error> {
+        let key = &commit.key;
+        if let Some(instance) = &commit.instance {
+            let row = self.keys.instance(key);
+            self.record.put(Newness::Any, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+        }
+        if let Some(history) = &commit.history {
+            let row = self.keys.history(key, history.version);
+            self.record.put(Newness::Any, Table::History, &row, |buffer| encode(buffer, history))?;
+        }
+        if let Some(id) = &commit.applied {
+            let row = self.keys.applied(self.bucket, key, id);
+            self.record.put(Newness::Any, Table::Applied, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+        }
+        commit.work.iter().try_for_each(|item| self.offer(item))?;
+        self.timers(commit)?;
+        self.inputs(commit)?;
+        commit.settles.iter().try_for_each(|place| self.settle(place))?;
+        commit.dead_letter.iter().try_for_each(|letter| self.dead_letter(letter))
+    }
+
+    fn timers(&mut self, commit: &Commit) -> Result<(), Error> {
+        for timer in &commit.disarm {
+            self.record.delete(Table::Timer, &self.keys.timer(&commit.key, timer))?;
+        }
+        for timer in &commit.arm {
+            let row = self.keys.timer(&commit.key, timer);
+            // A token is a state version and never comes again, so neither does the key.
+            self.record.put(Newness::New, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+        }
+        Ok(())
+    }
+
+    fn inputs(&mut self, commit: &Commit) -> Result<(), Error> {
+        if let Some(number) = commit.release {
+            self.record.delete(Table::Held, &self.keys.history(&commit.key, number))?;
+        }
+        commit.hold.iter().try_for_each(|input| self.hold(&commit.key, input))
+    }
+
+    fn hold(&mut self, key: &InstanceKey, input: &Input) -> Result<(), Error> {
+        let row = self.keys.history(key, self.next_sequence());
+        self.record.put(Newness::New, Table::Held, &row, |buffer| encode(buffer, input))
+    }
+
+    fn offer(&mut self, item: &WorkItem) -> Result<(), Error> {
+        let place = OutboxKey { lane: item.work.lane(), sequence: self.next_sequence() };
+        self.heads.outbox_depth += 1;
+        self.record.put(Newness::New, Table::Outbox, &keys::outbox(&place), |buffer| encode(buffer, item))
+    }
+
+    /// An item that is gone already is left alone, so that the depth stays true.
+    fn settle(&mut self, place: &OutboxKey) -> Result<(), Error> {
+        let row = keys::outbox(place);
+        if self.settled.contains(&row) || self.tables.get(Table::Outbox, &row, |_| ())?.is_none() {
+            return Ok(());
+        }
+        self.record.delete(Table::Outbox, &row)?;
+        self.heads.outbox_depth = self.heads.outbox_depth.saturating_sub(1);
+        self.settled.insert(row);
+        Ok(())
+    }
+
+    /// Within a stream a checkpoint only grows; a stream that was made anew begins anew.
+    fn checkpoint(&mut self, source: &'a Source, position: StreamPosition) -> Result<(), Error> {
+        let row = keys::checkpoint(source);
+        let stored = || self.tables.get(Table::Checkpoint, &row, |bytes| decode(Table::Checkpoint, bytes));
+        let old: Option<StreamPosition> = match self.checkpoints.get(source) {
+            Some(position) => Some(*position),
+            None => stored()?.transpose()?,
+        };
+        if old.is_some_and(|old| old.stream_id == position.stream_id && old.sequence >= position.sequence) {
+            return Ok(());
+        }
+        self.checkpoints.insert(source, position);
+        self.record.put(Newness::Any, Table::Checkpoint, &row, |buffer| encode(buffer, &position))
+    }
+
+    fn define(&mut self, program: &ProgramRef, source: &str) -> Result<(), Error> {
+        let value = |buffer: &mut Vec<u8>| encode(buffer, &(program, source));
+        self.record.put(Newness::Any, Table::Definition, &program.hash, value)
+    }
+
+    fn dead_letter(&mut self, letter: &DeadLetter) -> Result<(), Error> {
+        let row = keys::dead_letter(&letter.tenant, letter.id);
+        self.record.put(Newness::Any, Table::DeadLetter, &row, |buffer| encode(buffer, letter))
+    }
+
+    fn purge(&mut self, before: Timestamp) -> Result<(), Error> {
+        let range = self.keys.applied_before(before);
+        let (record, mut left) = (&mut *self.record, PURGED_AT_ONCE);
+        self.tables.scan(Table::Applied, &range.start, range.end.as_deref(), &mut |key, _| {
+            record.delete(Table::Applied, key)?;
+            left -= 1;
+            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.heads.sequence += 1;
+        self.heads.sequence
+    }
+}

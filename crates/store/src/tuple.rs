@@ -1,0 +1,222 @@
+//! Keys as tuples whose byte order is the order of their fields.
+//!
+//! Text: the bytes, 0x00 as 0x00FF, then 0x0000. Unsigned numbers: big endian. Signed: big endian with the sign bit
+//! flipped. A tuple that begins with another one, field by field, begins with its bytes.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+
+/// A key being written.
+#[derive(Debug, Default)]
+pub(crate) struct Key(Vec<u8>);
+
+impl Key {
+    /// An empty key.
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(96))
+    }
+
+    /// Appends text and its end.
+    pub(crate) fn text(self, text: &str) -> Self {
+        let mut key = self.open_text(text);
+        key.0.extend_from_slice(&[0, 0]);
+        key
+    }
+
+    /// Appends text without its end: the beginning of all keys whose text begins so.
+    pub(crate) fn open_text(mut self, text: &str) -> Self {
+        for byte in text.bytes() {
+            self.0.push(byte);
+            if byte == 0 {
+                self.0.push(0xff);
+            }
+        }
+        self
+    }
+
+    /// Appends bytes of a fixed number as they are.
+    pub(crate) fn fixed(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn u8(self, number: u8) -> Self {
+        self.fixed(&[number])
+    }
+
+    pub(crate) fn u16(self, number: u16) -> Self {
+        self.fixed(&number.to_be_bytes())
+    }
+
+    pub(crate) fn u64(self, number: u64) -> Self {
+        self.fixed(&number.to_be_bytes())
+    }
+
+    pub(crate) fn i64(self, number: i64) -> Self {
+        self.fixed(&(number ^ i64::MIN).to_be_bytes())
+    }
+
+    /// The bytes.
+    pub(crate) fn done(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The smallest key behind all that begin with `prefix`; `None` if there is none.
+pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut next = prefix[..=last].to_vec();
+    next[last] += 1;
+    Some(next)
+}
+
+/// A key being read, field by field.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    whole: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// Begins before the first field.
+    pub(crate) fn of(key: &'a [u8]) -> Self {
+        Self { whole: key, rest: key }
+    }
+
+    /// That the key is not what was expected.
+    pub(crate) fn wrong(&self, reason: impl Into<String>) -> Error {
+        Error::Corrupt { place: format!("the key {}", hex(self.whole)), reason: reason.into() }
+    }
+
+    /// The next `N` bytes.
+    pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.wrong("it is too short"))?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Error> {
+        self.fixed().map(u8::from_be_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Error> {
+        self.fixed().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Error> {
+        self.fixed().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn i64(&mut self) -> Result<i64, Error> {
+        self.fixed().map(|bytes| i64::from_be_bytes(bytes) ^ i64::MIN)
+    }
+
+    /// The next text.
+    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Error> {
+        let end = self.end_of_text()?;
+        let bytes = &self.rest[..end];
+        self.rest = &self.rest[end + 2..];
+        let text = std::str::from_utf8(bytes).map(Cow::Borrowed);
+        if let Ok(text) = text
+            && !bytes.contains(&0)
+        {
+            return Ok(text);
+        }
+        self.unescaped(bytes).map(Cow::Owned)
+    }
+
+    fn end_of_text(&self) -> Result<usize, Error> {
+        let mut at = 0;
+        loop {
+            match self.rest.get(at..) {
+                Some([0, 0, ..]) => return Ok(at),
+                Some([0, 0xff, ..]) => at += 2,
+                Some([1..=0xff, ..]) => at += 1,
+                _ => return Err(self.wrong("a text has no end")),
+            }
+        }
+    }
+
+    fn unescaped(&self, bytes: &[u8]) -> Result<String, Error> {
+        let mut text = Vec::with_capacity(bytes.len());
+        let mut rest = bytes.iter();
+        while let Some(byte) = rest.next() {
+            text.push(*byte);
+            if *byte == 0 {
+                rest.next();
+            }
+        }
+        String::from_utf8(text).map_err(|error| self.wrong(error.to_string()))
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string succeeds");
+        text
+    })
+}
+
+/// The bytes that [`hex`] wrote; `None` if it did not.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(fields: &(String, u64, i64, String)) -> Vec<u8> {
+        Key::new().text(&fields.0).u64(fields.1).i64(fields.2).text(&fields.3).done()
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_bytes_is_the_order_of_fields(
+            a in ("[\0\u{1}ab]{0,4}", any::<u64>(), any::<i64>(), "[\0\u{ff}z]{0,3}"),
+            b in ("[\0\u{1}ab]{0,4}", any::<u64>(), any::<i64>(), "[\0\u{ff}z]{0,3}"),
+        ) {
+            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn what_was_written_is_read(a in (".*", any::<u64>(), any::<i64>(), "[\0a]*")) {
+            let bytes = key(&a);
+            let mut fields = Fields::of(&bytes);
+            prop_assert_eq!(fields.text().unwrap(), a.0.as_str());
+            prop_assert_eq!(fields.u64().unwrap(), a.1);
+            prop_assert_eq!(fields.i64().unwrap(), a.2);
+            prop_assert_eq!(fields.text().unwrap(), a.3.as_str());
+        }
+
+        #[test]
+        fn foreign_bytes_are_refused_or_read_but_never_panic(bytes: Vec<u8>) {
+            let mut fields = Fields::of(&bytes);
+            while fields.text().is_ok() {}
+            prop_assert!(fields.fixed::<4>().is_ok() || fields.rest.len() < 4);
+        }
+
+        #[test]
+        fn hexadecimal_digits_are_read_back(bytes: Vec<u8>) {
+            prop_assert_eq!(unhex(&hex(&bytes)), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn the_successor_lies_behind_every_continuation() {
+        assert_eq!(successor(&[1, 0xff, 0xff]), Some(vec![2]));
+        assert_eq!(successor(&[1, 2]), Some(vec![1, 3]));
+        assert_eq!(successor(&[0xff]), None);
+        assert_eq!(successor(&[]), None);
+        assert_eq!(unhex("0"), None);
+        assert_eq!(unhex("zz"), None);
+    }
+}
