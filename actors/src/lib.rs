@@ -1,1 +1,46 @@
-//! .
+//! The running system: a tree of small actors without domain decisions.
+//!
+//! ```text
+//! root ─┬─ effects ── provider (one per upstream)
+//!       └─ shard ─┬─ committer   one thread, group commit
+//!                 ├─ relay       outbox → providers, bus
+//!                 ├─ timer       due timers → sagas
+//!                 ├─ ingester    bus → sagas
+//!                 └─ saga        one per live instance
+//! ```
+//!
+//! [`Runtime`] is the one handle for whoever starts it. The way of an event through these files: `ingester`, `directory`
+//! (activate), `saga` (decide), `committer`, `relay`, `provider`, and back through `directory`.
+
+mod cell;
+mod committer;
+mod control;
+mod directory;
+mod done;
+mod driver;
+mod effects;
+mod hands;
+mod ingester;
+mod limits;
+mod metrics;
+mod observer;
+mod offer;
+mod programs;
+mod provider;
+mod publisher;
+mod relay;
+mod restart;
+mod root;
+mod runtime;
+mod saga;
+mod shard;
+mod submission;
+mod timer;
+
+pub use control::{ControlError, Controlled};
+pub use limits::{Limits, LimitsError};
+pub use metrics::Metrics;
+pub use observer::CommitObserver;
+pub use programs::Programs;
+pub use restart::Intensity;
+pub use runtime::{Config, Health, Parts, Runtime, RuntimeError, ShardParts};

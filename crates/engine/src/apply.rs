@@ -7,7 +7,7 @@ use orlog_model::{
     Transition, Work, WorkItem, WorkKind, derived_id,
 };
 
-use crate::decide::{Subject, cleared, marker};
+use crate::subject::{Subject, cleared, marker};
 
 /// The input behind a transition and the state version it leads to.
 pub(crate) struct Cause<'a> {

@@ -15,27 +15,15 @@
 //! | signal | refuse | hold | apply | apply |
 
 use orlog_model::{
-    Action, Commit, Control, DeadLetterReason, Event, EventType, Input, Instance, InstanceKey, Outcome,
-    Record, Status, Timer, TimerFired,
+    Action, Commit, Control, DeadLetterReason, Event, EventType, Input, InstanceKey, Outcome, Record, Status,
+    TimerFired,
 };
 use orlog_program::{Context, Fault, Program, Reaction, Stimulus};
 use serde_json::Value;
 
 use crate::apply::{Cause, applied};
 use crate::set_aside::set_aside;
-
-/// Whom an input is about.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// Which instance.
-    pub key: &'a InstanceKey,
-    /// Its snapshot; `None` when it does not exist.
-    pub instance: Option<&'a Instance>,
-    /// The program the instance is pinned to, or, for a new one, the newest of its saga.
-    pub program: &'a dyn Program,
-    /// The node that decides, for the record.
-    pub node: &'a str,
-}
+use crate::subject::{Subject, cleared, marker};
 
 /// What is to be done about an input.
 #[derive(Clone, Debug, PartialEq)]
@@ -235,26 +223,4 @@ fn ignore_and_clear(subject: &Subject<'_>, input: &Input, why: &'static str) -> 
     let commit = cleared(subject.key, input);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
     Decision::Ignore { why, clear: clears.then(|| Box::new(commit)) }
-}
-
-/// The commit that clears away the rows the input itself occupies: an outcome its outbox row, a timer its timer row.
-pub(crate) fn cleared(key: &InstanceKey, input: &Input) -> Commit {
-    let mut commit = Commit::empty(key.clone(), input.at());
-    match input {
-        Input::Outcome(outcome) => commit.settles = Some(outcome.outbox.clone()),
-        Input::Timer(TimerFired { name, token, due }) => {
-            commit.disarm.push(Timer { due: *due, name: name.clone(), token: *token });
-        }
-        Input::Event(_) | Input::Control(_) => {}
-    }
-    commit
-}
-
-/// The marker that makes a second delivery harmless. Outcomes and timers need none: their tokens do it.
-pub(crate) fn marker(input: &Input) -> Option<orlog_model::EventId> {
-    match input {
-        Input::Event(event) => Some(event.id.clone()),
-        Input::Control(control) => Some(control.id.clone()),
-        Input::Outcome(_) | Input::Timer(_) => None,
-    }
 }

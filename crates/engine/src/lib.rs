@@ -6,6 +6,8 @@
 mod apply;
 mod decide;
 mod set_aside;
+mod subject;
 
-pub use decide::{Decision, Refusal, Subject, decide};
+pub use decide::{Decision, Refusal, decide};
 pub use set_aside::{dead_letter, set_aside};
+pub use subject::Subject;

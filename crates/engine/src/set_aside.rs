@@ -4,7 +4,7 @@ use orlog_model::{
     Commit, DeadLetter, DeadLetterReason, Input, InstanceKey, Original, TenantId, Timestamp, derived_id,
 };
 
-use crate::decide::cleared;
+use crate::subject::cleared;
 
 /// The commit that sets an input aside. Its outbox or timer row goes, so that it is not offered or fired for ever.
 #[must_use]

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, SagaName, Status, TenantId,
-    Timestamp, WorkItem,
+    DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, SagaName, Status,
+    TenantId, Timestamp, WorkItem,
 };
 
 /// Everything one input led to. The store writes it whole or not at all.

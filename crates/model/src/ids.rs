@@ -217,7 +217,10 @@ mod tests {
     #[test]
     fn refuses_what_is_too_long_and_names_the_limit() {
         let error = CorrelationId::new("x".repeat(257)).unwrap_err();
-        assert_eq!(error.to_string(), "correlation id is 257 bytes long, the limit is 256; shorten or hash it");
+        assert_eq!(
+            error.to_string(),
+            "correlation id is 257 bytes long, the limit is 256; shorten or hash it"
+        );
     }
 
     #[test]

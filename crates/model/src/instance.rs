@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{EventId, Name, SagaName, Timestamp, TraceParent, WorkKind};
+use crate::{EventId, Failure, Name, SagaName, Timestamp, TraceParent, WorkKind};
 
 /// One saga instance as it stands. Its size does not grow with its age.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,21 +154,6 @@ pub struct OpenWork {
     pub kind: WorkKind,
     /// The program's label for it.
     pub tag: Name,
-}
-
-/// Why something did not go well.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// A short word for programs, for example `card_declined` or `http_503`.
-    pub code: String,
-    /// A sentence for people.
-    pub message: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.code)
-    }
 }
 
 /// Bytes as bytes, not as a sequence of numbers.

@@ -7,6 +7,7 @@ mod clock;
 mod commit;
 mod dead_letter;
 mod event;
+mod failure;
 mod ids;
 mod input;
 mod instance;
@@ -18,13 +19,14 @@ pub use clock::{Clock, Timestamp, TimestampError};
 pub use commit::{Change, Commit, Record, Source, StreamPosition, Timer};
 pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
 pub use event::{Event, TraceParent};
+pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
 };
 pub use input::{Action, Control, Input, TimerFired};
-pub use instance::{ArmedTimer, Failure, Instance, OpenWork, ProgramRef, Status, Wait, WaitKind};
+pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Status, Wait, WaitKind};
 pub use slot::{SLOTS, Slot, Slots, fnv1a};
 pub use transition::{TimerChange, Transition};
 pub use work::{
-    Command, Confirmation, Effect, Fact, Lane, Outcome, OutboxKey, Retry, Verdict, Work, WorkItem, WorkKind,
+    Command, Confirmation, Effect, Fact, Lane, OutboxKey, Outcome, Retry, Verdict, Work, WorkItem, WorkKind,
 };

@@ -1,0 +1,235 @@
+//! The one writer of a shard: collects commits into groups and makes each group durable at once.
+//!
+//! A thread of its own holds the store's `Writer`, because a commit blocks. While the disk is busy with one group, the
+//! next one gathers. The actor beside it only watches the thread: when it ends, the actor fails, and with it the shard.
+//!
+//! A full store is not a failure: the group waits and is tried again until there is room; what was accepted stays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use orlog_model::{Change, Clock, Commit};
+use orlog_store::{Error as StoreError, Writer};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
+
+use crate::cell::Cell;
+use crate::directory::Directory;
+use crate::done::Done;
+use crate::metrics::Metrics;
+use crate::observer::CommitObserver;
+use crate::submission::{Committer, Order, Submission};
+
+/// How long a group waits before it is tried again on a full store.
+const FULL_PAUSE: Duration = Duration::from_millis(200);
+
+/// The writer between two lives of a committer.
+pub(crate) type WriterSlot = Arc<Mutex<Slot>>;
+
+/// See [`WriterSlot`].
+pub(crate) struct Slot {
+    pub(crate) writer: Writer,
+    /// The last commit failed: what is durable must be looked up before the next.
+    pub(crate) failed: bool,
+}
+
+/// The actor.
+pub(crate) struct CommitterActor;
+
+/// What it needs.
+pub(crate) struct Arguments {
+    pub(crate) slot: WriterSlot,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) observer: Option<Arc<dyn CommitObserver>>,
+    /// Receives the way to the committer once it runs.
+    pub(crate) started: oneshot::Sender<Committer>,
+}
+
+/// What it is told.
+pub(crate) enum Message {
+    /// The thread ended; why, where it failed.
+    Ended(Option<String>),
+}
+
+/// Stops the thread when it goes.
+pub(crate) struct State {
+    orders: Sender<Order>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // An error means that the thread has ended by itself.
+        drop(self.orders.send(Order::Stop));
+    }
+}
+
+impl Actor for CommitterActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let slot = arguments.slot.lock_owned().await;
+        let (orders, received) = crossbeam_channel::unbounded();
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = Thread {
+            slot,
+            received,
+            group: arguments.directory.context.limits.group,
+            clock: Arc::clone(&arguments.directory.context.clock),
+            metrics: Arc::clone(&arguments.directory.context.metrics),
+            directory: arguments.directory,
+            stop: Arc::clone(&stop),
+            observer: arguments.observer,
+        };
+        std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
+            let ended = thread.run();
+            drop(myself.cast(Message::Ended(ended.err())));
+        })?;
+        drop(arguments.started.send(Committer::new(orders.clone())));
+        Ok(State { orders, stop })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Message>,
+        message: Message,
+        _: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let Message::Ended(why) = message;
+        Err(why.unwrap_or_else(|| "the committer thread ended".to_owned()).into())
+    }
+}
+
+struct Thread {
+    slot: OwnedMutexGuard<Slot>,
+    received: Receiver<Order>,
+    group: usize,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    directory: Arc<Directory>,
+    stop: Arc<AtomicBool>,
+    observer: Option<Arc<dyn CommitObserver>>,
+}
+
+/// The rest of a submission, for after the commit.
+type Completion = (Done, Option<Arc<Cell>>);
+
+impl Thread {
+    fn run(mut self) -> Result<(), String> {
+        if self.slot.failed {
+            self.slot.writer.recover().map_err(|e| e.to_string())?;
+            self.slot.failed = false;
+        }
+        // Set for as long as a panic could leave the writer in doubt.
+        self.slot.failed = true;
+        let ended = self.serve();
+        self.slot.failed = ended.is_err();
+        ended
+    }
+
+    fn serve(&mut self) -> Result<(), String> {
+        let mut changes = Vec::with_capacity(self.group);
+        let mut completions: Vec<Completion> = Vec::with_capacity(self.group);
+        while let Ok(Order::Submit(first)) = self.received.recv() {
+            let mut stop = false;
+            gather(*first, &mut changes, &mut completions);
+            while changes.len() < self.group && !stop {
+                match self.received.try_recv() {
+                    Ok(Order::Submit(next)) => gather(*next, &mut changes, &mut completions),
+                    Ok(Order::Stop) => stop = true,
+                    Err(_) => break,
+                }
+            }
+            if !self.commit(&changes)? {
+                return Ok(());
+            }
+            self.complete(&changes, &mut completions);
+            changes.clear();
+            if stop {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the group durable. `false` when told to stop while there is no room; nothing of the group is committed then.
+    fn commit(&mut self, changes: &[Change]) -> Result<bool, String> {
+        let begun = std::time::Instant::now();
+        while let Err(error) = self.slot.writer.commit(changes, self.clock.now()) {
+            match error {
+                StoreError::Full { .. } => {
+                    if !self.metrics.set_store_full(true) {
+                        tracing::error!(%error, "no room: nothing is accepted until there is");
+                    }
+                    if self.stop.load(Ordering::Acquire) {
+                        return Ok(false);
+                    }
+                    std::thread::park_timeout(FULL_PAUSE);
+                }
+                StoreError::TooLarge { .. } if changes.len() > 1 => {
+                    let (first, rest) = changes.split_at(changes.len() / 2);
+                    return Ok(self.commit(first)? && self.commit(rest)?);
+                }
+                error => {
+                    tracing::error!(%error, "a commit failed");
+                    return Err(error.to_string());
+                }
+            }
+        }
+        if self.metrics.set_store_full(false) {
+            tracing::info!("there is room again");
+        }
+        self.metrics.commits.inc();
+        self.metrics.commit_changes.observe(count(changes.len()));
+        self.metrics.commit_seconds.observe(begun.elapsed().as_secs_f64());
+        Ok(true)
+    }
+
+    fn complete(&self, changes: &[Change], completions: &mut Vec<Completion>) {
+        let commits = changes.iter().filter_map(|change| match change {
+            Change::Apply(commit) => Some(commit),
+            _ => None,
+        });
+        for commit in commits.clone() {
+            self.count(commit);
+        }
+        if let Some(observer) = &self.observer {
+            commits.for_each(|commit| observer.committed(commit));
+        }
+        for (done, cell) in completions.drain(..) {
+            done.complete();
+            if let Some(cell) = cell {
+                cell.committed();
+                self.directory.rest(&cell);
+            }
+        }
+    }
+
+    fn count(&self, commit: &Commit) {
+        if commit.instance.is_some() {
+            self.metrics.transitions.inc();
+        }
+        if commit.dead_letter.is_some() {
+            self.metrics.dead_letters.inc();
+        }
+    }
+}
+
+fn gather(submission: Submission, changes: &mut Vec<Change>, completions: &mut Vec<Completion>) {
+    changes.extend(submission.extra);
+    changes.push(submission.change);
+    completions.push((submission.done, submission.cell));
+}
+
+fn count(length: usize) -> f64 {
+    f64::from(u32::try_from(length).unwrap_or(u32::MAX))
+}

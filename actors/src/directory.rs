@@ -1,0 +1,199 @@
+//! Who is awake: the live instances of a shard, and the one door through which inputs reach them.
+//!
+//! `dispatch` is the way of every input: find or make the instance's cell, append, wake or start its actor. Idle
+//! instances stand on a list in the order in which they fell idle and are passivated from its head.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use dashmap::DashMap;
+use orlog_model::{Clock, InstanceKey, Slots};
+use orlog_store::Reader;
+use ractor::{ActorId, ActorRef};
+
+use crate::cell::{Cell, Envelope, Poke, Push, Rest};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::programs::Programs;
+use crate::submission::{Committer, Unavailable};
+
+/// The live instances of one shard. Survives restarts of the shard; its cells do not.
+pub(crate) struct Directory {
+    cells: DashMap<InstanceKey, Arc<Cell>>,
+    idle: Mutex<VecDeque<Arc<Cell>>>,
+    /// `None` while the shard is down.
+    open: RwLock<Option<Arc<Incarnation>>>,
+    pub(crate) context: Arc<Context>,
+}
+
+/// What does not change while the process lives.
+pub(crate) struct Context {
+    pub(crate) node: String,
+    pub(crate) limits: Limits,
+    pub(crate) slots: Slots,
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) reader: Reader,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// One life of the shard, from start to failure.
+pub(crate) struct Incarnation {
+    pub(crate) committer: Committer,
+    /// Starts the actor that serves a cell; `None` when it cannot.
+    pub(crate) start: StartActor,
+}
+
+/// See [`Incarnation::start`].
+pub(crate) type StartActor = Box<dyn Fn(&Arc<Cell>) -> Option<ActorRef<Poke>> + Send + Sync>;
+
+impl Directory {
+    pub(crate) fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Self { cells: DashMap::new(), idle: Mutex::default(), open: RwLock::new(None), context })
+    }
+
+    /// Begins a new life: nothing of the old one is in memory any more.
+    pub(crate) fn open(&self, incarnation: Incarnation) {
+        self.close();
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(incarnation));
+    }
+
+    /// Ends a life: what waits in memory is dropped unacknowledged, to be delivered again.
+    pub(crate) fn close(&self) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.cells.retain(|_, cell| {
+            cell.close();
+            false
+        });
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.context.metrics.live_instances.set(0);
+    }
+
+    fn incarnation(&self) -> Result<Arc<Incarnation>, Unavailable> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(Unavailable)
+    }
+
+    /// The committer of the present life.
+    pub(crate) fn committer(&self) -> Result<Committer, Unavailable> {
+        Ok(self.incarnation()?.committer.clone())
+    }
+
+    /// Brings an input to its instance, which is activated where it is not live.
+    pub(crate) fn dispatch(&self, key: &InstanceKey, envelope: Envelope) -> Result<(), Unavailable> {
+        let incarnation = self.incarnation()?;
+        self.context.metrics.inputs.inc();
+        let mut envelope = envelope;
+        loop {
+            let cell = self.cell(key);
+            match cell.push(envelope) {
+                Push::Queued => return Ok(()),
+                Push::NeedsActor => {
+                    cell.ensure_actor(|| (incarnation.start)(&cell));
+                    return Ok(());
+                }
+                Push::Closed(back) => {
+                    envelope = back;
+                    self.remove(&cell);
+                }
+            }
+        }
+    }
+
+    /// Activates an instance that has kept inputs to go through.
+    pub(crate) fn wake(&self, key: &InstanceKey) -> Result<(), Unavailable> {
+        let incarnation = self.incarnation()?;
+        let cell = self.cell(key);
+        cell.ensure_actor(|| (incarnation.start)(&cell));
+        Ok(())
+    }
+
+    /// Waits until the instance takes more inputs; at once where it is not live.
+    pub(crate) async fn room(&self, key: &InstanceKey) {
+        let cell = self.cells.get(key).map(|cell| Arc::clone(&cell));
+        if let Some(cell) = cell {
+            cell.room(self.context.limits.in_flight_per_instance).await;
+        }
+    }
+
+    fn cell(&self, key: &InstanceKey) -> Arc<Cell> {
+        if let Some(cell) = self.cells.get(key) {
+            return Arc::clone(&cell);
+        }
+        let cell = Arc::clone(&self.cells.entry(key.clone()).or_insert_with(|| Cell::new(key.clone())));
+        self.context.metrics.activations.inc();
+        self.context.metrics.live_instances.inc();
+        self.make_room();
+        cell
+    }
+
+    /// A saga actor died. Its cell is served by another; `false` when no cell was served by it.
+    pub(crate) fn revive(&self, dead: ActorId) -> bool {
+        let found = self.cells.iter().find(|cell| cell.is_served_by(dead)).map(|cell| Arc::clone(&cell));
+        let (Some(cell), Ok(incarnation)) = (found, self.incarnation()) else { return false };
+        cell.bury();
+        cell.ensure_actor(|| (incarnation.start)(&cell));
+        true
+    }
+
+    /// Called where a cell may have come to rest.
+    pub(crate) fn rest(&self, cell: &Arc<Cell>) {
+        match cell.rest(Instant::now()) {
+            Rest::Busy | Rest::Listed => {}
+            Rest::List => self.list(cell),
+            Rest::Closed => self.remove(cell),
+        }
+    }
+
+    fn list(&self, cell: &Arc<Cell>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(cell));
+    }
+
+    fn remove(&self, cell: &Arc<Cell>) {
+        if self.cells.remove_if(&cell.key, |_, present| Arc::ptr_eq(present, cell)).is_some() {
+            self.context.metrics.passivations.inc();
+            self.context.metrics.live_instances.dec();
+        }
+    }
+
+    /// Passivates idle instances while more are live than allowed.
+    fn make_room(&self) {
+        let now = Instant::now();
+        let mut looked_at = 0;
+        while self.cells.len() > self.context.limits.live_instances && looked_at < 16 {
+            if !self.expire_head(now) {
+                return;
+            }
+            looked_at += 1;
+        }
+    }
+
+    /// Passivates what has been idle for longer than the limit. Returns how many cells were looked at.
+    pub(crate) fn passivate(&self) -> usize {
+        let Some(before) = Instant::now().checked_sub(self.context.limits.idle) else { return 0 };
+        let listed = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        (0..listed).take_while(|_| self.expire_head(before)).count()
+    }
+
+    fn expire_head(&self, before: Instant) -> bool {
+        let Some(cell) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
+            return false;
+        };
+        match cell.expire(before) {
+            Rest::Closed => self.remove(&cell),
+            Rest::List => self.list(&cell),
+            Rest::Busy | Rest::Listed => {}
+        }
+        true
+    }
+
+    /// Inputs that wait, over all instances. Looks at every live one.
+    pub(crate) fn depths(&self) -> impl Iterator<Item = (InstanceKey, usize)> {
+        self.cells.iter().map(|cell| (cell.key.clone(), cell.depth()))
+    }
+
+    /// Nothing waits and nothing is on its way to the disk.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.cells.iter().all(|cell| cell.depth() == 0 && cell.is_durable())
+    }
+}

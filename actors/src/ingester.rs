@@ -1,0 +1,248 @@
+//! From the bus to the instances: takes messages, finds out whom they are for, and brings them there.
+//!
+//! A message is acknowledged when the consequences are durable for every instance it is for. What is no event, or lacks
+//! its identifier, becomes a dead letter and is acknowledged too. The gapless end of what is acknowledged is kept in the
+//! store as a checkpoint; a restart begins there.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_bus::subject::{self, Kind};
+use orlog_bus::{Acker, Bus, Consumer, Delivery, Error as BusError, Subscription};
+use orlog_model::{
+    Change, DeadLetter, DeadLetterReason, Event, Input, InstanceKey, Original, SagaName, Source,
+    StreamPosition, TenantId,
+};
+use orlog_program::Fault;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::cell::Envelope;
+use crate::directory::Directory;
+use crate::done::{Ack, Done};
+use crate::driver::Driver;
+use crate::submission::{Submission, Unavailable};
+
+/// What carries events for sagas.
+const EVENTS: [Kind; 2] = [Kind::Aggregate, Kind::WorkflowEvent];
+/// Messages taken at once.
+const BATCH: usize = 512;
+/// Acknowledged messages after which the checkpoint is stored, when there is no pause before.
+const CHECKPOINT_EVERY: u64 = 4096;
+/// A pause of this length also stores the checkpoint.
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(250);
+/// How long to wait for the consumer of a former life to let go.
+const TAKE_OVER_PAUSE: Duration = Duration::from_millis(20);
+
+/// The actor.
+pub(crate) struct Ingester;
+
+/// What it needs.
+#[derive(Clone)]
+pub(crate) struct Arguments {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) bus: Arc<dyn Bus>,
+    /// The durable name of the subscription.
+    pub(crate) name: String,
+    /// Which slots belong to the shard.
+    pub(crate) slots: std::ops::Range<u16>,
+}
+
+/// What it is told.
+pub(crate) enum Message {
+    /// The task that reads the bus ended.
+    Ended(String),
+}
+
+/// What it holds.
+pub(crate) struct State {
+    _reading: Driver,
+}
+
+impl Actor for Ingester {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let reading = async move {
+            let Err(why) = read(arguments).await;
+            why.to_string()
+        };
+        Ok(State { _reading: Driver::start(&myself, reading, Message::Ended) })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Message>,
+        message: Message,
+        _: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let Message::Ended(why) = message;
+        Err(why.into())
+    }
+}
+
+/// Reads until something fails.
+async fn read(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
+    let source = Source { stream: "events".to_owned(), consumer: arguments.name.clone() };
+    let stream_id = arguments.bus.stream_id();
+    let checkpoint = arguments.directory.context.reader.checkpoint(&source)?;
+    if let Some(other) = checkpoint.filter(|position| position.stream_id != stream_id) {
+        tracing::warn!(
+            expected = %other.stream_id, found = %stream_id,
+            "the bus is not the one of the checkpoint; it is read from its beginning"
+        );
+    }
+    let after =
+        checkpoint.filter(|position| position.stream_id == stream_id).map(|position| position.sequence);
+    let mut consumer = subscribe(&arguments, after).await?;
+    let mut ingest = Ingest { acker: consumer.acker(), arguments, source, stored: after.unwrap_or(0) };
+    loop {
+        match tokio::time::timeout(CHECKPOINT_PAUSE, consumer.next(BATCH)).await {
+            Ok(deliveries) => ingest.take_all(deliveries?).await?,
+            Err(_) => ingest.checkpoint(1)?,
+        }
+    }
+}
+
+async fn subscribe(arguments: &Arguments, after: Option<u64>) -> Result<Box<dyn Consumer>, BusError> {
+    let subscription = Subscription {
+        name: arguments.name.clone(),
+        filters: EVENTS.into_iter().flat_map(|kind| subject::filters(None, kind, None)).collect(),
+        after,
+        max_in_flight: arguments.directory.context.limits.in_flight_per_ingester,
+    };
+    loop {
+        match arguments.bus.subscribe(subscription.clone()).await {
+            Err(BusError::InUse(_)) => tokio::time::sleep(TAKE_OVER_PAUSE).await,
+            other => return other,
+        }
+    }
+}
+
+struct Ingest {
+    arguments: Arguments,
+    acker: Arc<dyn Acker>,
+    source: Source,
+    /// The checkpoint in the store.
+    stored: u64,
+}
+
+impl Ingest {
+    async fn take_all(&mut self, deliveries: Vec<Delivery>) -> Result<(), Unavailable> {
+        for delivery in &deliveries {
+            self.take(delivery).await?;
+        }
+        self.checkpoint(CHECKPOINT_EVERY)
+    }
+
+    /// Brings one message to the instances it is for.
+    async fn take(&self, delivery: &Delivery) -> Result<(), Unavailable> {
+        let directory = &self.arguments.directory;
+        directory.context.metrics.ingested.inc();
+        let event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
+            Ok(event) => event,
+            Err(error) => return self.set_aside_message(delivery, error.to_string()),
+        };
+        let mut keys = Vec::new();
+        let mut faults = Vec::new();
+        for route in directory.context.programs.route(&event) {
+            match route {
+                Ok(key) => keys.push(key),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        keys.retain(|key| self.owns(key));
+        if !self.owns_tenant(&event.tenant) {
+            faults.clear();
+        }
+        if keys.is_empty() && faults.is_empty() {
+            self.acker.ack(delivery.sequence);
+            return Ok(());
+        }
+        let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, keys.len() + faults.len());
+        for (saga, fault) in faults {
+            self.set_aside_event(&event, &saga, &fault, Done::Ack(Arc::clone(&ack)))?;
+        }
+        for key in keys {
+            directory.room(&key).await;
+            let envelope = Envelope::new(Input::Event(event.clone()), Done::Ack(Arc::clone(&ack)));
+            directory.dispatch(&key, envelope)?;
+        }
+        Ok(())
+    }
+
+    fn owns(&self, key: &InstanceKey) -> bool {
+        self.arguments.slots.contains(&self.arguments.directory.context.slots.of(key).0)
+    }
+
+    /// Whether what belongs to no instance is this shard's business; a spread tenant's goes to the first shard.
+    fn owns_tenant(&self, tenant: &TenantId) -> bool {
+        let slot = self.arguments.directory.context.slots.of_tenant(tenant).map_or(0, |slot| slot.0);
+        self.arguments.slots.contains(&slot)
+    }
+
+    fn set_aside_message(&self, delivery: &Delivery, why: String) -> Result<(), Unavailable> {
+        let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
+        if !self.owns_tenant(&tenant) {
+            self.acker.ack(delivery.sequence);
+            return Ok(());
+        }
+        let original = Original::Message {
+            subject: delivery.message.subject.clone(),
+            headers: delivery.message.headers.clone(),
+            payload: delivery.message.payload.to_vec(),
+        };
+        let letter = orlog_engine::dead_letter(
+            tenant,
+            original,
+            DeadLetterReason::Undecodable,
+            why,
+            &self.arguments.directory.context.node,
+            delivery.published_at,
+        );
+        self.keep(letter, Done::Ack(Ack::new(Arc::clone(&self.acker), delivery.sequence, 1)))
+    }
+
+    fn set_aside_event(
+        &self,
+        event: &Event,
+        saga: &SagaName,
+        fault: &Fault,
+        done: Done,
+    ) -> Result<(), Unavailable> {
+        let letter = orlog_engine::dead_letter(
+            event.tenant.clone(),
+            Original::Input(Box::new(Input::Event(event.clone()))),
+            DeadLetterReason::SchemaMismatch,
+            format!("saga {saga}: {fault}"),
+            &self.arguments.directory.context.node,
+            event.time,
+        );
+        self.keep(letter, done)
+    }
+
+    fn keep(&self, letter: DeadLetter, done: Done) -> Result<(), Unavailable> {
+        tracing::warn!(tenant = %letter.tenant, reason = letter.reason.as_str(), why = letter.message, "dead letter");
+        self.arguments.directory.context.metrics.dead_letters.inc();
+        let change = Change::PutDeadLetter(Box::new(letter));
+        self.arguments.directory.committer()?.submit(Submission::of(change, done))
+    }
+
+    /// Stores the checkpoint when it is at least `step` ahead of the stored one.
+    fn checkpoint(&mut self, step: u64) -> Result<(), Unavailable> {
+        let floor = self.acker.floor();
+        if floor <= self.stored || floor - self.stored < step {
+            return Ok(());
+        }
+        self.stored = floor;
+        let position = StreamPosition { stream_id: self.arguments.bus.stream_id(), sequence: floor };
+        let change = Change::Checkpoint(self.source.clone(), position);
+        self.arguments.directory.committer()?.submit(Submission::of(change, Done::Nothing))
+    }
+}

@@ -1,0 +1,131 @@
+//! What the running system counts. Names follow `orlog_<noun>_<verb>_total`, `_seconds`, `_depth`.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// Labels of effect metrics: bounded by the configuration.
+pub(crate) type ByUpstream = [(&'static str, String); 2];
+
+/// Counters, gauges and histograms of all shards of a process.
+#[derive(Debug)]
+pub struct Metrics {
+    pub(crate) ingested: Counter,
+    pub(crate) inputs: Counter,
+    pub(crate) ignored: Counter,
+    pub(crate) transitions: Counter,
+    pub(crate) commits: Counter,
+    pub(crate) commit_changes: Histogram,
+    pub(crate) commit_seconds: Histogram,
+    pub(crate) activations: Counter,
+    pub(crate) passivations: Counter,
+    pub(crate) live_instances: Gauge,
+    pub(crate) restarts: Counter,
+    pub(crate) revivals: Counter,
+    pub(crate) offered: Counter,
+    pub(crate) effects: Family<ByUpstream, Counter>,
+    pub(crate) effect_attempts: Counter,
+    pub(crate) effect_seconds: Histogram,
+    pub(crate) timers_fired: Counter,
+    pub(crate) timer_late_seconds: Histogram,
+    pub(crate) dead_letters: Counter,
+    store_full: Gauge<i64, AtomicI64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds = || Histogram::new(exponential_buckets(0.000_1, 2.5, 14));
+        Self {
+            ingested: Counter::default(),
+            inputs: Counter::default(),
+            ignored: Counter::default(),
+            transitions: Counter::default(),
+            commits: Counter::default(),
+            commit_changes: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            commit_seconds: seconds(),
+            activations: Counter::default(),
+            passivations: Counter::default(),
+            live_instances: Gauge::default(),
+            restarts: Counter::default(),
+            revivals: Counter::default(),
+            offered: Counter::default(),
+            effects: Family::default(),
+            effect_attempts: Counter::default(),
+            effect_seconds: seconds(),
+            timers_fired: Counter::default(),
+            timer_late_seconds: seconds(),
+            dead_letters: Counter::default(),
+            store_full: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Makes all of them visible in a registry that adds the prefix `orlog`.
+    pub fn register(&self, registry: &mut Registry) {
+        let r = registry;
+        r.register("events_ingested", "Messages taken from the bus", self.ingested.clone());
+        r.register("inputs_dispatched", "Inputs brought to instances", self.inputs.clone());
+        r.register("inputs_ignored", "Inputs that changed nothing", self.ignored.clone());
+        r.register("transitions_committed", "Transitions made durable", self.transitions.clone());
+        r.register("commits", "Groups committed", self.commits.clone());
+        r.register("commit_changes", "Changes in a group", self.commit_changes.clone());
+        r.register_with_unit("commit", "Time to commit a group", Unit::Seconds, self.commit_seconds.clone());
+        r.register("instances_activated", "Instances brought to life", self.activations.clone());
+        r.register("instances_passivated", "Instances put to rest", self.passivations.clone());
+        r.register("instances_live", "Instances with an actor", self.live_instances.clone());
+        r.register("shards_restarted", "Restarts of a shard", self.restarts.clone());
+        r.register("sagas_revived", "Saga actors started anew after a death", self.revivals.clone());
+        r.register("work_offered", "Work items offered by the relay", self.offered.clone());
+        r.register("effects_performed", "Work items done, by upstream and verdict", self.effects.clone());
+        r.register("effect_attempts", "Attempts at work items", self.effect_attempts.clone());
+        r.register_with_unit(
+            "effect",
+            "Time from offer to verdict",
+            Unit::Seconds,
+            self.effect_seconds.clone(),
+        );
+        r.register("timers_fired", "Timers fired", self.timers_fired.clone());
+        r.register_with_unit(
+            "timer_late",
+            "How late timers fired",
+            Unit::Seconds,
+            self.timer_late_seconds.clone(),
+        );
+        r.register("dead_letters_kept", "Inputs and messages set aside", self.dead_letters.clone());
+        r.register("store_full", "1 while there is no room", self.store_full.clone());
+    }
+
+    /// Transitions made durable so far.
+    #[must_use]
+    pub fn transitions(&self) -> u64 {
+        self.transitions.get()
+    }
+
+    /// Instances with an actor now.
+    #[must_use]
+    pub fn live_instances(&self) -> i64 {
+        self.live_instances.get()
+    }
+
+    /// Attempts at work items so far.
+    #[must_use]
+    pub fn effect_attempts(&self) -> u64 {
+        self.effect_attempts.get()
+    }
+
+    /// There is no room in a store.
+    #[must_use]
+    pub fn is_store_full(&self) -> bool {
+        self.store_full.get() > 0
+    }
+
+    /// Returns what it was before.
+    pub(crate) fn set_store_full(&self, full: bool) -> bool {
+        self.store_full.inner().swap(i64::from(full), Ordering::Relaxed) > 0
+    }
+}

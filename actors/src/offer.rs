@@ -1,0 +1,83 @@
+//! A work item in somebody's hands. It is concluded with a verdict, or it comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use orlog_model::{Change, Input, OutboxKey, Outcome, Verdict, WorkItem};
+use ractor::ActorRef;
+
+use crate::cell::Envelope;
+use crate::directory::Directory;
+use crate::done::Done;
+use crate::submission::{Submission, Unavailable};
+
+/// What the relay is told.
+pub(crate) enum Message {
+    /// There may be something in the outbox, or room in a lane.
+    Wake,
+    /// An offer came back unfinished.
+    Returned(OutboxKey),
+    /// The task that watches the store ended.
+    Ended(String),
+}
+
+/// What a lane has under way.
+#[derive(Default)]
+pub(crate) struct Room {
+    pub(crate) offered: AtomicUsize,
+    /// The relay stopped at the limit and wants to hear when there is room.
+    pub(crate) starved: AtomicBool,
+}
+
+/// A work item on its way. Dropped without [`Offer::conclude`], it comes back.
+pub(crate) struct Offer {
+    pub(crate) item: WorkItem,
+    /// An earlier attempt may have been under way when the process died.
+    pub(crate) in_doubt: bool,
+    pub(crate) key: OutboxKey,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) relay: ActorRef<Message>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) concluded: bool,
+}
+
+impl Offer {
+    /// There is a verdict: an input of the instance, or, where nobody needs to hear of it, the end of the row.
+    pub(crate) fn conclude(mut self, verdict: Verdict, attempts: u32, silent: bool) {
+        self.concluded = if silent { self.settle() } else { self.report(verdict, attempts) }.is_ok();
+    }
+
+    /// Somebody else sees the same item through.
+    pub(crate) fn leave(mut self) {
+        self.concluded = true;
+    }
+
+    fn settle(&self) -> Result<(), Unavailable> {
+        let settle = Change::Settle(self.key.clone());
+        self.directory.committer()?.submit(Submission::of(settle, Done::Nothing))
+    }
+
+    fn report(&self, verdict: Verdict, attempts: u32) -> Result<(), Unavailable> {
+        let outcome = Outcome {
+            work_id: self.item.id,
+            outbox: self.key.clone(),
+            verdict,
+            attempts,
+            at: self.directory.context.clock.now(),
+        };
+        let envelope = Envelope::new(Input::Outcome(outcome), Done::Nothing);
+        self.directory.dispatch(&self.item.instance, envelope)
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.room.offered.fetch_sub(1, Ordering::AcqRel);
+        // Errors mean that the relay is gone; the next one reads the outbox from its beginning.
+        if !self.concluded {
+            drop(self.relay.cast(Message::Returned(self.key.clone())));
+        } else if self.room.starved.swap(false, Ordering::AcqRel) {
+            drop(self.relay.cast(Message::Wake));
+        }
+    }
+}

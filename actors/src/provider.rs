@@ -1,0 +1,112 @@
+//! The actor of one upstream: takes offers, sees each through in a task of its own, and reports the verdict.
+//!
+//! How to try (breaker, limits, pauses, deadlines) is the performer's business. An item that is offered again while it is
+//! under way is not performed twice at once.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use orlog_effect::Performer;
+use orlog_model::{Confirmation, Verdict, Work};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::metrics::Metrics;
+use crate::offer::Offer;
+
+/// The actor.
+pub(crate) struct Provider;
+
+/// What it needs.
+#[derive(Clone)]
+pub(crate) struct Arguments {
+    pub(crate) performer: Arc<Performer>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Offers to take.
+pub(crate) struct Message(pub(crate) Vec<Offer>);
+
+/// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
+pub(crate) struct State {
+    hands: Arguments,
+    under_way: Arc<Mutex<HashSet<Uuid>>>,
+    tasks: JoinSet<()>,
+}
+
+impl Actor for Provider {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(&self, _: ActorRef<Message>, hands: Arguments) -> Result<State, ActorProcessingErr> {
+        Ok(State { hands, under_way: Arc::default(), tasks: JoinSet::new() })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Message>,
+        Message(offers): Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        while state.tasks.try_join_next().is_some() {}
+        for offer in offers {
+            state.take(offer);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn take(&mut self, offer: Offer) {
+        match UnderWay::begin(&self.under_way, offer.item.id) {
+            Some(under_way) => {
+                self.tasks.spawn(see_through(self.hands.clone(), offer, under_way));
+            }
+            None => offer.leave(),
+        }
+    }
+}
+
+async fn see_through(hands: Arguments, offer: Offer, under_way: UnderWay) {
+    let begun = Instant::now();
+    let done = if offer.in_doubt {
+        hands.performer.resume(&offer.item).await
+    } else {
+        hands.performer.perform(&offer.item).await
+    };
+    let metrics = &hands.metrics;
+    metrics.effect_attempts.inc_by(u64::from(done.attempts));
+    metrics.effect_seconds.observe(begun.elapsed().as_secs_f64());
+    let upstream = hands.performer.upstream().name.clone();
+    let labels = [("upstream", upstream), ("verdict", done.verdict.label().to_owned())];
+    metrics.effects.get_or_create(&labels).inc();
+    let silent = done.verdict == Verdict::Accepted && !wants_acceptance(&offer.item.work);
+    offer.conclude(done.verdict, done.attempts, silent);
+    drop(under_way);
+}
+
+fn wants_acceptance(work: &Work) -> bool {
+    matches!(work, Work::Command(command) if command.confirmation == Confirmation::Acceptance)
+}
+
+/// An id's place among those under way, given up when dropped.
+struct UnderWay {
+    all: Arc<Mutex<HashSet<Uuid>>>,
+    id: Uuid,
+}
+
+impl UnderWay {
+    fn begin(all: &Arc<Mutex<HashSet<Uuid>>>, id: Uuid) -> Option<Self> {
+        let fresh = all.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        fresh.then(|| Self { all: Arc::clone(all), id })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}

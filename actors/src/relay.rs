@@ -1,0 +1,158 @@
+//! From the outbox to the hands: offers work in order, lane by lane, and never more at once than a lane may have.
+//!
+//! Woken by the store's commit counter, it reads the store; so fresh work and work found after a crash take one path. An
+//! offer that comes back unfinished (its provider died) is offered again, under the same id.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use orlog_model::{Lane, OutboxKey, WorkItem};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::directory::Directory;
+use crate::driver::Driver;
+use crate::hands::Hands;
+use crate::offer::{Message, Offer, Room};
+
+/// Items read from a lane at once.
+const PAGE: usize = 256;
+/// Pause before an offer that came back is made again.
+const RETURN_PAUSE: Duration = Duration::from_millis(100);
+
+/// The actor.
+pub(crate) struct Relay;
+
+/// What it needs.
+pub(crate) struct Arguments {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) hands: Arc<Hands>,
+}
+
+/// What it holds.
+pub(crate) struct State {
+    directory: Arc<Directory>,
+    hands: Arc<Hands>,
+    lanes: BTreeMap<Lane, Position>,
+    returned: Vec<OutboxKey>,
+    _watch: Driver,
+}
+
+/// How far a lane has been read.
+struct Position {
+    after: u64,
+    /// Items that lay there when the relay started: an attempt may have been under way when the process died.
+    recovering: bool,
+    room: Arc<Room>,
+}
+
+impl Actor for Relay {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let mut commits = arguments.directory.context.reader.watch();
+        let actor = myself.clone();
+        let watch = async move {
+            while actor.cast(Message::Wake).is_ok() && commits.changed().await.is_ok() {}
+            "the store was closed".to_owned()
+        };
+        Ok(State {
+            directory: arguments.directory,
+            hands: arguments.hands,
+            lanes: BTreeMap::new(),
+            returned: Vec::new(),
+            _watch: Driver::start(&myself, watch, Message::Ended),
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Wake => state.offer_all(&myself)?,
+            Message::Returned(key) => {
+                if state.returned.is_empty() {
+                    drop(myself.send_after(RETURN_PAUSE, || Message::Wake));
+                }
+                state.returned.push(key);
+            }
+            Message::Ended(why) => return Err(why.into()),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn offer_all(&mut self, myself: &ActorRef<Message>) -> Result<(), orlog_store::Error> {
+        for key in std::mem::take(&mut self.returned) {
+            if let Some(item) = self.directory.context.reader.outbox_item(&key)? {
+                let room = Arc::clone(&self.position(&key.lane).room);
+                let lane = key.lane.clone();
+                let offer = self.offer(myself, room, (key, item), true);
+                self.hands.take(&lane, vec![offer]);
+            }
+        }
+        for lane in self.directory.context.reader.lanes()? {
+            while self.offer_page(&lane, myself)? {}
+        }
+        Ok(())
+    }
+
+    fn position(&mut self, lane: &Lane) -> &mut Position {
+        if !self.lanes.contains_key(lane) {
+            let fresh = Position { after: 0, recovering: true, room: Arc::default() };
+            self.lanes.insert(lane.clone(), fresh);
+        }
+        self.lanes.get_mut(lane).expect("it was inserted above")
+    }
+
+    /// Offers one page of a lane; `true` when there may be more to offer now.
+    fn offer_page(&mut self, lane: &Lane, myself: &ActorRef<Message>) -> Result<bool, orlog_store::Error> {
+        let limit = self.directory.context.limits.offered_per_lane;
+        let position = self.position(lane);
+        let room = Arc::clone(&position.room);
+        let (after, recovering) = (position.after, position.recovering);
+        let free = limit.saturating_sub(room.offered.load(Ordering::Acquire)).min(PAGE);
+        if free == 0 {
+            room.starved.store(true, Ordering::Release);
+            // Room that came between the look and the note would not be told of.
+            return Ok(
+                room.offered.load(Ordering::Acquire) < limit && room.starved.swap(false, Ordering::AcqRel)
+            );
+        }
+        let page = self.directory.context.reader.outbox(lane, after, free)?;
+        let more = page.len() == free;
+        let position = self.position(lane);
+        position.recovering = recovering && more;
+        if let Some((last, _)) = page.last() {
+            position.after = last.sequence;
+            let offers = page.into_iter().map(|row| self.offer(myself, Arc::clone(&room), row, recovering));
+            let offers: Vec<Offer> = offers.collect();
+            self.hands.take(lane, offers);
+        }
+        Ok(more)
+    }
+
+    fn offer(
+        &self,
+        myself: &ActorRef<Message>,
+        room: Arc<Room>,
+        (key, item): (OutboxKey, WorkItem),
+        in_doubt: bool,
+    ) -> Offer {
+        room.offered.fetch_add(1, Ordering::AcqRel);
+        self.directory.context.metrics.offered.inc();
+        let directory = Arc::clone(&self.directory);
+        Offer { item, in_doubt, key, directory, relay: myself.clone(), room, concluded: false }
+    }
+}

@@ -1,0 +1,362 @@
+//! The one handle to the running system: start, instruct, look, drain, stop.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_bus::Bus;
+use orlog_effect::Catalog;
+use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, TenantId};
+use orlog_store::{Reader, Writer};
+use ractor::{Actor, ActorCell, ActorRef};
+use tokio::sync::{Mutex, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::cell::Envelope;
+use crate::committer::{Slot, WriterSlot};
+use crate::control::{ControlError, Controlled};
+use crate::directory::{Context, Directory};
+use crate::done::Done;
+use crate::effects;
+use crate::hands::Hands;
+use crate::limits::{Limits, LimitsError};
+use crate::metrics::Metrics;
+use crate::observer::CommitObserver;
+use crate::programs::Programs;
+use crate::restart::Intensity;
+use crate::root::{self, Root};
+use crate::shard;
+use crate::submission::Submission;
+
+/// How often a draining runtime looks whether it is at rest.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+/// What a runtime is built from.
+pub struct Parts {
+    /// Whence events come and whither facts go.
+    pub bus: Arc<dyn Bus>,
+    /// The upstreams.
+    pub catalog: Arc<Catalog>,
+    /// The programs.
+    pub programs: Arc<Programs>,
+    /// The present.
+    pub clock: Arc<dyn Clock>,
+    /// The shards this process owns.
+    pub shards: Vec<ShardParts>,
+    /// Hears of every commit.
+    pub observer: Option<Arc<dyn CommitObserver>>,
+}
+
+/// What a shard is built from.
+pub struct ShardParts {
+    /// The slots it owns.
+    pub slots: Range<u16>,
+    /// Its store.
+    pub writer: Writer,
+    /// Its store, to read.
+    pub reader: Reader,
+}
+
+/// How a runtime behaves.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The name of this node, for the record.
+    pub node: String,
+    /// Bounds of each shard.
+    pub limits: Limits,
+    /// How often shards and providers may be restarted.
+    pub intensity: Intensity,
+    /// Which tenants are spread.
+    pub slots: Slots,
+}
+
+/// How the runtime does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Every shard is up.
+    pub up: bool,
+    /// There is room in the store.
+    pub room: bool,
+    /// It takes new work.
+    pub accepting: bool,
+}
+
+/// A runtime that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The bounds contradict each other.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// An actor did not start; the text says why.
+    #[error("cannot start: {0}")]
+    Start(String),
+}
+
+/// The running system.
+pub struct Runtime {
+    root: ActorRef<root::Message>,
+    ended: Mutex<Option<JoinHandle<()>>>,
+    shards: Vec<Running>,
+    bus: Arc<dyn Bus>,
+    metrics: Arc<Metrics>,
+    slots: Slots,
+    accepting: std::sync::atomic::AtomicBool,
+}
+
+struct Running {
+    slots: Range<u16>,
+    directory: Arc<Directory>,
+    writer: WriterSlot,
+}
+
+impl Runtime {
+    /// Builds the tree and starts it.
+    ///
+    /// # Errors
+    /// When the bounds contradict each other or an actor cannot start.
+    pub async fn start(parts: Parts, config: Config) -> Result<Self, RuntimeError> {
+        config.limits.check()?;
+        let metrics = Arc::new(Metrics::default());
+        let hands = Hands::new(Arc::clone(&parts.catalog));
+        let mut shards = Vec::new();
+        let mut arguments = Vec::new();
+        for (index, shard) in parts.shards.into_iter().enumerate() {
+            let directory = Directory::new(Arc::new(Context {
+                node: config.node.clone(),
+                limits: config.limits.clone(),
+                slots: config.slots.clone(),
+                programs: Arc::clone(&parts.programs),
+                clock: Arc::clone(&parts.clock),
+                reader: shard.reader,
+                metrics: Arc::clone(&metrics),
+            }));
+            let writer = Arc::new(Mutex::new(Slot { writer: shard.writer, failed: false }));
+            arguments.push(shard::Arguments {
+                name: format!("shard-{index}"),
+                slots: shard.slots.clone(),
+                directory: Arc::clone(&directory),
+                writer: Arc::clone(&writer),
+                bus: Arc::clone(&parts.bus),
+                hands: Arc::clone(&hands),
+                observer: parts.observer.clone(),
+            });
+            shards.push(Running { slots: shard.slots, directory, writer });
+        }
+        let effects = effects::Arguments {
+            hands,
+            bus: Arc::clone(&parts.bus),
+            metrics: Arc::clone(&metrics),
+            intensity: config.intensity,
+        };
+        let tree = root::Arguments { effects, shards: arguments, intensity: config.intensity };
+        let started = Actor::spawn(None, Root, tree).await;
+        let (root, ended) = started.map_err(|error| RuntimeError::Start(error.to_string()))?;
+        Ok(Self {
+            root,
+            ended: Mutex::new(Some(ended)),
+            shards,
+            bus: parts.bus,
+            metrics,
+            slots: config.slots,
+            accepting: true.into(),
+        })
+    }
+
+    /// Instructs one instance; returns when the consequences are durable.
+    ///
+    /// # Errors
+    /// When the instance does not exist, its status forbids it, or its shard is not available.
+    pub async fn control(&self, key: &InstanceKey, control: Control) -> Result<Controlled, ControlError> {
+        self.deliver(key, Input::Control(control), None).await
+    }
+
+    async fn deliver(
+        &self,
+        key: &InstanceKey,
+        input: Input,
+        extra: Option<Change>,
+    ) -> Result<Controlled, ControlError> {
+        let shard = self.shard(key)?;
+        let (reply, answer) = oneshot::channel();
+        let envelope = Envelope { extra, ..Envelope::new(input, Done::Reply(reply, None)) };
+        shard.directory.dispatch(key, envelope)?;
+        answer.await.unwrap_or(Err(ControlError::Unavailable))
+    }
+
+    /// Sends a dead letter again: an input to its instance, a message to the bus. The letter goes in the commit that
+    /// stores what became of it; where it fails again, there is a new letter.
+    ///
+    /// # Errors
+    /// As [`Runtime::control`]; [`ControlError::SetAside`] when it failed again.
+    pub async fn redrive(&self, letter: DeadLetter) -> Result<Controlled, ControlError> {
+        let drop_letter = Change::DropDeadLetter { tenant: letter.tenant.clone(), id: letter.id };
+        match (letter.original, letter.instance) {
+            (Original::Input(input), Some(key)) => self.deliver(&key, *input, Some(drop_letter)).await,
+            (Original::Input(input), None) => self.republish(*input, letter.tenant, drop_letter).await,
+            (Original::Message { subject, headers, payload }, _) => {
+                let message = orlog_bus::Message { subject, id: None, headers, payload: payload.into() };
+                self.publish_and(message, &letter.tenant, drop_letter).await
+            }
+        }
+    }
+
+    async fn republish(
+        &self,
+        input: Input,
+        tenant: TenantId,
+        change: Change,
+    ) -> Result<Controlled, ControlError> {
+        let Input::Event(event) = input else {
+            return Err(ControlError::SetAside(
+                "only events can be sent again without an instance".to_owned(),
+            ));
+        };
+        let subject = orlog_bus::codec::subject_of(&event);
+        let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
+        self.publish_and(message, &tenant, change).await
+    }
+
+    async fn publish_and(
+        &self,
+        message: orlog_bus::Message,
+        tenant: &TenantId,
+        change: Change,
+    ) -> Result<Controlled, ControlError> {
+        self.bus.publish(vec![message]).await.map_err(|_| ControlError::Unavailable)?;
+        self.change(tenant, change).await?;
+        Ok(Controlled {
+            applied: true,
+            why: Some("published again"),
+            version: 0,
+            status: orlog_model::Status::Running,
+            paused: false,
+        })
+    }
+
+    /// Makes a change that belongs to a tenant and to no instance; returns when it is durable.
+    ///
+    /// # Errors
+    /// When the shard is not available.
+    pub async fn change(&self, tenant: &TenantId, change: Change) -> Result<(), ControlError> {
+        let slot = self.slots.of_tenant(tenant).map_or(0, |slot| slot.0);
+        let shard = self.shards.iter().find(|s| s.slots.contains(&slot)).ok_or(ControlError::Unavailable)?;
+        submit(shard, change).await
+    }
+
+    /// Makes a change in every shard; returns when it is durable everywhere.
+    ///
+    /// # Errors
+    /// When a shard is not available.
+    pub async fn change_everywhere(&self, change: &Change) -> Result<(), ControlError> {
+        for shard in &self.shards {
+            submit(shard, change.clone()).await?;
+        }
+        Ok(())
+    }
+
+    fn shard(&self, key: &InstanceKey) -> Result<&Running, ControlError> {
+        let slot = self.slots.of(key).0;
+        self.shards.iter().find(|shard| shard.slots.contains(&slot)).ok_or(ControlError::Unavailable)
+    }
+
+    /// The store of the shard an instance lives in; `None` when another process owns it.
+    #[must_use]
+    pub fn reader(&self, key: &InstanceKey) -> Option<&Reader> {
+        self.shard(key).ok().map(|shard| &shard.directory.context.reader)
+    }
+
+    /// The stores of all shards of this process.
+    pub fn readers(&self) -> impl Iterator<Item = &Reader> {
+        self.shards.iter().map(|shard| &shard.directory.context.reader)
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The deepest mailboxes, deepest first. Looks at every live instance.
+    #[must_use]
+    pub fn deepest_mailboxes(&self, count: usize) -> Vec<(InstanceKey, usize)> {
+        let mut depths: Vec<_> = self.shards.iter().flat_map(|s| s.directory.depths()).collect();
+        depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
+        depths.truncate(count);
+        depths
+    }
+
+    /// How it does.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health {
+            up: self.shards.iter().all(|shard| shard.directory.committer().is_ok()),
+            room: !self.metrics.is_store_full(),
+            accepting: self.accepting.load(std::sync::atomic::Ordering::Acquire),
+        }
+    }
+
+    /// The root of the actor tree, for tests that kill at random.
+    #[must_use]
+    pub fn root(&self) -> ActorCell {
+        self.root.get_cell()
+    }
+
+    /// Returns when the tree has given up, or was stopped.
+    pub async fn ended(&self) {
+        let ended = self.ended.lock().await.take();
+        if let Some(ended) = ended {
+            // The root's task only fails when it is aborted, which nobody does.
+            drop(ended.await);
+        }
+    }
+
+    /// Takes no more events, fires no more timers, and waits until nothing is under way, `deadline` long at most.
+    /// `true` when it came to rest; otherwise what is left is in the store and goes on at the next start.
+    pub async fn drain(&self, deadline: Duration) -> bool {
+        self.accepting.store(false, std::sync::atomic::Ordering::Release);
+        // An error means that the tree is gone, and nothing is under way.
+        drop(self.root.cast(root::Message::Quiesce));
+        tokio::time::timeout(deadline, async {
+            while !self.is_at_rest() {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        })
+        .await
+        .is_ok()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.shards.iter().all(|shard| {
+            let empty = shard.directory.context.reader.outbox_depth().is_ok_and(|depth| depth == 0);
+            empty && shard.directory.is_at_rest()
+        })
+    }
+
+    /// Stops the tree and brings the stores' tables up to date.
+    ///
+    /// # Errors
+    /// When a store cannot be flushed; what is committed is safe in its journal.
+    pub async fn stop(&self) -> Result<(), orlog_store::Error> {
+        self.root.stop(None);
+        self.ended().await;
+        for shard in &self.shards {
+            shard.directory.close();
+            shard.writer.lock().await.writer.flush()?;
+        }
+        Ok(())
+    }
+}
+
+async fn submit(shard: &Running, change: Change) -> Result<(), ControlError> {
+    let (reply, answer) = oneshot::channel();
+    let nothing = Controlled {
+        applied: true,
+        why: None,
+        version: 0,
+        status: orlog_model::Status::Running,
+        paused: false,
+    };
+    let done = Done::Reply(reply, Some(Ok(nothing)));
+    shard.directory.committer()?.submit(Submission::of(change, done))?;
+    answer.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| ())
+}

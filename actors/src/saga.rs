@@ -1,0 +1,249 @@
+//! One instance, awake: takes inputs from its cell in order, has them decided, and hands the commits on.
+//!
+//! It decides the next input while earlier commits are still on their way to the disk; nothing leaves the process before
+//! they are durable. What it holds in memory is never ahead of what the committer has been given.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use orlog_engine::{Decision, Subject, decide, set_aside};
+use orlog_model::{Change, Commit, DeadLetterReason, EventId, Input, Instance, Status};
+use orlog_program::Program;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::cell::{Cell, Poke};
+use crate::control::{ControlError, Controlled};
+use crate::directory::Directory;
+use crate::done::{Answer, Done};
+use crate::submission::{Committer, Submission};
+
+/// Inputs taken in one go before other actors get their turn.
+const TURN: usize = 64;
+/// Kept inputs read at once after a resume.
+const HELD_PAGE: usize = 64;
+
+/// The actor.
+pub(crate) struct Saga;
+
+/// What it needs.
+pub(crate) struct SagaArguments {
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) committer: Committer,
+}
+
+/// What it holds.
+pub(crate) struct State {
+    cell: Arc<Cell>,
+    directory: Arc<Directory>,
+    committer: Committer,
+    loaded: bool,
+    instance: Option<Instance>,
+    /// Applied since the last time everything was durable; the store cannot know them yet.
+    recent: VecDeque<EventId>,
+}
+
+impl Actor for Saga {
+    type Msg = Poke;
+    type State = State;
+    type Arguments = SagaArguments;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Poke>,
+        arguments: SagaArguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let SagaArguments { cell, directory, committer } = arguments;
+        Ok(State { cell, directory, committer, loaded: false, instance: None, recent: VecDeque::new() })
+    }
+
+    async fn handle(&self, _: ActorRef<Poke>, _: Poke, state: &mut State) -> Result<(), ActorProcessingErr> {
+        if !state.loaded {
+            state.load().await?;
+        }
+        let mut taken = 0;
+        while state.take_one().await? {
+            taken += 1;
+            if taken % TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        state.directory.rest(&state.cell);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Reads the snapshot, after the commits of an actor that died before this one.
+    async fn load(&mut self) -> Result<(), ActorProcessingErr> {
+        self.cell.durable().await;
+        self.instance = self.directory.context.reader.instance(&self.cell.key)?;
+        self.loaded = true;
+        if self.instance.as_ref().is_some_and(|instance| !instance.paused) {
+            self.apply_held().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the input at the head of the queue; `false` when there is none.
+    async fn take_one(&mut self) -> Result<bool, ActorProcessingErr> {
+        let Some((input, attempts)) = self.cell.begin() else { return Ok(false) };
+        if self.is_repeated(&input)? {
+            self.finish_without_commit("it was applied before", None);
+            return Ok(true);
+        }
+        let resumed = self.instance.as_ref().is_some_and(|instance| instance.paused);
+        match self.decide(&input, attempts) {
+            Decision::Commit(commit) => self.finish_with(*commit),
+            Decision::Ignore { why, clear: Some(commit) } => {
+                self.directory.context.metrics.ignored.inc();
+                tracing::debug!(instance = %self.cell.key, input = input.label(), why, "ignored");
+                self.finish_with(*commit);
+            }
+            Decision::Ignore { why, clear: None } => self.finish_without_commit(why, None),
+            Decision::Refuse(refusal) => self.finish_without_commit("refused", Some(refusal.into())),
+        }
+        if resumed && self.instance.as_ref().is_some_and(|instance| !instance.paused) {
+            self.apply_held().await?;
+        }
+        Ok(true)
+    }
+
+    /// Whether the input was applied before. Only events and instructions carry ids that can come twice; for an
+    /// instance that does not exist nothing was applied.
+    fn is_repeated(&mut self, input: &Input) -> Result<bool, ActorProcessingErr> {
+        if self.instance.is_none() || matches!(input, Input::Outcome(_) | Input::Timer(_)) {
+            return Ok(false);
+        }
+        if self.cell.is_durable() {
+            self.recent.clear();
+        }
+        let id = input.id();
+        let context = &self.directory.context;
+        Ok(self.recent.contains(&id) || context.reader.applied(&self.cell.key, &id, context.clock.now())?)
+    }
+
+    fn decide(&self, input: &Input, attempts: u32) -> Decision {
+        let context = &self.directory.context;
+        if attempts > context.limits.attempts_per_input {
+            let message = format!("its actor died {} times on it", attempts - 1);
+            return self.set_aside(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
+        }
+        if let Some(program) = self.program() {
+            return decide(&self.subject(program.as_ref()), input);
+        }
+        let message = "no definition of this saga, or of the version this instance is pinned to, is loaded";
+        self.set_aside(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
+    }
+
+    fn subject<'a>(&'a self, program: &'a dyn Program) -> Subject<'a> {
+        Subject {
+            key: &self.cell.key,
+            instance: self.instance.as_ref(),
+            program,
+            node: &self.directory.context.node,
+        }
+    }
+
+    fn program(&self) -> Option<Arc<dyn Program>> {
+        let programs = &self.directory.context.programs;
+        match &self.instance {
+            Some(instance) => programs.pinned(&instance.program.hash),
+            None => programs.newest(&self.cell.key.saga),
+        }
+    }
+
+    fn set_aside(&self, input: &Input, reason: DeadLetterReason, message: String, attempts: u32) -> Decision {
+        let node = &self.directory.context.node;
+        Decision::Commit(Box::new(set_aside(&self.cell.key, input, reason, message, attempts, node)))
+    }
+
+    /// Takes the head off the queue and sends its consequences on.
+    fn finish_with(&mut self, commit: Commit) {
+        self.remember(&commit);
+        let Some(envelope) = self.cell.finish(1, self.has_ended()) else { return };
+        let done = envelope.done.answered(|| self.answer(&commit));
+        self.submit(commit, envelope.extra, done);
+    }
+
+    fn finish_without_commit(&mut self, why: &'static str, refused: Option<ControlError>) {
+        let context = &self.directory.context;
+        context.metrics.ignored.inc();
+        tracing::debug!(instance = %self.cell.key, why, "ignored");
+        let commits = usize::from(self.cell.has_extra());
+        let Some(envelope) = self.cell.finish(commits, self.has_ended()) else { return };
+        let done =
+            envelope.done.answered(|| refused.map_or_else(|| Ok(self.standing(false, Some(why))), Err));
+        match envelope.extra {
+            Some(change) => {
+                self.send(Submission { change, extra: None, done, cell: Some(Arc::clone(&self.cell)) });
+            }
+            None => done.complete(),
+        }
+    }
+
+    fn remember(&mut self, commit: &Commit) {
+        if let Some(instance) = &commit.instance {
+            self.instance = Some(instance.clone());
+        }
+        self.recent.extend(commit.applied.clone());
+    }
+
+    fn has_ended(&self) -> bool {
+        self.instance.as_ref().is_none_or(|instance| instance.status.is_final())
+    }
+
+    fn submit(&self, commit: Commit, extra: Option<Change>, done: Done) {
+        let change = Change::Apply(Box::new(commit));
+        self.send(Submission { change, extra, done, cell: Some(Arc::clone(&self.cell)) });
+    }
+
+    fn send(&self, submission: Submission) {
+        if self.committer.submit(submission).is_err() {
+            tracing::debug!(instance = %self.cell.key, "the shard is restarting; the input comes again");
+        }
+    }
+
+    fn answer(&self, commit: &Commit) -> Answer {
+        match &commit.dead_letter {
+            Some(letter) => Err(ControlError::SetAside(letter.message.clone())),
+            None => Ok(self.standing(true, None)),
+        }
+    }
+
+    fn standing(&self, applied: bool, why: Option<&'static str>) -> Controlled {
+        Controlled {
+            applied,
+            why,
+            version: self.instance.as_ref().map_or(0, |i| i.version),
+            status: self.instance.as_ref().map_or(Status::Running, |i| i.status),
+            paused: self.instance.as_ref().is_some_and(|i| i.paused),
+        }
+    }
+
+    /// Applies what was kept while the instance was paused, oldest first.
+    async fn apply_held(&mut self) -> Result<(), ActorProcessingErr> {
+        loop {
+            self.cell.durable().await;
+            let page = self.directory.context.reader.held(&self.cell.key, HELD_PAGE)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            tracing::debug!(instance = %self.cell.key, count = page.len(), last, "applying kept inputs");
+            for (number, input) in page {
+                self.apply_one_held(number, &input);
+            }
+        }
+    }
+
+    fn apply_one_held(&mut self, number: u64, input: &Input) {
+        let mut commit = match self.decide(input, self.cell.deaths() + 1) {
+            Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => *commit,
+            Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {
+                Commit::empty(self.cell.key.clone(), input.at())
+            }
+        };
+        commit.release = Some(number);
+        self.remember(&commit);
+        self.cell.expect_commit(self.has_ended());
+        self.submit(commit, None, Done::Nothing);
+    }
+}

@@ -1,0 +1,185 @@
+//! One shard: its store, its committer, and everybody who works with it.
+//!
+//! Children start from the end of the stream to its source. A dead saga is replaced; a dead helper fells the shard, and
+//! its supervisor starts it anew from what is durable.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use orlog_bus::Bus;
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
+use tokio::sync::oneshot;
+
+use crate::cell::{Cell, PASSIVATED};
+use crate::committer::{self, CommitterActor, WriterSlot};
+use crate::directory::{Directory, Incarnation, StartActor};
+use crate::hands::Hands;
+use crate::ingester::{self, Ingester};
+use crate::observer::CommitObserver;
+use crate::relay::{self, Relay};
+use crate::saga::{Saga, SagaArguments};
+use crate::submission::Committer;
+use crate::timer::{self, Timer};
+
+/// Instances with kept inputs that are woken at the start, at most.
+const HELD_AT_START: usize = 10_000;
+
+/// The actor.
+pub(crate) struct Shard;
+
+/// What it needs, for every life anew.
+#[derive(Clone)]
+pub(crate) struct Arguments {
+    pub(crate) name: String,
+    pub(crate) slots: Range<u16>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) writer: WriterSlot,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) hands: Arc<Hands>,
+    pub(crate) observer: Option<Arc<dyn CommitObserver>>,
+}
+
+/// What it is told.
+pub(crate) enum Message {
+    /// Put idle instances to rest.
+    Passivate,
+    /// Take no more events and fire no more timers.
+    Quiesce,
+}
+
+/// What it holds.
+pub(crate) struct State {
+    directory: Arc<Directory>,
+    helpers: Vec<(ActorId, &'static str)>,
+    ingester: ActorRef<ingester::Message>,
+    timer: ActorRef<timer::Message>,
+    quiescing: bool,
+}
+
+impl Actor for Shard {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let me = myself.get_cell();
+        let directory = Arc::clone(&arguments.directory);
+        let (committing, committer) = start_committer(&arguments, me.clone()).await?;
+        let start = saga_starter(&directory, committer.clone(), me.clone());
+        directory.open(Incarnation { committer, start });
+        let relaying = relay::Arguments { directory: Arc::clone(&directory), hands: arguments.hands };
+        let (relay, _) = Actor::spawn_linked(None, Relay, relaying, me.clone()).await?;
+        let (timer, _) = Actor::spawn_linked(None, Timer, Arc::clone(&directory), me.clone()).await?;
+        for key in directory.context.reader.held_keys(HELD_AT_START)? {
+            directory.wake(&key)?;
+        }
+        let ingesting = ingester::Arguments {
+            directory: Arc::clone(&directory),
+            bus: arguments.bus,
+            name: arguments.name,
+            slots: arguments.slots,
+        };
+        let (ingester, _) = Actor::spawn_linked(None, Ingester, ingesting, me).await?;
+        let helpers = vec![
+            (committing, "committer"),
+            (relay.get_id(), "relay"),
+            (timer.get_id(), "timer"),
+            (ingester.get_id(), "ingester"),
+        ];
+        drop(myself.send_interval(directory.context.limits.idle / 4, || Message::Passivate));
+        Ok(State { directory, helpers, ingester, timer, quiescing: false })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Passivate => {
+                state.directory.passivate();
+            }
+            Message::Quiesce => {
+                state.quiescing = true;
+                state.ingester.stop(None);
+                state.timer.stop(None);
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Message>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorTerminated(_, _, Some(why)) if why == PASSIVATED => Ok(()),
+            SupervisionEvent::ActorTerminated(dead, _, why) => {
+                state.bury(&dead, &why.unwrap_or_else(|| "stopped".to_owned()))
+            }
+            SupervisionEvent::ActorFailed(dead, why) => state.bury(&dead, &why.to_string()),
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
+        }
+    }
+
+    async fn post_stop(&self, _: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.directory.close();
+        Ok(())
+    }
+}
+
+/// Starts saga actors under this shard. The directory must not keep itself alive, hence the weak reference.
+fn saga_starter(directory: &Arc<Directory>, committer: Committer, me: ActorCell) -> StartActor {
+    let directory = Arc::downgrade(directory);
+    Box::new(move |cell: &Arc<Cell>| {
+        let arguments = SagaArguments {
+            cell: Arc::clone(cell),
+            directory: directory.upgrade()?,
+            committer: committer.clone(),
+        };
+        ActorRuntime::spawn_linked_instant(None, Saga, arguments, me.clone())
+            .map(|(actor, _)| actor)
+            .inspect_err(|error| tracing::error!(instance = %cell.key, %error, "cannot start a saga actor"))
+            .ok()
+    })
+}
+
+async fn start_committer(
+    arguments: &Arguments,
+    me: ActorCell,
+) -> Result<(ActorId, Committer), ActorProcessingErr> {
+    let (started, committer) = oneshot::channel();
+    let committing = committer::Arguments {
+        slot: Arc::clone(&arguments.writer),
+        directory: Arc::clone(&arguments.directory),
+        observer: arguments.observer.clone(),
+        started,
+    };
+    let (actor, _) = Actor::spawn_linked(None, CommitterActor, committing, me).await?;
+    Ok((actor.get_id(), committer.await?))
+}
+
+impl State {
+    /// A child died: a saga is replaced, a helper fells the shard.
+    fn bury(&self, dead: &ActorCell, why: &str) -> Result<(), ActorProcessingErr> {
+        let helper = self.helpers.iter().find(|(id, _)| *id == dead.get_id());
+        match helper {
+            Some((_, "ingester" | "timer")) if self.quiescing => Ok(()),
+            Some((_, name)) => Err(format!("the {name} died: {why}").into()),
+            None => {
+                if self.directory.revive(dead.get_id()) {
+                    self.directory.context.metrics.revivals.inc();
+                    tracing::warn!(why, "a saga actor died; another goes on with its inputs");
+                }
+                Ok(())
+            }
+        }
+    }
+}

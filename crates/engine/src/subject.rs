@@ -1,0 +1,39 @@
+//! Whom an input is about, and which rows the input itself occupies.
+
+use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired};
+use orlog_program::Program;
+
+/// Whom an input is about.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// Which instance.
+    pub key: &'a InstanceKey,
+    /// Its snapshot; `None` when it does not exist.
+    pub instance: Option<&'a Instance>,
+    /// The program the instance is pinned to, or, for a new one, the newest of its saga.
+    pub program: &'a dyn Program,
+    /// The node that decides, for the record.
+    pub node: &'a str,
+}
+
+/// The commit that clears away the rows the input itself occupies: an outcome its outbox row, a timer its timer row.
+pub(crate) fn cleared(key: &InstanceKey, input: &Input) -> Commit {
+    let mut commit = Commit::empty(key.clone(), input.at());
+    match input {
+        Input::Outcome(outcome) => commit.settles = Some(outcome.outbox.clone()),
+        Input::Timer(TimerFired { name, token, due }) => {
+            commit.disarm.push(Timer { due: *due, name: name.clone(), token: *token });
+        }
+        Input::Event(_) | Input::Control(_) => {}
+    }
+    commit
+}
+
+/// The marker that makes a second delivery harmless. Outcomes and timers need none: their tokens do it.
+pub(crate) fn marker(input: &Input) -> Option<EventId> {
+    match input {
+        Input::Event(event) => Some(event.id.clone()),
+        Input::Control(control) => Some(control.id.clone()),
+        Input::Outcome(_) | Input::Timer(_) => None,
+    }
+}
