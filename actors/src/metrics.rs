@@ -106,6 +106,12 @@ impl Metrics {
         self.transitions.get()
     }
 
+    /// Groups committed so far.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.commits.get()
+    }
+
     /// Instances with an actor now.
     #[must_use]
     pub fn live_instances(&self) -> i64 {

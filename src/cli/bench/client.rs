@@ -1,0 +1,96 @@
+//! Workloads A and B: a closed loop of clients, each of which publishes an event, waits for the end of its saga, and
+//! begins the next.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::count::Ends;
+use super::report::{Report, ratio};
+use super::resources::Used;
+use super::{Bench, Workload, workload};
+use crate::app::{App, Seams};
+use crate::clock::SystemClock;
+use crate::config::Config;
+
+/// A saga that takes longer than this is taken for lost.
+const LOST: Duration = Duration::from_mins(1);
+
+/// A runner with the bench's sagas and effects, and the ear on its commits.
+pub(super) async fn start(config: Config) -> anyhow::Result<(Arc<App>, Arc<Ends>)> {
+    let ends = Ends::new(Arc::new(SystemClock));
+    let seams = Seams {
+        programs: workload::programs()?,
+        upstreams: workload::upstreams(),
+        observer: Some(Arc::clone(&ends) as Arc<_>),
+        ..Seams::default()
+    };
+    Ok((App::start_with(config, seams).await?, ends))
+}
+
+pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report> {
+    let (app, ends) = start(config).await?;
+    let load = Arc::new(Load {
+        app: Arc::clone(&app),
+        ends,
+        next: AtomicU64::new(0),
+        sagas: bench.sagas(),
+        until: Instant::now() + bench.time(),
+        fails: bench.workload == Workload::B,
+        accepted: bench.accepted.as_ref().map(std::fs::File::create).transpose()?.map(Mutex::new),
+    });
+    let (before, transitions, begun) = (Used::now()?, app.runtime.metrics().transitions(), Instant::now());
+    let clients: Vec<_> = (0..bench.concurrency).map(|_| tokio::spawn(Arc::clone(&load).client())).collect();
+    let mut latencies = Vec::new();
+    for client in clients {
+        latencies.extend(client.await??);
+    }
+    let took = begun.elapsed();
+    let used = Used::now()?.since(before);
+    let transitions = app.runtime.metrics().transitions() - transitions;
+    let mut report = Report::of(bench);
+    report.rates(latencies.len() as u64, transitions, took, used);
+    report.transitions_per_commit = ratio(transitions, super::report::float(app.runtime.metrics().commits().max(1)));
+    report.latencies(latencies);
+    app.stop().await?;
+    Ok(report)
+}
+
+struct Load {
+    app: Arc<App>,
+    ends: Arc<Ends>,
+    next: AtomicU64,
+    sagas: u64,
+    until: Instant,
+    fails: bool,
+    accepted: Option<Mutex<std::fs::File>>,
+}
+
+impl Load {
+    async fn client(self: Arc<Self>) -> anyhow::Result<Vec<Duration>> {
+        let mut latencies = Vec::new();
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.sagas || Instant::now() >= self.until {
+                return Ok(latencies);
+            }
+            latencies.push(self.one(number).await?);
+        }
+    }
+
+    async fn one(&self, number: u64) -> anyhow::Result<Duration> {
+        let ended = self.ends.of(number);
+        let begun = Instant::now();
+        let event = workload::started(number, self.fails, self.app.clock.now())?;
+        self.app.publish(vec![event]).await?;
+        if let Some(file) = &self.accepted {
+            let mut file = file.lock().map_err(|_| anyhow::anyhow!("a client panicked"))?;
+            writeln!(file, "{number}")?;
+        }
+        tokio::time::timeout(LOST, ended).await.with_context(|| format!("saga {number} did not end within {LOST:?}"))??;
+        Ok(begun.elapsed())
+    }
+}
