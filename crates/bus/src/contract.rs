@@ -27,6 +27,15 @@ pub struct Message {
     pub payload: Bytes,
 }
 
+impl Message {
+    /// How large it is for limits: subject, id, headers and body together, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.subject.len() + self.id.as_ref().map_or(0, String::len) + headers + self.payload.len()
+    }
+}
+
 /// The answer to a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
@@ -43,7 +52,8 @@ pub struct Subscription {
     pub name: String,
     /// Subject filters with `*` and `>` as in NATS; a message that matches any is delivered once.
     pub filters: Vec<String>,
-    /// Begin after this sequence where it lies behind the cursor, for whoever keeps a checkpoint of their own.
+    /// Begin after this sequence instead of after the cursor, which is set there: for whoever keeps a checkpoint of
+    /// their own.
     pub after: Option<u64>,
     /// Messages delivered and not yet acknowledged, at most.
     pub max_in_flight: usize,

@@ -2,4 +2,9 @@
 
 mod contract;
 
+pub mod codec;
+pub mod embedded;
+pub mod subject;
+
 pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
+pub use embedded::Embedded;

@@ -1,0 +1,120 @@
+//! What the embedded bus costs: publishing alone and among a thousand, consuming with an acknowledgement each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use orlog_bus::embedded::{Durability, Options};
+use orlog_bus::{Acker, Bus, Embedded, Message, Subscription};
+use orlog_model::{Clock, Timestamp};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const CONSUMED: u64 = 100_000;
+const PUBLISHERS: u64 = 1000;
+const EACH: u64 = 20;
+
+fn main() {
+    divan::main();
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000)
+    }
+
+    fn sleep_until(&self, _: Timestamp) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+struct Setup {
+    bus: Arc<Embedded>,
+    runtime: Runtime,
+    _dir: TempDir,
+}
+
+fn setup(durability: Durability) -> Setup {
+    // The temporary folder may lie in memory, where a sync costs nothing.
+    let dir =
+        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a folder"));
+    let options = Options { durability, ..Options::default() };
+    let bus = Embedded::open(dir.path(), &options, Arc::new(Still)).expect("an empty folder");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    Setup { bus: Arc::new(bus), runtime, _dir: dir }
+}
+
+fn message(number: u64) -> Message {
+    let pairs = [("ce-specversion", "1.0"), ("ce-type", "OrderPlaced"), ("ce-source", "urn:shop")];
+    Message {
+        subject: format!("tenant.acme.aggregate.event.o-{number}"),
+        id: Some(format!("acme:urn%3Ashop:{number}")),
+        headers: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        payload: Bytes::from_static(&[b'x'; 200]),
+    }
+}
+
+const MODES: [Durability; 2] = [Durability::Sync, Durability::Interval(Duration::from_millis(50))];
+
+#[divan::bench(args = MODES, sample_count = 500, sample_size = 1)]
+fn publish_alone(bencher: Bencher, durability: Durability) {
+    let setup = setup(durability);
+    let mut number = 0;
+    bencher
+        .with_inputs(|| {
+            number += 1;
+            vec![message(number)]
+        })
+        .bench_local_values(|messages| setup.runtime.block_on(setup.bus.publish(messages)).expect("room"));
+}
+
+#[divan::bench(args = MODES, sample_count = 20, sample_size = 1)]
+fn publish_among_a_thousand(bencher: Bencher, durability: Durability) {
+    let setup = setup(durability);
+    let mut round = 0;
+    bencher.counter(ItemsCount::new(PUBLISHERS * EACH)).bench_local(|| {
+        round += 1;
+        let publisher = |number: u64| {
+            let bus = Arc::clone(&setup.bus);
+            async move {
+                for turn in 0..EACH {
+                    let number = (round * EACH + turn) * PUBLISHERS + number;
+                    bus.publish(vec![message(number)]).await.expect("room");
+                }
+            }
+        };
+        setup.runtime.block_on(async {
+            let all: tokio::task::JoinSet<()> = (0..PUBLISHERS).map(publisher).collect();
+            all.join_all().await;
+        });
+    });
+}
+
+#[divan::bench(args = [64 << 20, 0], sample_count = 10, sample_size = 1)]
+fn consume_and_ack(bencher: Bencher, recent_bytes: usize) {
+    let dir =
+        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a folder"));
+    let options = Options { recent_bytes, ..Options::default() };
+    let bus = Embedded::open(dir.path(), &options, Arc::new(Still)).expect("an empty folder");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("room");
+    let mut name = 0;
+    bencher.counter(ItemsCount::new(CONSUMED)).bench_local(|| {
+        name += 1;
+        let filters = vec!["tenant.*.aggregate.>".to_owned(), "aggregate.>".to_owned()];
+        let subscription = Subscription { name: name.to_string(), filters, after: None, max_in_flight: 4096 };
+        runtime.block_on(async {
+            let mut consumer = bus.subscribe(subscription).await.expect("a new name");
+            let acker: Arc<dyn Acker> = consumer.acker();
+            while acker.floor() < CONSUMED {
+                for delivery in consumer.next(512).await.expect("an open bus") {
+                    acker.ack(delivery.sequence);
+                }
+            }
+        });
+    });
+}

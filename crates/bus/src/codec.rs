@@ -1,0 +1,93 @@
+//! From messages to events and back: which formats are accepted, and what is said about one that is not.
+//!
+//! - CloudEvents 1.0 binary: attributes are headers (`ce-id`, `ce-type`, …), the body is the data.
+//! - CloudEvents 1.0 structured: one JSON object, `content-type: application/cloudevents+json`.
+//! - The Aggregate service's own envelope: one JSON object with `event_id`, `aggregate_id`, `event_type` ….
+//!
+//! Nothing that arrives makes the codec panic. A refusal names the attribute, the rule and what was found. Decoding is a
+//! function of its arguments: a message that is delivered twice makes the same event twice.
+
+mod attributes;
+mod base64;
+mod binary;
+mod data;
+mod encode;
+mod envelope;
+mod error;
+mod structured;
+
+use orlog_model::{Event, TenantId, Timestamp};
+use serde_json::Value;
+
+use crate::{Message, subject};
+
+pub use binary::from_binary;
+pub use encode::{encode, subject_of};
+pub use envelope::from_envelope;
+pub use error::DecodeError;
+pub use structured::from_structured;
+
+/// The largest message that is read or built, in bytes: subject, id, headers and body together.
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// The longest `source`, `subject` and `causationid`, in bytes.
+pub const MAX_TEXT_BYTES: usize = 512;
+
+/// What holds where an event does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// The tenant that the subject or the `x-tenant-id` header vouches for: an event that names another one is refused.
+    /// `None`: nobody vouches; the event names its tenant or belongs to the default one.
+    pub tenant: Option<TenantId>,
+    /// The time of an event that states none. For a delivery this is when it was published, so that decoding it again
+    /// makes the same event.
+    pub now: Timestamp,
+}
+
+/// Reads the event in a message of the bus; `published_at` is the time of an event that states none.
+///
+/// The subject decides whose event it is. The format is told by `content-type: application/cloudevents+json`, else by a
+/// `ce-…` header, else by what the JSON body holds (`specversion`, or `event_id`).
+///
+/// # Errors
+/// When the message is no event; the text says why.
+pub fn decode(message: &Message, published_at: Timestamp) -> Result<Event, DecodeError> {
+    let size = message.size();
+    if size > MAX_MESSAGE_BYTES {
+        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
+    }
+    let tenant = subject::tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    let defaults = Defaults { tenant: Some(tenant), now: published_at };
+    let headers = || message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let content_type = headers().find(|(name, _)| name.eq_ignore_ascii_case("content-type")).map(|(_, v)| v);
+    match data::essence(content_type.unwrap_or_default()).as_str() {
+        "application/cloudevents+json" => from_structured(&data::json(&message.payload)?, &defaults),
+        "application/cloudevents-batch+json" => Err(DecodeError::Format(
+            "it is a batch; a message holds one event (POST /v1/events takes batches)".to_owned(),
+        )),
+        _ if headers().any(|(name, _)| binary::is_attribute(name)) => {
+            from_binary(headers(), &message.payload, &defaults)
+        }
+        _ => from_json(&data::json(&message.payload)?, &defaults),
+    }
+}
+
+/// Reads an event from JSON whose format is not told by a content type: CloudEvents when it has a `specversion`, the
+/// Aggregate service's envelope when it has an `event_id`.
+///
+/// # Errors
+/// When it is neither, or breaks a rule of its format.
+pub fn from_json(value: &Value, defaults: &Defaults) -> Result<Event, DecodeError> {
+    if value.get("specversion").is_some() {
+        from_structured(value, defaults)
+    } else if value.get("event_id").is_some() {
+        from_envelope(value, defaults)
+    } else {
+        Err(DecodeError::Format(
+            "it has neither a specversion (CloudEvents) nor an event_id (Aggregate envelope)".to_owned(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

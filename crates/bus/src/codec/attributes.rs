@@ -1,0 +1,128 @@
+//! The attributes of an event and their rules, the same whatever format they came in.
+
+use std::borrow::Cow;
+
+use orlog_model::{CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent};
+use serde_json::Value;
+
+use super::{DecodeError, Defaults, MAX_TEXT_BYTES};
+
+/// Where attributes are looked up: by their CloudEvents names.
+pub(super) trait Attributes {
+    /// The text of an attribute, `None` where it is absent or null.
+    fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError>;
+
+    /// What the attribute is called in this format, for errors.
+    fn label(&self, attribute: &str) -> String;
+}
+
+/// The event that the attributes and the data make.
+pub(super) fn event(from: &impl Attributes, data: Value, defaults: &Defaults) -> Result<Event, DecodeError> {
+    spec_version(from)?;
+    let tenant = optional(from, "tenantid", TenantId::new)?;
+    Ok(Event {
+        id: required(from, "id", EventId::new)?,
+        tenant: agree(tenant, defaults)?,
+        kind: required(from, "type", EventType::new)?,
+        source: text(from, "source")?.ok_or_else(|| missing(from, "source"))?,
+        subject: text(from, "subject")?,
+        time: optional_time(from)?.unwrap_or(defaults.now),
+        correlation: optional(from, "correlationid", CorrelationId::new)?,
+        causation: text(from, "causationid")?,
+        trace: from.get("traceparent")?.and_then(|text| TraceParent::new(&text)),
+        schema_version: match from.get("dataversion")? {
+            Some(text) => version(&from.label("dataversion"), &text)?,
+            None => 1,
+        },
+        data,
+    })
+}
+
+/// The tenant, where what the event claims agrees with who vouches for it.
+pub(super) fn agree(claimed: Option<TenantId>, defaults: &Defaults) -> Result<TenantId, DecodeError> {
+    match (claimed, &defaults.tenant) {
+        (Some(claimed), Some(expected)) if claimed != *expected => {
+            Err(DecodeError::Tenant { claimed: claimed.to_string(), expected: expected.to_string() })
+        }
+        (_, Some(expected)) => Ok(expected.clone()),
+        (Some(claimed), None) => Ok(claimed),
+        (None, None) => Ok(TenantId::default_tenant()),
+    }
+}
+
+/// An id, checked by its own rules.
+pub(super) fn id<T>(
+    label: &str,
+    text: &str,
+    new: impl Fn(String) -> Result<T, IdError>,
+) -> Result<T, DecodeError> {
+    new(text.to_owned()).map_err(|e| DecodeError::invalid(label, e.to_string(), text))
+}
+
+/// Free text of bounded length without control characters.
+pub(super) fn free_text(label: &str, text: &str) -> Result<String, DecodeError> {
+    let rule = if text.is_empty() {
+        "it must not be empty".to_owned()
+    } else if text.len() > MAX_TEXT_BYTES {
+        format!("it is {} bytes long, the limit is {MAX_TEXT_BYTES}", text.len())
+    } else if text.chars().any(char::is_control) {
+        "it must hold no control characters".to_owned()
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err(DecodeError::invalid(label, rule, text))
+}
+
+/// An RFC 3339 time.
+pub(super) fn time(label: &str, text: &str) -> Result<Timestamp, DecodeError> {
+    let rule = "it must be an RFC 3339 time such as 2026-11-21T08:30:00Z";
+    Timestamp::parse(text).map_err(|_| DecodeError::invalid(label, rule, text))
+}
+
+/// A payload's schema version: 1 or more.
+pub(super) fn version(label: &str, text: &str) -> Result<u32, DecodeError> {
+    let version = text.parse::<u32>().ok().filter(|version| *version > 0);
+    version.ok_or_else(|| DecodeError::invalid(label, "it must be a whole number from 1 to 4294967295", text))
+}
+
+fn spec_version(from: &impl Attributes) -> Result<(), DecodeError> {
+    match from.get("specversion")? {
+        None => Err(missing(from, "specversion")),
+        Some(text) if text == "1.0" => Ok(()),
+        Some(text) => Err(DecodeError::invalid(&from.label("specversion"), "it must be \"1.0\"", &text)),
+    }
+}
+
+fn required<T>(
+    from: &impl Attributes,
+    attribute: &str,
+    new: impl Fn(String) -> Result<T, IdError>,
+) -> Result<T, DecodeError> {
+    optional(from, attribute, new)?.ok_or_else(|| missing(from, attribute))
+}
+
+fn optional<T>(
+    from: &impl Attributes,
+    attribute: &str,
+    new: impl Fn(String) -> Result<T, IdError>,
+) -> Result<Option<T>, DecodeError> {
+    from.get(attribute)?.map(|text| id(&from.label(attribute), &text, new)).transpose()
+}
+
+fn text(from: &impl Attributes, attribute: &str) -> Result<Option<String>, DecodeError> {
+    from.get(attribute)?.map(|text| free_text(&from.label(attribute), &text)).transpose()
+}
+
+fn optional_time(from: &impl Attributes) -> Result<Option<Timestamp>, DecodeError> {
+    from.get("time")?.map(|text| time(&from.label("time"), &text)).transpose()
+}
+
+fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
+    let rule = match attribute {
+        "specversion" => "it must be \"1.0\"",
+        "id" => "it identifies the event and makes sending it twice harmless",
+        "type" => "it says what happened, for example OrderPlaced",
+        _ => "it says who publishes the event, for example urn:shop",
+    };
+    DecodeError::Missing { attribute: from.label(attribute), rule }
+}

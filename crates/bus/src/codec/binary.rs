@@ -1,0 +1,128 @@
+//! CloudEvents in binary mode: every attribute a header, the body the data.
+
+use std::borrow::Cow;
+
+use orlog_model::Event;
+
+use super::attributes::{self, Attributes};
+use super::{DecodeError, Defaults, MAX_MESSAGE_BYTES, data};
+use crate::subject::escape;
+
+const PREFIX: &str = "ce-";
+
+/// The attributes that are read; others are not kept.
+const NAMES: [&str; 11] = [
+    "specversion",
+    "id",
+    "type",
+    "source",
+    "time",
+    "subject",
+    "tenantid",
+    "correlationid",
+    "causationid",
+    "dataversion",
+    "traceparent",
+];
+
+/// Reads an event from headers (`ce-id` …, `traceparent`, `content-type`; names in any case) and a body.
+///
+/// Header values are percent-decoded, as the HTTP binding of CloudEvents asks.
+///
+/// # Errors
+/// When an attribute is missing, malformed or given twice, or the body is not what its content type says.
+pub fn from_binary<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    body: &[u8],
+    defaults: &Defaults,
+) -> Result<Event, DecodeError> {
+    if body.len() > MAX_MESSAGE_BYTES {
+        return Err(DecodeError::TooLarge { size: body.len(), limit: MAX_MESSAGE_BYTES });
+    }
+    let mut found = Headers::default();
+    let mut content_type = "";
+    for (name, value) in headers {
+        if name.eq_ignore_ascii_case("content-type") {
+            content_type = value;
+        } else if let Some(place) = place(name) {
+            found.put(place, name, value)?;
+        }
+    }
+    let data = data::of_bytes("the body", content_type, body)?;
+    attributes::event(&found, data, defaults)
+}
+
+/// Whether a header carries an attribute of CloudEvents.
+pub(super) fn is_attribute(header: &str) -> bool {
+    attribute(header).is_some()
+}
+
+fn attribute(header: &str) -> Option<&str> {
+    let prefix = header.get(..PREFIX.len())?;
+    prefix.eq_ignore_ascii_case(PREFIX).then(|| &header[PREFIX.len()..])
+}
+
+/// Which of [`NAMES`] a header is. The W3C's own header counts as the attribute of the same name.
+fn place(header: &str) -> Option<usize> {
+    let attribute = match attribute(header) {
+        Some(attribute) => attribute,
+        None if header.eq_ignore_ascii_case("traceparent") => header,
+        None => return None,
+    };
+    NAMES.iter().position(|name| name.eq_ignore_ascii_case(attribute))
+}
+
+#[derive(Default)]
+struct Headers<'a>([Option<&'a str>; NAMES.len()]);
+
+impl<'a> Headers<'a> {
+    fn put(&mut self, place: usize, name: &str, value: &'a str) -> Result<(), DecodeError> {
+        match self.0[place].replace(value) {
+            Some(first) if first != value => {
+                Err(DecodeError::invalid(name, format!("it is given twice, first as {first:?}"), value))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Attributes for Headers<'_> {
+    fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
+        let place = NAMES.iter().position(|name| *name == attribute);
+        let value = place.and_then(|place| self.0[place]);
+        value.map(|value| header_text(&self.label(attribute), value)).transpose()
+    }
+
+    fn label(&self, attribute: &str) -> String {
+        format!("{PREFIX}{attribute}")
+    }
+}
+
+/// The text of a header value: quotes removed, percent-decoded. A `%` that begins no escape stands for itself.
+fn header_text<'v>(label: &str, value: &'v str) -> Result<Cow<'v, str>, DecodeError> {
+    let value = value.trim();
+    let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+    let value = quoted.map_or(Cow::Borrowed(value), |inner| Cow::Owned(unquote(inner)));
+    if !value.contains('%') {
+        return Ok(value);
+    }
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = if first == b'%' { escape(after) } else { None };
+        bytes.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes)
+        .map(Cow::Owned)
+        .map_err(|_| DecodeError::invalid(label, "it must be percent-encoded UTF-8", &value))
+}
+
+fn unquote(inner: &str) -> String {
+    let mut text = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        text.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    text
+}

@@ -1,0 +1,40 @@
+//! The data of an event: how a content type and bytes become a JSON value.
+
+use serde_json::Value;
+
+use super::{DecodeError, base64};
+
+/// A content type without its parameters, in lower case.
+pub(super) fn essence(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Parses a body.
+pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
+    json_part("the body", body)
+}
+
+/// Parses a named part.
+pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, DecodeError> {
+    serde_json::from_slice(text).map_err(|e| DecodeError::Json { part, reason: e.to_string() })
+}
+
+/// The value of raw bytes: JSON is parsed, text becomes a string, anything else a string of base64.
+pub(super) fn of_bytes(part: &'static str, content_type: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
+    let essence = essence(content_type);
+    if bytes.is_empty() {
+        Ok(Value::Null)
+    } else if is_json(&essence) {
+        json_part(part, bytes)
+    } else if essence.starts_with("text/") {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|e| DecodeError::Format(format!("{part} is {essence} but not UTF-8: {e}")))?;
+        Ok(Value::String(text.to_owned()))
+    } else {
+        Ok(Value::String(base64::encode(bytes)))
+    }
+}
+
+fn is_json(essence: &str) -> bool {
+    essence.is_empty() || essence.ends_with("/json") || essence.ends_with("+json")
+}

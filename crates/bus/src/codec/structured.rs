@@ -1,0 +1,56 @@
+//! CloudEvents in structured mode: one JSON object with all attributes and the data.
+
+use std::borrow::Cow;
+
+use orlog_model::Event;
+use serde_json::{Map, Value};
+
+use super::attributes::{self, Attributes};
+use super::{DecodeError, Defaults, base64, data};
+
+/// Reads an event from a parsed JSON object in the CloudEvents JSON format.
+///
+/// # Errors
+/// When it is no object, an attribute is missing, malformed or of the wrong type, or both `data` and `data_base64` are
+/// given.
+pub fn from_structured(value: &Value, defaults: &Defaults) -> Result<Event, DecodeError> {
+    let Value::Object(members) = value else {
+        return Err(DecodeError::Format("a CloudEvent is a JSON object".to_owned()));
+    };
+    attributes::event(&Members(members), data(members)?, defaults)
+}
+
+struct Members<'a>(&'a Map<String, Value>);
+
+impl Attributes for Members<'_> {
+    fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
+        match self.0.get(attribute) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(Cow::Borrowed(text))),
+            Some(Value::Number(number)) if attribute == "dataversion" => {
+                Ok(Some(Cow::Owned(number.to_string())))
+            }
+            Some(other) => Err(DecodeError::wrong_type(attribute, "it must be a string", other)),
+        }
+    }
+
+    fn label(&self, attribute: &str) -> String {
+        attribute.to_owned()
+    }
+}
+
+fn data(members: &Map<String, Value>) -> Result<Value, DecodeError> {
+    let encoded = match (members.get("data"), members.get("data_base64")) {
+        (data, None | Some(Value::Null)) => return Ok(data.cloned().unwrap_or(Value::Null)),
+        (None | Some(Value::Null), Some(encoded)) => encoded,
+        (Some(_), Some(encoded)) => {
+            let rule = "data and data_base64 exclude each other";
+            return Err(DecodeError::wrong_type("data_base64", rule, encoded));
+        }
+    };
+    let rule = "it must be a string of base64";
+    let text = encoded.as_str().ok_or_else(|| DecodeError::wrong_type("data_base64", rule, encoded))?;
+    let bytes = base64::decode(text).ok_or_else(|| DecodeError::invalid("data_base64", rule, text))?;
+    let content_type = members.get("datacontenttype").and_then(Value::as_str).unwrap_or_default();
+    data::of_bytes("data_base64", content_type, &bytes)
+}

@@ -1,0 +1,202 @@
+//! A consumer of the embedded bus, and the handle it is answered with.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use orlog_journal::Cursor;
+use tokio::sync::{Notify, watch};
+
+use super::closed;
+use super::cursors::{Claim, Moved};
+use super::flight::{Changed, Flight};
+use super::log::{Batch, End, Log};
+use super::ring::Stored;
+use crate::subject::Filter;
+use crate::{Acker, Consumer, Delivery, Error};
+
+/// Messages looked at in memory at once.
+const LOOK_AHEAD: usize = 1024;
+
+/// Reads the stream from its cursor on. It marks a message as delivered only when it returns it.
+#[derive(Debug)]
+pub(super) struct EmbeddedConsumer {
+    log: Arc<Log>,
+    end: watch::Receiver<End>,
+    filters: Arc<[Filter]>,
+    answers: Arc<Answers>,
+    /// Read, and it concerns us, but not delivered yet.
+    ahead: VecDeque<Stored>,
+    read_to: u64,
+    old: Option<Cursor>,
+    /// Gives the name back when the consumer goes.
+    _claim: Claim,
+}
+
+/// What consumer and ackers share.
+#[derive(Debug)]
+struct Answers {
+    flight: Mutex<Flight>,
+    floor: Arc<AtomicU64>,
+    moved: Moved,
+    wake: Notify,
+}
+
+impl EmbeddedConsumer {
+    /// Begins after the claim's floor.
+    pub(super) fn new(log: Arc<Log>, claim: Claim, filters: Vec<Filter>, max_in_flight: usize) -> Self {
+        let start = claim.floor.load(Ordering::Relaxed);
+        let answers = Answers {
+            flight: Mutex::new(Flight::new(start, max_in_flight)),
+            floor: Arc::clone(&claim.floor),
+            moved: claim.moved.clone(),
+            wake: Notify::new(),
+        };
+        let end = log.watch();
+        let answers = Arc::new(answers);
+        Self {
+            log,
+            end,
+            filters: filters.into(),
+            answers,
+            ahead: VecDeque::new(),
+            read_to: start,
+            old: None,
+            _claim: claim,
+        }
+    }
+
+    /// Delivers what is there: first again what was refused, then new messages while there is room.
+    fn take(&mut self, max: usize) -> Taken {
+        let mut flight = self.answers.flight();
+        let mut deliveries = Vec::new();
+        while deliveries.len() < max {
+            let Some(delivery) = next_delivery(&mut flight, &mut self.ahead) else { break };
+            deliveries.push(delivery);
+        }
+        if self.ahead.is_empty() {
+            flight.see(self.read_to);
+        }
+        self.answers.publish_floor(&flight);
+        if deliveries.is_empty() {
+            if flight.has_room() { Taken::Nothing } else { Taken::Full }
+        } else {
+            Taken::Deliveries(deliveries)
+        }
+    }
+
+    /// Reads on; false where the end of the stream was reached already.
+    async fn read(&mut self) -> Result<bool, Error> {
+        let batch = match self.log.read_recent(self.read_to, LOOK_AHEAD, &self.filters) {
+            Some(batch) => {
+                self.old = None;
+                batch
+            }
+            None => self.read_old().await?,
+        };
+        let progress = batch.read_to > self.read_to;
+        self.read_to = batch.read_to;
+        self.ahead = batch.messages.into();
+        Ok(progress)
+    }
+
+    async fn read_old(&mut self) -> Result<Batch, Error> {
+        let (log, filters, after) = (Arc::clone(&self.log), Arc::clone(&self.filters), self.read_to);
+        let mut cursor = self.old.take();
+        let read = tokio::task::spawn_blocking(move || {
+            let batch = log.read_old(&mut cursor, after, &filters);
+            (batch, cursor)
+        });
+        let (batch, cursor) = read.await.map_err(|e| Error::Unavailable(e.to_string()))?;
+        self.old = cursor;
+        batch
+    }
+}
+
+fn next_delivery(flight: &mut Flight, ahead: &mut VecDeque<Stored>) -> Option<Delivery> {
+    if let Some(again) = flight.redeliver() {
+        return Some(again);
+    }
+    if !flight.has_room() {
+        return None;
+    }
+    ahead.pop_front().map(|stored| flight.deliver(stored))
+}
+
+enum Taken {
+    Deliveries(Vec<Delivery>),
+    /// Nothing has been read that could be delivered.
+    Nothing,
+    /// As many are in flight as may be.
+    Full,
+}
+
+#[async_trait]
+impl Consumer for EmbeddedConsumer {
+    async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error> {
+        loop {
+            if self.end.borrow_and_update().closed {
+                return Err(closed());
+            }
+            let full = match self.take(max.max(1)) {
+                Taken::Deliveries(deliveries) => return Ok(deliveries),
+                Taken::Full => true,
+                Taken::Nothing => false,
+            };
+            if !full && self.read().await? {
+                tokio::task::consume_budget().await;
+                continue;
+            }
+            tokio::select! {
+                () = self.answers.wake.notified() => {}
+                changed = self.end.changed() => changed.map_err(|_| closed())?,
+            }
+        }
+    }
+
+    fn acker(&self) -> Arc<dyn Acker> {
+        Arc::<Answers>::clone(&self.answers)
+    }
+}
+
+impl Answers {
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.flight.lock().expect("no holder of this lock panics")
+    }
+
+    fn publish_floor(&self, flight: &Flight) {
+        let floor = flight.floor();
+        if self.floor.swap(floor, Ordering::Relaxed) != floor {
+            self.moved.tell();
+        }
+    }
+
+    fn answer(&self, change: impl FnOnce(&mut Flight) -> Changed) {
+        let changed = {
+            let mut flight = self.flight();
+            let changed = change(&mut flight);
+            if changed.floor {
+                self.publish_floor(&flight);
+            }
+            changed
+        };
+        if changed.wake {
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl Acker for Answers {
+    fn ack(&self, sequence: u64) {
+        self.answer(|flight| flight.ack(sequence));
+    }
+
+    fn nak(&self, sequence: u64) {
+        self.answer(|flight| flight.nak(sequence));
+    }
+
+    fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,208 @@
+//! The stream as its readers see it: up to the last message that was confirmed to its publisher, never further.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use orlog_journal::{Cursor, Reader};
+use tokio::sync::watch;
+
+use super::record::{self, Group, Malformed};
+use super::ring::{Ring, Stored};
+use crate::Error;
+use crate::subject::Filter;
+
+/// A read from the disk ends after this many bytes of records.
+const READ_BYTES: usize = 1 << 20;
+
+/// The end of what readers may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// Sequence of the last message.
+    pub(super) sequence: u64,
+    /// The journal's record that holds it.
+    pub(super) record: u64,
+    /// Nothing will follow.
+    pub(super) closed: bool,
+}
+
+/// What a read answers: the matching messages among those up to `read_to`.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) messages: Vec<Stored>,
+    pub(super) read_to: u64,
+}
+
+/// The stream, shared by the writer, the keeper and all consumers.
+#[derive(Debug)]
+pub(super) struct Log {
+    reader: Reader,
+    ring: Mutex<Ring>,
+    end: watch::Sender<End>,
+    bytes: AtomicU64,
+    remembered_from: AtomicU64,
+}
+
+impl Log {
+    /// The stream in a journal, up to `end`.
+    pub(super) fn new(reader: Reader, recent_bytes: usize, end: End) -> Self {
+        Self {
+            reader,
+            ring: Mutex::new(Ring::new(recent_bytes)),
+            end: watch::Sender::new(end),
+            bytes: AtomicU64::new(0),
+            remembered_from: AtomicU64::new(0),
+        }
+    }
+
+    /// The end of what may be seen.
+    pub(super) fn end(&self) -> End {
+        *self.end.borrow()
+    }
+
+    /// Tells of each change of the end.
+    pub(super) fn watch(&self) -> watch::Receiver<End> {
+        self.end.subscribe()
+    }
+
+    /// Shows messages that are confirmed.
+    pub(super) fn extend(&self, messages: Vec<Stored>, record: u64) {
+        let Some(sequence) = messages.last().map(|last| last.sequence) else { return };
+        {
+            let mut ring = self.ring.lock().expect("no holder of this lock panics");
+            for stored in messages {
+                ring.push(stored);
+            }
+        }
+        self.end.send_modify(|end| (end.sequence, end.record) = (sequence, record));
+    }
+
+    /// Tells everybody that nothing will follow.
+    pub(super) fn close(&self) {
+        self.end.send_modify(|end| end.closed = true);
+    }
+
+    /// Notes what the keeper must know to decide what can be dropped: the size of the log, and the oldest message whose
+    /// id is remembered.
+    pub(super) fn note(&self, bytes: u64, remembered_from: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.remembered_from.store(remembered_from, Ordering::Relaxed);
+    }
+
+    /// The size of the log on the disk, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The oldest message whose id is remembered, or the one after the end.
+    pub(super) fn remembered_from(&self) -> u64 {
+        self.remembered_from.load(Ordering::Relaxed)
+    }
+
+    /// The last record that the disk has.
+    #[cfg(test)]
+    pub(super) fn synced_to(&self) -> u64 {
+        self.reader.last_synced()
+    }
+
+    /// Reads on from memory; `None` where the memory does not reach back so far.
+    pub(super) fn read_recent(&self, after: u64, max: usize, filters: &[Filter]) -> Option<Batch> {
+        if after >= self.end().sequence {
+            return Some(Batch { messages: Vec::new(), read_to: after });
+        }
+        let mut messages = self.ring.lock().expect("no holder of this lock panics").after(after, max)?;
+        let read_to = messages.last().map_or(after, |last| last.sequence);
+        messages.retain(|stored| matches(filters, &stored.message.subject));
+        Some(Batch { messages, read_to })
+    }
+
+    /// Reads on from the disk; blocks. The cursor is kept for the next read.
+    pub(super) fn read_old(
+        &self,
+        cursor: &mut Option<Cursor>,
+        after: u64,
+        filters: &[Filter],
+    ) -> Result<Batch, Error> {
+        let end = self.end();
+        let cursor = match cursor {
+            Some(cursor) => cursor,
+            None => cursor.insert(self.cursor_at(after + 1)?),
+        };
+        let mut batch = Batch { messages: Vec::new(), read_to: after };
+        let mut bytes = 0;
+        while bytes < READ_BYTES {
+            let Some(record) = cursor.read_up_to(end.record).map_err(unavailable)? else { break };
+            bytes += record.payload.len();
+            collect(record.payload, after, filters, &mut batch).map_err(unavailable)?;
+        }
+        if bytes < READ_BYTES {
+            // All that is confirmed has been read, also where numbers stay unused before it.
+            batch.read_to = batch.read_to.max(end.sequence);
+        }
+        Ok(batch)
+    }
+
+    /// The journal's record that holds a message, or the first where it was dropped.
+    pub(super) fn record_of(&self, sequence: u64) -> Result<u64, Error> {
+        self.partition(|group| group.end() <= sequence)
+    }
+
+    /// The first record that does not satisfy `before`, where all that do precede all that do not.
+    pub(super) fn partition(&self, before: impl Fn(Group) -> bool) -> Result<u64, Error> {
+        let (mut low, mut high) = (self.reader.first_sequence(), self.reader.last_written() + 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            let mut cursor = match self.reader.read_from(middle) {
+                Err(orlog_journal::Error::Truncated { first, .. }) => {
+                    low = first;
+                    continue;
+                }
+                cursor => cursor.map_err(unavailable)?,
+            };
+            let Some(record) = cursor.read().map_err(unavailable)? else { return Ok(middle) };
+            let group = record::group(record.payload).map_err(unavailable)?;
+            if before(group) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    fn cursor_at(&self, sequence: u64) -> Result<Cursor, Error> {
+        loop {
+            match self.reader.read_from(self.record_of(sequence)?) {
+                // It was dropped meanwhile: nobody else wants it any more, so whoever comes now begins behind it.
+                Err(orlog_journal::Error::Truncated { .. }) => {}
+                cursor => return cursor.map_err(unavailable),
+            }
+        }
+    }
+}
+
+fn collect(record: &[u8], after: u64, filters: &[Filter], batch: &mut Batch) -> Result<(), Malformed> {
+    let group = record::group(record)?;
+    for parts in record::messages(record)? {
+        let parts = parts?;
+        if parts.sequence > after && matches(filters, parts.subject) {
+            let message = Arc::new(parts.to_message()?);
+            batch.messages.push(Stored {
+                sequence: parts.sequence,
+                published_at: group.published_at,
+                message,
+            });
+        }
+    }
+    if group.count > 0 {
+        batch.read_to = batch.read_to.max(group.end() - 1);
+    }
+    Ok(())
+}
+
+fn matches(filters: &[Filter], subject: &str) -> bool {
+    filters.iter().any(|filter| filter.matches(subject))
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Error {
+    Error::Unavailable(error.to_string())
+}
