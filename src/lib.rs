@@ -1,1 +1,12 @@
-//! .
+//! Orlog runs durable sagas: one actor per saga instance, one transaction per transition, effects under an idempotency key.
+//!
+//! This is the roof: it may be embedded ([`App::start_with`]) or run as the command `orlog`.
+
+pub mod app;
+pub mod clock;
+pub mod config;
+pub mod definitions;
+
+pub use app::{App, Seams};
+pub use clock::SystemClock;
+pub use config::Config;

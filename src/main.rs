@@ -1,2 +1,3 @@
-//! .
+//! The command `orlog`.
+
 fn main() {}

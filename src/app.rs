@@ -1,0 +1,256 @@
+//! The composition root: builds every part in dependency order, and is the handle to all of them.
+//!
+//! Nothing is scanned at the start: what it costs does not depend on how many instances there are.
+
+mod info;
+mod layout;
+mod settings;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use orlog_actors::{CommitObserver, Parts, Programs, Runtime, ShardParts};
+use orlog_bus::{Bus, Embedded, Receipt, codec};
+use orlog_effect::{Catalog, Observer, Silent, Upstream};
+use orlog_model::{Change, Clock, Event, ProgramRef, Timestamp};
+use orlog_program::{Problem, Program};
+use orlog_store::{Reader, Writer};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use crate::clock::SystemClock;
+use crate::config::Config;
+use crate::definitions::{Definition, Definitions, Refused, Reloaded};
+
+pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
+
+/// What an embedding program, a test or a bench puts in the place of the ordinary.
+#[derive(Default)]
+pub struct Seams {
+    /// Where the present comes from; the host where absent.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// Programs beside those of the definitions.
+    pub programs: Vec<Arc<dyn Program>>,
+    /// Upstreams beside the configured ones, for example functions in this process.
+    pub upstreams: Vec<Upstream>,
+    /// Hears of every commit.
+    pub observer: Option<Arc<dyn CommitObserver>>,
+    /// Hears of every attempt.
+    pub attempts: Option<Arc<dyn Observer>>,
+}
+
+/// A running node.
+pub struct App {
+    /// The actors.
+    pub runtime: Runtime,
+    /// Whence events come.
+    pub bus: Arc<dyn Bus>,
+    /// The programs, old ones too.
+    pub programs: Arc<Programs>,
+    /// The upstreams.
+    pub catalog: Arc<Catalog>,
+    /// The present.
+    pub clock: Arc<dyn Clock>,
+    /// As it was started.
+    pub config: Config,
+    /// The definitions for new instances.
+    pub definitions: Definitions,
+    /// What it counts; the prefix is `orlog`.
+    pub registry: Mutex<Registry>,
+    /// When it was started.
+    pub started_at: Timestamp,
+    embedded: Arc<Embedded>,
+    drained: watch::Sender<bool>,
+}
+
+impl App {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// When the data folder is in use or damaged, or the definitions or upstreams are wrong; the text says what to do.
+    pub async fn start(config: Config) -> anyhow::Result<Arc<Self>> {
+        Self::start_with(config, Seams::default()).await
+    }
+
+    /// Starts a node with some parts replaced.
+    ///
+    /// # Errors
+    /// As [`App::start`].
+    pub async fn start_with(config: Config, seams: Seams) -> anyhow::Result<Arc<Self>> {
+        let clock = seams.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let started_at = clock.now();
+        layout::claim(&config)?;
+        let mut stores = open_stores(&config).await?;
+        let embedded = open_bus(&config, Arc::clone(&clock)).await?;
+        let bus = Arc::clone(&embedded) as Arc<dyn Bus>;
+
+        let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
+        let upstreams = config.effects().upstreams()?.into_iter().chain(seams.upstreams).collect();
+        let catalog = Arc::new(Catalog::new(upstreams, &clock, &attempts)?);
+
+        let definitions = Definitions::new(config.definitions.clone(), seams.programs);
+        let in_force = definitions.read(&catalog).map_err(Refused)?;
+        stores.iter_mut().try_for_each(|(writer, reader)| keep(writer, reader, &in_force, started_at))?;
+        let kept = stores[0].1.definitions()?;
+        let programs = Arc::new(Programs::new(Definitions::programs(&in_force, &kept)));
+        definitions.put_in_force(in_force);
+
+        let shards = settings::ranges(config.shards).zip(stores);
+        let parts = Parts {
+            bus: Arc::clone(&bus),
+            catalog: Arc::clone(&catalog),
+            programs: Arc::clone(&programs),
+            clock: Arc::clone(&clock),
+            shards: shards.map(|(slots, (writer, reader))| ShardParts { slots, writer, reader }).collect(),
+            observer: seams.observer,
+        };
+        let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
+        let mut registry = Registry::with_prefix("orlog");
+        runtime.metrics().register(&mut registry);
+        let (registry, drained) = (Mutex::new(registry), watch::Sender::new(false));
+        Ok(Arc::new(Self {
+            runtime,
+            bus,
+            programs,
+            catalog,
+            clock,
+            config,
+            definitions,
+            registry,
+            started_at,
+            embedded,
+            drained,
+        }))
+    }
+
+    /// Publishes events; returns when they are durable.
+    ///
+    /// # Errors
+    /// [`orlog_bus::Error::Unavailable`] while it drains, [`orlog_bus::Error::Full`] while there is no room in a store;
+    /// else what the bus says.
+    pub async fn publish(&self, events: Vec<Event>) -> Result<Vec<Receipt>, orlog_bus::Error> {
+        let health = self.runtime.health();
+        if !health.accepting {
+            let why = "this node is draining; try another one, or this one when it is back";
+            return Err(orlog_bus::Error::Unavailable(why.to_owned()));
+        }
+        if !health.room {
+            return Err(orlog_bus::Error::Full("there is no room in the store; free disk space".to_owned()));
+        }
+        let messages = events.iter().map(|event| codec::encode(event, codec::subject_of(event))).collect();
+        self.bus.publish(messages).await
+    }
+
+    /// Reads the definitions anew and puts them in force, all or none.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub async fn reload(&self) -> Result<Reloaded, Vec<Problem>> {
+        let in_force = self.definitions.read(&self.catalog)?;
+        let failed = |why: String| {
+            let file = "the store".to_owned();
+            vec![Problem { file, line: 0, column: 0, path: String::new(), message: why, suggestion: None }]
+        };
+        for (program, source) in sources(&in_force) {
+            let change = Change::PutDefinition { program, source };
+            self.runtime.change_everywhere(&change).await.map_err(|error| failed(error.to_string()))?;
+        }
+        let mut kept = Vec::new();
+        for reader in self.runtime.readers().take(1) {
+            kept = reader.definitions().map_err(|error| failed(error.to_string()))?;
+        }
+        self.programs.replace(Definitions::programs(&in_force, &kept));
+        let reloaded = self.definitions.put_in_force(in_force);
+        tracing::info!(changed = ?reloaded.changed, retired = ?reloaded.retired, "the definitions are reloaded");
+        Ok(reloaded)
+    }
+
+    /// Takes no more work and waits until nothing is under way, as long as the configuration says. `false` when something
+    /// still is: it goes on at the next start.
+    pub async fn drain(&self) -> bool {
+        let at_rest = self.runtime.drain(self.config.drain.deadline).await;
+        self.drained.send_replace(true);
+        at_rest
+    }
+
+    /// Returns once somebody has drained the node: then it is time to stop.
+    pub async fn drained(&self) {
+        // The sender lives as long as `self`.
+        drop(self.drained.subscribe().wait_for(|drained| *drained).await);
+    }
+
+    /// Stops everything and brings the files up to date.
+    ///
+    /// # Errors
+    /// When the store cannot be brought up to date; what was committed is safe in its journal.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        let stopped = self.runtime.stop().await;
+        let embedded = Arc::clone(&self.embedded);
+        tokio::task::spawn_blocking(move || embedded.close()).await.context("the bus did not close")?;
+        stopped.context("the tables could not be brought up to date; the journal has everything")
+    }
+
+    /// What the node says about itself.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        info::of(self)
+    }
+}
+
+/// The stores of a data folder, opened to look into them. Nobody else can open them meanwhile.
+pub struct Look(Vec<(Writer, Reader)>);
+
+impl Look {
+    /// Opens the stores of a data folder that no process uses.
+    ///
+    /// # Errors
+    /// When it is no data folder, is in use, or is damaged.
+    pub fn into(data: &Path) -> anyhow::Result<Self> {
+        let config = layout::of(data)?;
+        let options = settings::store(&config);
+        let open = |index| orlog_store::open(&layout::shard(data, index), options.clone());
+        let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
+        Ok(Self(stores.with_context(|| format!("the data folder {} cannot be opened", data.display()))?))
+    }
+
+    /// One reader a shard.
+    pub fn readers(&self) -> impl Iterator<Item = &Reader> {
+        self.0.iter().map(|(_, reader)| reader)
+    }
+}
+
+async fn open_stores(config: &Config) -> anyhow::Result<Vec<(Writer, Reader)>> {
+    let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
+    let open = move || {
+        let open = |index| orlog_store::open(&layout::shard(&data, index), options.clone());
+        (0..shards).map(open).collect::<Result<Vec<_>, _>>()
+    };
+    let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
+    stores.with_context(|| format!("the data folder {} cannot be used", config.data.display()))
+}
+
+async fn open_bus(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<Embedded>> {
+    let (dir, options) = (config.data.join("bus"), settings::bus(config));
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
+    Ok(Arc::new(opened.context("the bus did not open")??))
+}
+
+/// Keeps the sources in a store, so that instances can be pinned to them.
+fn keep(writer: &mut Writer, reader: &Reader, in_force: &[Definition], now: Timestamp) -> anyhow::Result<()> {
+    let mut group = Vec::new();
+    for (program, source) in sources(in_force) {
+        if reader.definition(&program.hash)?.is_none() {
+            group.push(Change::PutDefinition { program, source });
+        }
+    }
+    if !group.is_empty() {
+        writer.commit(&group, now).context("the definitions cannot be kept")?;
+    }
+    Ok(())
+}
+
+fn sources(definitions: &[Definition]) -> impl Iterator<Item = (ProgramRef, String)> {
+    let compiled = definitions.iter().filter_map(|definition| definition.compiled.as_ref());
+    compiled.map(|compiled| (compiled.reference().clone(), compiled.source().to_owned()))
+}

@@ -1,0 +1,154 @@
+//! What a node says about itself: build, sagas, effects, upstreams, durability, bounds.
+
+use std::collections::BTreeMap;
+
+use orlog_program::Program;
+use serde::Serialize;
+
+use super::{App, settings};
+use crate::config;
+
+/// What `/info` shows.
+#[derive(Clone, Debug, Serialize)]
+pub struct Info {
+    /// Of the build.
+    pub version: &'static str,
+    /// The node's name.
+    pub node: String,
+    /// What it does; both parts in one process.
+    pub roles: Vec<&'static str>,
+    /// When it started, RFC 3339.
+    pub started_at: String,
+    /// Whether it takes new work.
+    pub accepting: bool,
+    /// When a commit and an accepted event are on the disk: `sync`, or `interval 20ms`.
+    pub durability: BTreeMap<&'static str, String>,
+    /// The stream of events, by its identity.
+    pub stream: String,
+    /// The definitions for new instances.
+    pub sagas: Vec<SagaInfo>,
+    /// The effects and who performs each.
+    pub effects: BTreeMap<String, String>,
+    /// How the upstreams do.
+    pub upstreams: Vec<UpstreamInfo>,
+    /// The stores.
+    pub shards: Vec<ShardInfo>,
+    /// The bounds of each shard.
+    pub limits: serde_json::Value,
+}
+
+/// A definition.
+#[derive(Clone, Debug, Serialize)]
+pub struct SagaInfo {
+    /// Its name.
+    pub name: String,
+    /// The author's number for it.
+    pub version: u32,
+    /// Its identity, in hexadecimal.
+    pub hash: String,
+    /// The events it takes.
+    pub events: Vec<String>,
+    /// Those that begin an instance.
+    pub starts: Vec<String>,
+}
+
+/// An upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpstreamInfo {
+    /// Its name.
+    pub name: String,
+    /// `closed`, `open`, `half_open`; `None` without a breaker.
+    pub breaker: Option<&'static str>,
+    /// How often the breaker has opened since the start.
+    pub opened: u64,
+    /// Items it is at work on.
+    pub in_flight: usize,
+}
+
+/// A store.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShardInfo {
+    /// The first slot it owns.
+    pub first_slot: u16,
+    /// The last slot it owns.
+    pub last_slot: u16,
+    /// Commits ever made.
+    pub position: u64,
+    /// Work items in the outbox.
+    pub outbox: u64,
+    /// Bytes on disk, journal and tables.
+    pub disk_bytes: u64,
+}
+
+/// Gathers it all.
+pub(super) fn of(app: &App) -> Info {
+    let config = &app.config;
+    let store = durability(config.store.durability, config.store.interval);
+    let bus = durability(config.bus.durability, config.bus.interval);
+    Info {
+        version: env!("CARGO_PKG_VERSION"),
+        node: config.node_name(),
+        roles: vec!["saga", "effect"],
+        started_at: app.started_at.to_string(),
+        accepting: app.runtime.health().accepting,
+        durability: BTreeMap::from([("store", store), ("bus", bus)]),
+        stream: app.bus.stream_id().to_string(),
+        sagas: app.definitions.in_force().iter().map(|d| saga(d.program.as_ref())).collect(),
+        effects: app
+            .catalog
+            .effects()
+            .map(|(effect, upstream)| (effect.to_owned(), upstream.to_owned()))
+            .collect(),
+        upstreams: upstreams(app),
+        shards: shards(app),
+        limits: serde_json::to_value(&config.limits).unwrap_or_default(),
+    }
+}
+
+fn durability(mode: config::Durability, interval: std::time::Duration) -> String {
+    match mode {
+        config::Durability::Sync => mode.as_str().to_owned(),
+        config::Durability::Interval => format!("{} {interval:?}", mode.as_str()),
+    }
+}
+
+fn saga(program: &dyn Program) -> SagaInfo {
+    let (reference, triggers) = (program.reference(), &program.manifest().triggers);
+    SagaInfo {
+        name: reference.saga.to_string(),
+        version: reference.version,
+        hash: uuid::Uuid::from_bytes(reference.hash).simple().to_string(),
+        events: triggers.iter().map(|trigger| trigger.kind.to_string()).collect(),
+        starts: triggers
+            .iter()
+            .filter(|trigger| trigger.starts)
+            .map(|trigger| trigger.kind.to_string())
+            .collect(),
+    }
+}
+
+fn upstreams(app: &App) -> Vec<UpstreamInfo> {
+    let conditions = app.catalog.conditions().into_iter();
+    let info = conditions.map(|condition| UpstreamInfo {
+        name: condition.upstream,
+        breaker: condition.breaker.map(orlog_effect::breaker::State::as_str),
+        opened: condition.opened,
+        in_flight: condition.in_flight,
+    });
+    info.collect()
+}
+
+fn shards(app: &App) -> Vec<ShardInfo> {
+    let ranges = settings::ranges(app.config.shards);
+    let info = ranges.zip(app.runtime.readers()).map(|(slots, reader)| {
+        let stats = reader.stats();
+        ShardInfo {
+            first_slot: slots.start,
+            last_slot: slots.end - 1,
+            position: stats.position,
+            outbox: reader.outbox_depth().unwrap_or_default(),
+            disk_bytes: stats.journal_bytes + stats.tables_bytes,
+        }
+    });
+    info.collect()
+}

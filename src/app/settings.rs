@@ -1,0 +1,100 @@
+//! What the parts of the runner are told, from the configuration.
+
+use std::ops::Range;
+
+use orlog_model::{SLOTS, Slots};
+
+use crate::config::{Bus, Config, Durability, Store};
+
+/// How the running system behaves.
+pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
+    let limits = &config.limits;
+    orlog_actors::Config {
+        node: config.node_name(),
+        limits: orlog_actors::Limits {
+            in_flight_per_ingester: limits.in_flight_per_ingester,
+            in_flight_per_instance: limits.in_flight_per_instance,
+            offered_per_lane: limits.offered_per_lane,
+            group: limits.group,
+            live_instances: limits.live_instances,
+            idle: limits.idle,
+            attempts_per_input: limits.attempts_per_input,
+        },
+        intensity: orlog_actors::Intensity { restarts: limits.restarts, period: limits.restart_period },
+        slots: slots(config),
+    }
+}
+
+/// How a store behaves.
+pub(super) fn store(config: &Config) -> orlog_store::Options {
+    let store: &Store = &config.store;
+    orlog_store::Options {
+        slots: slots(config),
+        durability: match store.durability {
+            Durability::Sync => orlog_store::Durability::Sync,
+            Durability::Interval => orlog_store::Durability::Interval(store.interval),
+        },
+        dedupe_window: store.dedupe_window,
+        max_bytes: store.max_size,
+        generation_bytes: bytes(store.generation_size),
+        generation_age: store.generation_age,
+        journal_segment_bytes: store.journal_segment_size,
+    }
+}
+
+/// How the embedded bus behaves.
+pub(super) fn bus(config: &Config) -> orlog_bus::embedded::Options {
+    let bus: &Bus = &config.bus;
+    orlog_bus::embedded::Options {
+        durability: match bus.durability {
+            Durability::Sync => orlog_bus::embedded::Durability::Sync,
+            Durability::Interval => orlog_bus::embedded::Durability::Interval(bus.interval),
+        },
+        segment_bytes: bus.segment_size,
+        retention_bytes: bus.retention_size,
+        max_message_bytes: bytes(bus.max_message_size),
+        recent_bytes: bytes(bus.recent_size),
+        dedupe_window: bus.dedupe_window,
+        dedupe_ids: bus.dedupe_ids,
+    }
+}
+
+/// The slots of each shard: ranges of nearly the same length.
+pub(super) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
+    let bound = move |index: u16| {
+        let slot = u32::from(index) * u32::from(SLOTS) / u32::from(shards);
+        u16::try_from(slot).expect("a slot is at most 1024")
+    };
+    (0..shards).map(move |index| bound(index)..bound(index + 1))
+}
+
+fn slots(config: &Config) -> Slots {
+    Slots::spreading(config.tenants.spread.iter().cloned())
+}
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_parts() {
+        let config = Config::default();
+        assert_eq!(runtime(&config).limits, orlog_actors::Limits::default());
+        assert_eq!(runtime(&config).intensity, orlog_actors::Intensity::default());
+        assert_eq!(bus(&config), orlog_bus::embedded::Options::default());
+        let (ours, theirs) = (store(&config), orlog_store::Options::default());
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn the_ranges_cover_every_slot_once() {
+        for shards in [1, 2, 3, 7, SLOTS] {
+            let slots: Vec<u16> = ranges(shards).flatten().collect();
+            assert_eq!(slots, (0..SLOTS).collect::<Vec<_>>(), "{shards}");
+        }
+    }
+}

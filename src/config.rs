@@ -1,0 +1,183 @@
+//! The configuration: what can be set, and from which layers it comes.
+//!
+//! Defaults (`config/default.toml`, which is part of the binary) < file < environment (`ORLOG_…`) < flags. A key that does
+//! not exist is refused with its place and the nearest name that does.
+
+mod blame;
+mod layers;
+mod sections;
+mod text;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use orlog_effect::config::{GatewayConfig, HttpConfig};
+use serde::{Deserialize, Serialize};
+
+pub use layers::{Layers, Setting};
+pub use sections::{
+    Bus, Drain, Durability, Http, Limits, Log, LogFormat, Store, Telemetry, TenantMode, Tenants,
+};
+
+/// The defaults as people read them: every key with what it means.
+pub const DEFAULT: &str = include_str!("../config/default.toml");
+
+/// Everything that can be set. `config/default.toml` says what each key means.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The name of this node; the host's where it is empty.
+    pub node: String,
+    /// Where everything durable lives.
+    pub data: PathBuf,
+    /// Where HTTP is served.
+    pub listen: SocketAddr,
+    /// The folder with the definitions.
+    #[serde(with = "text::optional")]
+    pub definitions: Option<PathBuf>,
+    /// Into how many stores the instances are divided.
+    pub shards: u16,
+    /// Who is let in.
+    pub tenants: Tenants,
+    /// How instances are kept.
+    pub store: Store,
+    /// How events are kept.
+    pub bus: Bus,
+    /// Bounds of one shard.
+    pub limits: Limits,
+    /// Bounds of the HTTP API.
+    pub http: Http,
+    /// How the process comes to rest.
+    pub drain: Drain,
+    /// What is logged, and how.
+    pub log: Log,
+    /// Where spans go.
+    pub telemetry: Telemetry,
+    /// Where effects are performed, by the upstream's name.
+    pub upstreams: BTreeMap<String, HttpConfig>,
+    /// Where commands go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayConfig>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            data: PathBuf::from("data"),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
+            definitions: None,
+            shards: 1,
+            tenants: Tenants::default(),
+            store: Store::default(),
+            bus: Bus::default(),
+            limits: Limits::default(),
+            http: Http::default(),
+            drain: Drain::default(),
+            log: Log::default(),
+            telemetry: Telemetry::default(),
+            upstreams: BTreeMap::new(),
+            gateway: None,
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is not there or cannot be read.
+    #[error("the configuration {} cannot be read: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A layer says something that cannot be.
+    #[error("{place}: {what}")]
+    Wrong {
+        /// `orlog.toml:3:1`, the variable, the flag.
+        place: String,
+        /// What is wrong, and what was probably meant.
+        what: String,
+    },
+}
+
+impl Config {
+    /// The name of this node: as configured, else the host's.
+    #[must_use]
+    pub fn node_name(&self) -> String {
+        if self.node.is_empty() {
+            rustix::system::uname().nodename().to_string_lossy().into_owned()
+        } else {
+            self.node.clone()
+        }
+    }
+
+    /// The upstreams and the gateway, as `orlog_effect` takes them.
+    #[must_use]
+    pub fn effects(&self) -> orlog_effect::EffectsConfig {
+        orlog_effect::EffectsConfig { upstreams: self.upstreams.clone(), gateway: self.gateway.clone() }
+    }
+
+    /// Checks what no single key shows.
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |place: &str, what: String| Err(Error::Wrong { place: place.to_owned(), what });
+        if !(1..=orlog_model::SLOTS).contains(&self.shards) {
+            return wrong("shards", format!("{} is not between 1 and {}", self.shards, orlog_model::SLOTS));
+        }
+        if !(0.0..=1.0).contains(&self.telemetry.sample_ratio) {
+            let found = self.telemetry.sample_ratio;
+            return wrong("telemetry.sample_ratio", format!("{found} is not between 0.0 and 1.0"));
+        }
+        if self.http.page_limit == 0 || self.http.scan_limit < self.http.page_limit {
+            let (page, scan) = (self.http.page_limit, self.http.scan_limit);
+            let what = format!("must be at least 1 and not more than http.scan_limit: {page}, {scan}");
+            return wrong("http.page_limit", what);
+        }
+        if self.bus.max_message_size > Bus::default().max_message_size {
+            return wrong("bus.max_message_size", "1MiB is the most that events may take".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(config: &Config) -> toml::Table {
+        toml::Table::try_from(config).unwrap()
+    }
+
+    fn keys(table: &toml::Table) -> Vec<String> {
+        let nested = table.iter().flat_map(|(key, value)| match value {
+            toml::Value::Table(inner) => keys(inner).into_iter().map(|k| format!("{key}.{k}")).collect(),
+            _ => vec![key.clone()],
+        });
+        nested.collect()
+    }
+
+    #[test]
+    fn the_file_of_defaults_says_what_the_code_does() {
+        let read: Config = toml::from_str(DEFAULT).unwrap();
+        assert_eq!(table(&read), table(&Config::default()));
+        assert!(read.check().is_ok());
+    }
+
+    #[test]
+    fn the_file_of_defaults_lists_every_key() {
+        assert_eq!(keys(&DEFAULT.parse().unwrap()), keys(&table(&Config::default())));
+    }
+
+    #[test]
+    fn the_examples_in_the_file_of_defaults_are_accepted() {
+        let (_, examples) = DEFAULT.split_once("one table for each upstream:").unwrap();
+        let is_key = |line: &&str| line.starts_with('[') || line.contains(" = ");
+        let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();
+        let config: Config = toml::from_str(&lines.join("\n")).unwrap();
+        assert!(config.gateway.is_some());
+        assert_eq!(config.effects().upstreams().unwrap().len(), 2);
+    }
+}

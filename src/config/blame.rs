@@ -1,0 +1,68 @@
+//! Who is to blame for a configuration that cannot be used, in which line, and what was probably meant.
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::layers::{Layers, defaults};
+use super::{Config, Error};
+
+/// How alike two names must be for one to be taken for a slip of the other.
+const LIKENESS: f64 = 0.8;
+const MISSING: &str = "missing field";
+
+/// An error in the text of the file itself.
+pub(super) fn file(layers: &Layers, error: &toml::de::Error) -> Error {
+    let (path, text) = layers.file.as_ref().expect("there is a file: its text was read");
+    let offset = error.span().map_or(0, |span| span.start);
+    let before = &text[..offset.min(text.len())];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Error::Wrong { place: format!("{}:{line}:{column}", path.display()), what: explain(error.message()) }
+}
+
+/// The layer that makes the whole unusable: the first that is wrong on its own, else nobody in particular. A layer may
+/// lack what another one gives, unless nobody does.
+pub(super) fn layer(layers: &Layers, whole: &toml::de::Error) -> Error {
+    let counts = |error: &toml::de::Error| {
+        !error.message().starts_with(MISSING) || whole.message().starts_with(MISSING)
+    };
+    if let Some((_, text)) = &layers.file
+        && let Some(error) = toml::from_str::<Config>(text).err().filter(counts)
+    {
+        return file(layers, &error);
+    }
+    let wrong = layers.settings.iter().find_map(|setting| {
+        let error = Config::deserialize(Value::Table(setting.alone())).err().filter(counts)?;
+        Some(Error::Wrong { place: setting.place.clone(), what: explain(error.message()) })
+    });
+    wrong.unwrap_or_else(|| Error::Wrong {
+        place: "the configuration".to_owned(),
+        what: whole.to_string().trim_end().replace('\n', " "),
+    })
+}
+
+/// Serde's message, with the nearest known name in place of a list of all.
+fn explain(message: &str) -> String {
+    let Some(rest) = message.strip_prefix("unknown field ") else { return message.trim_end().to_owned() };
+    let mut names = rest.split('`').skip(1).step_by(2);
+    let found = names.next().unwrap_or_default();
+    let known: Vec<&str> = names.collect();
+    let likeness = |name: &str| strsim::jaro_winkler(found, name);
+    let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let elsewhere = || paths(&defaults()).into_iter().find(|path| path.rsplit('.').next() == Some(found));
+    match nearest.filter(|name| likeness(name) > LIKENESS) {
+        Some(name) => format!("unknown key `{found}`; did you mean `{name}`?"),
+        None => match elsewhere() {
+            Some(path) => format!("unknown key `{found}`; did you mean `{path}`?"),
+            None => format!("unknown key `{found}`; here can stand: {}", known.join(", ")),
+        },
+    }
+}
+
+fn paths(table: &Table) -> Vec<String> {
+    let nested = table.iter().flat_map(|(key, value)| match value {
+        Value::Table(inner) => paths(inner).into_iter().map(|path| format!("{key}.{path}")).collect(),
+        _ => vec![key.clone()],
+    });
+    nested.collect()
+}

@@ -1,0 +1,56 @@
+//! A definition that is kept for the instances pinned to it and takes no new ones.
+
+use std::sync::Arc;
+
+use orlog_model::{CorrelationId, Event, ProgramRef};
+use orlog_program::{Compiled, Context, Fault, Manifest, Program, Reaction, Stimulus};
+
+/// A program that begins nothing.
+pub(super) struct Retired {
+    program: Compiled,
+    manifest: Manifest,
+}
+
+impl Retired {
+    /// Compiles a source from the store. One that this release cannot read is left out with a line in the log: its
+    /// instances' inputs become dead letters, to be sent again with a release that can.
+    pub(super) fn compile(reference: &ProgramRef, source: &str) -> Option<Arc<dyn Program>> {
+        let program = match orlog_program::load(source, &format!("{} (kept)", reference.saga)) {
+            Ok(program) => program,
+            Err(problems) => {
+                let why = problems.first().map(ToString::to_string);
+                tracing::error!(saga = %reference.saga, version = reference.version, why, "a kept definition is unreadable");
+                return None;
+            }
+        };
+        let mut manifest = program.manifest().clone();
+        manifest.triggers.iter_mut().for_each(|trigger| trigger.starts = false);
+        Some(Arc::new(Self { program, manifest }))
+    }
+}
+
+impl Program for Retired {
+    fn reference(&self) -> &ProgramRef {
+        self.program.reference()
+    }
+
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
+        self.program.correlate(event)
+    }
+
+    fn apply(
+        &self,
+        state: Option<&[u8]>,
+        stimulus: &Stimulus<'_>,
+        context: &Context<'_>,
+    ) -> Result<Reaction, Fault> {
+        match state {
+            Some(_) => self.program.apply(state, stimulus, context),
+            None => Ok(Reaction::Ignored("the definition takes no new instances any more")),
+        }
+    }
+}
