@@ -12,6 +12,7 @@ mod machine;
 mod problem;
 mod program;
 mod template;
+mod yaml;
 
 pub use builder::{Builder, Do};
 pub use compile::{Compiled, compile};
@@ -22,3 +23,4 @@ pub use limits::{
 };
 pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
+pub use yaml::{compile_yaml, load};
