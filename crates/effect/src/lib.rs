@@ -1,5 +1,30 @@
 //! The hands: providers that act on the world, and the policies under which they try.
+//!
+//! A work item's way: [`Catalog`] (who performs it) → [`Performer`] (when, how often, until when) → [`Provider`] (one
+//! attempt) → the world. What the performer decides is decided by two plain state machines, [`backoff`] and [`breaker`].
 
+pub mod backoff;
+pub mod breaker;
+pub mod catalog;
+pub mod config;
+mod duration;
+mod gate;
+mod gateway;
+pub mod http;
+mod native;
+mod observer;
+mod performer;
+mod policy;
 mod provider;
+mod upstream;
 
-pub use provider::{Attempt, Probe, Provider, Refusal, Reply};
+pub use catalog::Catalog;
+pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
+pub use gateway::Gateway;
+pub use http::Http;
+pub use native::{Native, NativeCall, PlainCall};
+pub use observer::{Attempted, Ending, Observer, Silent};
+pub use performer::{Condition, Done, Performer};
+pub use policy::Policy;
+pub use provider::{Attempt, Probe, Provider, Refusal, Reply, Trouble};
+pub use upstream::{Serves, Upstream};

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Something that acts on the world.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
-    /// Makes one attempt. Dropping the future cancels it.
+    /// Makes one attempt. Dropping the future cancels it, and that is how the caller ends an attempt that takes too long.
     ///
     /// # Errors
     /// [`Refusal::Final`] when trying again is pointless, [`Refusal::Transient`] when it may help.
@@ -30,7 +30,7 @@ pub trait Provider: Send + Sync + 'static {
 pub struct Attempt {
     /// 1 for the first since the process started.
     pub number: u32,
-    /// The time allowed for this attempt; the caller enforces it too.
+    /// The time allowed for this attempt; the caller sees to it.
     pub timeout: Duration,
 }
 
@@ -41,6 +41,20 @@ pub struct Reply {
     pub event: Option<EventType>,
     /// What the upstream answered.
     pub payload: Value,
+}
+
+impl Reply {
+    /// Done, and the success event is this one.
+    #[must_use]
+    pub fn event(event: EventType, payload: Value) -> Self {
+        Self { event: Some(event), payload }
+    }
+}
+
+impl From<Value> for Reply {
+    fn from(payload: Value) -> Self {
+        Self { event: None, payload }
+    }
 }
 
 /// It was not done, or nobody knows.
@@ -59,9 +73,77 @@ pub enum Refusal {
     Transient {
         /// Why.
         failure: Failure,
+        /// What it says about the upstream.
+        trouble: Trouble,
         /// The upstream asked to wait this long.
         retry_after: Option<Duration>,
     },
+}
+
+/// What a transient refusal says about the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It works and asks for patience: not done, and no fault that a breaker counts.
+    Busy,
+    /// It cannot be reached or says that it is ill: not done.
+    Down,
+    /// The answer was lost: done or not, nobody knows. Probed before the next attempt.
+    Lost,
+}
+
+impl Refusal {
+    /// It cannot be done.
+    pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Final { failure: failure(code, message), event: None, payload: Value::Null }
+    }
+
+    /// It was decided against, and this event says so.
+    pub fn declined(event: EventType, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Final { failure: failure(code, message), event: Some(event), payload: Value::Null }
+    }
+
+    /// It was not done; another attempt may help.
+    pub fn retry(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(Trouble::Down, code, message)
+    }
+
+    /// It was not done because the upstream has too much to do.
+    pub fn busy(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(Trouble::Busy, code, message)
+    }
+
+    /// Nobody knows whether it was done.
+    pub fn lost(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(Trouble::Lost, code, message)
+    }
+
+    /// What the upstream answered along with a final refusal; a transient one has no place for it.
+    #[must_use]
+    pub fn with_payload(mut self, answer: Value) -> Self {
+        match &mut self {
+            Self::Final { payload, .. } => *payload = answer,
+            Self::Transient { .. } => {}
+        }
+        self
+    }
+
+    /// The least time to wait before the next attempt; a final refusal has no next.
+    #[must_use]
+    pub fn after(mut self, pause: Duration) -> Self {
+        match &mut self {
+            Self::Final { .. } => {}
+            Self::Transient { retry_after, .. } => *retry_after = Some(pause),
+        }
+        self
+    }
+
+    fn transient(trouble: Trouble, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Transient { failure: failure(code, message), trouble, retry_after: None }
+    }
+}
+
+fn failure(code: impl Into<String>, message: impl Into<String>) -> Failure {
+    Failure { code: code.into(), message: message.into() }
 }
 
 /// What became of an earlier attempt.

@@ -1,0 +1,296 @@
+//! The performer: sees one upstream's work items through, attempt by attempt, to a verdict.
+//!
+//! For each item: a free place among the upstream's concurrent attempts, admission by its breaker, an attempt with a
+//! time limit, and then the verdict or a pause and the next one. While the breaker is open items wait; they do not fail.
+//! No attempt begins after the deadline. Dropping the future gives up every place it holds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orlog_model::{Clock, Failure, Timestamp, Verdict, Work, WorkItem};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::backoff::{self, Backoff, Exhausted, Limits, Next, Tried};
+use crate::breaker::{Health, State};
+use crate::gate::{Gate, Pass};
+use crate::observer::{Attempted, Ending, Observer, Silent};
+use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
+use crate::upstream::Upstream;
+
+/// One for each upstream, shared by all who have work for it.
+pub struct Performer {
+    upstream: Upstream,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+    places: Semaphore,
+    gate: Option<Gate>,
+}
+
+/// What an item came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Attempts made by this call.
+    pub attempts: u32,
+}
+
+/// How an upstream does at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its name.
+    pub upstream: String,
+    /// Where its breaker stands; `None` without one.
+    pub breaker: Option<State>,
+    /// How often its breaker has opened since the process started.
+    pub opened: u64,
+    /// Items that hold a place: attempts under way and items that wait for the breaker.
+    pub in_flight: usize,
+}
+
+impl Performer {
+    /// With nobody listening.
+    #[must_use]
+    pub fn new(upstream: Upstream, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Self::observed(upstream, clock, Arc::new(Silent))
+    }
+
+    /// Tells `observer` of every attempt and every change of the breaker.
+    #[must_use]
+    pub fn observed(upstream: Upstream, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        let places = Semaphore::new(upstream.policy.concurrency.clamp(1, Semaphore::MAX_PERMITS));
+        let gate = upstream
+            .policy
+            .breaker
+            .map(|options| Gate::new(&upstream.name, options, Arc::clone(&clock), Arc::clone(&observer)));
+        Arc::new(Self { upstream, clock, observer, places, gate })
+    }
+
+    /// What it performs for.
+    #[must_use]
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// How the upstream does at the moment.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        let state = self.gate.as_ref().map(Gate::state);
+        let all = self.upstream.policy.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        Condition {
+            upstream: self.upstream.name.clone(),
+            breaker: state.map(|(state, _)| state),
+            opened: state.map_or(0, |(_, opened)| opened),
+            in_flight: all.saturating_sub(self.places.available_permits()),
+        }
+    }
+
+    /// Sees an item through. Returns when there is a verdict; dropping the future cancels.
+    pub async fn perform(&self, item: &WorkItem) -> Done {
+        self.run(item, false).await
+    }
+
+    /// Sees an item through of which an earlier attempt may have been under way when the process died: the provider is
+    /// asked first what became of it.
+    pub async fn resume(&self, item: &WorkItem) -> Done {
+        self.run(item, true).await
+    }
+
+    async fn run(&self, item: &WorkItem, in_doubt: bool) -> Done {
+        let mut course = Course {
+            limits: self.upstream.policy.limits(item, || self.clock.now()),
+            attempts: 0,
+            pause: None,
+            in_doubt,
+            last: None,
+        };
+        loop {
+            match self.step(item, &mut course).await {
+                Step::End(verdict) => return Done { verdict, attempts: course.attempts },
+                Step::Again(pause) => {
+                    course.pause = Some(pause);
+                    self.clock.sleep_until(self.clock.now().after(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// One attempt with all that stands before and after it.
+    async fn step(&self, item: &WorkItem, course: &mut Course) -> Step {
+        let Some((_place, pass)) = self.admission(course.limits.deadline).await else {
+            return Step::End(self.give_up(item, course, Exhausted::Time).await);
+        };
+        if course.in_doubt {
+            match self.probe(item).await {
+                Probe::Done(reply) => return Step::End(done(item, reply)),
+                Probe::NotDone => course.in_doubt = false,
+                Probe::Unknown => {}
+            }
+        }
+        course.attempts += 1;
+        let answer = self.attempt(item, course).await;
+        if let Some(pass) = pass {
+            pass.report(health(&answer));
+        }
+        self.judge(item, course, answer).await
+    }
+
+    /// A place and the breaker's leave; `None` when the deadline passes first.
+    async fn admission(
+        &self,
+        deadline: Option<Timestamp>,
+    ) -> Option<(SemaphorePermit<'_>, Option<Pass<'_>>)> {
+        if deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
+            return None;
+        }
+        let waiting = async {
+            let place = self.places.acquire().await.expect("the semaphore is never closed");
+            match &self.gate {
+                Some(gate) => (place, Some(gate.pass().await)),
+                None => (place, None),
+            }
+        };
+        self.before(deadline, waiting).await
+    }
+
+    async fn attempt(&self, item: &WorkItem, course: &mut Course) -> Result<Reply, Refusal> {
+        let (timeout, until) = self.time_for_one(course.limits.deadline);
+        let begun = Instant::now();
+        let attempt = Attempt { number: course.attempts, timeout };
+        let answer = self.before(until, self.upstream.provider.perform(item, attempt)).await;
+        let ending = answer.as_ref().map_or(Ending::TimedOut, ending);
+        let attempted = Attempted { upstream: &self.upstream.name, item, ending, took: begun.elapsed() };
+        self.observer.attempted(&attempted);
+        answer.unwrap_or_else(|| {
+            Err(Refusal::lost("timeout", format!("{} did not answer within {timeout:?}", self.upstream.name)))
+        })
+    }
+
+    /// The time one attempt may take and when it is over; `None`: never.
+    fn time_for_one(&self, deadline: Option<Timestamp>) -> (Duration, Option<Timestamp>) {
+        let allowed = self.upstream.policy.attempt_timeout;
+        if deadline.is_none() && allowed == Duration::MAX {
+            return (allowed, None);
+        }
+        let now = self.clock.now();
+        let until = now.after(allowed).min(deadline.unwrap_or(Timestamp::MAX));
+        (until.since(now), Some(until))
+    }
+
+    async fn judge(&self, item: &WorkItem, course: &mut Course, answer: Result<Reply, Refusal>) -> Step {
+        let (failure, trouble, retry_after) = match answer {
+            Ok(reply) => return Step::End(done(item, reply)),
+            Err(Refusal::Final { failure, event, payload }) => {
+                return Step::End(Verdict::Failed { event, failure, payload });
+            }
+            Err(Refusal::Transient { failure, trouble, retry_after }) => (failure, trouble, retry_after),
+        };
+        course.in_doubt |= trouble == Trouble::Lost;
+        course.last = Some(failure);
+        let tried = Tried { attempts: course.attempts, pause: course.pause, retry_after };
+        match course.next(&self.upstream.policy.pauses(item), tried, item, self.clock.now()) {
+            Next::Retry(pause) => Step::Again(pause),
+            Next::GiveUp(why) => Step::End(self.give_up(item, course, why).await),
+        }
+    }
+
+    /// The verdict when there will be no further attempt. What is in doubt is asked for a last time.
+    async fn give_up(&self, item: &WorkItem, course: &mut Course, why: Exhausted) -> Verdict {
+        if course.in_doubt {
+            match self.probe(item).await {
+                Probe::Done(reply) => return done(item, reply),
+                Probe::NotDone => course.in_doubt = false,
+                Probe::Unknown => {}
+            }
+        }
+        let failure =
+            course.last.take().map_or_else(|| self.not_begun(), |last| after_attempts(last, course.attempts));
+        match why {
+            Exhausted::Attempts if !course.in_doubt => {
+                Verdict::Failed { event: None, failure, payload: serde_json::Value::Null }
+            }
+            Exhausted::Attempts | Exhausted::Time => Verdict::TimedOut { failure },
+        }
+    }
+
+    fn not_begun(&self) -> Failure {
+        let name = &self.upstream.name;
+        let reason = match self.gate.as_ref().map(Gate::state) {
+            Some((State::Open | State::HalfOpen, _)) => format!("the breaker of {name} is open"),
+            Some((State::Closed, _)) | None => format!("{name} was never asked"),
+        };
+        Failure { code: "deadline_passed".to_owned(), message: format!("the deadline passed: {reason}") }
+    }
+
+    /// Asks the provider what became of earlier attempts, for as long as an attempt may take.
+    async fn probe(&self, item: &WorkItem) -> Probe {
+        let (_, until) = self.time_for_one(None);
+        self.before(until, self.upstream.provider.probe(item)).await.unwrap_or(Probe::Unknown)
+    }
+
+    /// Does it unless `until` comes first. What is ready at once never arms a timer.
+    async fn before<T>(&self, until: Option<Timestamp>, work: impl Future<Output = T>) -> Option<T> {
+        let Some(until) = until else { return Some(work.await) };
+        tokio::select! {
+            biased;
+            out = work => Some(out),
+            () = async { self.clock.sleep_until(until).await } => None,
+        }
+    }
+}
+
+/// How far an item has come.
+struct Course {
+    limits: Limits,
+    attempts: u32,
+    pause: Option<Duration>,
+    /// An attempt may have been done without our knowing.
+    in_doubt: bool,
+    last: Option<Failure>,
+}
+
+impl Course {
+    /// Jitter comes from the item and the number of the attempt: items differ, and the same run gives the same pauses.
+    fn next(&self, backoff: &Backoff, tried: Tried, item: &WorkItem, now: Timestamp) -> Next {
+        let (high, low) = item.id.as_u64_pair();
+        let seed = high.rotate_left(17) ^ low ^ u64::from(tried.attempts).rotate_right(16);
+        backoff::next(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
+    }
+}
+
+enum Step {
+    End(Verdict),
+    Again(Duration),
+}
+
+fn done(item: &WorkItem, reply: Reply) -> Verdict {
+    match item.work {
+        Work::Effect(_) => Verdict::Succeeded { event: reply.event, payload: reply.payload },
+        Work::Command(_) | Work::Fact(_) => Verdict::Accepted,
+    }
+}
+
+fn after_attempts(last: Failure, attempts: u32) -> Failure {
+    let plural = if attempts == 1 { "" } else { "s" };
+    Failure {
+        code: last.code,
+        message: format!("given up after {attempts} attempt{plural}: {}", last.message),
+    }
+}
+
+fn ending(answer: &Result<Reply, Refusal>) -> Ending {
+    match answer {
+        Ok(_) => Ending::Done,
+        Err(Refusal::Final { .. }) => Ending::Refused,
+        Err(Refusal::Transient { trouble: Trouble::Busy, .. }) => Ending::Busy,
+        Err(Refusal::Transient { trouble: Trouble::Down, .. }) => Ending::Down,
+        Err(Refusal::Transient { trouble: Trouble::Lost, .. }) => Ending::Lost,
+    }
+}
+
+fn health(answer: &Result<Reply, Refusal>) -> Health {
+    match ending(answer) {
+        Ending::Done | Ending::Refused | Ending::Busy => Health::Well,
+        Ending::Down | Ending::Lost | Ending::TimedOut => Health::Ill,
+    }
+}

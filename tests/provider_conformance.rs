@@ -1,0 +1,91 @@
+//! Holds every provider to the conformance suite, with a real upstream where a user would have one.
+
+mod native {
+    use std::sync::Arc;
+
+    use orlog_effect::{Native, NativeCall, Refusal, Reply};
+    use orlog_model::EffectName;
+    use orlog_testkit::provider_suite;
+    use orlog_testkit::provider_suite::{Answer, Rig, Script};
+
+    async fn answer(script: Arc<Script>, call: NativeCall) -> Result<Reply, Refusal> {
+        match script.ask(call.key.to_string()) {
+            Answer::Done(payload) => Ok(Reply::from(payload)),
+            Answer::Refused => Err(Refusal::failed("card_declined", "the card was declined")),
+            Answer::Busy(Some(pause)) => Err(Refusal::busy("busy", "later, please").after(pause)),
+            Answer::Busy(None) => Err(Refusal::busy("busy", "later, please")),
+            Answer::Ill => Err(Refusal::retry("ill", "the disk is full")),
+            Answer::Silence => {
+                script.silence().await;
+                unreachable!("silence never ends")
+            }
+        }
+    }
+
+    async fn rig() -> Rig {
+        let script = Arc::new(Script::default());
+        let upstream = Arc::clone(&script);
+        let native = Native::new().effect("payments.charge", move |call| answer(Arc::clone(&upstream), call));
+        Rig { provider: Arc::new(native), effect: EffectName::new("payments.charge").expect("valid"), script }
+    }
+
+    provider_suite!(rig());
+}
+
+mod http {
+    use std::sync::Arc;
+
+    use axum::extract::{Path, State};
+    use axum::http::{HeaderMap, StatusCode};
+    use axum::response::{IntoResponse, Response};
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use orlog_effect::HttpConfig;
+    use orlog_model::EffectName;
+    use orlog_testkit::provider_suite;
+    use orlog_testkit::provider_suite::{Answer, Rig, Script};
+    use serde_json::{Value, json};
+
+    async fn charge(
+        State(script): State<Arc<Script>>,
+        Path(order): Path<String>,
+        headers: HeaderMap,
+        Json(body): Json<Value>,
+    ) -> Response {
+        assert_eq!(headers["x-tenant-id"], "acme");
+        assert_eq!(headers["x-correlation-id"], order.as_str());
+        assert_eq!(body, json!({"order": {"id": order}, "amount": 125}));
+        match script.ask(headers["idempotency-key"].to_str().expect("ASCII")) {
+            Answer::Done(payload) => Json(payload).into_response(),
+            Answer::Refused => (StatusCode::PAYMENT_REQUIRED, "the card was declined").into_response(),
+            Answer::Busy(Some(pause)) => {
+                (StatusCode::TOO_MANY_REQUESTS, [("retry-after", pause.as_secs().to_string())])
+                    .into_response()
+            }
+            Answer::Busy(None) => StatusCode::TOO_MANY_REQUESTS.into_response(),
+            Answer::Ill => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            Answer::Silence => {
+                script.silence().await;
+                unreachable!("silence never ends")
+            }
+        }
+    }
+
+    async fn rig() -> Rig {
+        let script = Arc::new(Script::default());
+        let shop =
+            Router::new().route("/orders/{order}/charges", post(charge)).with_state(Arc::clone(&script));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base_url = format!("http://{}", listener.local_addr().expect("bound"));
+        tokio::spawn(async move { axum::serve(listener, shop).await });
+        let config = json!({
+            "base_url": base_url,
+            "effects": {"payments.charge": {"path": "/orders/{order.id}/charges"}},
+        });
+        let config: HttpConfig = serde_json::from_value(config).expect("valid");
+        let provider = config.upstream("payments").expect("valid").provider;
+        Rig { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+    }
+
+    provider_suite!(rig());
+}
