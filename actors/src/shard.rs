@@ -7,18 +7,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use orlog_bus::Bus;
+use orlog_model::Change;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use tokio::sync::oneshot;
 
 use crate::cell::{Cell, PASSIVATED};
 use crate::committer::{self, CommitterActor, WriterSlot};
 use crate::directory::{Directory, Incarnation, StartActor};
+use crate::done::Done;
 use crate::hands::Hands;
 use crate::ingester::{self, Ingester};
 use crate::observer::CommitObserver;
 use crate::relay::{self, Relay};
 use crate::saga::{Saga, SagaArguments};
-use crate::submission::Committer;
+use crate::submission::{Committer, Submission};
 use crate::timer::{self, Timer};
 
 /// Instances with kept inputs that are woken at the start, at most.
@@ -41,8 +43,8 @@ pub(crate) struct Arguments {
 
 /// What it is told.
 pub(crate) enum Message {
-    /// Put idle instances to rest.
-    Passivate,
+    /// Put idle instances to rest, and forget markers of events that are long past.
+    Tidy,
     /// Take no more events and fire no more timers.
     Quiesce,
 }
@@ -90,7 +92,7 @@ impl Actor for Shard {
             (timer.get_id(), "timer"),
             (ingester.get_id(), "ingester"),
         ];
-        drop(myself.send_interval(directory.context.limits.idle / 4, || Message::Passivate));
+        drop(myself.send_interval(directory.context.limits.idle / 4, || Message::Tidy));
         Ok(State { directory, helpers, ingester, timer, quiescing: false })
     }
 
@@ -101,9 +103,7 @@ impl Actor for Shard {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Passivate => {
-                state.directory.passivate();
-            }
+            Message::Tidy => state.tidy()?,
             Message::Quiesce => {
                 state.quiescing = true;
                 state.ingester.stop(None);
@@ -167,6 +167,17 @@ async fn start_committer(
 }
 
 impl State {
+    fn tidy(&self) -> Result<(), ActorProcessingErr> {
+        self.directory.passivate();
+        let context = &self.directory.context;
+        let before = context.clock.now().before(context.reader.dedupe_window());
+        if context.reader.is_purge_due(before)? {
+            let purge = Change::PurgeApplied { before };
+            self.directory.committer()?.submit(Submission::of(purge, Done::Nothing))?;
+        }
+        Ok(())
+    }
+
     /// A child died: a saga is replaced, a helper fells the shard.
     fn bury(&self, dead: &ActorCell, why: &str) -> Result<(), ActorProcessingErr> {
         let helper = self.helpers.iter().find(|(id, _)| *id == dead.get_id());

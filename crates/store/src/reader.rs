@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlog_model::{
     DeadLetter, EventId, Input, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record, SagaName, Source,
@@ -92,6 +93,12 @@ impl Reader {
             };
             Ok(in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))?)
         })
+    }
+
+    /// For how long at least an applied event is remembered.
+    #[must_use]
+    pub fn dedupe_window(&self) -> Duration {
+        self.keys().window()
     }
 
     /// Whether `Change::PurgeApplied` with the same time would still forget anything.
