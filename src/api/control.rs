@@ -1,0 +1,218 @@
+//! `POST /v1/sagas/{saga}/{correlation}/…`: what an operator can tell one instance. The answer comes when it is durable.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use orlog_actors::Controlled;
+use orlog_model::{Action, Control, EventId, EventType, InstanceKey};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::extract::Key;
+use super::problem::Problem;
+use super::{Api, body};
+
+/// Circumstances of an instruction; all of them may be left out, and the body with them.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Instruction {
+    /// Makes sending it again harmless; a new one where nothing is said.
+    #[schema(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// For the record; `cancel` keeps it.
+    reason: Option<String>,
+    /// Refused unless the instance stands at this state version.
+    expected_version: Option<u64>,
+}
+
+/// An event that is addressed to one instance.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Signal {
+    /// Makes sending it again harmless; a new one where nothing is said.
+    #[schema(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// The event's type.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: EventType,
+    /// The event's payload.
+    #[serde(default)]
+    data: Value,
+    /// Refused unless the instance stands at this state version.
+    expected_version: Option<u64>,
+}
+
+/// What became of an instruction.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Answer {
+    /// Something changed; false for a repetition or for something that means nothing now.
+    applied: bool,
+    /// Why nothing changed, where nothing did.
+    why: Option<&'static str>,
+    /// The state version the instance stands at.
+    version: u64,
+    /// Where it stands.
+    status: &'static str,
+    /// Whether it is paused.
+    paused: bool,
+}
+
+impl From<Controlled> for Answer {
+    fn from(controlled: Controlled) -> Self {
+        let Controlled { applied, why, version, status, paused } = controlled;
+        Self { applied, why, version, status: status.as_str(), paused }
+    }
+}
+
+/// Hand an instance an event that is addressed to it alone
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/signal",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "The definition's name"),
+        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+    ),
+    request_body = Signal,
+    responses((status = 200, description = "Durable", body = Answer))
+)]
+pub(super) async fn signal(
+    State(api): State<Api>,
+    Key(key): Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    let signal: Signal = body::parse(&read(&api, &headers, body).await?)?;
+    let action = Action::Signal { kind: signal.kind, data: signal.data };
+    give(&api, &key, signal.id, signal.expected_version, action).await
+}
+
+/// Stop going forward and undo what was done
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/cancel",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "The definition's name"),
+        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+    ),
+    request_body(content = Option<Instruction>),
+    responses((status = 200, description = "Durable", body = Answer))
+)]
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Key(key): Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    let action = |reason| Action::Cancel { reason };
+    instruct(&api, &key, &headers, body, action).await
+}
+
+/// Keep inputs and apply none
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/pause",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "The definition's name"),
+        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+    ),
+    request_body(content = Option<Instruction>),
+    responses((status = 200, description = "Durable", body = Answer))
+)]
+pub(super) async fn pause(
+    State(api): State<Api>,
+    Key(key): Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    instruct(&api, &key, &headers, body, |_| Action::Pause).await
+}
+
+/// Apply what was kept, then go on
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/resume",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "The definition's name"),
+        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+    ),
+    request_body(content = Option<Instruction>),
+    responses((status = 200, description = "Durable", body = Answer))
+)]
+pub(super) async fn resume(
+    State(api): State<Api>,
+    Key(key): Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    instruct(&api, &key, &headers, body, |_| Action::Resume).await
+}
+
+/// Try again what made an instance stuck
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/retry",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "The definition's name"),
+        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+    ),
+    request_body(content = Option<Instruction>),
+    responses((status = 200, description = "Durable", body = Answer))
+)]
+pub(super) async fn retry(
+    State(api): State<Api>,
+    Key(key): Key,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    instruct(&api, &key, &headers, body, |_| Action::Retry).await
+}
+
+async fn instruct(
+    api: &Api,
+    key: &InstanceKey,
+    headers: &HeaderMap,
+    body: Body,
+    action: impl FnOnce(String) -> Action,
+) -> Result<Json<Answer>, Problem> {
+    let bytes = read(api, headers, body).await?;
+    let instruction: Instruction = optional(&bytes)?;
+    let action = action(instruction.reason.unwrap_or_default());
+    give(api, key, instruction.id, instruction.expected_version, action).await
+}
+
+async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<axum::body::Bytes, Problem> {
+    let content_type = body::content_type(headers)?;
+    if !matches!(content_type.as_str(), "" | "application/json") {
+        return Err(body::media_type(&content_type));
+    }
+    let http = &api.app.config.http;
+    body::read(headers, body, http.max_body_size, http.request_timeout).await
+}
+
+fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Problem> {
+    if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::parse(bytes) }
+}
+
+async fn give(
+    api: &Api,
+    key: &InstanceKey,
+    id: Option<EventId>,
+    expected_version: Option<u64>,
+    action: Action,
+) -> Result<Json<Answer>, Problem> {
+    let new =
+        || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id of this form is short ASCII");
+    let control = Control { id: id.unwrap_or_else(new), action, expected_version, at: api.app.clock.now() };
+    let controlled = api.app.runtime.control(key, control).await?;
+    Ok(Json(controlled.into()))
+}

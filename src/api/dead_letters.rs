@@ -1,0 +1,229 @@
+//! `/v1/dead-letters`: what could not be applied, and the two things a person can do about it.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orlog_model::{Change, DeadLetter, Input, Original, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::Api;
+use super::control::Answer;
+use super::errors::bad_parameter;
+use super::extract::{Params, Part, Tenant, page_limit};
+use super::problem::{Code, Problem};
+use crate::app::App;
+
+/// Which page.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Page {
+    /// Entries of a page; 100 where nothing is said.
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    #[param(value_type = Option<String>)]
+    cursor: Option<Uuid>,
+}
+
+/// A page of dead letters, about in the order of time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Letters {
+    items: Vec<Letter>,
+    /// The cursor of the next page; null after the last one.
+    next: Option<String>,
+}
+
+/// A dead letter.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Letter {
+    id: String,
+    /// The saga it was meant for, where that is known.
+    saga: Option<String>,
+    /// The instance it was meant for, where that is known.
+    correlation: Option<String>,
+    /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent` or
+    /// `retries_exhausted`.
+    reason: &'static str,
+    /// What went wrong, for people.
+    message: String,
+    /// What the original is called: an event's type, a subject.
+    label: String,
+    /// How often it was tried.
+    attempts: u32,
+    /// The node that gave up.
+    node: String,
+    /// When.
+    at: String,
+    /// What it was; only where one letter is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original: Option<Value>,
+}
+
+impl Letter {
+    fn of(letter: &DeadLetter) -> Self {
+        let label = match &letter.original {
+            Original::Input(input) => input.label(),
+            Original::Message { subject, .. } => subject,
+        };
+        Self {
+            id: letter.id.to_string(),
+            saga: letter.instance.as_ref().map(|key| key.saga.to_string()),
+            correlation: letter.instance.as_ref().map(|key| key.correlation.to_string()),
+            reason: letter.reason.as_str(),
+            message: letter.message.clone(),
+            label: label.to_owned(),
+            attempts: letter.attempts,
+            node: letter.node.clone(),
+            at: letter.at.to_string(),
+            original: None,
+        }
+    }
+
+    fn whole(letter: &DeadLetter) -> Self {
+        Self { original: Some(original(&letter.original)), ..Self::of(letter) }
+    }
+}
+
+/// Events as CloudEvents; other inputs as they are kept; messages with their body as text where it is.
+fn original(original: &Original) -> Value {
+    match original {
+        Original::Input(input) => match input.as_ref() {
+            Input::Event(event) => json!({ "event": {
+                "specversion": "1.0",
+                "id": event.id,
+                "type": event.kind,
+                "source": event.source,
+                "subject": event.subject,
+                "time": event.time.to_string(),
+                "correlationid": event.correlation,
+                "causationid": event.causation,
+                "traceparent": event.trace,
+                "dataversion": event.schema_version,
+                "data": event.data,
+            }}),
+            other => json!({ "input": other }),
+        },
+        Original::Message { subject, headers, payload } => {
+            let headers: BTreeMap<&str, &str> =
+                headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let payload = match std::str::from_utf8(payload) {
+                Ok(text) => json!(text),
+                Err(_) => json!({ "base64": STANDARD.encode(payload) }),
+            };
+            json!({ "message": { "subject": subject, "headers": headers, "payload": payload }})
+        }
+    }
+}
+
+/// List dead letters
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters",
+    tag = "dead letters",
+    params(Page),
+    responses((status = 200, description = "A page", body = Letters))
+)]
+pub(super) async fn list(
+    State(api): State<Api>,
+    Tenant(tenant): Tenant,
+    Params(page): Params<Page>,
+) -> Result<Json<Letters>, Problem> {
+    let limit = page_limit(page.limit, &api);
+    let mut letters = api.read(move |app| gather(app, &tenant, page.cursor, limit + 1)).await?;
+    let more = letters.len() > limit;
+    letters.truncate(limit);
+    let next = letters.last().filter(|_| more).map(|letter| letter.id.to_string());
+    Ok(Json(Letters { items: letters.iter().map(Letter::of).collect(), next }))
+}
+
+/// The letters of all shards behind `after`, in the order of their ids.
+fn gather(
+    app: &App,
+    tenant: &TenantId,
+    after: Option<Uuid>,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, Problem> {
+    let mut letters = Vec::new();
+    for reader in app.runtime.readers() {
+        letters.extend(reader.dead_letters(tenant, after, limit)?);
+    }
+    letters.sort_by_key(|letter| letter.id);
+    letters.truncate(limit);
+    Ok(letters)
+}
+
+/// Show a dead letter, with what it was
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters/{id}",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "The letter's id")),
+    responses((status = 200, description = "The letter", body = Letter))
+)]
+pub(super) async fn show(
+    State(api): State<Api>,
+    Tenant(tenant): Tenant,
+    Part(id): Part,
+) -> Result<Json<Letter>, Problem> {
+    Ok(Json(Letter::whole(&find(&api, tenant, &id).await?)))
+}
+
+/// Send a dead letter again
+///
+/// An input goes to its instance, a message to the bus. The letter is dropped in the commit that stores what became of it;
+/// where it fails again, there is a new letter.
+#[utoipa::path(
+    post,
+    path = "/v1/dead-letters/{id}/redrive",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "The letter's id")),
+    responses((status = 200, description = "It was taken", body = Answer))
+)]
+pub(super) async fn redrive(
+    State(api): State<Api>,
+    Tenant(tenant): Tenant,
+    Part(id): Part,
+) -> Result<Json<Answer>, Problem> {
+    let letter = find(&api, tenant, &id).await?;
+    Ok(Json(api.app.runtime.redrive(letter).await?.into()))
+}
+
+/// Discard a dead letter
+#[utoipa::path(
+    delete,
+    path = "/v1/dead-letters/{id}",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "The letter's id")),
+    responses((status = 204, description = "It is gone"))
+)]
+pub(super) async fn discard(
+    State(api): State<Api>,
+    Tenant(tenant): Tenant,
+    Part(id): Part,
+) -> Result<StatusCode, Problem> {
+    let letter = find(&api, tenant, &id).await?;
+    let change = Change::DropDeadLetter { tenant: letter.tenant, id: letter.id };
+    // A tenant that is spread has letters in every shard, and a letter does not tell in which it lies.
+    api.app.runtime.change_everywhere(&change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn find(api: &Api, tenant: TenantId, id: &str) -> Result<DeadLetter, Problem> {
+    let id = Uuid::parse_str(id).map_err(|error| bad_parameter("id", format!("it is no id: {error}")))?;
+    let found = api.read(move |app| {
+        for reader in app.runtime.readers() {
+            if let Some(letter) = reader.dead_letter(&tenant, id)? {
+                return Ok(Some(letter));
+            }
+        }
+        Ok(None)
+    });
+    found.await?.ok_or_else(|| Problem::new(Code::NoLetter, format!("there is no dead letter {id}")))
+}

@@ -1,0 +1,215 @@
+//! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: which instances there are, and everything about one.
+
+mod view;
+
+use axum::Json;
+use axum::extract::State;
+use orlog_model::{InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem};
+use orlog_store::{InstanceQuery, Page, Reader};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use utoipa::IntoParams;
+
+use super::Api;
+use super::errors::bad_parameter;
+use super::extract::{Key, Params, Tenant, page_limit, time};
+use super::problem::{Code, Problem};
+use crate::app::App;
+pub(super) use view::hex;
+use view::{Detail, Found, Outbox, Summary};
+
+/// Rows of the outbox that are looked at for those of one instance.
+const OUTBOX_SCAN: usize = 2_000;
+
+/// Which instances.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Of this saga only.
+    #[param(value_type = Option<String>)]
+    saga: Option<SagaName>,
+    /// In these statuses only, separated by commas: `running`, `compensating`, `completed`, `failed`, `cancelled`, `stuck`.
+    #[serde(default, deserialize_with = "statuses")]
+    #[param(value_type = Option<String>)]
+    status: Vec<Status>,
+    /// With a correlation id that begins so.
+    prefix: Option<String>,
+    /// Last changed then or later (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    updated_from: Option<Timestamp>,
+    /// Last changed before (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    updated_until: Option<Timestamp>,
+    /// Started then or later (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    created_from: Option<Timestamp>,
+    /// Started before (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    created_until: Option<Timestamp>,
+    /// Entries of a page; 100 where nothing is said.
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// How much of the history.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct HistoryPage {
+    /// Records behind this state version only: the `next` of the page before.
+    #[serde(default)]
+    history_after: u64,
+    /// Records of a page; 100 where nothing is said.
+    history_limit: Option<usize>,
+}
+
+fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let read = |word: &str| {
+        let found = Status::ALL.into_iter().find(|status| status.as_str() == word);
+        let known = || Status::ALL.map(Status::as_str).join(", ");
+        found.ok_or_else(|| D::Error::custom(format!("{word:?} is no status; there are {}", known())))
+    };
+    text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(read).collect()
+}
+
+/// Find instances
+///
+/// In the order of saga and correlation id. A request looks at a bounded number of instances, so a page may be short and
+/// have a `next` all the same; the last one has none.
+#[utoipa::path(
+    get,
+    path = "/v1/sagas",
+    tag = "sagas",
+    params(Filter),
+    responses((status = 200, description = "A page", body = Found))
+)]
+pub(super) async fn list(
+    State(api): State<Api>,
+    Tenant(tenant): Tenant,
+    Params(filter): Params<Filter>,
+) -> Result<Json<Found>, Problem> {
+    let scan_limit = api.app.config.http.scan_limit;
+    let limit = page_limit(filter.limit, &api);
+    let (shard, cursor) = resume(filter.cursor.as_deref())?;
+    let query = InstanceQuery {
+        tenant,
+        saga: filter.saga,
+        statuses: filter.status,
+        prefix: filter.prefix,
+        updated_from: filter.updated_from,
+        updated_until: filter.updated_until,
+        created_from: filter.created_from,
+        created_until: filter.created_until,
+        cursor,
+        limit,
+        scan_limit,
+    };
+    let page = api.read(move |app| find(app, query, shard)).await?;
+    let items = page.items.iter().map(|(key, instance)| Summary::of(key, instance)).collect();
+    Ok(Json(Found { items, next: page.next, scanned: page.scanned }))
+}
+
+/// A cursor is the number of a shard, a dot, and the cursor within the shard, which is empty at its beginning.
+fn resume(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
+    let Some(cursor) = cursor else { return Ok((0, None)) };
+    let parts = cursor.split_once('.').and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
+    let (shard, rest) =
+        parts.ok_or_else(|| bad_parameter("cursor", "it is no cursor of this query; begin without one"))?;
+    Ok((shard, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
+}
+
+/// Looks through one shard after the other, from `first` on, until the page is full.
+fn find(
+    app: &App,
+    mut query: InstanceQuery,
+    first: usize,
+) -> Result<Page<(InstanceKey, orlog_model::Instance)>, Problem> {
+    let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
+    let (limit, scan_limit) = (query.limit, query.scan_limit);
+    for (index, reader) in app.runtime.readers().enumerate().skip(first) {
+        if all.items.len() >= limit || all.scanned >= scan_limit {
+            all.next = Some(format!("{index}."));
+            break;
+        }
+        query.limit = limit - all.items.len();
+        query.scan_limit = scan_limit - all.scanned;
+        let page = reader.instances(&query)?;
+        all.items.extend(page.items);
+        all.scanned += page.scanned;
+        query.cursor = None;
+        if let Some(next) = page.next {
+            all.next = Some(format!("{index}.{next}"));
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Show an instance
+///
+/// Its snapshot with the program's state, what it waits for, its timers, its work under way and a page of its history.
+#[utoipa::path(
+    get,
+    path = "/v1/sagas/{saga}/{correlation}",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "The definition's name"),
+        ("correlation" = String, Path, description = "The correlation id, percent-encoded"),
+        HistoryPage
+    ),
+    responses((status = 200, description = "The instance", body = Detail))
+)]
+pub(super) async fn show(
+    State(api): State<Api>,
+    Key(key): Key,
+    Params(page): Params<HistoryPage>,
+) -> Result<Json<Detail>, Problem> {
+    let (limit, held_limit) = (page_limit(page.history_limit, &api), api.app.config.http.page_limit);
+    let detail = api.read(move |app| {
+        let missing = || Problem::new(Code::NoInstance, format!("there is no instance {key}"));
+        let reader = app.runtime.reader(&key).ok_or_else(missing)?;
+        let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        let history = reader.history(&key, page.history_after, limit + 1)?;
+        let held = reader.held(&key, held_limit)?.len();
+        let (work, whole) = outbox(reader, &key)?;
+        Ok(Detail::of(&key, &instance, &history, limit).with_held(held).with_outbox(Outbox::of(&work, whole)))
+    });
+    Ok(Json(detail.await?))
+}
+
+/// The work of one instance that lies in the outbox, and whether all of the outbox was looked at.
+fn outbox(reader: &Reader, key: &InstanceKey) -> Result<(Vec<(OutboxKey, WorkItem)>, bool), Problem> {
+    let (mut work, mut left) = (Vec::new(), OUTBOX_SCAN);
+    for lane in reader.lanes()? {
+        let rows = reader.outbox(&lane, 0, left + 1)?;
+        let whole = rows.len() <= left;
+        left -= rows.len().min(left);
+        work.extend(rows.into_iter().filter(|(_, item)| item.instance == *key));
+        if !whole {
+            return Ok((work, false));
+        }
+    }
+    Ok((work, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_names_the_shard_and_the_place_in_it() {
+        assert_eq!(resume(None).unwrap(), (0, None));
+        assert_eq!(resume(Some("2.")).unwrap(), (2, None));
+        assert_eq!(resume(Some("2.ab")).unwrap(), (2, Some("ab".to_owned())));
+        for wrong in ["", "ab", "x.ab", "-1.ab"] {
+            assert!(resume(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

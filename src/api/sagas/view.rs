@@ -1,0 +1,330 @@
+//! Instances as callers see them: times as RFC 3339, the state as JSON where it can be read.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orlog_model::{Failure, Instance, InstanceKey, OutboxKey, Record, Wait, WaitKind, WorkItem, WorkKind};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+/// A page of instances.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct Found {
+    pub(super) items: Vec<Summary>,
+    /// The cursor of the next page; null after the last one.
+    pub(super) next: Option<String>,
+    /// Instances that were looked at.
+    pub(super) scanned: usize,
+}
+
+/// An instance in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct Summary {
+    saga: String,
+    correlation: String,
+    /// What the business calls it.
+    reference: Option<String>,
+    /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
+    status: &'static str,
+    /// Inputs are kept, not applied.
+    paused: bool,
+    /// Grows by one with every transition.
+    version: u64,
+    /// The definition it is pinned to.
+    program: ProgramView,
+    /// What it waits for.
+    waits: Vec<WaitView>,
+    /// What went wrong last.
+    last_error: Option<FailureView>,
+    /// Time of the first transition.
+    created_at: String,
+    /// Time of the last transition.
+    updated_at: String,
+}
+
+/// A definition, exactly.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProgramView {
+    /// The author's number for it.
+    version: u32,
+    /// Its identity, in hexadecimal.
+    hash: String,
+}
+
+/// Something that must happen first.
+#[derive(Debug, Serialize, ToSchema)]
+struct WaitView {
+    /// `event`, `outcome`, `timer` or `operator`.
+    kind: &'static str,
+    name: String,
+    /// Until when, where there is a limit.
+    until: Option<String>,
+}
+
+/// Why something did not go well.
+#[derive(Debug, Serialize, ToSchema)]
+struct FailureView {
+    /// For programs.
+    code: String,
+    /// For people.
+    message: String,
+}
+
+/// Everything about an instance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct Detail {
+    tenant: String,
+    #[serde(flatten)]
+    summary: Summary,
+    /// The program's state: as JSON where it is, else `{"base64": …}`.
+    state: Value,
+    timers: Vec<TimerView>,
+    /// Work whose outcome is still to come.
+    open: Vec<OpenView>,
+    outbox: Outbox,
+    /// Inputs that are kept because it is paused.
+    held: usize,
+    /// The input of the last transition.
+    last_input: String,
+    /// The node that made the last transition.
+    node: String,
+    /// The trace that began it.
+    trace_id: Option<String>,
+    history: History,
+}
+
+/// A timer that is armed.
+#[derive(Debug, Serialize, ToSchema)]
+struct TimerView {
+    name: String,
+    due: String,
+    /// The state version that armed it.
+    token: u64,
+}
+
+/// Work under way.
+#[derive(Debug, Serialize, ToSchema)]
+struct OpenView {
+    /// The idempotency key.
+    id: String,
+    /// `command`, `effect` or `fact`.
+    kind: &'static str,
+    /// The program's label for it.
+    tag: String,
+}
+
+/// The instance's work that is not done.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(in crate::api) struct Outbox {
+    items: Vec<OutboxItem>,
+    /// The whole outbox was looked at; if not, there may be more items.
+    complete: bool,
+}
+
+/// A work item in the outbox.
+#[derive(Debug, Serialize, ToSchema)]
+struct OutboxItem {
+    /// The idempotency key.
+    id: String,
+    /// `command`, `effect` or `fact`.
+    kind: &'static str,
+    /// What people call it, for example `payments.charge`.
+    label: String,
+    /// Its place in its lane.
+    sequence: u64,
+    created_at: String,
+    /// Not begun any more after this.
+    deadline: Option<String>,
+}
+
+/// A page of the history, oldest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct History {
+    items: Vec<RecordView>,
+    /// The `history_after` of the next page; null after the last one.
+    next: Option<u64>,
+}
+
+/// A transition.
+#[derive(Debug, Serialize, ToSchema)]
+struct RecordView {
+    /// The state version after it.
+    version: u64,
+    at: String,
+    /// The id of its input.
+    input: String,
+    /// What the input is called.
+    label: String,
+    /// What happened.
+    note: String,
+    /// Where the instance stood afterwards.
+    status: &'static str,
+    /// The work that was asked for.
+    work: Vec<WorkView>,
+}
+
+/// Work that was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+struct WorkView {
+    label: String,
+    id: String,
+}
+
+impl Summary {
+    pub(super) fn of(key: &InstanceKey, instance: &Instance) -> Self {
+        let program = &instance.program;
+        Self {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            reference: instance.reference.clone(),
+            status: instance.status.as_str(),
+            paused: instance.paused,
+            version: instance.version,
+            program: ProgramView { version: program.version, hash: hex(&program.hash) },
+            waits: instance.waits.iter().map(WaitView::of).collect(),
+            last_error: instance.last_error.as_ref().map(FailureView::of),
+            created_at: instance.created_at.to_string(),
+            updated_at: instance.updated_at.to_string(),
+        }
+    }
+}
+
+impl Detail {
+    /// `history` holds one record more than `limit` where there is a next page.
+    pub(super) fn of(key: &InstanceKey, instance: &Instance, history: &[Record], limit: usize) -> Self {
+        let timers = instance.timers.iter().map(|timer| TimerView {
+            name: timer.name.to_string(),
+            due: timer.due.to_string(),
+            token: timer.token,
+        });
+        let open = instance.open.iter().map(|work| OpenView {
+            id: work.id.to_string(),
+            kind: kind(work.kind),
+            tag: work.tag.to_string(),
+        });
+        Self {
+            tenant: key.tenant.to_string(),
+            summary: Summary::of(key, instance),
+            state: state(&instance.state),
+            timers: timers.collect(),
+            open: open.collect(),
+            outbox: Outbox::default(),
+            held: 0,
+            last_input: instance.last_input.to_string(),
+            node: instance.node.clone(),
+            trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
+            history: History::of(history, limit),
+        }
+    }
+
+    pub(super) fn with_held(mut self, held: usize) -> Self {
+        self.held = held;
+        self
+    }
+
+    pub(super) fn with_outbox(mut self, outbox: Outbox) -> Self {
+        self.outbox = outbox;
+        self
+    }
+}
+
+impl Outbox {
+    pub(super) fn of(work: &[(OutboxKey, WorkItem)], complete: bool) -> Self {
+        let items = work.iter().map(|(key, item)| OutboxItem {
+            id: item.id.to_string(),
+            kind: kind(key.lane.kind),
+            label: item.work.label(),
+            sequence: key.sequence,
+            created_at: item.created_at.to_string(),
+            deadline: item.deadline.map(|at| at.to_string()),
+        });
+        Self { items: items.collect(), complete }
+    }
+}
+
+impl History {
+    fn of(records: &[Record], limit: usize) -> Self {
+        let shown = &records[..records.len().min(limit)];
+        let next = shown.last().filter(|_| records.len() > limit).map(|record| record.version);
+        Self { items: shown.iter().map(RecordView::of).collect(), next }
+    }
+}
+
+impl RecordView {
+    fn of(record: &Record) -> Self {
+        let work =
+            record.work.iter().map(|(label, id)| WorkView { label: label.clone(), id: id.to_string() });
+        Self {
+            version: record.version,
+            at: record.at.to_string(),
+            input: record.input.to_string(),
+            label: record.label.clone(),
+            note: record.note.clone(),
+            status: record.status.as_str(),
+            work: work.collect(),
+        }
+    }
+}
+
+impl WaitView {
+    fn of(wait: &Wait) -> Self {
+        let kind = match wait.kind {
+            WaitKind::Event => "event",
+            WaitKind::Outcome => "outcome",
+            WaitKind::Timer => "timer",
+            WaitKind::Operator => "operator",
+        };
+        Self { kind, name: wait.name.to_string(), until: wait.until.map(|at| at.to_string()) }
+    }
+}
+
+impl FailureView {
+    fn of(failure: &Failure) -> Self {
+        Self { code: failure.code.clone(), message: failure.message.clone() }
+    }
+}
+
+fn kind(kind: WorkKind) -> &'static str {
+    match kind {
+        WorkKind::Command => "command",
+        WorkKind::Effect => "effect",
+        WorkKind::Fact => "fact",
+    }
+}
+
+/// A program's state as JSON. A reader that stops before the end has read something else.
+fn state(bytes: &[u8]) -> Value {
+    let packed = || {
+        let mut rest = bytes;
+        rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
+    };
+    let readable = serde_json::from_slice(bytes).ok().or_else(packed);
+    readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
+}
+
+/// Bytes in hexadecimal.
+pub(in crate::api) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_shown_as_json_where_it_can_be_read() {
+        assert_eq!(state(br#"{"a":1}"#), json!({"a": 1}));
+        assert_eq!(state(&rmp_serde::to_vec(&json!(["x", 1, null])).unwrap()), json!(["x", 1, null]));
+        assert_eq!(state(b"{\xff"), json!({"base64": "e/8="}));
+        assert_eq!(state(b""), json!({"base64": ""}));
+    }
+
+    #[test]
+    fn bytes_are_shown_in_hexadecimal() {
+        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+    }
+}
