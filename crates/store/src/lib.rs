@@ -20,6 +20,8 @@ mod inspect;
 mod keys;
 mod mdbx;
 mod options;
+#[cfg(test)]
+mod oracle_tests;
 mod query;
 mod range;
 mod reader;
@@ -44,4 +46,4 @@ pub use query::{InstanceQuery, Page};
 pub use reader::Reader;
 pub use stats::{Stats, TableStats};
 pub use table::TABLES;
-pub use writer::{Writer, memory, open};
+pub use writer::{Writer, memory, open, open_on};

@@ -358,6 +358,40 @@ fn a_sleeping_instance_costs_less_than_a_kilobyte_of_disk() {
     assert_eq!(reader.count(&TenantId::new("acme").unwrap()).unwrap().into_values().sum::<u64>(), COUNT);
 }
 
+#[test]
+#[ignore = "a measurement of minutes: `cargo test --release -p orlog-store -- --ignored --nocapture a_million`"]
+fn a_million_sleeping_instances_open_within_two_seconds() {
+    const COUNT: u64 = 1_000_000;
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let options = crate::Options { slots: small().slots, ..crate::Options::default() };
+    let (mut writer, reader) = open(dir.path(), options.clone()).unwrap();
+    let begun = Instant::now();
+    for chunk in 0..COUNT / 1000 {
+        // Scattered, as instances come in real life.
+        let numbers = (0..1000).map(|index| (chunk * 1000 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
+        writer.commit(&numbers.map(sleeping).collect::<Vec<_>>(), at(5)).unwrap();
+    }
+    println!("committed in {:?}", begun.elapsed());
+    // Half of the last generation stays in the journal, as after a crash.
+    let stats = reader.stats();
+    println!("overlay: {} rows, {} bytes", stats.overlay_rows, stats.overlay_bytes);
+    drop(writer);
+    let begun = Instant::now();
+    let (mut writer, reader) = open(dir.path(), options.clone()).unwrap();
+    let (opened, next) = (begun.elapsed(), reader.next_timer().unwrap());
+    println!("opened after a crash in {opened:?}, first answer after {:?}: {next:?}", begun.elapsed());
+    writer.flush().unwrap();
+    let tables = reader.stats().tables;
+    println!("{} bytes of tables an instance", tables.iter().map(|table| table.bytes).sum::<u64>() / COUNT);
+    println!("{tables:#?}");
+    drop(writer);
+    let begun = Instant::now();
+    let (_writer, reader) = open(dir.path(), options).unwrap();
+    assert!(reader.next_timer().unwrap().is_some());
+    println!("opened after a flush in {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(2) && opened < Duration::from_secs(2));
+}
+
 /// An instance that has taken one event and waits for a timer.
 fn sleeping(number: u64) -> Change {
     let key = key("acme", &format!("order-{number:012}"));

@@ -45,8 +45,11 @@ pub fn open(dir: &Path, options: Options) -> Result<(Writer, Reader), Error> {
     open_on(dir, options, Arc::new(LocalDisk))
 }
 
-/// As [`open`], with a journal on a device that may fail.
-pub(crate) fn open_on(
+/// As [`open`], with a journal on a device of one's own: for tests, in which it fails.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_on(
     dir: &Path,
     options: Options,
     device: Arc<dyn orlog_journal::Disk>,

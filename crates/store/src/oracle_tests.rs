@@ -1,0 +1,256 @@
+//! Random changes to a store and to a naive model of it, with folds, restarts and recoveries in between: equal answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use orlog_model::{
+    Change, Commit, EventId, InstanceKey, OutboxKey, Record, Source, Status, StreamPosition, TenantId, Timer,
+    Timestamp, WorkItem,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use crate::samples::{apply, at, instance, key, record, small, timer, work};
+use crate::{InstanceQuery, Options, Reader, Writer, open};
+
+/// The dedupe window, short enough that events are forgotten within a run.
+const WINDOW: i64 = 10;
+
+/// What the store is told. Numbers name instances, lanes, timers; the model turns them into changes.
+#[derive(Debug, Clone)]
+enum Step {
+    Transition { instance: u8, lane: u8, arm: Option<u8>, disarm: Option<u8>, settle: bool, status: usize },
+    Settle { lane: u8, nth: usize },
+    Checkpoint { stream: u8, sequence: u8 },
+    Purge,
+    Commit { later: u8 },
+    Flush,
+    Restart,
+    Recover,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let timer = || proptest::option::of(0..6u8);
+    let transition = (0..6u8, 0..3u8, timer(), timer(), any::<bool>(), 0..6usize).prop_map(
+        |(instance, lane, arm, disarm, settle, status)| Step::Transition {
+            instance,
+            lane,
+            arm,
+            disarm,
+            settle,
+            status,
+        },
+    );
+    prop_oneof![
+        10 => transition,
+        3 => (0..3u8, 0..4usize).prop_map(|(lane, nth)| Step::Settle { lane, nth }),
+        1 => (0..2u8, any::<u8>()).prop_map(|(stream, sequence)| Step::Checkpoint { stream, sequence }),
+        1 => Just(Step::Purge),
+        6 => (0..4u8).prop_map(|later| Step::Commit { later }),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Recover),
+    ]
+}
+
+/// The same, naively: maps in memory.
+#[derive(Default)]
+struct Model {
+    instances: BTreeMap<InstanceKey, (u64, Status)>,
+    history: BTreeMap<InstanceKey, Vec<Record>>,
+    outbox: BTreeMap<OutboxKey, WorkItem>,
+    timers: BTreeSet<(Timestamp, InstanceKey, u64)>,
+    applied: BTreeSet<(i64, InstanceKey, EventId)>,
+    checkpoints: BTreeMap<Source, StreamPosition>,
+    sequence: u64,
+    /// The last sequence that was committed; later ones nobody outside can know.
+    visible: u64,
+    commits: u64,
+    now: Timestamp,
+}
+
+fn name(number: u8) -> InstanceKey {
+    key(if number.is_multiple_of(2) { "acme" } else { "zeta" }, &format!("o-{number}"))
+}
+
+fn lane(number: u8) -> String {
+    format!("effect-{number}")
+}
+
+impl Model {
+    /// The changes of a step, applied to the model at once. Timers are tokened by version, as the engine does.
+    fn changes(&mut self, step: &Step) -> Vec<Change> {
+        match step {
+            Step::Transition { instance: number, lane: to, arm, disarm, settle, status } => {
+                let key = name(*number);
+                let version = self.instances.get(&key).map_or(0, |(version, _)| *version) + 1;
+                let status = Status::ALL[*status];
+                let commit = Commit {
+                    instance: Some(instance(version, status)),
+                    work: vec![work(&key, &lane(*to), u128::from(version))],
+                    arm: arm.map(|due| timer(i64::from(due), version)).into_iter().collect(),
+                    disarm: disarm.and_then(|nth| self.armed(&key, nth)).into_iter().collect(),
+                    settles: if *settle { self.work(*to, 0) } else { None },
+                    applied: Some(EventId::new(format!("event-{version}")).unwrap()),
+                    history: Some(record(version)),
+                    ..Commit::empty(key, at(0))
+                };
+                self.transition(&commit);
+                vec![apply(commit)]
+            }
+            Step::Settle { lane, nth } => {
+                let place = self.work(*lane, *nth);
+                place.iter().for_each(|place| drop(self.outbox.remove(place)));
+                place.into_iter().map(Change::Settle).collect()
+            }
+            Step::Checkpoint { stream, sequence } => vec![self.checkpoint(*stream, *sequence)],
+            Step::Purge => {
+                let oldest = self.now.millis().div_euclid(WINDOW);
+                self.applied.retain(|(bucket, _, _)| *bucket >= oldest);
+                vec![Change::PurgeApplied { before: self.now }]
+            }
+            Step::Commit { .. } | Step::Flush | Step::Restart | Step::Recover => vec![],
+        }
+    }
+
+    fn armed(&self, key: &InstanceKey, nth: u8) -> Option<Timer> {
+        let mut of_instance = self.timers.iter().filter(|(_, of, _)| of == key);
+        of_instance.nth(usize::from(nth)).map(|(due, _, token)| timer(due.millis(), *token))
+    }
+
+    fn work(&self, lane_number: u8, nth: usize) -> Option<OutboxKey> {
+        let known =
+            |place: &&OutboxKey| place.lane.name == lane(lane_number) && place.sequence <= self.visible;
+        self.outbox.keys().filter(known).nth(nth).cloned()
+    }
+
+    fn transition(&mut self, commit: &Commit) {
+        let new = commit.instance.as_ref().unwrap();
+        self.instances.insert(commit.key.clone(), (new.version, new.status));
+        self.history.entry(commit.key.clone()).or_default().extend(commit.history.clone());
+        let bucket = self.now.millis().div_euclid(WINDOW);
+        self.applied.extend(commit.applied.clone().map(|id| (bucket, commit.key.clone(), id)));
+        for item in &commit.work {
+            self.sequence += 1;
+            self.outbox.insert(OutboxKey { lane: item.work.lane(), sequence: self.sequence }, item.clone());
+        }
+        for timer in &commit.disarm {
+            self.timers.remove(&(timer.due, commit.key.clone(), timer.token));
+        }
+        self.timers.extend(commit.arm.iter().map(|timer| (timer.due, commit.key.clone(), timer.token)));
+        commit.settles.iter().for_each(|place| drop(self.outbox.remove(place)));
+    }
+
+    fn checkpoint(&mut self, stream: u8, sequence: u8) -> Change {
+        let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
+        let new = StreamPosition { stream_id: Uuid::from_u128(stream.into()), sequence: sequence.into() };
+        let old = self.checkpoints.get(&source).filter(|old| old.stream_id == new.stream_id);
+        if old.is_none_or(|old| old.sequence < new.sequence) {
+            self.checkpoints.insert(source.clone(), new);
+        }
+        Change::Checkpoint(source, new)
+    }
+
+    /// Every answer of the store against this model.
+    fn compare(&self, reader: &Reader) {
+        assert_eq!(reader.position(), self.commits);
+        assert_eq!(reader.outbox_depth().unwrap(), self.outbox.len() as u64);
+        let lanes: BTreeSet<_> = self.outbox.keys().map(|place| place.lane.clone()).collect();
+        assert_eq!(reader.lanes().unwrap(), lanes.iter().cloned().collect::<Vec<_>>());
+        let work = lanes.iter().flat_map(|lane| reader.outbox(lane, 0, usize::MAX).unwrap());
+        assert_eq!(work.collect::<BTreeMap<_, _>>(), self.outbox);
+        let timers: Vec<_> = self.timers.iter().map(|(due, _, _)| *due).collect();
+        let read = reader.timers_due(Timestamp::MAX, usize::MAX).unwrap();
+        assert_eq!(read.iter().map(|(_, timer)| timer.due).collect::<Vec<_>>(), timers);
+        let read: BTreeSet<_> = read.into_iter().map(|(key, timer)| (timer.due, key, timer.token)).collect();
+        assert_eq!(read, self.timers);
+        assert_eq!(reader.next_timer().unwrap(), timers.first().copied());
+        assert_eq!(reader.checkpoints().unwrap().into_iter().collect::<BTreeMap<_, _>>(), self.checkpoints);
+        (0..6).map(name).for_each(|key| self.compare_instance(reader, &key));
+        for tenant in ["acme", "zeta", "none"] {
+            let tenant = TenantId::new(tenant).unwrap();
+            let mut counts = BTreeMap::new();
+            for (key, (_, status)) in self.instances.iter().filter(|(key, _)| key.tenant == tenant) {
+                *counts.entry((key.saga.clone(), *status)).or_insert(0) += 1;
+            }
+            assert_eq!(reader.count(&tenant).unwrap(), counts);
+            let query = InstanceQuery { tenant, ..InstanceQuery::default() };
+            assert_eq!(
+                reader.instances(&query).unwrap().items.len() as u64,
+                counts.into_values().sum::<u64>()
+            );
+        }
+    }
+
+    fn compare_instance(&self, reader: &Reader, key: &InstanceKey) {
+        let read = reader.instance(key).unwrap().map(|instance| (instance.version, instance.status));
+        assert_eq!(read.as_ref(), self.instances.get(key));
+        let history = self.history.get(key).cloned().unwrap_or_default();
+        assert_eq!(reader.history(key, 0, usize::MAX).unwrap(), history);
+        let bucket = self.now.millis().div_euclid(WINDOW);
+        for record in history {
+            let remembered = |bucket| self.applied.contains(&(bucket, key.clone(), record.input.clone()));
+            let expected = remembered(bucket) || remembered(bucket - 1);
+            assert_eq!(
+                reader.applied(key, &record.input, self.now).unwrap(),
+                expected,
+                "{key} {}",
+                record.input
+            );
+        }
+    }
+}
+
+/// A store that can be closed and opened.
+struct Rig {
+    dir: tempfile::TempDir,
+    open: Option<(Writer, Reader)>,
+}
+
+impl Rig {
+    fn options() -> Options {
+        let dedupe_window = Duration::from_millis(WINDOW.unsigned_abs());
+        // So small that commits fold by themselves now and then.
+        Options { dedupe_window, generation_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
+    }
+
+    fn restart(&mut self) {
+        self.open = None;
+        self.open = Some(open(self.dir.path(), Self::options()).unwrap());
+    }
+
+    fn run(&mut self, steps: &[Step]) {
+        let (mut model, mut group) = (Model::default(), vec![]);
+        for step in steps {
+            group.extend(model.changes(step));
+            let (writer, reader) = self.open.as_mut().unwrap();
+            match step {
+                Step::Commit { later } => {
+                    model.commits += 1;
+                    model.visible = model.sequence;
+                    assert_eq!(writer.commit(&std::mem::take(&mut group), model.now).unwrap(), model.commits);
+                    model.compare(reader);
+                    model.now = model.now.after(Duration::from_millis((*later).into()));
+                }
+                Step::Flush => writer.flush().unwrap(),
+                Step::Recover => writer.recover().unwrap(),
+                Step::Restart => self.restart(),
+                _ => {}
+            }
+            if group.is_empty() {
+                model.compare(&self.open.as_ref().unwrap().1);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_answers_as_a_naive_model_does(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut rig = Rig { dir: tempfile::tempdir().unwrap(), open: None };
+        rig.restart();
+        rig.run(&steps);
+    }
+}
