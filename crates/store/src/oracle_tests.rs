@@ -100,7 +100,9 @@ impl Model {
             }
             Step::Settle { lane, nth } => {
                 let place = self.work(*lane, *nth);
-                place.iter().for_each(|place| drop(self.outbox.remove(place)));
+                if let Some(place) = &place {
+                    self.outbox.remove(place);
+                }
                 place.into_iter().map(Change::Settle).collect()
             }
             Step::Checkpoint { stream, sequence } => vec![self.checkpoint(*stream, *sequence)],
@@ -138,7 +140,9 @@ impl Model {
             self.timers.remove(&(timer.due, commit.key.clone(), timer.token));
         }
         self.timers.extend(commit.arm.iter().map(|timer| (timer.due, commit.key.clone(), timer.token)));
-        commit.settles.iter().for_each(|place| drop(self.outbox.remove(place)));
+        if let Some(place) = &commit.settles {
+            self.outbox.remove(place);
+        }
     }
 
     fn checkpoint(&mut self, stream: u8, sequence: u8) -> Change {
@@ -166,7 +170,9 @@ impl Model {
         assert_eq!(read, self.timers);
         assert_eq!(reader.next_timer().unwrap(), timers.first().copied());
         assert_eq!(reader.checkpoints().unwrap().into_iter().collect::<BTreeMap<_, _>>(), self.checkpoints);
-        (0..6).map(name).for_each(|key| self.compare_instance(reader, &key));
+        for key in (0..6).map(name) {
+            self.compare_instance(reader, &key);
+        }
         for tenant in ["acme", "zeta", "none"] {
             let tenant = TenantId::new(tenant).unwrap();
             let mut counts = BTreeMap::new();
