@@ -2,10 +2,13 @@
 //!
 //! This is the roof: it may be embedded ([`App::start_with`]) or run as the command `orlog`.
 
+pub mod api;
 pub mod app;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod definitions;
+pub mod telemetry;
 
 pub use app::{App, Seams};
 pub use clock::SystemClock;

@@ -1,3 +1,7 @@
-//! The command `orlog`.
+//! The command `orlog`: reads its arguments, does what they say, answers with an exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    orlog::cli::main()
+}

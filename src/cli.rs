@@ -1,0 +1,130 @@
+//! The command line: one file a command, and what they share.
+//!
+//! Commands that look at a node or instruct it talk HTTP to it; only `dev`, `run`, `bench`, `check` and `inspect --data`
+//! work on their own. Tables are for people, `--output json` is for programs. Exit codes are in [`exit`].
+
+pub mod bench;
+mod check;
+mod client;
+mod completions;
+mod console;
+mod dev;
+mod dlq;
+mod drain;
+pub mod exit;
+mod inspect;
+mod publish;
+mod run;
+mod saga;
+mod serve;
+mod settings;
+mod timers;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use console::{Console, Output};
+use exit::Failure;
+
+/// Durable sagas: events in, commands and effects out, compensation and timers, and nothing lost or doubled.
+#[derive(Debug, Parser)]
+#[command(
+    name = "orlog",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = exit::HELP)]
+struct Cli {
+    /// How results are written
+    #[arg(long, global = true, value_enum, env = "ORLOG_OUTPUT", default_value_t, hide_env_values = true)]
+    output: Output,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node for development: everything in one process, and a word about what to do next
+    Dev(dev::Args),
+    /// Run a node
+    Run(run::Args),
+    /// Publish events from a file or standard input
+    Publish(publish::Args),
+    /// Look at saga instances and instruct them
+    #[command(subcommand)]
+    Saga(saga::Command),
+    /// Look at dead letters, send them again or discard them
+    #[command(subcommand)]
+    Dlq(dlq::Command),
+    /// List timers in the order in which they fall due
+    Timers(timers::Args),
+    /// Print the rows of a table as they are stored
+    Inspect(inspect::Args),
+    /// Ask a node to finish what is under way, and to end
+    Drain(drain::Args),
+    /// Check definitions without running them
+    Check(check::Args),
+    /// Measure what this machine does
+    Bench(bench::Bench),
+    /// Print the completions for a shell
+    Completions(completions::Args),
+}
+
+/// Does what the arguments of the process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let console = Console::new(cli.output);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return Failure::internal(format!("the process cannot start threads: {error}")).report();
+        }
+    };
+    let done = runtime.block_on(perform(cli.command, &console));
+    // A thread that reads standard input would keep the process alive.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+    match command {
+        Command::Dev(args) => dev::perform(args, console).await,
+        Command::Run(args) => run::perform(args).await,
+        Command::Publish(args) => publish::perform(args, console).await,
+        Command::Saga(command) => saga::perform(command, console).await,
+        Command::Dlq(command) => dlq::perform(command, console).await,
+        Command::Timers(args) => timers::perform(args, console).await,
+        Command::Inspect(args) => inspect::perform(args, console).await,
+        Command::Drain(args) => drain::perform(args, console).await,
+        Command::Check(args) => check::perform(&args, console),
+        Command::Bench(args) => measure(&args, console).await,
+        Command::Completions(args) => completions::perform(&args, console),
+    }
+}
+
+async fn measure(bench: &bench::Bench, console: &Console) -> Result<(), Failure> {
+    let report = serde_json::to_value(bench::run(bench).await?).map_err(anyhow::Error::from)?;
+    if console.is_json() {
+        return console.json(&report);
+    }
+    let figures = report.as_object().into_iter().flatten();
+    let rows: Vec<_> = figures.map(|(name, _)| vec![name.clone(), console::text(&report, name)]).collect();
+    console.table(&["FIGURE", "VALUE"], &rows, "nothing was measured")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        super::Cli::command().debug_assert();
+    }
+}

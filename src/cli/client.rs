@@ -1,0 +1,163 @@
+//! Talks to a node over HTTP and turns its problems into failures with an exit code.
+
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use super::console::{items, text};
+use super::exit::{Exit, Failure};
+
+/// What may stand in a part of a path as it is.
+const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// Longer than a node takes at most for any answer but that to `drain`.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Which node is asked, and for whom.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Server {
+    /// The node's address
+    #[arg(long, env = "ORLOG_URL", default_value = "http://127.0.0.1:7070", hide_env_values = true)]
+    url: String,
+    /// Whose data; the default tenant where absent
+    #[arg(long, env = "ORLOG_TENANT", hide_env_values = true)]
+    tenant: Option<String>,
+}
+
+impl Server {
+    /// Whose data, where somebody is named.
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+}
+
+/// A node, from here.
+pub(super) struct Client {
+    http: reqwest::Client,
+    url: String,
+    tenant: Option<String>,
+}
+
+/// An answer that is no success.
+pub(super) enum Trouble {
+    /// The node said no.
+    Problem {
+        /// Its status.
+        status: u16,
+        /// What it said.
+        body: Value,
+    },
+    /// Nothing came back.
+    Silence(String),
+}
+
+impl Client {
+    pub(super) fn new(server: &Server) -> Result<Self, Failure> {
+        let http = orlog_effect::http::client().build();
+        let http = http.map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
+        let url = server.url.trim_end_matches('/').to_owned();
+        if reqwest::Url::parse(&url).is_err() {
+            return Err(Failure::usage(format!(
+                "--url {:?} is no URL such as http://127.0.0.1:7070",
+                server.url
+            )));
+        }
+        Ok(Self { http, url, tenant: server.tenant.clone().filter(|tenant| !tenant.is_empty()) })
+    }
+
+    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
+        self.call(Method::GET, path, query, None, PATIENCE).await.map_err(|trouble| self.failure(trouble))
+    }
+
+    pub(super) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        self.call(Method::POST, path, &[], body, PATIENCE).await.map_err(|trouble| self.failure(trouble))
+    }
+
+    /// For what takes as long as it takes.
+    pub(super) async fn post_patiently(&self, path: &str, patience: Duration) -> Result<Value, Failure> {
+        self.call(Method::POST, path, &[], None, patience).await.map_err(|trouble| self.failure(trouble))
+    }
+
+    pub(super) async fn delete(&self, path: &str) -> Result<Value, Failure> {
+        self.call(Method::DELETE, path, &[], None, PATIENCE).await.map_err(|trouble| self.failure(trouble))
+    }
+
+    /// Publishes a batch.
+    pub(super) async fn publish(&self, events: &Value) -> Result<Value, Trouble> {
+        self.call(Method::POST, "/v1/events", &[], Some(events), PATIENCE).await
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Value, Trouble> {
+        let mut url = reqwest::Url::parse(&format!("{}{path}", self.url))
+            .map_err(|e| Trouble::Silence(e.to_string()))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.http.request(method, url).timeout(patience);
+        if let Some(tenant) = &self.tenant {
+            request = request.header("x-tenant-id", tenant);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let silence = |error: reqwest::Error| Trouble::Silence(innermost(&error));
+        let response = request.send().await.map_err(silence)?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(silence)?;
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        if status.is_success() { Ok(body) } else { Err(Trouble::Problem { status: status.as_u16(), body }) }
+    }
+
+    /// What it means for a command.
+    pub(super) fn failure(&self, trouble: Trouble) -> Failure {
+        match trouble {
+            Trouble::Silence(why) => Failure::new(
+                Exit::Unavailable,
+                format!("no answer from {}: {why}; is a node running there? (--url, ORLOG_URL)", self.url),
+            ),
+            Trouble::Problem { status, body } => Failure::new(exit(status), problem(status, &body)),
+        }
+    }
+}
+
+/// A path whose parts are escaped.
+pub(super) fn path(parts: &[&str]) -> String {
+    parts.iter().flat_map(|part| std::iter::once("/").chain(utf8_percent_encode(part, &PLAIN))).collect()
+}
+
+fn exit(status: u16) -> Exit {
+    match StatusCode::from_u16(status) {
+        Ok(StatusCode::NOT_FOUND) => Exit::NotFound,
+        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN) => Exit::Refused,
+        Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => Exit::Unavailable,
+        _ => Exit::Failed,
+    }
+}
+
+fn problem(status: u16, body: &Value) -> String {
+    let (title, detail, code) = (text(body, "title"), text(body, "detail"), text(body, "code"));
+    if code.is_empty() {
+        return format!("the node answered with HTTP status {status}");
+    }
+    let places = items(body, "errors")
+        .iter()
+        .map(|place| format!("\n  {}: {}", text(place, "pointer"), text(place, "detail")));
+    format!("{title}: {detail} [{code}]{}", places.collect::<String>())
+}
+
+/// The error at the bottom says most: `connection refused`.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}

@@ -1,0 +1,61 @@
+//! `orlog saga`: look at instances and instruct them.
+
+mod control;
+mod list;
+mod show;
+
+use clap::Subcommand;
+
+use super::client::{Server, path};
+use super::console::Console;
+use super::exit::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Find instances
+    List(list::Args),
+    /// Show everything about an instance
+    Show(show::Args),
+    /// Hand an instance an event that is addressed to it alone
+    Signal(control::Signal),
+    /// Stop going forward and undo what was done
+    Cancel(control::Cancel),
+    /// Keep inputs and apply none
+    Pause(control::Plain),
+    /// Apply what was kept, then go on
+    Resume(control::Plain),
+    /// Try again what made an instance stuck
+    Retry(control::Plain),
+}
+
+/// Which instance.
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The definition's name
+    saga: String,
+    /// The correlation id
+    correlation: String,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Which {
+    /// The path of the instance, or of something below it.
+    fn path(&self, verb: Option<&str>) -> String {
+        let mut parts = vec!["v1", "sagas", &self.saga, &self.correlation];
+        parts.extend(verb);
+        path(&parts)
+    }
+}
+
+pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+    match command {
+        Command::List(args) => list::perform(args, console).await,
+        Command::Show(args) => show::perform(args, console).await,
+        Command::Signal(args) => control::signal(args, console).await,
+        Command::Cancel(args) => control::cancel(args, console).await,
+        Command::Pause(args) => control::plain("pause", args, console).await,
+        Command::Resume(args) => control::plain("resume", args, console).await,
+        Command::Retry(args) => control::plain("retry", args, console).await,
+    }
+}

@@ -1,0 +1,100 @@
+//! `orlog saga show`: where an instance stands, what it waits for, and its history.
+
+use serde_json::Value;
+
+use crate::cli::client::Client;
+use crate::cli::console::{Console, items, remark, text};
+use crate::cli::exit::Failure;
+
+use super::Which;
+
+/// Which instance, and how much of its history.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Records of the history behind this version only
+    #[arg(long, value_name = "VERSION", default_value_t = 0)]
+    history_after: u64,
+    /// Records of the history at most
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    history_limit: usize,
+}
+
+pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
+    let client = Client::new(&args.which.server)?;
+    let history = [
+        ("history_after", args.history_after.to_string()),
+        ("history_limit", args.history_limit.to_string()),
+    ];
+    let instance = client.get(&args.which.path(None), &history).await?;
+    if console.is_json() {
+        return console.json(&instance);
+    }
+    facts(&instance, console)?;
+    console.line("")?;
+    let records: Vec<_> = items(&instance["history"], "items").iter().map(record).collect();
+    console.table(
+        &["VERSION", "AT", "INPUT", "WHAT HAPPENED", "STATUS", "ASKED FOR"],
+        &records,
+        "no history",
+    )?;
+    if let Some(next) = instance["history"]["next"].as_u64() {
+        remark(&format!("there is more history: --history-after {next}"));
+    }
+    Ok(())
+}
+
+fn facts(instance: &Value, console: &Console) -> Result<(), Failure> {
+    let status = console.painted(&text(instance, "status"));
+    let paused = if instance["paused"].as_bool().unwrap_or_default() { " (paused)" } else { "" };
+    console.line(&format!(
+        "{} {}: {status}{paused}",
+        text(instance, "saga"),
+        text(instance, "correlation")
+    ))?;
+    let program = &instance["program"];
+    let error = &instance["last_error"];
+    let joined = |field: &str, show: &dyn Fn(&Value) -> String| {
+        items(instance, field).iter().map(show).collect::<Vec<_>>().join(", ")
+    };
+    let until = |name: &str, field: &str, value: &Value| match text(value, field) {
+        until if until.is_empty() => text(value, name),
+        until => format!("{} until {until}", text(value, name)),
+    };
+    let outbox =
+        items(&instance["outbox"], "items").iter().map(|item| text(item, "label")).collect::<Vec<_>>();
+    let lines = [
+        ("reference", text(instance, "reference")),
+        ("definition", format!("version {}, {}", text(program, "version"), text(program, "hash"))),
+        ("state version", text(instance, "version")),
+        ("started", text(instance, "created_at")),
+        ("updated", format!("{} by {}", text(instance, "updated_at"), text(instance, "node"))),
+        ("waits for", joined("waits", &|wait| until("name", "until", wait))),
+        ("timers", joined("timers", &|timer| until("name", "due", timer))),
+        ("outbox", outbox.join(", ")),
+        ("kept inputs", Some(text(instance, "held")).filter(|held| held != "0").unwrap_or_default()),
+        (
+            "last error",
+            if error.is_null() {
+                String::new()
+            } else {
+                format!("{} ({})", text(error, "message"), text(error, "code"))
+            },
+        ),
+        ("trace", text(instance, "trace_id")),
+        ("state", instance["state"].to_string()),
+    ];
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        console.line(&format!("  {name:<14} {value}"))?;
+    }
+    Ok(())
+}
+
+fn record(record: &Value) -> Vec<String> {
+    let work = items(record, "work").iter().map(|work| text(work, "label")).collect::<Vec<_>>().join(", ");
+    let mut row: Vec<_> =
+        ["version", "at", "label", "note", "status"].map(|field| text(record, field)).into();
+    row.push(work);
+    row
+}
