@@ -38,6 +38,11 @@ struct Setup {
     _dir: TempDir,
 }
 
+/// The temporary folder may lie in memory, where a sync costs nothing.
+fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a folder"))
+}
+
 fn setup(durability: Durability) -> Setup {
     // The temporary folder may lie in memory, where a sync costs nothing.
     let dir =
@@ -70,6 +75,45 @@ fn publish_alone(bencher: Bencher, durability: Durability) {
             vec![message(number)]
         })
         .bench_local_values(|messages| setup.runtime.block_on(setup.bus.publish(messages)).expect("room"));
+}
+
+/// What the disk alone takes for a record of this size.
+#[divan::bench(sample_count = 500, sample_size = 1)]
+fn journal_alone(bencher: Bencher) {
+    let dir = folder();
+    let options = orlog_journal::Options::new([0; 16]);
+    let (mut journal, _) = orlog_journal::Journal::open(dir.path(), options).expect("an empty folder");
+    bencher.bench_local(|| {
+        journal.append(&[&[b'x'; 400]]).expect("room");
+        journal.sync().expect("a disk")
+    });
+}
+
+/// The acknowledgement alone, of 1000 messages in their order or backwards.
+#[divan::bench(args = [false, true], sample_count = 100, sample_size = 1)]
+fn ack(bencher: Bencher, backwards: bool) {
+    let Setup { bus, runtime, _dir } = setup(Durability::Sync);
+    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("room");
+    let filters = vec![">".to_owned()];
+    let subscription = Subscription { name: "c".to_owned(), filters, after: None, max_in_flight: 4096 };
+    let mut consumer = runtime.block_on(bus.subscribe(subscription)).expect("a new name");
+    let acker = consumer.acker();
+    let inputs = || {
+        let mut sequences = Vec::with_capacity(1000);
+        while sequences.len() < 1000 {
+            let next = runtime.block_on(consumer.next(1000 - sequences.len())).expect("an open bus");
+            sequences.extend(next.iter().map(|delivery| delivery.sequence));
+        }
+        if backwards {
+            sequences.reverse();
+        }
+        sequences
+    };
+    bencher.counter(ItemsCount::new(1000u64)).with_inputs(inputs).bench_local_values(|sequences| {
+        for sequence in sequences {
+            acker.ack(sequence);
+        }
+    });
 }
 
 #[divan::bench(args = MODES, sample_count = 20, sample_size = 1)]

@@ -8,41 +8,25 @@
 //! function of its arguments: a message that is delivered twice makes the same event twice.
 
 mod attributes;
-mod base64;
 mod binary;
 mod data;
+mod defaults;
 mod encode;
 mod envelope;
 mod error;
 mod structured;
 
-use orlog_model::{Event, TenantId, Timestamp};
+use orlog_model::{Event, Timestamp};
 use serde_json::Value;
 
 use crate::{Message, subject};
 
 pub use binary::from_binary;
+pub use defaults::{Defaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
 pub use encode::{encode, subject_of};
 pub use envelope::from_envelope;
 pub use error::DecodeError;
 pub use structured::from_structured;
-
-/// The largest message that is read or built, in bytes: subject, id, headers and body together.
-pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
-
-/// The longest `source`, `subject` and `causationid`, in bytes.
-pub const MAX_TEXT_BYTES: usize = 512;
-
-/// What holds where an event does not say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// The tenant that the subject or the `x-tenant-id` header vouches for: an event that names another one is refused.
-    /// `None`: nobody vouches; the event names its tenant or belongs to the default one.
-    pub tenant: Option<TenantId>,
-    /// The time of an event that states none. For a delivery this is when it was published, so that decoding it again
-    /// makes the same event.
-    pub now: Timestamp,
-}
 
 /// Reads the event in a message of the bus; `published_at` is the time of an event that states none.
 ///

@@ -15,6 +15,7 @@
 mod consumer;
 mod cursors;
 mod dedupe;
+mod error;
 mod flight;
 mod keeper;
 mod log;
@@ -24,7 +25,7 @@ mod ring;
 mod stream_id;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -39,39 +40,16 @@ use crate::subject::{Filter, check_subject};
 use crate::{Bus, Consumer, Error, Message, Receipt, Subscription};
 use consumer::EmbeddedConsumer;
 use cursors::Cursors;
+use error::closed;
 use keeper::Keeper;
 use log::Log;
 use writer::{GROUP_BYTES, GROUP_MESSAGES, Job, Publish, Writer};
 
+pub use error::OpenError;
 pub use options::{Durability, Options};
 
 /// Messages that wait for the writer, in KiB together; publishers beyond wait.
 const QUEUED_KIB: u32 = 64 * 1024;
-
-/// The embedded bus cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Its log cannot be opened: in use, of a newer format, damaged, or the disk is full.
-    #[error("the log of the embedded bus cannot be opened: {0}")]
-    Journal(#[from] orlog_journal::Error),
-    /// A file or folder beside the log cannot be read or written.
-    #[error("{path:?}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The file that names the stream holds something else.
-    #[error("{path:?} does not hold the id of a stream; restore the folder whole from a backup, or empty it")]
-    StreamId {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// The log holds a record that this version cannot read.
-    #[error("the log of the embedded bus cannot be read: {0}")]
-    Unreadable(String),
-}
 
 /// The embedded bus, opened. Dropping it closes it.
 #[derive(Debug)]
@@ -217,10 +195,6 @@ fn chunks(messages: Vec<Message>) -> Vec<Vec<Message>> {
         }
     }
     chunks
-}
-
-fn closed() -> Error {
-    Error::Unavailable("it is closed".to_owned())
 }
 
 #[cfg(test)]

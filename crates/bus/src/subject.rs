@@ -13,12 +13,9 @@ use orlog_model::TenantId;
 
 use crate::Error;
 
-pub use filter::{Filter, check_subject};
+pub use filter::{Filter, MAX_SUBJECT_BYTES, check_subject};
 pub use token::{decode_token, encode_token};
 pub(crate) use token::{escape, push_escape};
-
-/// The longest subject and filter in bytes: room for three names of the greatest length, each byte percent-encoded.
-pub const MAX_SUBJECT_BYTES: usize = 2048;
 
 const TENANT: &str = "tenant";
 

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use orlog_model::{CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent};
 use serde_json::Value;
 
-use super::{DecodeError, Defaults, MAX_TEXT_BYTES};
+use super::defaults::{Defaults, MAX_TEXT_BYTES};
+use super::error::DecodeError;
 
 /// Where attributes are looked up: by their CloudEvents names.
 pub(super) trait Attributes {

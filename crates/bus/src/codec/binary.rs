@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use orlog_model::Event;
 
 use super::attributes::{self, Attributes};
-use super::{DecodeError, Defaults, MAX_MESSAGE_BYTES, data};
+use super::data;
+use super::defaults::{Defaults, MAX_MESSAGE_BYTES};
+use super::error::DecodeError;
 use crate::subject::escape;
 
 const PREFIX: &str = "ce-";

@@ -1,8 +1,10 @@
 //! The data of an event: how a content type and bytes become a JSON value.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{DecodeError, base64};
+use super::error::DecodeError;
 
 /// A content type without its parameters, in lower case.
 pub(super) fn essence(content_type: &str) -> String {
@@ -31,7 +33,7 @@ pub(super) fn of_bytes(part: &'static str, content_type: &str, bytes: &[u8]) -> 
             .map_err(|e| DecodeError::Format(format!("{part} is {essence} but not UTF-8: {e}")))?;
         Ok(Value::String(text.to_owned()))
     } else {
-        Ok(Value::String(base64::encode(bytes)))
+        Ok(Value::String(STANDARD.encode(bytes)))
     }
 }
 

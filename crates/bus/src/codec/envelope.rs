@@ -8,7 +8,9 @@ use orlog_model::{CorrelationId, Event, EventId, EventType, Name, TenantId, Time
 use serde_json::{Map, Value};
 
 use super::attributes::{agree, free_text, id, time, version};
-use super::{DecodeError, Defaults, data};
+use super::data;
+use super::defaults::Defaults;
+use super::error::DecodeError;
 
 /// What the source of an aggregate's event begins with; the aggregate type follows.
 pub(super) const SOURCE_PREFIX: &str = "urn:aggregate:";

@@ -2,11 +2,15 @@
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use orlog_model::Event;
 use serde_json::{Map, Value};
 
 use super::attributes::{self, Attributes};
-use super::{DecodeError, Defaults, base64, data};
+use super::data;
+use super::defaults::Defaults;
+use super::error::DecodeError;
 
 /// Reads an event from a parsed JSON object in the CloudEvents JSON format.
 ///
@@ -50,7 +54,7 @@ fn data(members: &Map<String, Value>) -> Result<Value, DecodeError> {
     };
     let rule = "it must be a string of base64";
     let text = encoded.as_str().ok_or_else(|| DecodeError::wrong_type("data_base64", rule, encoded))?;
-    let bytes = base64::decode(text).ok_or_else(|| DecodeError::invalid("data_base64", rule, text))?;
+    let bytes = STANDARD.decode(text).map_err(|_| DecodeError::invalid("data_base64", rule, text))?;
     let content_type = members.get("datacontenttype").and_then(Value::as_str).unwrap_or_default();
     data::of_bytes("data_base64", content_type, &bytes)
 }

@@ -1,3 +1,5 @@
+//! Every format read, every rule refused, and nothing that arrives makes the codec panic.
+
 use bytes::Bytes;
 use orlog_model::{CorrelationId, Event, EventId, EventType, TenantId, Timestamp, TraceParent};
 use proptest::prelude::*;

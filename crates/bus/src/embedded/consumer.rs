@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use orlog_journal::Cursor;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
-use super::closed;
 use super::cursors::{Claim, Moved};
+use super::error::closed;
 use super::flight::{Changed, Flight};
 use super::log::{Batch, End, Log};
 use super::ring::Stored;
@@ -29,7 +30,7 @@ pub(super) struct EmbeddedConsumer {
     /// Read, and it concerns us, but not delivered yet.
     ahead: VecDeque<Stored>,
     read_to: u64,
-    old: Option<Cursor>,
+    old: Old,
     /// Gives the name back when the consumer goes.
     _claim: Claim,
 }
@@ -62,7 +63,7 @@ impl EmbeddedConsumer {
             answers,
             ahead: VecDeque::new(),
             read_to: start,
-            old: None,
+            old: Old::Nowhere,
             _claim: claim,
         }
     }
@@ -90,7 +91,7 @@ impl EmbeddedConsumer {
     async fn read(&mut self) -> Result<bool, Error> {
         let batch = match self.log.read_recent(self.read_to, LOOK_AHEAD, &self.filters) {
             Some(batch) => {
-                self.old = None;
+                self.old = Old::Nowhere;
                 batch
             }
             None => self.read_old().await?,
@@ -102,16 +103,40 @@ impl EmbeddedConsumer {
     }
 
     async fn read_old(&mut self) -> Result<Batch, Error> {
+        loop {
+            match &mut self.old {
+                // Kept here while it runs: a caller that gives up and asks again finds it, and gets on.
+                Old::Reading(read) => {
+                    let read = read.await;
+                    self.old = Old::Nowhere;
+                    let (batch, cursor) = read.map_err(|e| Error::Unavailable(e.to_string()))?;
+                    self.old = cursor.map_or(Old::Nowhere, Old::At);
+                    return batch;
+                }
+                Old::At(_) | Old::Nowhere => self.begin_to_read_old(),
+            }
+        }
+    }
+
+    fn begin_to_read_old(&mut self) {
         let (log, filters, after) = (Arc::clone(&self.log), Arc::clone(&self.filters), self.read_to);
-        let mut cursor = self.old.take();
-        let read = tokio::task::spawn_blocking(move || {
+        let mut cursor = match std::mem::replace(&mut self.old, Old::Nowhere) {
+            Old::At(cursor) => Some(cursor),
+            Old::Nowhere | Old::Reading(_) => None,
+        };
+        self.old = Old::Reading(tokio::task::spawn_blocking(move || {
             let batch = log.read_old(&mut cursor, after, &filters);
             (batch, cursor)
-        });
-        let (batch, cursor) = read.await.map_err(|e| Error::Unavailable(e.to_string()))?;
-        self.old = cursor;
-        batch
+        }));
     }
+}
+
+/// Where on the disk the consumer reads, if it does.
+#[derive(Debug)]
+enum Old {
+    Nowhere,
+    At(Cursor),
+    Reading(JoinHandle<(Result<Batch, Error>, Option<Cursor>)>),
 }
 
 fn next_delivery(flight: &mut Flight, ahead: &mut VecDeque<Stored>) -> Option<Delivery> {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use super::OpenError;
+use super::error::OpenError;
 
 const FILE: &str = "stream-id";
 

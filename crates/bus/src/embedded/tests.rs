@@ -1,3 +1,5 @@
+//! The embedded bus on disks that fail, fill up or stand still, and over sudden ends.
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;

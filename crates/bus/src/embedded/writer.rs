@@ -12,10 +12,11 @@ use orlog_model::{Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::dedupe::Dedupe;
+use super::error::OpenError;
 use super::log::{End, Log};
+use super::options::{Durability, Options};
 use super::record::{self, Builder, Group};
 use super::ring::Stored;
-use super::{Durability, OpenError, Options};
 use crate::{Error, Message, Receipt};
 
 /// A group is closed when it has this many bytes of messages.

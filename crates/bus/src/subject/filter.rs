@@ -1,7 +1,9 @@
 //! Which subjects are well-formed, and which of them a filter matches: the rules of NATS, a little stricter.
 
-use super::MAX_SUBJECT_BYTES;
 use crate::Error;
+
+/// The longest subject and filter in bytes: room for three names of the greatest length, each byte percent-encoded.
+pub const MAX_SUBJECT_BYTES: usize = 2048;
 
 /// A subject filter: `*` stands for one token, a last `>` for one or more.
 #[derive(Clone, Debug, PartialEq, Eq)]
