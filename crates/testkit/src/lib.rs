@@ -1,5 +1,6 @@
 //! For tests only: what takes the world's place, and the suites that hold an implementation to its contract.
 
+pub mod bus_suite;
 pub mod provider_suite;
 mod sim_clock;
 
