@@ -51,24 +51,28 @@ impl Shared {
     }
 
     /// Makes sure that the overlay has room for a group: when both generations are full, the commit waits for the fold.
-    pub(crate) fn make_room(&self) -> Result<(), Error> {
-        while self.read(|tables| Ok(tables.disk().is_some() && self.is_full(tables)))? {
+    /// Says whether something new was put aside.
+    pub(crate) fn make_room(&self) -> Result<bool, Error> {
+        let mut aside = false;
+        while self.read(|tables| Ok(self.is_full(tables)))? {
             self.fold()?;
             self.freeze()?;
+            aside = true;
         }
-        Ok(())
+        Ok(aside)
     }
 
-    /// Puts the active generation aside if it is full; says whether there is something to fold.
+    /// Puts the active generation aside if it is full and none is aside; says whether it did.
     pub(crate) fn freeze_if_full(&self) -> Result<bool, Error> {
-        if self.read(|tables| Ok(self.is_full(tables) && tables.frozen().is_none()))? {
+        let due = self.read(|tables| Ok(self.is_full(tables) && tables.frozen().is_none()))?;
+        if due {
             self.freeze()?;
         }
-        self.read(|tables| Ok(tables.frozen().is_some()))
+        Ok(due)
     }
 
     fn is_full(&self, tables: &crate::tables::Tables) -> bool {
-        tables.active().bytes() >= self.generation_bytes
+        tables.disk().is_some() && tables.active().bytes() >= self.generation_bytes
     }
 
     /// Folds what was put aside, and what is old enough. The answer is when to look again, if nothing happens before.

@@ -87,7 +87,7 @@ impl Writer {
     /// committed. In these cases nothing was. [`Error::Poisoned`]: whether it was is not known, [`Writer::recover`] decides.
     pub fn commit(&mut self, group: &[Change], now: Timestamp) -> Result<u64, Error> {
         self.shared.healthy()?;
-        self.shared.make_room()?;
+        let aside = self.shared.make_room()?;
         let shared = &self.shared;
         let record = &mut self.record;
         let heads = shared.read(|tables| translate(group, now, (tables, &shared.keys), record))?;
@@ -99,17 +99,17 @@ impl Writer {
         let published = shared.publish(heads.position, record);
         shared.noted(published)?;
         self.record.relax();
-        self.wake_folder()?;
+        if aside | self.shared.freeze_if_full()? {
+            self.wake_folder();
+        }
         Ok(heads.position)
     }
 
-    fn wake_folder(&self) -> Result<(), Error> {
-        if let Some(Home { open: Some((_, background)), .. }) = &self.home
-            && self.shared.freeze_if_full()?
-        {
+    /// Only for a generation newly put aside: a fold that failed is not worth a try at each commit.
+    fn wake_folder(&self) {
+        if let Some(Home { open: Some((_, background)), .. }) = &self.home {
             background.wake_folder();
         }
-        Ok(())
     }
 
     /// A reader of this store.
