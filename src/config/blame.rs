@@ -47,7 +47,8 @@ fn explain(message: &str) -> String {
     let mut names = rest.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();
-    let likeness = |name: &str| strsim::jaro_winkler(found, name);
+    let ends_so = |name: &str| name.rsplit('_').next() == Some(found);
+    let likeness = |name: &str| if ends_so(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let elsewhere = || paths(&defaults()).into_iter().find(|path| path.rsplit('.').next() == Some(found));
     match nearest.filter(|name| likeness(name) > LIKENESS) {

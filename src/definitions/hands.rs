@@ -63,7 +63,9 @@ fn nobody_performs(effect: &str, catalog: &Catalog) -> Option<(String, String)> 
     let near = catalog.effects().map(|(name, _)| name).filter(|name| likeness(name) > 0.8);
     let suggestion = match near.max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
         Some(name) => format!("did you mean `{name}`?"),
-        None => format!("add [upstreams.<name>.effects.{effect:?}] with its path to the configuration, or try `orlog dev --stand-in`"),
+        None => format!(
+            "add [upstreams.<name>.effects.{effect:?}] with its path to the configuration, or try `orlog dev --stand-in`"
+        ),
     };
     Some((format!("no upstream performs the effect {effect}"), suggestion))
 }
