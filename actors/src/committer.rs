@@ -5,6 +5,7 @@
 //!
 //! A full store is not a failure: the group waits and is tried again until there is room; what was accepted stays.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub(crate) struct Arguments {
     pub(crate) slot: WriterSlot,
     pub(crate) directory: Arc<Directory>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
-    /// Receives the way to the committer once it runs.
+    /// Receives the way to the committer once it runs and the store is known to be sound.
     pub(crate) started: oneshot::Sender<Committer>,
 }
 
@@ -90,11 +91,12 @@ impl Actor for CommitterActor {
             stop: Arc::clone(&stop),
             observer: arguments.observer,
         };
+        let ready = (arguments.started, Committer::new(orders.clone()));
         std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
-            let ended = thread.run();
-            drop(myself.cast(Message::Ended(ended.err())));
+            let ended = catch_unwind(AssertUnwindSafe(|| thread.run(ready)));
+            let why = ended.unwrap_or_else(|_| Err("the committer thread panicked".to_owned())).err();
+            drop(myself.cast(Message::Ended(why)));
         })?;
-        drop(arguments.started.send(Committer::new(orders.clone())));
         Ok(State { orders, stop })
     }
 
@@ -124,11 +126,13 @@ struct Thread {
 type Completion = (Done, Option<Arc<Cell>>);
 
 impl Thread {
-    fn run(mut self) -> Result<(), String> {
+    fn run(mut self, (started, committer): (oneshot::Sender<Committer>, Committer)) -> Result<(), String> {
         if self.slot.failed {
             self.slot.writer.recover().map_err(|e| e.to_string())?;
             self.slot.failed = false;
         }
+        // Not before: while a store is being recovered it cannot be read. An error means that the shard is gone.
+        drop(started.send(committer));
         // Set for as long as a panic could leave the writer in doubt.
         self.slot.failed = true;
         let ended = self.serve();

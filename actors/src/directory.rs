@@ -81,7 +81,9 @@ impl Directory {
 
     /// Brings an input to its instance, which is activated where it is not live.
     pub(crate) fn dispatch(&self, key: &InstanceKey, envelope: Envelope) -> Result<(), Unavailable> {
-        let incarnation = self.incarnation()?;
+        // Held until the input lies in a cell: were the life to end in between, the cell would outlive it.
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let incarnation = open.as_deref().ok_or(Unavailable)?;
         self.context.metrics.inputs.inc();
         let mut envelope = envelope;
         loop {
@@ -102,7 +104,8 @@ impl Directory {
 
     /// Activates an instance that has kept inputs to go through.
     pub(crate) fn wake(&self, key: &InstanceKey) -> Result<(), Unavailable> {
-        let incarnation = self.incarnation()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let incarnation = open.as_deref().ok_or(Unavailable)?;
         let cell = self.cell(key);
         cell.ensure_actor(|| (incarnation.start)(&cell));
         Ok(())

@@ -47,11 +47,6 @@ impl Offer {
         self.concluded = if silent { self.settle() } else { self.report(verdict, attempts) }.is_ok();
     }
 
-    /// Somebody else sees the same item through.
-    pub(crate) fn leave(mut self) {
-        self.concluded = true;
-    }
-
     fn settle(&self) -> Result<(), Unavailable> {
         let settle = Change::Settle(self.key.clone());
         self.directory.committer()?.submit(Submission::of(settle, Done::Nothing))

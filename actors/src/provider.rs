@@ -1,9 +1,11 @@
 //! The actor of one upstream: takes offers, sees each through in a task of its own, and reports the verdict.
 //!
 //! How to try (breaker, limits, pauses, deadlines) is the performer's business. An item that is offered again while it is
-//! under way is not performed twice at once.
+//! under way is not performed twice at once: the second offer waits for the end of the first and then goes back to the
+//! relay, which knows whether the item still lies in the outbox.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -32,7 +34,7 @@ pub(crate) struct Message(pub(crate) Vec<Offer>);
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
 pub(crate) struct State {
     hands: Arguments,
-    under_way: Arc<Mutex<HashSet<Uuid>>>,
+    under_way: Waiting,
     tasks: JoinSet<()>,
 }
 
@@ -61,11 +63,8 @@ impl Actor for Provider {
 
 impl State {
     fn take(&mut self, offer: Offer) {
-        match UnderWay::begin(&self.under_way, offer.item.id) {
-            Some(under_way) => {
-                self.tasks.spawn(see_through(self.hands.clone(), offer, under_way));
-            }
-            None => offer.leave(),
+        if let Some((under_way, offer)) = UnderWay::begin(&self.under_way, offer) {
+            self.tasks.spawn(see_through(self.hands.clone(), offer, under_way));
         }
     }
 }
@@ -92,21 +91,35 @@ fn wants_acceptance(work: &Work) -> bool {
     matches!(work, Work::Command(command) if command.confirmation == Confirmation::Acceptance)
 }
 
-/// An id's place among those under way, given up when dropped.
+/// The items under way, each with the later offers of it.
+type Waiting = Arc<Mutex<HashMap<Uuid, Vec<Offer>>>>;
+
+/// An item's place among those under way. When it is given up, the later offers go back to their relay: the first one may
+/// belong to a relay that is gone, and then nobody else would ask again.
 struct UnderWay {
-    all: Arc<Mutex<HashSet<Uuid>>>,
+    all: Waiting,
     id: Uuid,
 }
 
 impl UnderWay {
-    fn begin(all: &Arc<Mutex<HashSet<Uuid>>>, id: Uuid) -> Option<Self> {
-        let fresh = all.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        fresh.then(|| Self { all: Arc::clone(all), id })
+    fn begin(all: &Waiting, offer: Offer) -> Option<(Self, Offer)> {
+        let id = offer.item.id;
+        match all.lock().unwrap_or_else(PoisonError::into_inner).entry(id) {
+            Entry::Occupied(mut later) => {
+                later.get_mut().push(offer);
+                None
+            }
+            Entry::Vacant(place) => {
+                place.insert(Vec::new());
+                Some((Self { all: Arc::clone(all), id }, offer))
+            }
+        }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        let later = self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        drop(later);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::sync::oneshot;
 
 use crate::effects::{self, Effects};
 use crate::restart::{Intensity, Restarts};
@@ -21,8 +22,8 @@ pub(crate) struct Arguments {
 
 /// What it is told.
 pub(crate) enum Message {
-    /// Take no more events and fire no more timers, in every shard.
-    Quiesce,
+    /// Take no more events and fire no more timers, in every shard; tell when it is so.
+    Quiesce(oneshot::Sender<()>),
 }
 
 /// What it holds.
@@ -60,9 +61,11 @@ impl Actor for Root {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Message::Quiesce = message;
+        let Message::Quiesce(done) = message;
         state.quiescing = true;
-        state.quiesce();
+        state.quiesce().await;
+        // An error means that whoever asked does not wait any more.
+        done.send(()).ok();
         Ok(())
     }
 
@@ -96,31 +99,46 @@ impl State {
         let (actor, _) = Actor::spawn_linked(None, Shard, arguments, me).await?;
         self.shards.insert(actor.get_id(), (index, actor));
         if self.quiescing {
-            self.quiesce();
+            self.quiesce().await;
         }
         Ok(())
     }
 
-    fn quiesce(&self) {
+    async fn quiesce(&self) {
         for (_, shard) in self.shards.values() {
-            // An error means that the shard is dying; it is told again when it is back.
-            drop(shard.cast(shard::Message::Quiesce));
+            let (done, quiet) = oneshot::channel();
+            // Errors mean that the shard is dying; it is told again when it is back.
+            drop(shard.cast(shard::Message::Quiesce(done)));
+            quiet.await.ok();
         }
     }
 
+    /// Starts another in the place of a dead one; one that does not even start counts as another death.
     async fn restart(&mut self, dead: ActorId, why: &str, me: ActorCell) -> Result<(), ActorProcessingErr> {
         let intensity = self.arguments.intensity;
-        if !self.restarts.admit(intensity, Instant::now()) {
-            return Err(format!(
-                "more than {} restarts within {:?}: {why}",
-                intensity.restarts, intensity.period
-            )
-            .into());
+        let shard = self.shards.remove(&dead).map(|(index, _)| index);
+        let mut why = why.to_owned();
+        while self.restarts.admit(intensity, Instant::now()) {
+            let started = if let Some(index) = shard {
+                self.restart_shard(index, &why, me.clone()).await
+            } else {
+                tracing::error!(why, "the effects supervisor died and is started again");
+                self.start_effects(me.clone()).await
+            };
+            match started {
+                Ok(()) => return Ok(()),
+                Err(error) => why = error.to_string(),
+            }
         }
-        let Some((index, _)) = self.shards.remove(&dead) else {
-            tracing::error!(why, "the effects supervisor died and is started again");
-            return self.start_effects(me).await;
-        };
+        Err(format!("more than {} restarts within {:?}: {why}", intensity.restarts, intensity.period).into())
+    }
+
+    async fn restart_shard(
+        &mut self,
+        index: usize,
+        why: &str,
+        me: ActorCell,
+    ) -> Result<(), ActorProcessingErr> {
         tracing::error!(shard = index, why, "a shard died and is started again from what is durable");
         let directory = &self.arguments.shards[index].directory;
         directory.close();

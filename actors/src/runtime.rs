@@ -8,7 +8,7 @@ use orlog_bus::Bus;
 use orlog_effect::Catalog;
 use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, TenantId};
 use orlog_store::{Reader, Writer};
-use ractor::{Actor, ActorCell, ActorRef};
+use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 
@@ -289,7 +289,8 @@ impl Runtime {
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
-            up: self.shards.iter().all(|shard| shard.directory.committer().is_ok()),
+            up: self.root.get_status() == ActorStatus::Running
+                && self.shards.iter().all(|shard| shard.directory.committer().is_ok()),
             room: !self.metrics.is_store_full(),
             accepting: self.accepting.load(std::sync::atomic::Ordering::Acquire),
         }
@@ -303,10 +304,12 @@ impl Runtime {
 
     /// Returns when the tree has given up, or was stopped.
     pub async fn ended(&self) {
-        let ended = self.ended.lock().await.take();
-        if let Some(ended) = ended {
+        // The handle stays where it is until the task has ended: whoever stops waiting leaves it for the next.
+        let mut ended = self.ended.lock().await;
+        if let Some(task) = ended.as_mut() {
             // The root's task only fails when it is aborted, which nobody does.
-            drop(ended.await);
+            drop(task.await);
+            *ended = None;
         }
     }
 
@@ -314,9 +317,11 @@ impl Runtime {
     /// `true` when it came to rest; otherwise what is left is in the store and goes on at the next start.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.accepting.store(false, std::sync::atomic::Ordering::Release);
-        // An error means that the tree is gone, and nothing is under way.
-        drop(self.root.cast(root::Message::Quiesce));
         tokio::time::timeout(deadline, async {
+            let (done, quiet) = oneshot::channel();
+            // Errors mean that the tree is gone, and nothing is under way.
+            drop(self.root.cast(root::Message::Quiesce(done)));
+            quiet.await.ok();
             while !self.is_at_rest() {
                 tokio::time::sleep(DRAIN_LOOK).await;
             }
@@ -325,10 +330,11 @@ impl Runtime {
         .is_ok()
     }
 
+    /// The instances first: what they have decided lies in the outbox once they are at rest.
     fn is_at_rest(&self) -> bool {
         self.shards.iter().all(|shard| {
-            let empty = shard.directory.context.reader.outbox_depth().is_ok_and(|depth| depth == 0);
-            empty && shard.directory.is_at_rest()
+            let depth = || shard.directory.context.reader.outbox_depth();
+            shard.directory.is_at_rest() && depth().is_ok_and(|depth| depth == 0)
         })
     }
 

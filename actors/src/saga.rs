@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use orlog_engine::{Decision, Subject, decide, set_aside};
+use orlog_engine::{Decision, Grounds, Subject, decide, set_aside};
 use orlog_model::{Change, Commit, DeadLetterReason, EventId, Input, Instance, Status};
 use orlog_program::Program;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -94,11 +94,11 @@ impl State {
         }
         let resumed = self.instance.as_ref().is_some_and(|instance| instance.paused);
         match self.decide(&input, attempts) {
-            Decision::Commit(commit) => self.finish_with(*commit),
+            Decision::Commit(commit) => self.finish_with(*commit, None),
             Decision::Ignore { why, clear: Some(commit) } => {
                 self.directory.context.metrics.ignored.inc();
                 tracing::debug!(instance = %self.cell.key, input = input.label(), why, "ignored");
-                self.finish_with(*commit);
+                self.finish_with(*commit, Some(why));
             }
             Decision::Ignore { why, clear: None } => self.finish_without_commit(why, None),
             Decision::Refuse(refusal) => self.finish_without_commit("refused", Some(refusal.into())),
@@ -141,6 +141,7 @@ impl State {
             key: &self.cell.key,
             instance: self.instance.as_ref(),
             program,
+            now: self.directory.context.clock.now(),
             node: &self.directory.context.node,
         }
     }
@@ -154,15 +155,17 @@ impl State {
     }
 
     fn set_aside(&self, input: &Input, reason: DeadLetterReason, message: String, attempts: u32) -> Decision {
-        let node = &self.directory.context.node;
-        Decision::Commit(Box::new(set_aside(&self.cell.key, input, reason, message, attempts, node)))
+        let context = &self.directory.context;
+        let grounds = Grounds { reason, message, attempts };
+        let commit = set_aside(&self.cell.key, input, grounds, context.clock.now(), &context.node);
+        Decision::Commit(Box::new(commit))
     }
 
-    /// Takes the head off the queue and sends its consequences on.
-    fn finish_with(&mut self, commit: Commit) {
+    /// Takes the head off the queue and sends its consequences on; `ignored` says why there are none but clearing away.
+    fn finish_with(&mut self, commit: Commit, ignored: Option<&'static str>) {
         self.remember(&commit);
         let Some(envelope) = self.cell.finish(1, self.has_ended()) else { return };
-        let done = envelope.done.answered(|| self.answer(&commit));
+        let done = envelope.done.answered(|| self.answer(&commit, ignored));
         self.submit(commit, envelope.extra, done);
     }
 
@@ -170,13 +173,18 @@ impl State {
         let context = &self.directory.context;
         context.metrics.ignored.inc();
         tracing::debug!(instance = %self.cell.key, why, "ignored");
-        let commits = usize::from(self.cell.has_extra());
-        let Some(envelope) = self.cell.finish(commits, self.has_ended()) else { return };
+        // What led to this may not be durable yet, and nobody must hear of it before it is.
+        let waits = self.cell.has_extra() || !self.cell.is_durable();
+        let Some(envelope) = self.cell.finish(usize::from(waits), self.has_ended()) else { return };
         let done =
             envelope.done.answered(|| refused.map_or_else(|| Ok(self.standing(false, Some(why))), Err));
         match envelope.extra {
             Some(change) => {
                 self.send(Submission { change, extra: None, done, cell: Some(Arc::clone(&self.cell)) });
+            }
+            None if waits => {
+                let nothing = Commit::empty(self.cell.key.clone(), envelope.input.at());
+                self.submit(nothing, None, done);
             }
             None => done.complete(),
         }
@@ -204,10 +212,10 @@ impl State {
         }
     }
 
-    fn answer(&self, commit: &Commit) -> Answer {
+    fn answer(&self, commit: &Commit, ignored: Option<&'static str>) -> Answer {
         match &commit.dead_letter {
             Some(letter) => Err(ControlError::SetAside(letter.message.clone())),
-            None => Ok(self.standing(true, None)),
+            None => Ok(self.standing(ignored.is_none(), ignored)),
         }
     }
 
@@ -238,7 +246,7 @@ impl State {
         let mut commit = match self.decide(input, self.cell.deaths() + 1) {
             Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => *commit,
             Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {
-                Commit::empty(self.cell.key.clone(), input.at())
+                Commit::empty(self.cell.key.clone(), self.directory.context.clock.now())
             }
         };
         commit.release = Some(number);

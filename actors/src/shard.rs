@@ -45,8 +45,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Message {
     /// Put idle instances to rest, and forget markers of events that are long past.
     Tidy,
-    /// Take no more events and fire no more timers.
-    Quiesce,
+    /// Take no more events and fire no more timers; tell when it is so.
+    Quiesce(oneshot::Sender<()>),
 }
 
 /// What it holds.
@@ -104,10 +104,12 @@ impl Actor for Shard {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             Message::Tidy => state.tidy()?,
-            Message::Quiesce => {
+            Message::Quiesce(done) => {
                 state.quiescing = true;
-                state.ingester.stop(None);
-                state.timer.stop(None);
+                // Errors mean that they have gone already.
+                drop(state.ingester.stop_and_wait(None, None).await);
+                drop(state.timer.stop_and_wait(None, None).await);
+                done.send(()).ok();
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ pub(crate) struct Cause<'a> {
 
 /// The commit of a transition.
 pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Transition) -> Commit {
-    let mut commit = cleared(subject.key, cause.input);
+    let mut commit = cleared(subject.key, cause.input, subject.now);
     let mut timers = subject.instance.map_or_else(Vec::new, |i| i.timers.clone());
     forget_fired(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.version);
@@ -36,7 +36,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
     commit.applied = marker(cause.input);
     commit.history = Some(Record {
         version: cause.version,
-        at: cause.input.at(),
+        at: subject.now,
         input: cause.input.id(),
         label: cause.input.label().to_owned(),
         note: transition.note,
@@ -57,8 +57,8 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         last_error: transition.failure.or_else(|| subject.instance.and_then(|i| i.last_error.clone())),
         node: subject.node.to_owned(),
         trace: subject.instance.map_or_else(|| trace(cause.input), |i| i.trace.clone()),
-        created_at: subject.instance.map_or(cause.input.at(), |i| i.created_at),
-        updated_at: cause.input.at(),
+        created_at: subject.instance.map_or(subject.now, |i| i.created_at),
+        updated_at: subject.now,
     });
     commit
 }
@@ -106,12 +106,12 @@ fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&Ar
     }
 }
 
-/// The work item of one piece of work, under an id that only depends on the instance, the version and the index.
+/// The work item of one piece of work. Its id depends on the instance, the version, the index and the input, but not on
+/// when it is decided.
 fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> WorkItem {
     let key = subject.key;
-    let at = cause.input.at();
     let id = derived_id(
-        at,
+        cause.input.at(),
         &[
             key.tenant.as_str().as_bytes(),
             key.saga.as_str().as_bytes(),
@@ -123,11 +123,11 @@ fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> W
     WorkItem {
         id,
         instance: key.clone(),
-        deadline: work.timeout().map(|timeout: Duration| at.after(timeout)),
+        deadline: work.timeout().map(|timeout: Duration| subject.now.after(timeout)),
         work,
         causation: cause.input.id(),
         trace: trace(cause.input).or_else(|| subject.instance.and_then(|i| i.trace.clone())),
-        created_at: at,
+        created_at: subject.now,
     }
 }
 

@@ -22,7 +22,7 @@ use orlog_program::{Context, Fault, Program, Reaction, Stimulus};
 use serde_json::Value;
 
 use crate::apply::{Cause, applied};
-use crate::set_aside::set_aside;
+use crate::set_aside::{Grounds, set_aside};
 use crate::subject::{Subject, cleared, marker};
 
 /// What is to be done about an input.
@@ -157,7 +157,7 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
 /// Shows the stimulus to the program and turns its answer into a decision.
 fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_>) -> Decision {
     let context =
-        Context { key: subject.key, version: subject.instance.map_or(0, |i| i.version) + 1, now: input.at() };
+        Context { key: subject.key, version: subject.instance.map_or(0, |i| i.version) + 1, now: subject.now };
     let state = subject.instance.map(|i| i.state.as_slice());
     match subject.program.apply(state, stimulus, &context) {
         Ok(Reaction::Applied(transition)) => {
@@ -180,24 +180,30 @@ fn fault_commit(subject: &Subject<'_>, input: &Input, fault: &Fault) -> Commit {
         Fault::Program(_) => DeadLetterReason::ProgramError,
         Fault::State(_) => DeadLetterReason::SnapshotInconsistent,
     };
-    set_aside(subject.key, input, reason, fault.to_string(), 1, subject.node)
+    set_aside(
+        subject.key,
+        input,
+        Grounds { reason, message: fault.to_string(), attempts: 1 },
+        subject.now,
+        subject.node,
+    )
 }
 
 /// Sets or clears the `paused` flag; the program is not asked.
 fn flag(subject: &Subject<'_>, input: &Input, paused: bool) -> Decision {
-    let mut commit = Commit::empty(subject.key.clone(), input.at());
+    let mut commit = Commit::empty(subject.key.clone(), subject.now);
     commit.instance = subject.instance.cloned().map(|mut instance| {
         instance.version += 1;
         instance.paused = paused;
         instance.last_input = input.id();
-        instance.updated_at = input.at();
+        instance.updated_at = subject.now;
         subject.node.clone_into(&mut instance.node);
         instance
     });
     commit.applied = Some(input.id());
     commit.history = commit.instance.as_ref().map(|instance| Record {
         version: instance.version,
-        at: input.at(),
+        at: subject.now,
         input: input.id(),
         label: input.label().to_owned(),
         note: if paused { "paused" } else { "resumed" }.to_owned(),
@@ -209,7 +215,7 @@ fn flag(subject: &Subject<'_>, input: &Input, paused: bool) -> Decision {
 
 /// Keeps the input until the instance is resumed.
 fn hold(subject: &Subject<'_>, input: &Input) -> Decision {
-    let mut commit = cleared(subject.key, input);
+    let mut commit = cleared(subject.key, input, subject.now);
     commit.hold = Some(input.clone());
     commit.applied = marker(input);
     Decision::Commit(Box::new(commit))
@@ -220,7 +226,7 @@ fn ignore(why: &'static str) -> Decision {
 }
 
 fn ignore_and_clear(subject: &Subject<'_>, input: &Input, why: &'static str) -> Decision {
-    let commit = cleared(subject.key, input);
+    let commit = cleared(subject.key, input, subject.now);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
     Decision::Ignore { why, clear: clears.then(|| Box::new(commit)) }
 }

@@ -9,5 +9,5 @@ mod set_aside;
 mod subject;
 
 pub use decide::{Decision, Refusal, decide};
-pub use set_aside::{dead_letter, set_aside};
+pub use set_aside::{Grounds, dead_letter, set_aside};
 pub use subject::Subject;

@@ -6,17 +6,21 @@ use orlog_model::{
 
 use crate::subject::cleared;
 
+/// Why an input is set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grounds {
+    /// For programs.
+    pub reason: DeadLetterReason,
+    /// For people.
+    pub message: String,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
 /// The commit that sets an input aside. Its outbox or timer row goes, so that it is not offered or fired for ever.
 #[must_use]
-pub fn set_aside(
-    key: &InstanceKey,
-    input: &Input,
-    reason: DeadLetterReason,
-    message: String,
-    attempts: u32,
-    node: &str,
-) -> Commit {
-    let mut commit = cleared(key, input);
+pub fn set_aside(key: &InstanceKey, input: &Input, grounds: Grounds, now: Timestamp, node: &str) -> Commit {
+    let mut commit = cleared(key, input, now);
     let id = derived_id(
         input.at(),
         &[
@@ -30,12 +34,12 @@ pub fn set_aside(
         id,
         tenant: key.tenant.clone(),
         instance: Some(key.clone()),
-        reason,
-        message,
+        reason: grounds.reason,
+        message: grounds.message,
         original: Original::Input(Box::new(input.clone())),
-        attempts,
+        attempts: grounds.attempts,
         node: node.to_owned(),
-        at: input.at(),
+        at: now,
     }));
     commit
 }

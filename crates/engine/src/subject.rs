@@ -1,6 +1,6 @@
 //! Whom an input is about, and which rows the input itself occupies.
 
-use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired};
+use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
 use orlog_program::Program;
 
 /// Whom an input is about.
@@ -12,13 +12,16 @@ pub struct Subject<'a> {
     pub instance: Option<&'a Instance>,
     /// The program the instance is pinned to, or, for a new one, the newest of its saga.
     pub program: &'a dyn Program,
+    /// The present: the time of the transition. Timers and deadlines count from here, so that neither a backlog nor an
+    /// outage eats up the time a step is given; ids do not depend on it.
+    pub now: Timestamp,
     /// The node that decides, for the record.
     pub node: &'a str,
 }
 
 /// The commit that clears away the rows the input itself occupies: an outcome its outbox row, a timer its timer row.
-pub(crate) fn cleared(key: &InstanceKey, input: &Input) -> Commit {
-    let mut commit = Commit::empty(key.clone(), input.at());
+pub(crate) fn cleared(key: &InstanceKey, input: &Input, now: Timestamp) -> Commit {
+    let mut commit = Commit::empty(key.clone(), now);
     match input {
         Input::Outcome(outcome) => commit.settles = Some(outcome.outbox.clone()),
         Input::Timer(TimerFired { name, token, due }) => {

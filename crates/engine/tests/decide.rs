@@ -176,7 +176,7 @@ fn commit(instance: Option<&Instance>, input: &Input) -> Commit {
 
 fn decided(instance: Option<&Instance>, input: &Input) -> Decision {
     let program = Scripted::new();
-    decide(&Subject { key: &key(), instance, program: &program, node: "n1" }, input)
+    decide(&Subject { key: &key(), instance, program: &program, now: input.at(), node: "n1" }, input)
 }
 
 fn started() -> Instance {
@@ -210,6 +210,21 @@ fn the_same_input_on_the_same_snapshot_makes_the_same_commit() {
     let (a, b) = (commit(None, &event("Placed", 1_000)), commit(Some(&started()), &event("Placed", 1_000)));
     assert_ne!(ids(&a), ids(&b), "another version has other ids");
     assert!(a.work.iter().all(|w| w.id.get_version_num() == 7));
+}
+
+#[test]
+fn a_late_decision_gives_steps_their_whole_time_under_the_same_ids() {
+    let program = Scripted::new();
+    let input = event("Placed", 1_000);
+    let at_time = |now| {
+        let subject = Subject { key: &key(), instance: None, program: &program, now: at(now), node: "n1" };
+        let Decision::Commit(commit) = decide(&subject, &input) else { panic!("no commit") };
+        *commit
+    };
+    let (prompt, late) = (at_time(1_000), at_time(9_000_000));
+    assert_eq!(late.work[0].deadline, Some(at(9_060_000)));
+    assert_eq!(late.arm[0].due, at(9_060_000));
+    assert_eq!(late.work[0].id, prompt.work[0].id);
 }
 
 #[test]

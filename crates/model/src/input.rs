@@ -67,7 +67,7 @@ pub enum Action {
 }
 
 impl Input {
-    /// The time at which it happened, which is the time of the transition it leads to.
+    /// The time at which it happened: that of the ids it leads to.
     #[must_use]
     pub fn at(&self) -> Timestamp {
         match self {

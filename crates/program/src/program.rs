@@ -84,7 +84,7 @@ pub struct Context<'a> {
     pub key: &'a InstanceKey,
     /// The state version this transition will have.
     pub version: u64,
-    /// The time of the transition: that of its input.
+    /// The time of the transition: the present when it is decided.
     pub now: Timestamp,
 }
 

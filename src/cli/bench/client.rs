@@ -53,7 +53,8 @@ pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report>
     let transitions = app.runtime.metrics().transitions() - transitions;
     let mut report = Report::of(bench);
     report.rates(latencies.len() as u64, transitions, took, used);
-    report.transitions_per_commit = ratio(transitions, super::report::float(app.runtime.metrics().commits().max(1)));
+    report.transitions_per_commit =
+        ratio(transitions, super::report::float(app.runtime.metrics().commits().max(1)));
     report.latencies(latencies);
     app.stop().await?;
     Ok(report)
@@ -90,7 +91,9 @@ impl Load {
             let mut file = file.lock().map_err(|_| anyhow::anyhow!("a client panicked"))?;
             writeln!(file, "{number}")?;
         }
-        tokio::time::timeout(LOST, ended).await.with_context(|| format!("saga {number} did not end within {LOST:?}"))??;
+        tokio::time::timeout(LOST, ended)
+            .await
+            .with_context(|| format!("saga {number} did not end within {LOST:?}"))??;
         Ok(begun.elapsed())
     }
 }

@@ -65,7 +65,8 @@ impl CommitObserver for Ends {
         }
         self.ended.fetch_add(1, Ordering::AcqRel);
         let number = commit.key.correlation.as_str().rsplit('-').next().and_then(|n| n.parse().ok());
-        let told = number.and_then(|n| self.list(n).lock().unwrap_or_else(PoisonError::into_inner).remove(&n));
+        let told =
+            number.and_then(|n| self.list(n).lock().unwrap_or_else(PoisonError::into_inner).remove(&n));
         if let Some(told) = told {
             // An error means that the client has given up.
             drop(told.send(()));

@@ -17,7 +17,8 @@ pub(super) struct Used {
 impl Used {
     /// Until now.
     pub(super) fn now() -> anyhow::Result<Self> {
-        let stat = std::fs::read_to_string("/proc/self/stat").context("bench reads /proc, so it needs Linux")?;
+        let stat =
+            std::fs::read_to_string("/proc/self/stat").context("bench reads /proc, so it needs Linux")?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
         let per_second = rustix::param::clock_ticks_per_second();

@@ -36,7 +36,9 @@ pub(super) async fn sleep(bench: &Bench, mut config: Config) -> anyhow::Result<R
     let transitions = app.runtime.metrics().transitions();
     report.rates(sagas, transitions, begun.elapsed(), Used::now()?.since(before));
     until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
-    report.more.insert("resident_bytes_per_instance", bytes_per(Used::now()?.resident, before.resident, sagas));
+    report
+        .more
+        .insert("resident_bytes_per_instance", bytes_per(Used::now()?.resident, before.resident, sagas));
 
     let naps = fall_due_together(&app, sagas).await?;
     until("every timer has fired", || ends.count() >= naps).await?;
@@ -93,7 +95,10 @@ async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::R
         }
         let signal = Control {
             id: EventId::new(format!("wake-{number}"))?,
-            action: Action::Signal { kind: EventType::new("Woken")?, data: json!({ "id": format!("b-{number}") }) },
+            action: Action::Signal {
+                kind: EventType::new("Woken")?,
+                data: json!({ "id": format!("b-{number}") }),
+            },
             expected_version: None,
             at: app.clock.now(),
         };
@@ -110,10 +115,14 @@ async fn put_to_sleep(app: &App, saga: &str, first: u64, sagas: u64) -> anyhow::
     for batch in (first..first + sagas).step_by(usize::try_from(BATCH)?) {
         let now = app.clock.now();
         let numbers = batch..(batch + BATCH).min(first + sagas);
-        let events = numbers.map(|number| workload::asleep(saga, number, now)).collect::<anyhow::Result<_>>()?;
+        let events =
+            numbers.map(|number| workload::asleep(saga, number, now)).collect::<anyhow::Result<_>>()?;
         app.publish(events).await?;
     }
-    until("every instance sleeps", || app.runtime.metrics().transitions() - before >= sagas && outbox_is_empty(app)).await
+    until("every instance sleeps", || {
+        app.runtime.metrics().transitions() - before >= sagas && outbox_is_empty(app)
+    })
+    .await
 }
 
 /// Begins instances whose timers all fall due within one second, some time from now.
@@ -128,7 +137,10 @@ async fn fall_due_together(app: &App, first: u64) -> anyhow::Result<u64> {
         app.publish((batch..batch + BATCH).map(event).collect::<anyhow::Result<_>>()?).await?;
     }
     until("every timer is armed", || outbox_is_empty(app)).await?;
-    anyhow::ensure!(app.clock.now() < begin.after(workload::NAP), "this machine is too slow: timers were due already");
+    anyhow::ensure!(
+        app.clock.now() < begin.after(workload::NAP),
+        "this machine is too slow: timers were due already"
+    );
     Ok(TIMERS)
 }
 

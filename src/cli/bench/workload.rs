@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::anyhow;
 use async_trait::async_trait;
 use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
-use orlog_model::{CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, WorkItem};
+use orlog_model::{
+    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, WorkItem,
+};
 use orlog_program::{Problem, Program, compile_yaml};
 use serde_json::json;
 
@@ -65,7 +67,8 @@ pub(super) fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
     let sources = [THREE_STEPS.to_owned(), nap(SLEEPER, "30d"), nap(NAPPER, "20s")];
     let compiled = sources.iter().map(|source| compile_yaml(source, "bench.saga.yaml"));
     let compiled: Result<Vec<_>, Vec<Problem>> = compiled.collect();
-    let compiled = compiled.map_err(|problems| anyhow!("{}", problems.first().map_or(String::new(), ToString::to_string)))?;
+    let compiled = compiled
+        .map_err(|problems| anyhow!("{}", problems.first().map_or(String::new(), ToString::to_string)))?;
     Ok(compiled.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>).collect())
 }
 
