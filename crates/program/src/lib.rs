@@ -1,7 +1,8 @@
 //! What a saga does: the one boundary [`Program`], and the front-ends that produce programs.
 //!
 //! A saga written as YAML ([`compile_yaml`]) or with the builder ([`Definition::builder`]) becomes the same intermediate
-//! form, a [`Definition`], and from that a [`Compiled`] program, which runs on the step machine.
+//! form, a [`Definition`], and from that a [`Compiled`] program, which runs on the step machine. A saga that is a program
+//! rather than a list of steps implements [`Native`].
 
 mod builder;
 mod compile;
@@ -9,6 +10,7 @@ mod expression;
 mod form;
 mod limits;
 mod machine;
+mod native;
 mod problem;
 mod program;
 mod template;
@@ -21,6 +23,7 @@ pub use limits::{
     MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS,
     TooLarge, check_payload,
 };
+pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
 pub use yaml::{compile_yaml, load};

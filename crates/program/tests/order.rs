@@ -178,13 +178,13 @@ fn the_manifest_names_what_starts_and_what_answers_commands() {
 
 fn event(data: Value, correlation: Option<&str>) -> Event {
     Event {
-        id: EventId::new("e1").unwrap(),
+        id: EventId::new("e1").expect("a short word"),
         tenant: TenantId::default_tenant(),
-        kind: EventType::new("OrderPlaced").unwrap(),
+        kind: EventType::new("OrderPlaced").expect("a short word"),
         source: "urn:test".to_owned(),
         subject: None,
         time: Timestamp::from_millis(0),
-        correlation: correlation.map(|c| c.parse().unwrap()),
+        correlation: correlation.map(|c| c.parse().expect("a good id")),
         causation: None,
         trace: None,
         schema_version: 1,

@@ -42,6 +42,7 @@ pub struct Played {
 /// # Panics
 /// When the definition does not stand it; the message says where.
 #[track_caller]
+#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are for those who ask")]
 pub fn check(saga: &Compiled) -> Played {
     check_with(saga, &Samples::of(saga.definition()))
 }
@@ -51,6 +52,7 @@ pub fn check(saga: &Compiled) -> Played {
 /// # Panics
 /// When the definition does not stand it; the message says where.
 #[track_caller]
+#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are for those who ask")]
 pub fn check_with(saga: &Compiled, samples: &Samples) -> Played {
     let mut played = Played::default();
     for start in &saga.definition().start {

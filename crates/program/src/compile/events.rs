@@ -12,7 +12,12 @@ use crate::problem::Finding;
 /// What the events of each type can mean.
 pub(super) fn roles(definition: &Definition) -> BTreeMap<EventType, Vec<Role>> {
     let mut roles: BTreeMap<EventType, Vec<Role>> = BTreeMap::new();
-    let mut add = |kind: &EventType, role| roles.entry(kind.clone()).or_default().push(role);
+    let mut add = |kind: &EventType, role| {
+        let known = roles.entry(kind.clone()).or_default();
+        if known.last() != Some(&role) {
+            known.push(role);
+        }
+    };
     for (i, step) in definition.steps.iter().enumerate() {
         if is_command(&step.action) {
             step.ok.iter().for_each(|kind| add(kind, Role::Ok(i)));

@@ -78,7 +78,7 @@ pub(super) fn parse(env: &Env, source: &str, scope: &Scope<'_>) -> Result<IdedEx
         return Err(vec![refused]);
     }
     let program =
-        env.compile(source).map_err(|errors| errors.errors.iter().map(syntax).collect::<Vec<_>>())?;
+        env.compile(source).map_err(|errors| errors.errors.iter().take(1).map(syntax).collect::<Vec<_>>())?;
     if is_deeper(program.expression(), MAX_DEPTH) {
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
         return Err(vec![Refused { at: None, message, suggestion: None }]);
@@ -131,14 +131,19 @@ fn too_nested(source: &str) -> Option<Refused> {
     None
 }
 
+/// The first syntax error; those after it are mostly its echo.
 fn syntax(error: &ParseError) -> Refused {
     let at = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
-    let message = error.msg.strip_prefix("Syntax error: ").unwrap_or(&error.msg);
-    let mut message = format!("the expression does not parse: {message}");
-    if let Some(list) = message.find(" expecting {") {
-        message.truncate(list);
-    }
-    Refused { at: at.filter(|at| *at > (0, 0)), message, suggestion: None }
+    let found = error.msg.strip_prefix("Syntax error: ").unwrap_or(&error.msg);
+    let found = found.split(" expecting ").next().unwrap_or(found);
+    let (message, suggestion) = if found.contains("<EOF>") {
+        ("the expression ends too early".to_owned(), None)
+    } else if found.contains("error at: '= ") || found.ends_with("error at: '='") {
+        ("the expression does not parse".to_owned(), Some("equality is `==`".to_owned()))
+    } else {
+        (format!("the expression does not parse: {found}"), None)
+    };
+    Refused { at: at.filter(|at| *at > (0, 0)), message, suggestion }
 }
 
 struct Walk<'a> {
