@@ -194,7 +194,14 @@ impl App {
     /// What the node says about itself.
     #[must_use]
     pub fn info(&self) -> Info {
-        info::of(self)
+        info::of(info::Sight {
+            config: &self.config,
+            runtime: &self.runtime,
+            catalog: &self.catalog,
+            definitions: &self.definitions,
+            stream: self.bus.stream_id().to_string(),
+            started_at: self.started_at,
+        })
     }
 }
 

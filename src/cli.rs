@@ -22,7 +22,7 @@ mod timers;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use console::{Console, Output};
 use exit::Failure;
@@ -105,7 +105,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Drain(args) => drain::perform(args, console).await,
         Command::Check(args) => check::perform(&args, console),
         Command::Bench(args) => measure(&args, console).await,
-        Command::Completions(args) => completions::perform(&args, console),
+        Command::Completions(args) => completions::perform(&args, Cli::command(), console),
     }
 }
 
@@ -121,10 +121,8 @@ async fn measure(bench: &bench::Bench, console: &Console) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_arguments_fit_together() {
-        super::Cli::command().debug_assert();
+        <super::Cli as clap::CommandFactory>::command().debug_assert();
     }
 }

@@ -4,6 +4,7 @@
 //! not exist is refused with its place and the nearest name that does.
 
 mod blame;
+mod defaults;
 mod layers;
 mod sections;
 mod text;

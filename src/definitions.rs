@@ -3,6 +3,7 @@
 //! A source that was ever in force stays in the store: instances that are pinned to it go on with it. A definition whose
 //! file is gone takes no new instances, but its old ones go on.
 
+mod definition;
 mod hands;
 mod retired;
 
@@ -18,19 +19,10 @@ use serde::Serialize;
 
 use retired::Retired;
 
+pub use definition::Definition;
+
 /// What the name of a definition's file ends with.
 pub const SUFFIX: &str = ".saga.yaml";
-
-/// A definition for new instances.
-#[derive(Clone)]
-pub struct Definition {
-    /// The program.
-    pub program: Arc<dyn Program>,
-    /// The compiled form; `None` for a program written in Rust.
-    pub compiled: Option<Arc<Compiled>>,
-    /// The file it was read from; `None` for a program that was handed over.
-    pub file: Option<PathBuf>,
-}
 
 /// What a reload came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use orlog_actors::Runtime;
+use orlog_effect::Catalog;
+use orlog_model::Timestamp;
 use orlog_program::Program;
 use serde::Serialize;
 
-use super::{App, settings};
-use crate::config;
+use super::settings;
+use crate::config::{self, Config};
+use crate::definitions::Definitions;
 
 /// What `/info` shows.
 #[derive(Clone, Debug, Serialize)]
@@ -80,27 +84,37 @@ pub struct ShardInfo {
     pub disk_bytes: u64,
 }
 
+/// What it looks at.
+pub(super) struct Sight<'a> {
+    pub(super) config: &'a Config,
+    pub(super) runtime: &'a Runtime,
+    pub(super) catalog: &'a Catalog,
+    pub(super) definitions: &'a Definitions,
+    pub(super) stream: String,
+    pub(super) started_at: Timestamp,
+}
+
 /// Gathers it all.
-pub(super) fn of(app: &App) -> Info {
-    let config = &app.config;
+pub(super) fn of(sight: Sight<'_>) -> Info {
+    let config = sight.config;
     let store = durability(config.store.durability, config.store.interval);
     let bus = durability(config.bus.durability, config.bus.interval);
     Info {
         version: env!("CARGO_PKG_VERSION"),
         node: config.node_name(),
         roles: vec!["saga", "effect"],
-        started_at: app.started_at.to_string(),
-        accepting: app.runtime.health().accepting,
+        started_at: sight.started_at.to_string(),
+        accepting: sight.runtime.health().accepting,
         durability: BTreeMap::from([("store", store), ("bus", bus)]),
-        stream: app.bus.stream_id().to_string(),
-        sagas: app.definitions.in_force().iter().map(|d| saga(d.program.as_ref())).collect(),
-        effects: app
+        stream: sight.stream,
+        sagas: sight.definitions.in_force().iter().map(|d| saga(d.program.as_ref())).collect(),
+        effects: sight
             .catalog
             .effects()
             .map(|(effect, upstream)| (effect.to_owned(), upstream.to_owned()))
             .collect(),
-        upstreams: upstreams(app),
-        shards: shards(app),
+        upstreams: upstreams(sight.catalog),
+        shards: shards(config, sight.runtime),
         limits: serde_json::to_value(&config.limits).unwrap_or_default(),
     }
 }
@@ -127,8 +141,8 @@ fn saga(program: &dyn Program) -> SagaInfo {
     }
 }
 
-fn upstreams(app: &App) -> Vec<UpstreamInfo> {
-    let conditions = app.catalog.conditions().into_iter();
+fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
+    let conditions = catalog.conditions().into_iter();
     let info = conditions.map(|condition| UpstreamInfo {
         name: condition.upstream,
         breaker: condition.breaker.map(orlog_effect::breaker::State::as_str),
@@ -138,9 +152,9 @@ fn upstreams(app: &App) -> Vec<UpstreamInfo> {
     info.collect()
 }
 
-fn shards(app: &App) -> Vec<ShardInfo> {
-    let ranges = settings::ranges(app.config.shards);
-    let info = ranges.zip(app.runtime.readers()).map(|(slots, reader)| {
+fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
+    let ranges = settings::ranges(config.shards);
+    let info = ranges.zip(runtime.readers()).map(|(slots, reader)| {
         let stats = reader.stats();
         ShardInfo {
             first_slot: slots.start,

@@ -1,9 +1,8 @@
 //! `orlog completions`: a script that completes this command line in a shell.
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::{Shell, generate};
 
-use super::Cli;
 use super::console::Console;
 use super::exit::Failure;
 
@@ -14,8 +13,8 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
+pub(super) fn perform(args: &Args, mut commands: Command, console: &Console) -> Result<(), Failure> {
     let mut script = Vec::new();
-    generate(args.shell, &mut Cli::command(), "orlog", &mut script);
+    generate(args.shell, &mut commands, "orlog", &mut script);
     console.line(String::from_utf8_lossy(&script).trim_end())
 }

@@ -3,10 +3,10 @@
 mod control;
 mod list;
 mod show;
+mod which;
 
 use clap::Subcommand;
 
-use super::client::{Server, path};
 use super::console::Console;
 use super::exit::Failure;
 
@@ -26,26 +26,6 @@ pub(super) enum Command {
     Resume(control::Plain),
     /// Try again what made an instance stuck
     Retry(control::Plain),
-}
-
-/// Which instance.
-#[derive(Debug, clap::Args)]
-struct Which {
-    /// The definition's name
-    saga: String,
-    /// The correlation id
-    correlation: String,
-    #[command(flatten)]
-    server: Server,
-}
-
-impl Which {
-    /// The path of the instance, or of something below it.
-    fn path(&self, verb: Option<&str>) -> String {
-        let mut parts = vec!["v1", "sagas", &self.saga, &self.correlation];
-        parts.extend(verb);
-        path(&parts)
-    }
 }
 
 pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {

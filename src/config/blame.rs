@@ -1,18 +1,18 @@
 //! Who is to blame for a configuration that cannot be used, in which line, and what was probably meant.
 
+use std::path::Path;
+
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::layers::{Layers, defaults};
-use super::{Config, Error};
+use super::{Config, Error, defaults};
 
 /// How alike two names must be for one to be taken for a slip of the other.
 const LIKENESS: f64 = 0.8;
 const MISSING: &str = "missing field";
 
 /// An error in the text of the file itself.
-pub(super) fn file(layers: &Layers, error: &toml::de::Error) -> Error {
-    let (path, text) = layers.file.as_ref().expect("there is a file: its text was read");
+pub(super) fn file(path: &Path, text: &str, error: &toml::de::Error) -> Error {
     let offset = error.span().map_or(0, |span| span.start);
     let before = &text[..offset.min(text.len())];
     let line = before.matches('\n').count() + 1;
@@ -22,18 +22,22 @@ pub(super) fn file(layers: &Layers, error: &toml::de::Error) -> Error {
 
 /// The layer that makes the whole unusable: the first that is wrong on its own, else nobody in particular. A layer may
 /// lack what another one gives, unless nobody does.
-pub(super) fn layer(layers: &Layers, whole: &toml::de::Error) -> Error {
+pub(super) fn layer<'a>(
+    from_file: Option<(&Path, &str)>,
+    mut settings: impl Iterator<Item = (&'a str, Table)>,
+    whole: &toml::de::Error,
+) -> Error {
     let counts = |error: &toml::de::Error| {
         !error.message().starts_with(MISSING) || whole.message().starts_with(MISSING)
     };
-    if let Some((_, text)) = &layers.file
+    if let Some((path, text)) = from_file
         && let Some(error) = toml::from_str::<Config>(text).err().filter(counts)
     {
-        return file(layers, &error);
+        return file(path, text, &error);
     }
-    let wrong = layers.settings.iter().find_map(|setting| {
-        let error = Config::deserialize(Value::Table(setting.alone())).err().filter(counts)?;
-        Some(Error::Wrong { place: setting.place.clone(), what: explain(error.message()) })
+    let wrong = settings.find_map(|(place, table)| {
+        let error = Config::deserialize(Value::Table(table)).err().filter(counts)?;
+        Some(Error::Wrong { place: place.to_owned(), what: explain(error.message()) })
     });
     wrong.unwrap_or_else(|| Error::Wrong {
         place: "the configuration".to_owned(),
@@ -50,7 +54,8 @@ fn explain(message: &str) -> String {
     let ends_so = |name: &str| name.rsplit('_').next() == Some(found);
     let likeness = |name: &str| if ends_so(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let elsewhere = || paths(&defaults()).into_iter().find(|path| path.rsplit('.').next() == Some(found));
+    let elsewhere =
+        || paths(&defaults::table()).into_iter().find(|path| path.rsplit('.').next() == Some(found));
     match nearest.filter(|name| likeness(name) > LIKENESS) {
         Some(name) => format!("unknown key `{found}`; did you mean `{name}`?"),
         None => match elsewhere() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::{Config, DEFAULT, Error, blame};
+use super::{Config, Error, blame, defaults};
 
 const PREFIX: &str = "ORLOG_";
 /// Variables that the command line reads itself.
@@ -43,7 +43,7 @@ impl Setting {
     }
 
     /// A table that holds nothing but this key.
-    pub(super) fn alone(&self) -> Table {
+    fn alone(&self) -> Table {
         let (last, parents) = self.path.split_last().expect("a key has at least one part");
         let innermost = Table::from_iter([(last.clone(), self.value.clone())]);
         parents
@@ -56,8 +56,8 @@ impl Setting {
 /// What lies above the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
-    pub(super) file: Option<(PathBuf, String)>,
-    pub(super) settings: Vec<Setting>,
+    file: Option<(PathBuf, String)>,
+    settings: Vec<Setting>,
 }
 
 impl Layers {
@@ -101,27 +101,29 @@ impl Layers {
     /// # Errors
     /// When a layer holds an unknown key or a value that cannot be; the text names the place.
     pub fn load(&self) -> Result<Config, Error> {
-        let mut merged = defaults();
-        if let Some((_, text)) = &self.file {
-            let file = text.parse::<Table>().map_err(|error| blame::file(self, &error))?;
+        let mut merged = defaults::table();
+        if let Some((path, text)) = &self.file {
+            let file = text.parse::<Table>().map_err(|error| blame::file(path, text, &error))?;
             merge(&mut merged, file);
         }
         for setting in &self.settings {
             merge(&mut merged, setting.alone());
         }
-        let config: Config = Value::Table(merged).try_into().map_err(|error| blame::layer(self, &error))?;
+        let config: Config = Value::Table(merged).try_into().map_err(|error| self.blame(&error))?;
         config.check()?;
         Ok(config)
     }
-}
 
-pub(super) fn defaults() -> Table {
-    DEFAULT.parse().expect("a test reads the file of defaults")
+    fn blame(&self, error: &toml::de::Error) -> Error {
+        let file = self.file.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
+        let settings = self.settings.iter().map(|setting| (setting.place.as_str(), setting.alone()));
+        blame::layer(file, settings, error)
+    }
 }
 
 fn default_of(path: &[String]) -> Option<Value> {
     let (first, rest) = path.split_first()?;
-    let mut defaults = defaults();
+    let mut defaults = defaults::table();
     let value = defaults.remove(first)?;
     rest.iter().try_fold(value, |value, key| value.get(key).cloned())
 }

@@ -6,7 +6,7 @@ use crate::cli::client::Client;
 use crate::cli::console::{Console, text};
 use crate::cli::exit::Failure;
 
-use super::Which;
+use super::which::Which;
 
 /// Circumstances of an instruction.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use crate::cli::client::Client;
 use crate::cli::console::{Console, items, remark, text};
 use crate::cli::exit::Failure;
 
-use super::Which;
+use super::which::Which;
 
 /// Which instance, and how much of its history.
 #[derive(Debug, clap::Args)]
