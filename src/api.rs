@@ -6,6 +6,7 @@
 
 mod admin;
 mod body;
+mod context;
 mod control;
 mod dead_letters;
 mod definitions;
@@ -20,42 +21,44 @@ mod metrics;
 mod observe;
 mod openapi;
 mod problem;
+mod requests;
 mod sagas;
 mod serve;
 mod timers;
 
+use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use tokio::net::TcpListener;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
-use problem::{Code, Problem};
-
-pub use serve::serve;
-
-/// Where the description of the API is.
-const OPENAPI_PATH: &str = "/openapi.json";
-
-/// What every handler is given.
-#[derive(Clone)]
-struct Api {
-    app: Arc<App>,
-    requests: Arc<metrics::Requests>,
-    description: Arc<str>,
-}
+use context::Api;
 
 /// The API as a service.
 pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
     let description = serde_json::to_string(&description).expect("a description is plain data");
-    let api = Api { app, requests: Arc::default(), description: description.into() };
+    let api = Api::new(app, description);
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
         .layer(axum::middleware::from_fn_with_state(api.clone(), observe::observe))
         .with_state(api)
+}
+
+/// Serves the API until `shutdown` resolves and the requests under way are answered, or their grace is over.
+///
+/// # Errors
+/// When the listener is not one of the runtime.
+pub async fn serve(
+    app: Arc<App>,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    serve::serve(router(app), listener, shutdown).await
 }
 
 /// The description of the API: OpenAPI 3.1.
@@ -99,22 +102,4 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(admin::drain))
         .routes(routes!(admin::reload));
     OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(node)
-}
-
-impl Api {
-    /// Reads the stores on a thread that may block.
-    async fn read<T, F>(&self, read: F) -> Result<T, Problem>
-    where
-        T: Send + 'static,
-        F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,
-    {
-        let app = Arc::clone(&self.app);
-        match tokio::task::spawn_blocking(move || read(&app)).await {
-            Ok(answer) => answer,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => Err(Problem::new(Code::Unavailable, format!("the process is ending: {error}"))),
-            },
-        }
-    }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::Api;
+use super::context::Api;
 use super::problem::{Code, Place, Problem};
 
 /// What the node is: build, definitions, effects, upstreams, durability, bounds

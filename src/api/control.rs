@@ -4,7 +4,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use orlog_actors::Controlled;
+use orlog_actors::{ControlError, Controlled};
+use orlog_engine::Refusal;
 use orlog_model::{Action, Control, EventId, EventType, InstanceKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::body;
+use super::context::Api;
 use super::extract::Key;
-use super::problem::Problem;
-use super::{Api, body};
+use super::problem::{Code, Problem};
 
 /// Circumstances of an instruction; all of them may be left out, and the body with them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -66,6 +68,19 @@ impl From<Controlled> for Answer {
     fn from(controlled: Controlled) -> Self {
         let Controlled { applied, why, version, status, paused } = controlled;
         Self { applied, why, version, status: status.as_str(), paused }
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        let code = match &error {
+            ControlError::Refused(Refusal::NotFound) => Code::NoInstance,
+            ControlError::Refused(Refusal::Version { .. }) => Code::Version,
+            ControlError::Refused(Refusal::Status { .. }) => Code::Status,
+            ControlError::SetAside(_) => Code::SetAside,
+            ControlError::Unavailable => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::Api;
+use super::context::Api;
 use super::control::Answer;
 use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};

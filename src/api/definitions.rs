@@ -9,7 +9,7 @@ use orlog_program::Program;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Api;
+use super::context::Api;
 use super::errors::bad_parameter;
 use super::extract::{Part, Tenant};
 use super::problem::{Code, Problem};

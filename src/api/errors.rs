@@ -1,10 +1,8 @@
-//! From the errors of the floors below to problems: who can do what about it decides the code.
+//! From the errors of the store and of axum to problems: who can do what about it decides the code.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use orlog_actors::ControlError;
-use orlog_engine::Refusal;
 
-use super::OPENAPI_PATH;
+use super::context::OPENAPI_PATH;
 use super::problem::{Code, Place, Problem};
 
 impl From<orlog_store::Error> for Problem {
@@ -23,32 +21,6 @@ impl From<orlog_store::Error> for Problem {
             tracing::error!(%error, "the store cannot be read");
             return Problem::new(code, "the store cannot be read; the log of the server says why");
         }
-        Problem::new(code, error.to_string())
-    }
-}
-
-impl From<orlog_bus::Error> for Problem {
-    fn from(error: orlog_bus::Error) -> Self {
-        use orlog_bus::Error;
-        let code = match &error {
-            Error::Full(_) => Code::Full,
-            Error::TooLarge { .. } => Code::TooLarge,
-            Error::Subject { .. } => Code::InvalidEvent,
-            Error::InUse(_) | Error::Unavailable(_) => Code::Unavailable,
-        };
-        Problem::new(code, error.to_string())
-    }
-}
-
-impl From<ControlError> for Problem {
-    fn from(error: ControlError) -> Self {
-        let code = match &error {
-            ControlError::Refused(Refusal::NotFound) => Code::NoInstance,
-            ControlError::Refused(Refusal::Version { .. }) => Code::Version,
-            ControlError::Refused(Refusal::Status { .. }) => Code::Status,
-            ControlError::SetAside(_) => Code::SetAside,
-            ControlError::Unavailable => Code::Unavailable,
-        };
         Problem::new(code, error.to_string())
     }
 }

@@ -10,9 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::body;
+use super::context::Api;
 use super::extract::{Tenant, trace_of};
 use super::problem::{Code, Place, Problem};
-use super::{Api, body};
 
 /// Wrong members of a batch that are named; the rest is counted.
 const NAMED: usize = 16;
@@ -87,6 +88,19 @@ pub(super) async fn publish(
         duplicate: receipt.duplicate,
     });
     Ok((StatusCode::ACCEPTED, Json(Accepted { accepted: accepted.collect() })))
+}
+
+impl From<orlog_bus::Error> for Problem {
+    fn from(error: orlog_bus::Error) -> Self {
+        use orlog_bus::Error;
+        let code = match &error {
+            Error::Full(_) => Code::Full,
+            Error::TooLarge { .. } => Code::TooLarge,
+            Error::Subject { .. } => Code::InvalidEvent,
+            Error::InUse(_) | Error::Unavailable(_) => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
+    }
 }
 
 /// Refuses early what would be refused after reading the body.

@@ -9,7 +9,7 @@ use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId, Timestamp, Tra
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-use super::Api;
+use super::context::Api;
 use super::errors::bad_parameter;
 use super::problem::{Code, Problem};
 

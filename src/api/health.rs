@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Api;
+use super::context::Api;
 use super::problem::{Code, Problem};
 
 /// How long the bus may take to say where it stands.

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::context::{Api, OPENAPI_PATH};
 use super::extract::Part;
 use super::problem::{Code, Problem, page};
-use super::{Api, OPENAPI_PATH};
 
 /// Where to go from here.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Api;
+use super::context::Api;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::Problem;
 

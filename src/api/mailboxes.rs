@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Api;
+use super::context::Api;
 use super::extract::{Params, Tenant, page_limit};
 
 /// How many.

@@ -2,68 +2,21 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use orlog_effect::breaker;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
-use super::Api;
+use super::context::Api;
+use super::requests::PREFIX;
 use crate::app::App;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What the names of all metrics begin with.
-const PREFIX: &str = "orlog";
-
-/// Counts requests. Labels are bounded: routes as they are declared, not paths.
-pub(super) struct Requests {
-    registry: Registry,
-    count: Family<RequestLabels, Counter>,
-    seconds: Family<RouteLabels, Histogram>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    route: String,
-    method: String,
-    status: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RouteLabels {
-    route: String,
-}
-
-impl Default for Requests {
-    fn default() -> Self {
-        let mut registry = Registry::with_prefix(PREFIX);
-        let count = Family::<RequestLabels, Counter>::default();
-        let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
-            Histogram::new(exponential_buckets(0.000_1, 4.0, 10))
-        });
-        registry.register("http_requests", "Requests answered", count.clone());
-        let help = "Time from a request's head to its answer's";
-        registry.register_with_unit("http_request", help, Unit::Seconds, seconds.clone());
-        Self { registry, count, seconds }
-    }
-}
-
-impl Requests {
-    /// A request was answered.
-    pub(super) fn note(&self, route: &str, method: &str, status: u16, took: Duration) {
-        let labels = RequestLabels { route: route.to_owned(), method: method.to_owned(), status };
-        self.count.get_or_create(&labels).inc();
-        self.seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
-    }
-}
 
 /// Metrics for Prometheus and what speaks its language
 #[utoipa::path(
@@ -82,7 +35,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Response {
     let looked_up = look(&api.app);
     let counted = api.app.registry.lock().unwrap_or_else(PoisonError::into_inner);
     encode_registry(&mut text, &counted)
-        .and_then(|()| encode_registry(&mut text, &api.requests.registry))
+        .and_then(|()| encode_registry(&mut text, api.requests.registry()))
         .and_then(|()| encode_registry(&mut text, &looked_up))
         .and_then(|()| encode_eof(&mut text))
         .expect("a string takes everything");

@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use tracing::{Instrument, field};
 use uuid::Uuid;
 
-use super::Api;
+use super::context::Api;
 use super::extract::trace_of;
 use super::problem::{Code, Problem};
 

@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
-use super::Api;
+use super::context::Api;
 use super::errors::bad_parameter;
 use super::extract::{Key, Params, Tenant, page_limit, time};
 use super::problem::{Code, Problem};

@@ -6,15 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::router;
-use crate::app::App;
 
 /// Connections at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
@@ -27,17 +25,14 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The pause after the system refused a connection: file descriptors come back as requests end.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves the API until `shutdown` resolves and the requests under way are answered, or their grace is over.
-///
-/// # Errors
-/// When the listener is not one of the runtime.
-pub async fn serve(
-    app: Arc<App>,
+/// Serves until `shutdown` resolves and the requests under way are answered, or their grace is over.
+pub(super) async fn serve(
+    router: Router,
     listener: TcpListener,
-    shutdown: impl Future<Output = ()> + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     tracing::info!(address = %listener.local_addr()?, "serving HTTP");
-    let service = TowerToHyperService::new(router(app));
+    let service = TowerToHyperService::new(router);
     let connections = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut shutdown = pin!(shutdown);

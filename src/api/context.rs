@@ -1,0 +1,40 @@
+//! What every handler is given.
+
+use std::sync::Arc;
+
+use super::problem::{Code, Problem};
+use super::requests::Requests;
+use crate::app::App;
+
+/// Where the description of the API is.
+pub(super) const OPENAPI_PATH: &str = "/openapi.json";
+
+/// The node, and what belongs to the API alone.
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) app: Arc<App>,
+    pub(super) requests: Arc<Requests>,
+    pub(super) description: Arc<str>,
+}
+
+impl Api {
+    pub(super) fn new(app: Arc<App>, description: String) -> Self {
+        Self { app, requests: Arc::default(), description: description.into() }
+    }
+
+    /// Reads the stores on a thread that may block.
+    pub(super) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,
+    {
+        let app = Arc::clone(&self.app);
+        match tokio::task::spawn_blocking(move || read(&app)).await {
+            Ok(answer) => answer,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => Err(Problem::new(Code::Unavailable, format!("the process is ending: {error}"))),
+            },
+        }
+    }
+}

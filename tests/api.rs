@@ -1,0 +1,24 @@
+//! The HTTP API as callers meet it: a node on a temporary folder, with a saga from a YAML file and effects in this process.
+
+#[cfg(test)]
+#[path = "api/node.rs"]
+mod node;
+
+#[cfg(test)]
+#[path = "api/bad_input.rs"]
+mod bad_input;
+#[cfg(test)]
+#[path = "api/events.rs"]
+mod events;
+#[cfg(test)]
+#[path = "api/letters.rs"]
+mod letters;
+#[cfg(test)]
+#[path = "api/operators.rs"]
+mod operators;
+#[cfg(test)]
+#[path = "api/sagas.rs"]
+mod sagas;
+#[cfg(test)]
+#[path = "api/surface.rs"]
+mod surface;

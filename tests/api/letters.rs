@@ -1,0 +1,86 @@
+//! Dead letters: seen by their tenant only, discarded, sent again.
+
+use axum::body::Body;
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::node::{Node, event};
+
+/// An order whose total is missing: version 1 of the definition cannot begin it.
+async fn letter(node: &Node, tenant: &str, id: &str) -> Value {
+    let order = event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id }));
+    node.ask(Method::POST, tenant, "/v1/events", order.to_string()).await.ok();
+    let of = |letters: &Value| {
+        letters["items"].as_array().unwrap().iter().find(|l| l["correlation"] == id).cloned()
+    };
+    of(&node.until(tenant, "/v1/dead-letters", |letters| of(letters).is_some()).await).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_shows_what_it_was_and_why_and_can_be_discarded() {
+    let node = Node::start().await;
+    let letter = letter(&node, "", "o-1").await;
+    assert!(letter["message"].as_str().unwrap().contains("total"), "{letter}");
+    let path = format!("/v1/dead-letters/{}", letter["id"].as_str().unwrap());
+    let whole = node.get(&path).await.ok();
+    assert_eq!(whole["original"]["event"]["id"], "placed-o-1");
+    assert_eq!(whole["original"]["event"]["time"], "2026-01-02T03:04:05.000Z");
+    let gone = node.ask(Method::DELETE, "", &path, Body::empty()).await;
+    assert_eq!(gone.status, StatusCode::NO_CONTENT);
+    node.get(&path).await.problem("OR0014");
+    node.ask(Method::DELETE, "", &path, Body::empty()).await.problem("OR0014");
+    assert_eq!(node.get("/v1/dead-letters").await.ok()["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_goes_through_once_its_cause_is_mended() {
+    let node = Node::start().await;
+    let letter = letter(&node, "", "o-1").await;
+    let redrive = format!("/v1/dead-letters/{}/redrive", letter["id"].as_str().unwrap());
+    node.post(&redrive, &json!(null)).await.problem("OR0015");
+    let file = node.definitions().join("order.saga.yaml");
+    let mended = std::fs::read_to_string(&file).unwrap().replace("version: 1", "version: 2");
+    std::fs::write(&file, mended.replace("total: =event.total", "total: 7")).unwrap();
+    node.post("/admin/reload", &json!(null)).await.ok();
+    let letters = node.get("/v1/dead-letters").await.ok();
+    let redrive = format!("/v1/dead-letters/{}/redrive", letters["items"][0]["id"].as_str().unwrap());
+    assert_eq!(node.post(&redrive, &json!(null)).await.ok()["applied"], true);
+    assert_eq!(node.get("/v1/dead-letters").await.ok()["items"], json!([]));
+    let order = node.until("", "/v1/sagas/order/o-1", |_| true).await;
+    assert_eq!(order["program"]["version"], 2);
+    node.post(&redrive, &json!(null)).await.problem("OR0014");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_paged_without_gap_or_repetition() {
+    let node = Node::start().await;
+    for index in 0..5 {
+        letter(&node, "", &format!("o-{index}")).await;
+    }
+    let (mut seen, mut path) = (Vec::new(), "/v1/dead-letters?limit=2".to_owned());
+    loop {
+        let page = node.get(&path).await.ok();
+        seen.extend(
+            page["items"].as_array().unwrap().iter().map(|l| l["correlation"].as_str().unwrap().to_owned()),
+        );
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/dead-letters?limit=2&cursor={next}");
+    }
+    seen.sort();
+    assert_eq!(seen, ["o-0", "o-1", "o-2", "o-3", "o-4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_tenant_sees_and_touches_no_letter() {
+    let node = Node::start().await;
+    let letter = letter(&node, "acme", "o-1").await;
+    let path = format!("/v1/dead-letters/{}", letter["id"].as_str().unwrap());
+    for tenant in ["", "other", "acm", "acmee"] {
+        let list = node.ask(Method::GET, tenant, "/v1/dead-letters", Body::empty()).await.ok();
+        assert_eq!(list["items"], json!([]), "{tenant}");
+        node.ask(Method::GET, tenant, &path, Body::empty()).await.problem("OR0014");
+        node.ask(Method::DELETE, tenant, &path, Body::empty()).await.problem("OR0014");
+        node.ask(Method::POST, tenant, &format!("{path}/redrive"), Body::empty()).await.problem("OR0014");
+    }
+    assert_eq!(node.ask(Method::GET, "acme", &path, Body::empty()).await.status, StatusCode::OK);
+}

@@ -1,0 +1,247 @@
+//! A node to ask, and the answers it gives.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use orlog::config::{Config, TenantMode, Tenants};
+use orlog::{App, Seams, SystemClock};
+use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
+use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+/// Nothing in these tests takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+const ORDER: &str = r"
+saga: order
+version: 1
+correlate: orderId
+start: OrderPlaced
+reference: =vars.orderId
+vars: { orderId: =event.orderId, total: =event.total }
+steps:
+  - id: charge
+    do: { effect: test.charge, data: { total: =vars.total } }
+    ok: Charged
+    fail: Declined
+    undo: { effect: test.refund, data: { total: =vars.total } }
+  - id: ship
+    do: { command: shipping.Ship, data: { total: =vars.total } }
+    ok: Shipped
+    fail: NotShipped
+    timeout: 1h
+completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
+failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
+";
+
+/// A node and what its effects depend on.
+pub(crate) struct Node {
+    pub(crate) app: Arc<App>,
+    _folder: TempDir,
+    pub(crate) refunds: Arc<AtomicBool>,
+    router: Router,
+}
+
+thread_local! {
+    /// On this thread, which is that of the test and of the handlers it asks, the clock panics.
+    pub(crate) static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The host's clock, which a test can break.
+struct Breakable;
+
+impl Clock for Breakable {
+    fn now(&self) -> Timestamp {
+        assert!(!PANICS.get(), "the clock is broken");
+        SystemClock.now()
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        SystemClock.sleep_until(at)
+    }
+}
+
+/// Takes every command.
+struct Gateway;
+
+#[async_trait]
+impl Provider for Gateway {
+    async fn perform(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+        Ok(Reply::from(Value::Null))
+    }
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// The detail of a problem with this code.
+    #[track_caller]
+    pub(crate) fn problem(&self, code: &str) -> String {
+        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["code"], code, "{problem}");
+        assert_eq!(problem["status"], self.status.as_u16());
+        assert_eq!(problem["type"], format!("/errors/{code}"));
+        problem["detail"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        assert!(self.status.is_success(), "{self:?}");
+        self.json()
+    }
+}
+
+impl Node {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let definitions = folder.path().join("definitions");
+        std::fs::create_dir(&definitions).unwrap();
+        std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
+        let mut config =
+            Config { data: folder.path().join("data"), definitions: Some(definitions), ..Config::default() };
+        change(&mut config);
+        let refunds = Arc::new(AtomicBool::new(true));
+        let upstreams =
+            vec![effects(Arc::clone(&refunds)), Upstream::gateway(Arc::new(Gateway), Policy::gateway())];
+        let clock = Some(Arc::new(Breakable) as Arc<dyn Clock>);
+        let app = App::start_with(config, Seams { clock, upstreams, ..Seams::default() }).await.unwrap();
+        let router = orlog::api::router(Arc::clone(&app));
+        Self { app, _folder: folder, refunds, router }
+    }
+
+    /// Lets in these tenants only.
+    pub(crate) async fn listing(tenants: &[&str]) -> Self {
+        let list = tenants.iter().map(|name| TenantId::new(*name).unwrap()).collect();
+        Self::start_with(|config| {
+            config.tenants = Tenants { mode: TenantMode::Listed, list, ..Tenants::default() };
+        })
+        .await
+    }
+
+    pub(crate) fn definitions(&self) -> &Path {
+        self.app.config.definitions.as_deref().unwrap()
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let response = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request)).await;
+        let (parts, body) = response.expect("in time").unwrap().into_parts();
+        assert!(parts.headers.contains_key("x-request-id"));
+        if parts.status.is_client_error() || parts.status.is_server_error() {
+            assert!(matches!(
+                parts.headers["content-type"].to_str().unwrap(),
+                "application/problem+json" | "application/json"
+            ));
+        }
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        tenant: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Answer {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
+        self.send(request.body(body.into()).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, "", path, Body::empty()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::POST, "", path, body.to_string()).await
+    }
+
+    /// Publishes the order and waits until it stands where it will stay.
+    pub(crate) async fn order(&self, tenant: &str, id: &str, total: u64, status: &str) -> Value {
+        let answer = self.ask(Method::POST, tenant, "/v1/events", placed(id, total).to_string()).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+        let path = format!("/v1/sagas/order/{id}");
+        let settled = |order: &Value| {
+            let is_shipping =
+                || order["waits"].as_array().is_some_and(|w| w.iter().any(|w| w["name"] == "Shipped"));
+            order["status"] == status && (status != "running" || is_shipping())
+        };
+        self.until(tenant, &path, settled).await
+    }
+
+    /// Asks until the answer fits; asks again after each commit.
+    pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let mut commits = self.app.runtime.readers().next().unwrap().watch();
+        let mut last = Value::Null;
+        let waited = tokio::time::timeout(PATIENCE, async {
+            loop {
+                commits.borrow_and_update();
+                let answer = self.ask(Method::GET, tenant, path, Body::empty()).await;
+                last = answer.json();
+                if answer.status.is_success() && fits(&last) {
+                    return;
+                }
+                commits.changed().await.unwrap();
+            }
+        });
+        assert!(waited.await.is_ok(), "{path} stays at {last:#}");
+        last
+    }
+}
+
+fn effects(refunds: Arc<AtomicBool>) -> Upstream {
+    let charge = |call: orlog_effect::NativeCall| async move {
+        match call.payload["total"].as_u64() {
+            Some(total) if total < 1000 => Ok(json!({ "paid": total })),
+            _ => Err(Refusal::failed("card_declined", "too much")),
+        }
+    };
+    let refund = move |_| {
+        let works = refunds.load(Ordering::SeqCst);
+        async move { if works { Ok(json!({})) } else { Err(Refusal::failed("bank_closed", "come back later")) } }
+    };
+    Native::new()
+        .effect("test.charge", charge)
+        .effect("test.refund", refund)
+        .upstream("bank", Policy::default())
+}
+
+/// The event that begins an order.
+pub(crate) fn placed(id: &str, total: u64) -> Value {
+    event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id, "total": total }))
+}
+
+pub(crate) fn event(id: &str, kind: &str, data: &Value) -> Value {
+    json!({
+        "specversion": "1.0", "id": id, "type": kind, "source": "urn:shop", "time": "2026-01-02T03:04:05Z", "data": data,
+    })
+}

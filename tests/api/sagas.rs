@@ -1,0 +1,149 @@
+//! Instances: one shown whole, many page by page, each to its tenant only.
+
+use axum::body::Body;
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::node::{Node, event, placed};
+
+/// The correlation ids of all pages.
+async fn all(node: &Node, query: &str) -> Vec<String> {
+    let (mut seen, mut path) = (Vec::new(), format!("/v1/sagas?{query}"));
+    loop {
+        let page = node.get(&path).await.ok();
+        let ids = page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["correlation"].as_str().unwrap().to_owned());
+        seen.extend(ids);
+        let Some(next) = page["next"].as_str() else { return seen };
+        path = format!("/v1/sagas?{query}&cursor={next}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_shown_with_all_that_it_waits_for() {
+    let node = Node::start().await;
+    let order = node.order("", "o-1", 5, "running").await;
+    let history = order["history"]["items"].as_array().unwrap();
+    assert_eq!(history[0]["work"][0]["label"], "test.charge");
+    assert_eq!(history[1]["work"][0]["label"], "shipping.Ship");
+    assert_eq!(order["history"]["next"], Value::Null);
+    assert_eq!(order["timers"].as_array().unwrap().len(), 1, "{order}");
+    assert!(order["state"].to_string().contains("\"orderId\":\"o-1\""), "{}", order["state"]);
+    assert_eq!(order["outbox"]["complete"], true);
+    assert_eq!(order["tenant"], "");
+    let timers = node.get("/v1/timers").await.ok();
+    assert_eq!(timers["items"][0]["correlation"], "o-1");
+    assert_eq!(timers["items"][0]["due"], order["timers"][0]["due"]);
+    let first = node.get("/v1/sagas/order/o-1?history_limit=1").await.ok();
+    assert_eq!((&first["history"]["next"], &first["history"]["items"][0]["version"]), (&json!(1), &json!(1)));
+    let second = node.get("/v1/sagas/order/o-1?history_limit=1&history_after=1").await.ok();
+    assert_eq!(
+        (&second["history"]["next"], &second["history"]["items"][0]["version"]),
+        (&Value::Null, &json!(2))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_nobody_has_done_yet_is_shown() {
+    let node = Node::start().await;
+    let order = event("placed-o-1", "OrderPlaced", &json!({ "orderId": "o-1", "total": 5 }));
+    node.post("/v1/events", &order).await.ok();
+    node.until("", "/v1/sagas/order/o-1", |order| order["open"][0]["tag"] == "ship").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_order_says_why() {
+    let node = Node::start().await;
+    let order = node.order("", "o-1", 5000, "failed").await;
+    assert_eq!(order["last_error"]["code"], "card_declined");
+    assert_eq!(order["timers"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_follow_one_another_without_gap_or_repetition() {
+    let node = Node::start_with(|config| {
+        config.http.page_limit = 7;
+        config.http.scan_limit = 7;
+    })
+    .await;
+    let batch: Vec<Value> =
+        (0..30).map(|n| placed(&format!("o-{n:02}"), if n % 3 == 0 { 5000 } else { 5 })).collect();
+    node.post("/v1/events", &json!(batch)).await.ok();
+    for n in 0..30 {
+        let status = if n % 3 == 0 { "failed" } else { "running" };
+        node.until("", &format!("/v1/sagas/order/o-{n:02}"), |order| order["status"] == status).await;
+    }
+    let ids: Vec<String> = (0..30).map(|n| format!("o-{n:02}")).collect();
+    assert_eq!(all(&node, "limit=4").await, ids);
+    assert_eq!(all(&node, "limit=1000").await, ids);
+    let failed: Vec<String> = (0..30).step_by(3).map(|n| format!("o-{n:02}")).collect();
+    assert_eq!(all(&node, "status=failed&limit=3").await, failed);
+    assert_eq!(all(&node, "status=failed,running&limit=1").await, ids);
+    assert_eq!(all(&node, "prefix=o-1").await, ids[10..20]);
+    assert_eq!(all(&node, "saga=order&prefix=o-2&status=stuck").await, [""; 0]);
+    assert_eq!(all(&node, "created_from=2026-01-02T03:04:05Z").await, ids);
+    assert_eq!(all(&node, "created_until=2026-01-02T03:04:05Z").await, [""; 0]);
+    let first = node.get("/v1/sagas?limit=4").await.ok();
+    node.order("", "o-00a", 5, "running").await;
+    let next = first["next"].as_str().unwrap();
+    let second = node.get(&format!("/v1/sagas?limit=4&cursor={next}")).await.ok();
+    assert_eq!(second["items"][0]["correlation"], "o-04");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_run_through_all_shards() {
+    let node = Node::start_with(|config| {
+        config.shards = 3;
+        config.tenants.spread = vec![orlog_model::TenantId::default_tenant()];
+    })
+    .await;
+    let batch: Vec<Value> = (0..20).map(|n| placed(&format!("o-{n:02}"), 5000)).collect();
+    node.post("/v1/events", &json!(batch)).await.ok();
+    let mut seen = Vec::new();
+    let deadline = std::time::Instant::now() + crate::node::PATIENCE;
+    while seen.len() < 20 && std::time::Instant::now() < deadline {
+        seen = all(&node, "limit=3&status=failed").await;
+        tokio::task::yield_now().await;
+    }
+    seen.sort();
+    assert_eq!(seen, (0..20).map(|n| format!("o-{n:02}")).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_tenant_sees_and_touches_no_instance() {
+    let node = Node::start().await;
+    node.order("acme", "o-1", 5, "running").await;
+    node.order("other", "o-2", 5, "running").await;
+    let get = |tenant: &'static str, path: &'static str| node.ask(Method::GET, tenant, path, Body::empty());
+    for tenant in ["", "other", "acm"] {
+        get(tenant, "/v1/sagas/order/o-1").await.problem("OR0011");
+        for verb in ["cancel", "pause", "resume", "retry"] {
+            let path = format!("/v1/sagas/order/o-1/{verb}");
+            node.ask(Method::POST, tenant, &path, Body::empty()).await.problem("OR0011");
+        }
+        let signal = json!({ "type": "Shipped", "data": { "orderId": "o-1" } }).to_string();
+        node.ask(Method::POST, tenant, "/v1/sagas/order/o-1/signal", signal).await.problem("OR0011");
+        for list in
+            ["/v1/sagas", "/v1/timers", "/v1/inspect/saga", "/v1/inspect/schedule", "/v1/inspect/history"]
+        {
+            let answer = get(tenant, list).await;
+            assert!(
+                answer.status.is_success() && !answer.text.contains("o-1"),
+                "{tenant} {list}: {}",
+                answer.text
+            );
+        }
+    }
+    let cursor = get("acme", "/v1/sagas?limit=1").await.ok()["next"].clone();
+    if let Some(cursor) = cursor.as_str() {
+        let path = format!("/v1/sagas?cursor={cursor}");
+        node.ask(Method::GET, "other", &path, Body::empty()).await.problem("OR0008");
+    }
+    assert_eq!(get("acme", "/v1/sagas/order/o-1").await.ok()["status"], "running");
+    assert_eq!(get("acme", "/v1/timers").await.ok()["items"].as_array().unwrap().len(), 1);
+    let rows = get("acme", "/v1/inspect/saga").await.ok();
+    assert_eq!(rows["rows"][0]["key"], "saga:acme:order:o-1");
+}

@@ -1,0 +1,230 @@
+//! The surface as a whole: routes and their description, errors everywhere in one shape, health, metrics, serving.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::node::{Node, PANICS, PATIENCE, placed};
+
+const ROUTES: [&str; 25] = [
+    "DELETE /v1/dead-letters/{id}",
+    "GET /",
+    "GET /errors/{code}",
+    "GET /health",
+    "GET /info",
+    "GET /metrics",
+    "GET /openapi.json",
+    "GET /ready",
+    "GET /v1/dead-letters",
+    "GET /v1/dead-letters/{id}",
+    "GET /v1/definitions",
+    "GET /v1/definitions/{saga}",
+    "GET /v1/inspect/{table}",
+    "GET /v1/mailboxes",
+    "GET /v1/sagas",
+    "GET /v1/sagas/{saga}/{correlation}",
+    "GET /v1/timers",
+    "POST /admin/drain",
+    "POST /admin/reload",
+    "POST /v1/dead-letters/{id}/redrive",
+    "POST /v1/events",
+    "POST /v1/sagas/{saga}/{correlation}/cancel",
+    "POST /v1/sagas/{saga}/{correlation}/pause",
+    "POST /v1/sagas/{saga}/{correlation}/resume",
+    "POST /v1/sagas/{saga}/{correlation}/signal",
+];
+
+/// The routes of the description, as `METHOD path`.
+fn described(description: &Value) -> Vec<String> {
+    let paths = description["paths"].as_object().unwrap().iter();
+    let mut routes: Vec<String> = paths
+        .flat_map(|(path, item)| {
+            let methods = item
+                .as_object()
+                .unwrap()
+                .keys()
+                .filter(|key| !["parameters", "summary"].contains(&key.as_str()));
+            methods.map(move |method| format!("{} {path}", method.to_uppercase())).collect::<Vec<_>>()
+        })
+        .collect();
+    routes.sort();
+    routes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_lists_every_route_and_every_route_is_described() {
+    let node = Node::start().await;
+    let description = node.get("/openapi.json").await.ok();
+    assert_eq!(description["openapi"], "3.1.0");
+    let mut routes: Vec<String> = ROUTES.map(str::to_owned).into();
+    routes.push("POST /v1/sagas/{saga}/{correlation}/retry".to_owned());
+    routes.sort();
+    assert_eq!(described(&description), routes);
+    assert_eq!(description, serde_json::to_value(orlog::api::openapi()).unwrap());
+    for (path, item) in description["paths"].as_object().unwrap() {
+        let filled = path
+            .replace("{saga}", "order")
+            .replace("{correlation}", "c")
+            .replace("{id}", "1")
+            .replace("{table}", "saga");
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let name = method.as_str().to_lowercase();
+            if path == "/admin/drain" {
+                continue;
+            }
+            let answer = node.ask(method, "", &filled, Body::empty()).await;
+            let takes_it = answer.status != StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(takes_it, item.get(&name).is_some(), "{name} {path}: {answer:?}");
+            if !takes_it {
+                answer.problem("OR0010");
+                assert!(answer.headers.contains_key("allow"), "{name} {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_states_its_errors_and_its_tenant() {
+    let description = serde_json::to_value(orlog::api::openapi()).unwrap();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let default = &operation["responses"]["default"]["$ref"];
+            assert_eq!(default, "#/components/responses/Problem", "{method} {path}");
+            assert!(operation["summary"].is_string(), "{method} {path}");
+            let parameters = operation["parameters"].to_string();
+            assert_eq!(parameters.contains("x-tenant-id"), path.starts_with("/v1/"), "{method} {path}");
+        }
+    }
+    let text = description.to_string();
+    let schemas = description["components"]["schemas"].as_object().unwrap();
+    for part in text.split("#/components/schemas/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        assert!(schemas.contains_key(name), "{name} is named and not described");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_lead_nowhere_are_problems_too() {
+    let node = Node::start().await;
+    for path in
+        ["/nothing", "/v1", "/v1/sagas/order", "/v1/sagas/order/", "/v1/sagas/a/b/c/d", "/errors/OR9999"]
+    {
+        let answer = node.get(path).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        answer.problem("OR0009");
+    }
+    let page = node.get("/errors/OR0009").await;
+    assert!(page.text.starts_with("# OR0009 · There is nothing at this path"), "{page:?}");
+    assert!(node.get("/").await.ok()["links"].to_string().contains("/openapi.json"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_keeps_its_id() {
+    let node = Node::start().await;
+    let request = Request::get("/v1/sagas").header("x-request-id", "abc-1").body(Body::empty()).unwrap();
+    assert_eq!(node.send(request).await.headers["x-request-id"], "abc-1");
+    let (first, second) = (node.get("/v1/sagas").await, node.get("/v1/sagas").await);
+    assert_ne!(first.headers["x-request-id"], second.headers["x-request-id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_info_and_metrics_tell_how_it_goes() {
+    let node = Node::start().await;
+    node.order("acme", "o-1", 5, "running").await;
+    let health = node.get("/health").await.ok();
+    for part in ["store", "bus", "shards"] {
+        assert_eq!(health[part]["status"], "ok", "{health}");
+    }
+    let info = node.get("/info").await.ok();
+    assert_eq!(info["sagas"][0]["name"], "order");
+    assert_eq!(info["effects"]["test.charge"], "bank");
+    let metrics = node.get("/metrics").await;
+    assert!(metrics.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    for line in [
+        "orlog_events_ingested_total 1\n",
+        "orlog_outbox_depth{shard=\"0\"} ",
+        "orlog_breaker_state{upstream=\"gateway\"} 0\n",
+        "orlog_accepting 1\n",
+        "orlog_http_requests_total{route=\"/v1/events\",method=\"POST\",status=\"202\"} 1\n",
+        "orlog_http_request_seconds_count{route=\"/health\"} 1\n",
+    ] {
+        assert!(metrics.text.contains(line), "{line} is not in\n{}", metrics.text);
+    }
+    assert_eq!(metrics.text.matches("# EOF").count(), 1);
+    assert!(metrics.text.ends_with("# EOF\n"));
+    let types: Vec<&str> = metrics.text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let unique: std::collections::BTreeSet<_> = types.iter().collect();
+    assert_eq!(types.len(), unique.len(), "a metric is declared twice");
+    assert_eq!(node.get("/v1/mailboxes").await.ok(), json!({ "items": [] }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_panics_is_a_problem_that_leaks_nothing() {
+    let node = Node::start().await;
+    PANICS.set(true);
+    let answer = node.post("/v1/events", &placed("o-1", 5)).await;
+    PANICS.set(false);
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    answer.problem("OR0021");
+    assert!(!answer.text.contains("the clock is broken"), "{answer:?}");
+    node.post("/v1/events", &placed("o-1", 5)).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_answers_what_is_under_way_and_ends() {
+    let node = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async { stopped.await.unwrap_or(()) };
+    let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
+    let body = placed("o-1", 5).to_string();
+    let (first, rest) = body.split_at(20);
+    let head = format!("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{head}{first}").as_bytes()).await.unwrap();
+    let mut other = TcpStream::connect(address).await.unwrap();
+    other.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(read(&mut other).await.starts_with("HTTP/1.1 200"));
+    stop.send(()).unwrap();
+    stream.write_all(rest.as_bytes()).await.unwrap();
+    assert!(read(&mut stream).await.starts_with("HTTP/1.1 202"));
+    tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_http_is_turned_away() {
+    let node = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async { stopped.await.unwrap_or(()) };
+    let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
+    for (bytes, answer) in [
+        (b"\x16\x03\x01 hello\r\n\r\n".to_vec(), "HTTP/1.1 400"),
+        (
+            format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(2_000_000)).into_bytes(),
+            "HTTP/1.1 431",
+        ),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        drop(stream.write_all(&bytes).await);
+        let text = read(&mut stream).await;
+        assert!(text.is_empty() || text.starts_with(answer), "{answer}: {text}");
+    }
+    stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap().unwrap();
+}
+
+/// Everything until the server closes; what it reset in between does not count.
+async fn read(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    assert!(closed.is_ok(), "still open after {:?}", String::from_utf8_lossy(&bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
