@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::disk::Disk;
@@ -99,7 +100,7 @@ impl Shared {
     }
 
     /// Makes a record that is as durable as asked for visible to all, and wakes those who watch.
-    pub(crate) fn publish(&self, position: u64, record: &[u8]) -> Result<(), Error> {
+    pub(crate) fn publish(&self, position: u64, record: &Bytes) -> Result<(), Error> {
         self.change(|tables| tables.apply(position, record))?;
         self.position.send_replace(position);
         Ok(())

@@ -6,11 +6,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::generation::{Generation, Known};
 use crate::range::Visit;
-use crate::record::{self, Heads};
+use crate::record::Heads;
 use crate::table::Table;
 
 /// All rows. What lies higher hides what lies lower.
@@ -32,7 +34,9 @@ impl Tables {
     pub(crate) fn replayed(disk: &Arc<Disk>) -> Result<Self, Error> {
         let folded = *disk.folded();
         let mut tables = Self::over(Some(Arc::clone(disk)), folded);
-        disk.replay(folded.position, |position, record| tables.apply(position, record))?;
+        disk.replay(folded.position, |position, record| {
+            tables.apply(position, &Bytes::copy_from_slice(record))
+        })?;
         Ok(tables)
     }
 
@@ -57,13 +61,8 @@ impl Tables {
     }
 
     /// Applies a record that the journal has at `position`.
-    pub(crate) fn apply(&mut self, position: u64, record: &[u8]) -> Result<(), Error> {
-        let (heads, mut ops) = record::read(position, record)?;
-        while let Some(op) = ops.next()? {
-            self.active.apply(op, self.disk.is_none());
-        }
-        self.active.advance(heads, Instant::now());
-        Ok(())
+    pub(crate) fn apply(&mut self, position: u64, record: &Bytes) -> Result<(), Error> {
+        self.active.apply(position, record, self.disk.is_none(), Instant::now())
     }
 
     /// Puts the active generation aside to be folded, unless there is nothing to fold or still one aside.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use orlog_journal::LocalDisk;
 use orlog_model::{Change, Timestamp};
 
@@ -91,12 +92,12 @@ impl Writer {
         let shared = &self.shared;
         let record = &mut self.record;
         let heads = shared.read(|tables| translate(group, now, (tables, &shared.keys), record))?;
-        let record = self.record.seal(&heads);
+        let record = Bytes::copy_from_slice(self.record.seal(&heads));
         if let Some(home) = &self.home {
-            let written = home.write(shared, heads.position, record);
+            let written = home.write(shared, heads.position, &record);
             shared.noted(written)?;
         }
-        let published = shared.publish(heads.position, record);
+        let published = shared.publish(heads.position, &record);
         shared.noted(published)?;
         self.record.relax();
         if aside | self.shared.freeze_if_full()? {
