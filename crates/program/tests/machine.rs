@@ -36,19 +36,19 @@ fn order() -> Compiled {
 
 fn placed(saga: &Compiled) -> Life<'_> {
     let mut life = Life::new(saga);
-    life.event("OrderPlaced", json!({ "orderId": "o1", "total": 125 })).unwrap();
+    life.event("OrderPlaced", json!({ "orderId": "o1", "total": 125 })).expect("it is taken");
     life
 }
 
 fn reserved(saga: &Compiled) -> Life<'_> {
     let mut life = placed(saga);
-    life.event("StockReserved", json!({ "orderId": "o1" })).unwrap();
+    life.event("StockReserved", json!({ "orderId": "o1" })).expect("it is taken");
     life
 }
 
 fn charged(saga: &Compiled) -> Life<'_> {
     let mut life = reserved(saga);
-    life.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
+    life.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).expect("it is taken");
     life
 }
 
@@ -254,16 +254,16 @@ fn diamond() -> Compiled {
         .undo(Do::effect("e.undo-a"))
         .step("b", Do::effect("e.b"))
         .after(&["a"])
-        .timeout(Duration::from_secs(60))
+        .timeout(Duration::from_mins(1))
         .undo(Do::effect("e.undo-b"))
         .step("c", Do::effect("e.c"))
         .after(&["a"])
-        .timeout(Duration::from_secs(60))
+        .timeout(Duration::from_mins(1))
         .undo(Do::effect("e.undo-c"))
         .step("d", Do::effect("e.d"))
         .after(&["b", "c"])
         .build()
-        .unwrap()
+        .expect("it is well formed")
 }
 
 #[test]
