@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::Catalog;
 use orlog_model::ProgramRef;
-use orlog_program::{Compiled, Problem, Program};
+use orlog_program::{Problem, Program};
 use serde::Serialize;
 
 use retired::Retired;

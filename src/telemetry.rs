@@ -1,6 +1,10 @@
-//! What the process writes about itself: log lines on standard error, for people or for programs.
+//! What the process tells about itself: log lines on standard error, for people or for programs, and spans for a collector.
+
+mod courier;
+mod spans;
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 
 use anyhow::Context;
 use tracing_subscriber::layer::SubscriberExt;
@@ -9,11 +13,13 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::config::{Config, LogFormat};
 
-/// Begins to log as the configuration says. Once a process.
+pub use spans::Spans;
+
+/// Begins to log as the configuration says, and to send spans where it names a collector. Once a process, on a tokio runtime.
 ///
 /// # Errors
-/// When the filter cannot be read, or something logs already.
-pub fn start(config: &Config) -> anyhow::Result<()> {
+/// When the filter or the collector's address cannot be read, or something logs already.
+pub fn start(config: &Config) -> anyhow::Result<Option<Arc<Spans>>> {
     let log = &config.log;
     let filter = EnvFilter::try_new(&log.filter)
         .with_context(|| format!("log.filter {:?} cannot be read", log.filter))?;
@@ -23,7 +29,9 @@ pub fn start(config: &Config) -> anyhow::Result<()> {
         LogFormat::Auto if is_terminal => human(),
         LogFormat::Auto | LogFormat::Json => json(),
     };
-    Registry::default().with(lines.with_filter(filter)).try_init().context("something logs already")
+    Registry::default().with(lines.with_filter(filter)).try_init().context("something logs already")?;
+    let wanted = !config.telemetry.otlp_endpoint.is_empty();
+    wanted.then(|| Spans::start(config).map(Arc::new)).transpose()
 }
 
 /// Colours on a terminal, unless `NO_COLOR` is set.

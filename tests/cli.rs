@@ -1,8 +1,12 @@
 //! The command line as people and scripts meet it: the real binary, its texts, its exit codes.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "cli/node.rs"]
 mod node;
 #[path = "cli/round_trip.rs"]
 mod round_trip;
+#[path = "cli/spans.rs"]
+mod spans;
 #[path = "cli/texts.rs"]
 mod texts;

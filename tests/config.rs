@@ -1,5 +1,7 @@
 //! Configuration: later layers win, and what cannot be is refused with its place and what was probably meant.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;

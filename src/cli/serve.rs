@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::app::{App, Seams};
 use crate::config::Config;
+use crate::telemetry::Spans;
 use crate::{api, telemetry};
 
 use super::exit::{Exit, Failure};
@@ -29,13 +30,13 @@ pub(super) async fn serve(
     seams: Seams,
     ready: impl FnOnce(&App, SocketAddr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    telemetry::start(&config)?;
+    let spans = telemetry::start(&config)?;
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         Failure::failed(format!("cannot listen on {}: {error}; choose another with --listen", config.listen))
     })?;
     let address = listener.local_addr()?;
-    let app = App::start_with(config, seams).await?;
+    let app = App::start_with(config, heard_by(seams, spans.as_ref())).await?;
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
         // An error means the same: nobody wants it to go on.
@@ -63,7 +64,19 @@ pub(super) async fn serve(
     if let Ok(Err(error)) = server.await {
         tracing::warn!(%error, "the HTTP server ended");
     }
-    finish(&app, &end).await
+    let finished = finish(&app, &end).await;
+    if let Some(spans) = spans {
+        // It waits for the collector, and the runtime must go on to carry the spans there.
+        tokio::task::spawn_blocking(move || spans.stop()).await.ok();
+    }
+    finished
+}
+
+/// Spans are made of what the seams hear.
+fn heard_by(seams: Seams, spans: Option<&Arc<Spans>>) -> Seams {
+    let Some(spans) = spans else { return seams };
+    let (observer, attempts) = (Arc::clone(spans), Arc::clone(spans));
+    Seams { observer: Some(observer), attempts: Some(attempts), ..seams }
 }
 
 async fn until(app: &App, signals: &mut Signals) -> End {

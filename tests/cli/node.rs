@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// How long anything may take before the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A command without what the surroundings say.
 pub(crate) fn orlog(args: &[&str]) -> Command {
@@ -40,10 +40,15 @@ pub(crate) struct Node {
 impl Node {
     /// Starts one that stands in for every upstream.
     pub(crate) fn start(data: &Path, definitions: &Path) -> Self {
+        Self::start_with(data, definitions, &[])
+    }
+
+    /// The same with variables in its environment.
+    pub(crate) fn start_with(data: &Path, definitions: &Path, environment: &[(&str, &str)]) -> Self {
         let paths = [data, definitions].map(|path| path.to_str().unwrap());
         let args = ["dev", "--listen", "127.0.0.1:0", "--stand-in", "--output", "json"];
         let mut command = orlog(&args);
-        command.args(["--data", paths[0], "--definitions", paths[1]]);
+        command.args(["--data", paths[0], "--definitions", paths[1]]).envs(environment.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let greeting = greeting(&mut child);
         let url = greeting["url"].as_str().unwrap().to_owned();
