@@ -2,6 +2,8 @@
 
 pub mod bus_suite;
 pub mod provider_suite;
+pub mod quartet;
 mod sim_clock;
+pub mod store_suite;
 
 pub use sim_clock::SimClock;
