@@ -2,6 +2,8 @@
 //!
 //! The log is read from `../shared/data` beside the repository and never part of it; where it is absent, the test says so.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;

@@ -22,7 +22,7 @@ fn the_order_definition_stands_the_quartet() {
 }
 
 async fn check(kills: usize, orders_per_kill: usize, within: Duration) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("there is room for a folder");
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/orders");
     let place =
         Place { binary: PathBuf::from(env!("CARGO_BIN_EXE_orlog")), files, folder: folder.path().to_owned() };

@@ -6,13 +6,14 @@
 //! - every command and effect that the saga asked for reached the shop under its id, and the shop knows no other;
 //! - the versions of its history are 1, 2, 3 … without a gap, and nothing is left standing.
 
+mod finding;
 mod ledger;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::book::Book;
 use crate::orlog::View;
+pub use finding::{Disagreement, Kind};
 
 /// The command that is given up when its time runs out, and may then never be sent.
 const MAY_LAPSE: &str = "payment.RequestAuthorization";
@@ -45,39 +46,6 @@ pub struct Figures {
     pub retries: u64,
     /// Commands and events that were delivered more than once.
     pub duplicates: u64,
-}
-
-/// Something on which the two do not agree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disagreement {
-    /// About which order; empty where it is about none.
-    pub order: String,
-    /// What kind of thing it is.
-    pub kind: Kind,
-    /// What it is.
-    pub what: String,
-}
-
-/// The kinds of disagreement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Something that should have happened did not.
-    Lost,
-    /// Something happened more often than it should.
-    Doubled,
-    /// Something happened out of order, or should not have happened at all.
-    Wrong,
-}
-
-impl fmt::Display for Disagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Kind::Lost => "lost",
-            Kind::Doubled => "doubled",
-            Kind::Wrong => "wrong",
-        };
-        write!(f, "{kind}: {} {}", self.order, self.what)
-    }
 }
 
 impl Audit {

@@ -53,7 +53,7 @@ async fn main() -> ExitCode {
 async fn serve(listen: SocketAddr, orlog: String, seed: u64) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(listen);
     let listener = listener.await.with_context(|| format!("cannot listen at {listen}"))?;
-    let shop = Shop::open(listener, Options { orlog, seed, pace: Duration::from_millis(20) })?;
+    let shop = Shop::open(listener, &Options { orlog, seed, pace: Duration::from_millis(20) })?;
     println!("the shop is open at {}; its record is at {}/book", shop.url(), shop.url());
     tokio::signal::ctrl_c().await.context("cannot wait for an interrupt")
 }

@@ -51,8 +51,7 @@ pub async fn run(plan: Plan) -> anyhow::Result<Audit> {
         let feed = tokio::spawn(place(runner.client().clone(), placed.to_vec(), Duration::from_millis(10)));
         if round < plan.kills {
             tokio::time::sleep(Duration::from_millis(chance.u64(1..1200))).await;
-            runner.kill().await?;
-            runner.restart().await?;
+            kill(&mut runner, &mut chance).await?;
         }
         feed.await.context("the feed failed")??;
     }
@@ -63,6 +62,17 @@ pub async fn run(plan: Plan) -> anyhow::Result<Audit> {
     Ok(found)
 }
 
+/// Kills the runner and starts it again; one time in four it dies once more while it is still recovering.
+async fn kill(runner: &mut Runner, chance: &mut Rng) -> anyhow::Result<()> {
+    runner.kill().await?;
+    if chance.u8(0..4) == 0 {
+        runner.launch()?;
+        tokio::time::sleep(Duration::from_millis(chance.u64(1..80))).await;
+        runner.kill().await?;
+    }
+    runner.restart().await
+}
+
 /// Opens a shop at a free address.
 ///
 /// # Errors
@@ -70,7 +80,7 @@ pub async fn run(plan: Plan) -> anyhow::Result<Audit> {
 pub async fn open_shop(orlog: &str, seed: u64) -> anyhow::Result<Shop> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free port for the shop")?;
     let options = Options { orlog: orlog.to_owned(), seed, pace: Duration::from_millis(20) };
-    Shop::open(listener, options)
+    Shop::open(listener, &options)
 }
 
 /// Places orders one after the other, some of them twice, with that pause between them.

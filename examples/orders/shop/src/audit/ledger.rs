@@ -1,6 +1,6 @@
 //! What must have been done for an order that ended one way or the other.
 
-use super::Kind;
+use super::finding::Kind;
 use crate::book::Act;
 
 /// What is wrong with one order.

@@ -75,11 +75,20 @@ impl Runner {
         self.restart().await
     }
 
-    /// Starts it again as it was started before.
+    /// Starts it again as it was started before, and returns once it takes work.
     ///
     /// # Errors
     /// As [`Runner::start`].
     pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.launch()?;
+        self.ready().await
+    }
+
+    /// Starts its process again and returns at once.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn launch(&mut self) -> anyhow::Result<()> {
         let log = self.log()?;
         let mut command = Command::new(&self.place.binary);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
@@ -102,6 +111,10 @@ impl Runner {
             .kill_on_drop(true);
         let program = self.place.binary.display();
         self.child = Some(command.spawn().with_context(|| format!("{program} cannot be started"))?);
+        Ok(())
+    }
+
+    async fn ready(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + START;
         while Instant::now() < end {
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {

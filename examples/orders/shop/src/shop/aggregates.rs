@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Desk, refuse};
+use super::desk::{Desk, refuse};
 use crate::book::Act;
 use crate::orders::{NOWHERE, SILENT, SOLD_OUT};
 
