@@ -1,9 +1,19 @@
 //! For tests only: what takes the world's place, and the suites that hold an implementation to its contract.
 
+pub mod audit;
 pub mod bus_suite;
+pub mod faulty_bus;
+mod faulty_disk;
+pub mod oracle;
 pub mod provider_suite;
 pub mod quartet;
+pub mod rig;
+pub mod sagas;
 mod sim_clock;
 pub mod store_suite;
+mod wall_clock;
+pub mod world;
 
+pub use faulty_disk::FaultyDisk;
 pub use sim_clock::SimClock;
+pub use wall_clock::WallClock;
