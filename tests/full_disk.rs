@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::{Clock, Timestamp};
-use orlog_testkit::audit::Order;
 use orlog_testkit::rig::{Rig, Setup, passing, seed, tenant};
-use orlog_testkit::sagas::{order, order_key, order_placed, random_plan};
+use orlog_testkit::sagas::{Order, order, order_key, order_placed, random_plan};
 use orlog_testkit::world::World;
 use orlog_testkit::{FaultyDisk, SimClock};
 

@@ -9,10 +9,9 @@ use orlog_model::{
     Outcome, Timestamp, Verdict,
 };
 use orlog_testkit::SimClock;
-use orlog_testkit::audit::Order;
 use orlog_testkit::faulty_bus::Faults;
 use orlog_testkit::rig::{Rig, Setup, passing, seed, tenant};
-use orlog_testkit::sagas::{STEPS, order, order_key, order_placed};
+use orlog_testkit::sagas::{Order, STEPS, order, order_key, order_placed};
 use orlog_testkit::world::World;
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -10,11 +10,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::rig::{Rig, tenant};
-use crate::sagas::{order_end, order_key};
+use crate::sagas::{Order, order_end, order_key};
 use crate::world::event;
-
-/// An order and the plan it was placed with.
-pub type Order = (InstanceKey, Value);
 
 impl Rig {
     /// Holds every order against its plan: its last status, what the world did for it and in which order, its history, and

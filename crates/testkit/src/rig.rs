@@ -17,8 +17,8 @@ use orlog_program::Program;
 use orlog_store::{Error as StoreError, Options as StoreOptions, Reader};
 
 use crate::SimClock;
-use crate::audit::Order;
 use crate::faulty_bus::{Faults, FaultyBus};
+use crate::sagas::Order;
 use crate::world::{Way, World};
 
 /// How long a test waits for a fact, at most.

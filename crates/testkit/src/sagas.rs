@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 use crate::world::{Way, event};
 
+/// An order and the plan it was placed with.
+pub type Order = (InstanceKey, Value);
+
 /// The steps of [`order`], in order.
 pub const STEPS: [&str; 4] = ["reserve", "charge", "ship", "notify"];
 
