@@ -22,11 +22,12 @@ mod native {
         }
     }
 
-    async fn rig() -> Rig {
+    fn rig() -> std::future::Ready<Rig> {
         let script = Arc::new(Script::default());
         let upstream = Arc::clone(&script);
         let native = Native::new().effect("payments.charge", move |call| answer(Arc::clone(&upstream), call));
-        Rig { provider: Arc::new(native), effect: EffectName::new("payments.charge").expect("valid"), script }
+        let effect = EffectName::new("payments.charge").expect("valid");
+        std::future::ready(Rig { provider: Arc::new(native), effect, script })
     }
 
     provider_suite!(rig());

@@ -156,8 +156,11 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
 
 /// Shows the stimulus to the program and turns its answer into a decision.
 fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_>) -> Decision {
-    let context =
-        Context { key: subject.key, version: subject.instance.map_or(0, |i| i.version) + 1, now: subject.now };
+    let context = Context {
+        key: subject.key,
+        version: subject.instance.map_or(0, |i| i.version) + 1,
+        now: subject.now,
+    };
     let state = subject.instance.map(|i| i.state.as_slice());
     match subject.program.apply(state, stimulus, &context) {
         Ok(Reaction::Applied(transition)) => {

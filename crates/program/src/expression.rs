@@ -7,6 +7,7 @@
 mod check;
 mod json;
 mod output;
+mod root;
 
 use std::cell::OnceCell;
 use std::sync::{Arc, OnceLock};
@@ -21,34 +22,9 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use check::{Refused, Scope};
 
-use crate::machine::Cause;
+use crate::cause::Cause;
 use json::{Budget, wrap, wrap_map};
-
-/// The roots of an expression: what it may speak of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Root {
-    Vars,
-    Event,
-    Failure,
-    Key,
-}
-
-impl Root {
-    pub(crate) const ALL: [Root; 4] = [Root::Vars, Root::Event, Root::Failure, Root::Key];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Root::Vars => "vars",
-            Root::Event => "event",
-            Root::Failure => "failure",
-            Root::Key => "key",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|root| root.name() == name)
-    }
-}
+pub(crate) use root::Root;
 
 /// A compiled expression.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 //! rather than a list of steps implements [`Native`].
 
 mod builder;
+mod cause;
 mod compile;
 mod expression;
 mod form;

@@ -12,7 +12,6 @@ mod players;
 
 use orlog_model::{EventType, Status};
 use orlog_program::{Compiled, Program as _, Step};
-use serde_json::Value;
 
 pub use life::{Life, failed, succeeded};
 pub use players::{Samples, answer_ok, answer_undone, open};
@@ -180,6 +179,3 @@ fn count(life: &Life<'_>, played: &mut Played) {
     played.lives += 1;
     played.inputs += life.inputs();
 }
-
-/// An answer nobody reads.
-pub(crate) const NOTHING: Value = Value::Null;

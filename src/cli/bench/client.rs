@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::count::Ends;
+use super::options::{Bench, Workload};
 use super::report::{Report, ratio};
 use super::resources::Used;
-use super::{Bench, Workload, workload};
+use super::workload;
 use crate::app::{App, Seams};
 use crate::clock::SystemClock;
 use crate::config::Config;

@@ -69,7 +69,7 @@ impl CommitObserver for Ends {
             number.and_then(|n| self.list(n).lock().unwrap_or_else(PoisonError::into_inner).remove(&n));
         if let Some(told) = told {
             // An error means that the client has given up.
-            drop(told.send(()));
+            told.send(()).ok();
         }
     }
 }

@@ -9,10 +9,11 @@ use anyhow::Context;
 use orlog_model::Status;
 
 use super::client::start;
+use super::options::{Bench, Durability};
 use super::report::{Report, float};
 use super::resources::Used;
 use super::sleep::until;
-use super::{Bench, Durability, workload};
+use super::workload;
 use crate::app::App;
 use crate::config::Config;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Bench;
+use super::options::Bench;
 use super::resources::Used;
 
 /// The figures of one run. A figure that a workload does not have is absent.

@@ -10,9 +10,10 @@ use orlog_model::{Action, Control, EventId, EventType, Status};
 use serde_json::json;
 
 use super::client::start;
+use super::options::Bench;
 use super::report::{Report, float, percentile, ratio};
 use super::resources::{Used, disk};
-use super::{Bench, workload};
+use super::workload;
 use crate::app::App;
 use crate::config::Config;
 

@@ -68,6 +68,7 @@ impl<I: Iterator<Item = Result<Line, Failure>>> Iterator for Batches<I> {
 mod tests {
     use super::*;
 
+    #[expect(clippy::unnecessary_wraps, reason = "it stands for what a reader yields")]
     fn line(number: u64, bytes: usize) -> Result<Line, Failure> {
         Ok(Line { number, bytes, event: Value::from(number) })
     }

@@ -5,7 +5,7 @@ use cel::Env;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
 use cel::parser::ParseError;
 
-use super::Root;
+use super::root::Root;
 use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
 use crate::problem::did_you_mean;
 

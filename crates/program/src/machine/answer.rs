@@ -5,9 +5,9 @@ use std::time::Duration;
 use orlog_model::{Event, EventType, Failure, Verdict};
 use serde_json::Value;
 
+use super::saga::{Call, Role, Saga, Step, Task, UNDO};
 use super::state::{Mark, State};
 use super::table::{self, Answer, Move};
-use super::{Call, Role, Saga, Step, Task, UNDO};
 use crate::program::Stimulus;
 
 /// What a stimulus says about one step.

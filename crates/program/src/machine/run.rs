@@ -4,9 +4,10 @@ use orlog_model::{Failure, Name, TimerChange, Transition, Work};
 use serde_json::Value;
 
 use super::answer::{self, Reading};
+use super::saga::{SAGA_TIMER, Saga, Step};
 use super::state::{Mark, Phase, State};
 use super::table::{self, Move};
-use super::{Cause, SAGA_TIMER, Saga, Step};
+use crate::cause::Cause;
 use crate::expression::{Bindings, EvalError};
 use crate::program::{Context, Fault, Reaction, Stimulus};
 use crate::template::Template;

@@ -4,7 +4,7 @@ use orlog_model::{Status, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Cause;
+use crate::cause::Cause;
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Fault;
 

@@ -4,8 +4,8 @@ use orlog_model::{Command, Confirmation, Effect, Name, TimerChange, Timestamp, W
 use serde_json::Value;
 
 use super::run::Run;
+use super::saga::{Call, Fact, Task};
 use super::state::{Mark, Phase, Slot};
-use super::{Call, Fact, Task};
 use crate::expression::{Bindings, EvalError};
 use crate::limits::check_payload;
 use crate::program::Fault;

@@ -266,5 +266,5 @@ pub fn succeeded(payload: Value) -> Verdict {
 #[must_use]
 pub fn failed(code: &str) -> Verdict {
     let failure = Failure { code: code.to_owned(), message: format!("failed with {code}") };
-    Verdict::Failed { event: None, failure, payload: super::NOTHING }
+    Verdict::Failed { event: None, failure, payload: serde_json::Value::Null }
 }

@@ -1,0 +1,90 @@
+//! What can be asked of the bench.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::config::Config;
+
+/// What kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Three steps, all good.
+    #[value(name = "A", alias = "a")]
+    A,
+    /// Three steps, the third fails.
+    #[value(name = "B", alias = "b")]
+    B,
+    /// Sleep on a timer.
+    #[value(name = "C", alias = "c")]
+    C,
+    /// Wake by signal.
+    #[value(name = "D", alias = "d")]
+    D,
+    /// Kill and recover.
+    #[value(name = "E", alias = "e")]
+    E,
+}
+
+/// How the runner's files are synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// A commit returns after the disk has it.
+    Sync,
+    /// The disk has it at most one interval later.
+    Interval,
+}
+
+/// What shall be measured.
+#[derive(Clone, Debug, Args)]
+pub struct Bench {
+    /// Which workload.
+    #[arg(long, value_enum, ignore_case = true, default_value = "A")]
+    pub workload: Workload,
+    /// Sagas under way at once (A, B, D, E).
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub concurrency: u32,
+    /// Sagas in all; by default as many as give a steady figure in some seconds.
+    #[arg(long)]
+    pub sagas: Option<u64>,
+    /// No new saga is begun after this many seconds (A, B).
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
+    /// How the files are synced.
+    #[arg(long, value_enum, default_value = "sync")]
+    pub durability: Durability,
+    /// Where to keep the data; by default a folder beside the present one that is removed afterwards.
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// A file that gets the number of every accepted saga; for workload E.
+    #[arg(long, hide = true)]
+    pub accepted: Option<PathBuf>,
+}
+
+impl Bench {
+    pub(super) fn sagas(&self) -> u64 {
+        let by_default = match self.workload {
+            Workload::A | Workload::B => (u64::from(self.concurrency) * 200).clamp(2_000, 150_000),
+            Workload::C => 100_000,
+            Workload::D => 10_000,
+            Workload::E => 1_000_000,
+        };
+        self.sagas.unwrap_or(by_default)
+    }
+
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    pub(super) fn config(&self, data: PathBuf) -> Config {
+        let mut config = Config { data, node: "bench".to_owned(), ..Config::default() };
+        let durability = match self.durability {
+            Durability::Sync => crate::config::Durability::Sync,
+            Durability::Interval => crate::config::Durability::Interval,
+        };
+        config.store.durability = durability;
+        config.bus.durability = durability;
+        config
+    }
+}
