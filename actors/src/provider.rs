@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use orlog_effect::Performer;
 use orlog_model::{Confirmation, Verdict, Work};
+use prometheus_client::metrics::counter::Counter;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -22,10 +23,48 @@ use crate::offer::Offer;
 pub(crate) struct Provider;
 
 /// What it needs.
-#[derive(Clone)]
 pub(crate) struct Arguments {
     pub(crate) performer: Arc<Performer>,
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What every task needs.
+struct Hands {
+    performer: Arc<Performer>,
+    metrics: Arc<Metrics>,
+    verdicts: Verdicts,
+}
+
+/// The upstream's counters, looked up once.
+struct Verdicts {
+    accepted: Counter,
+    succeeded: Counter,
+    failed: Counter,
+    timed_out: Counter,
+}
+
+impl Verdicts {
+    fn of_upstream(upstream: &str, metrics: &Metrics) -> Self {
+        let counter = |verdict: &str| {
+            let labels = [("upstream", upstream.to_owned()), ("verdict", verdict.to_owned())];
+            metrics.effects.get_or_create(&labels).clone()
+        };
+        Self {
+            accepted: counter("accepted"),
+            succeeded: counter("succeeded"),
+            failed: counter("failed"),
+            timed_out: counter("timed_out"),
+        }
+    }
+
+    fn of(&self, verdict: &Verdict) -> &Counter {
+        match verdict {
+            Verdict::Accepted => &self.accepted,
+            Verdict::Succeeded { .. } => &self.succeeded,
+            Verdict::Failed { .. } => &self.failed,
+            Verdict::TimedOut { .. } => &self.timed_out,
+        }
+    }
 }
 
 /// Offers to take.
@@ -33,7 +72,7 @@ pub(crate) struct Message(pub(crate) Vec<Offer>);
 
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
 pub(crate) struct State {
-    hands: Arguments,
+    hands: Arc<Hands>,
     under_way: Waiting,
     tasks: JoinSet<()>,
 }
@@ -43,7 +82,14 @@ impl Actor for Provider {
     type State = State;
     type Arguments = Arguments;
 
-    async fn pre_start(&self, _: ActorRef<Message>, hands: Arguments) -> Result<State, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let Arguments { performer, metrics } = arguments;
+        let verdicts = Verdicts::of_upstream(&performer.upstream().name, &metrics);
+        let hands = Arc::new(Hands { performer, metrics, verdicts });
         Ok(State { hands, under_way: Arc::default(), tasks: JoinSet::new() })
     }
 
@@ -64,12 +110,12 @@ impl Actor for Provider {
 impl State {
     fn take(&mut self, offer: Offer) {
         if let Some((under_way, offer)) = UnderWay::begin(&self.under_way, offer) {
-            self.tasks.spawn(see_through(self.hands.clone(), offer, under_way));
+            self.tasks.spawn(see_through(Arc::clone(&self.hands), offer, under_way));
         }
     }
 }
 
-async fn see_through(hands: Arguments, offer: Offer, under_way: UnderWay) {
+async fn see_through(hands: Arc<Hands>, offer: Offer, under_way: UnderWay) {
     let begun = Instant::now();
     let done = if offer.in_doubt {
         hands.performer.resume(&offer.item).await
@@ -79,9 +125,7 @@ async fn see_through(hands: Arguments, offer: Offer, under_way: UnderWay) {
     let metrics = &hands.metrics;
     metrics.effect_attempts.inc_by(u64::from(done.attempts));
     metrics.effect_seconds.observe(begun.elapsed().as_secs_f64());
-    let upstream = hands.performer.upstream().name.clone();
-    let labels = [("upstream", upstream), ("verdict", done.verdict.label().to_owned())];
-    metrics.effects.get_or_create(&labels).inc();
+    hands.verdicts.of(&done.verdict).inc();
     let silent = done.verdict == Verdict::Accepted && !wants_acceptance(&offer.item.work);
     offer.conclude(done.verdict, done.attempts, silent);
     drop(under_way);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, Commit, Input, Instance, OpenWork, Record, Status, Timer, TimerChange, TraceParent,
+    ArmedTimer, Commit, EventId, Input, Instance, OpenWork, Record, Status, Timer, TimerChange, TraceParent,
     Transition, Work, WorkItem, WorkKind, derived_id,
 };
 
@@ -12,6 +12,8 @@ use crate::subject::{Subject, cleared, marker};
 /// The input behind a transition and the state version it leads to.
 pub(crate) struct Cause<'a> {
     pub(crate) input: &'a Input,
+    /// The input's id, made once.
+    pub(crate) id: EventId,
     pub(crate) version: u64,
 }
 
@@ -37,7 +39,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
     commit.history = Some(Record {
         version: cause.version,
         at: subject.now,
-        input: cause.input.id(),
+        input: cause.id.clone(),
         label: cause.input.label().to_owned(),
         note: transition.note,
         status: transition.status,
@@ -53,7 +55,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         timers,
         open,
         reference: transition.reference.or_else(|| subject.instance.and_then(|i| i.reference.clone())),
-        last_input: cause.input.id(),
+        last_input: cause.id.clone(),
         last_error: transition.failure.or_else(|| subject.instance.and_then(|i| i.last_error.clone())),
         node: subject.node.to_owned(),
         trace: subject.instance.map_or_else(|| trace(cause.input), |i| i.trace.clone()),
@@ -125,7 +127,7 @@ fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> W
         instance: key.clone(),
         deadline: work.timeout().map(|timeout: Duration| subject.now.after(timeout)),
         work,
-        causation: cause.input.id(),
+        causation: cause.id.clone(),
         trace: trace(cause.input).or_else(|| subject.instance.and_then(|i| i.trace.clone())),
         created_at: subject.now,
     }

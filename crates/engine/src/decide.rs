@@ -164,7 +164,7 @@ fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_>) -> Decis
     let state = subject.instance.map(|i| i.state.as_slice());
     match subject.program.apply(state, stimulus, &context) {
         Ok(Reaction::Applied(transition)) => {
-            let cause = Cause { input, version: context.version };
+            let cause = Cause { input, id: input.id(), version: context.version };
             Decision::Commit(Box::new(applied(subject, &cause, *transition)))
         }
         Ok(Reaction::Ignored(why)) => ignore_and_clear(subject, input, why),
