@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use orlog_bus::Bus;
 use orlog_effect::Catalog;
-use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, TenantId};
+use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots};
 use orlog_store::{Reader, Writer};
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use tokio::sync::{Mutex, oneshot};
@@ -192,20 +192,15 @@ impl Runtime {
         let drop_letter = Change::DropDeadLetter { tenant: letter.tenant.clone(), id: letter.id };
         match (letter.original, letter.instance) {
             (Original::Input(input), Some(key)) => self.deliver(&key, *input, Some(drop_letter)).await,
-            (Original::Input(input), None) => self.republish(*input, letter.tenant, drop_letter).await,
+            (Original::Input(input), None) => self.republish(*input, drop_letter).await,
             (Original::Message { subject, headers, payload }, _) => {
                 let message = orlog_bus::Message { subject, id: None, headers, payload: payload.into() };
-                self.publish_and(message, &letter.tenant, drop_letter).await
+                self.publish_and(message, drop_letter).await
             }
         }
     }
 
-    async fn republish(
-        &self,
-        input: Input,
-        tenant: TenantId,
-        change: Change,
-    ) -> Result<Controlled, ControlError> {
+    async fn republish(&self, input: Input, change: Change) -> Result<Controlled, ControlError> {
         let Input::Event(event) = input else {
             return Err(ControlError::SetAside(
                 "only events can be sent again without an instance".to_owned(),
@@ -213,17 +208,17 @@ impl Runtime {
         };
         let subject = orlog_bus::codec::subject_of(&event);
         let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
-        self.publish_and(message, &tenant, change).await
+        self.publish_and(message, change).await
     }
 
+    /// The letter of a tenant that is spread may lie in any shard, so it is dropped in all of them.
     async fn publish_and(
         &self,
         message: orlog_bus::Message,
-        tenant: &TenantId,
         change: Change,
     ) -> Result<Controlled, ControlError> {
         self.bus.publish(vec![message]).await.map_err(|_| ControlError::Unavailable)?;
-        self.change(tenant, change).await?;
+        self.change_everywhere(&change).await?;
         Ok(Controlled {
             applied: true,
             why: Some("published again"),
@@ -231,16 +226,6 @@ impl Runtime {
             status: orlog_model::Status::Running,
             paused: false,
         })
-    }
-
-    /// Makes a change that belongs to a tenant and to no instance; returns when it is durable.
-    ///
-    /// # Errors
-    /// When the shard is not available.
-    pub async fn change(&self, tenant: &TenantId, change: Change) -> Result<(), ControlError> {
-        let slot = self.slots.of_tenant(tenant).map_or(0, |slot| slot.0);
-        let shard = self.shards.iter().find(|s| s.slots.contains(&slot)).ok_or(ControlError::Unavailable)?;
-        submit(shard, change).await
     }
 
     /// Makes a change in every shard; returns when it is durable everywhere.

@@ -33,7 +33,14 @@ pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report>
     let (before, begun) = (Used::now()?, Instant::now());
     let (app, _) = start(config).await?;
     let opened = begun.elapsed();
-    until("every accepted saga has ended", || accepted.iter().all(|n| has_ended(&app, *n))).await?;
+    let mut left = accepted.clone();
+    let recovered = until("every accepted saga has ended", || {
+        left.retain(|number| !has_ended(&app, *number));
+        left.is_empty()
+    });
+    if let Err(error) = recovered.await {
+        tracing::error!(%error, sagas = ?left, "not all accepted sagas ended");
+    }
     let took = begun.elapsed();
     let transitions = app.runtime.metrics().transitions();
     let mut report = Report::of(bench);
@@ -41,7 +48,7 @@ pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report>
     report.more.insert("open_ms", millis(opened));
     report.more.insert("recovered_ms", millis(took));
     report.more.insert("recovered_transitions", float(transitions));
-    report.more.insert("lost", 0.0);
+    report.more.insert("lost", float(left.len() as u64));
     app.stop().await?;
     Ok(report)
 }

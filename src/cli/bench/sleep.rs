@@ -29,6 +29,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Workload C.
 pub(super) async fn sleep(bench: &Bench, mut config: Config) -> anyhow::Result<Report> {
     config.limits.idle = Duration::from_secs(2);
+    config.limits.live_instances = 2_000;
     let sagas = bench.sagas();
     let mut report = Report::of(bench);
     let (app, ends) = start(config.clone()).await?;
@@ -53,12 +54,16 @@ pub(super) async fn sleep(bench: &Bench, mut config: Config) -> anyhow::Result<R
     drop(app);
 
     let tables = disk(&config.data)? - disk_of_logs(&config.data)?;
+    report.more.insert("tables_mib", float(tables) / f64::from(1 << 20));
     report.more.insert("disk_bytes_per_instance", ratio(tables, float(sagas + naps)));
     report.more.insert("disk_mib_with_logs", float(disk(&config.data)?) / f64::from(1 << 20));
     let begun = Instant::now();
     let (app, _) = start(config).await?;
     report.more.insert("restart_ms", begun.elapsed().as_secs_f64() * 1e3);
     report.more.insert("sleeping_after_restart", float(count(&app, workload::SLEEPER)?));
+    let used: u64 =
+        app.runtime.readers().flat_map(|reader| reader.stats().tables).map(|table| table.bytes).sum();
+    report.more.insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
     app.stop().await?;
     Ok(report)
 }
