@@ -20,4 +20,5 @@ USER orlog
 VOLUME /var/lib/orlog
 EXPOSE 7070
 ENTRYPOINT ["orlog"]
-CMD ["dev", "--data", "/var/lib/orlog", "--listen", "0.0.0.0:7070"]
+ENV ORLOG_DATA=/var/lib/orlog ORLOG_LISTEN=0.0.0.0:7070
+CMD ["run"]
