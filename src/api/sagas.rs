@@ -179,7 +179,10 @@ pub(super) async fn show(
         let history = reader.history(&key, page.history_after, limit + 1)?;
         let held = reader.held(&key, held_limit)?.len();
         let (work, whole) = outbox(reader, &key)?;
-        Ok(Detail::of(&key, &instance, &history, limit).with_held(held).with_outbox(Outbox::of(&work, whole)))
+        let program = app.programs.pinned(&instance.program.hash);
+        let state = program.and_then(|program| program.show(&instance.state));
+        let detail = Detail::of(&key, &instance, state, &history, limit);
+        Ok(detail.with_held(held).with_outbox(Outbox::of(&work, whole)))
     });
     Ok(Json(detail.await?))
 }

@@ -53,4 +53,8 @@ impl Program for Retired {
             None => Ok(Reaction::Ignored("the definition takes no new instances any more")),
         }
     }
+
+    fn show(&self, state: &[u8]) -> Option<serde_json::Value> {
+        self.program.show(state)
+    }
 }

@@ -31,7 +31,11 @@ async fn an_instance_is_shown_with_all_that_it_waits_for() {
     assert_eq!(history[1]["work"][0]["label"], "shipping.Ship");
     assert_eq!(order["history"]["next"], Value::Null);
     assert_eq!(order["timers"].as_array().unwrap().len(), 1, "{order}");
-    assert!(order["state"].to_string().contains("\"orderId\":\"o-1\""), "{}", order["state"]);
+    let state = &order["state"];
+    assert_eq!((&state["vars"]["orderId"], &state["phase"]), (&json!("o-1"), &json!("running")));
+    assert_eq!(state["steps"][0], json!({ "id": "charge", "state": "done", "until": null }));
+    let ship = json!({ "id": "ship", "state": "running", "until": order["timers"][0]["due"] });
+    assert_eq!(state["steps"][1], ship);
     assert_eq!(order["outbox"]["complete"], true);
     assert_eq!(order["tenant"], "");
     let timers = node.get("/v1/timers").await.ok();
@@ -59,6 +63,8 @@ async fn a_failed_order_says_why() {
     let node = Node::start().await;
     let order = node.order("", "o-1", 5000, "failed").await;
     assert_eq!(order["last_error"]["code"], "card_declined");
+    assert_eq!(order["state"]["failure"]["step"], "charge");
+    assert_eq!(order["state"]["steps"][0]["state"], "failed");
     assert_eq!(order["timers"], json!([]));
 }
 

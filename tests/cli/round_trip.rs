@@ -80,6 +80,12 @@ fn what_was_published_is_there_after_a_drain_and_a_restart() {
     assert_eq!(listed(&node, &["--status", "running"]).len(), 38);
     let completed = node.ask(&["saga", "show", "order", "o-1"]);
     assert_eq!(completed["status"], "completed");
+    let table = run(&["saga", "show", "order", "o-4", "--url", &node.url]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    let rows: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(rows.contains(&vec!["STEP", "STATE", "UNTIL"]), "{table}");
+    assert!(rows.contains(&vec!["reserve", "done"]), "{table}");
+    assert!(rows.iter().any(|row| row.starts_with(&["pay", "running"]) && row.len() == 3), "{table}");
     let cancelled = until("the cancellation", || {
         let instance = node.ask(&["saga", "show", "order", "o-2"]);
         (instance["status"] == "cancelled").then_some(instance)

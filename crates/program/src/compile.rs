@@ -94,6 +94,12 @@ impl Program for Compiled {
     ) -> Result<Reaction, Fault> {
         machine::apply(&self.saga, state, stimulus, context)
     }
+
+    /// `phase` (a status), `steps` (`id`, `state`, `until`) in the order of the definition, `vars`, and `failure`
+    /// (`code`, `message`, `step`), null while there is none.
+    fn show(&self, state: &[u8]) -> Option<Value> {
+        machine::show(&self.saga, state)
+    }
 }
 
 fn field<'a>(data: &'a Value, path: &str) -> Option<&'a Value> {

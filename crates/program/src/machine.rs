@@ -25,6 +25,7 @@
 mod answer;
 mod run;
 mod saga;
+mod show;
 mod state;
 mod table;
 mod work;
@@ -38,6 +39,7 @@ use run::Run;
 use state::State;
 
 pub(crate) use saga::{Call, Fact, Role, SAGA_TIMER, Saga, Step, Task, undo_tag};
+pub(crate) use show::show;
 
 /// Decides one stimulus. See the table above.
 pub(crate) fn apply(

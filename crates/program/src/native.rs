@@ -61,7 +61,7 @@ mod orders;
 use orlog_model::{CorrelationId, EffectName, Event, IdError, ProgramRef, SagaName, Transition, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub use orders::Orders;
@@ -249,6 +249,12 @@ impl<N: Native> Program for NativeProgram<N> {
             (Answer::Become(_), Some(wrong)) => Err(Fault::Program(wrong)),
             (Answer::Become(state), None) => transition(&state, orders, stimulus),
         }
+    }
+
+    /// The state as JSON.
+    fn show(&self, state: &[u8]) -> Option<Value> {
+        let state: N::State = rmp_serde::from_slice(state).ok()?;
+        serde_json::to_value(state).ok()
     }
 }
 

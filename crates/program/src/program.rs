@@ -31,6 +31,13 @@ pub trait Program: Send + Sync + 'static {
         stimulus: &Stimulus<'_>,
         context: &Context<'_>,
     ) -> Result<Reaction, Fault>;
+
+    /// A stored state in words, for people and queries, never for decisions. `None` where the program has no better
+    /// words than the bytes, or cannot read them.
+    fn show(&self, state: &[u8]) -> Option<serde_json::Value> {
+        let _ = state;
+        None
+    }
 }
 
 /// What a program consumes.

@@ -1,4 +1,4 @@
-//! Instances as callers see them: times as RFC 3339, the state as JSON where it can be read.
+//! Instances as callers see them: times as RFC 3339, the state in its program's words or as JSON where it can be read.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -76,7 +76,9 @@ pub(in crate::api) struct Detail {
     tenant: String,
     #[serde(flatten)]
     summary: Summary,
-    /// The program's state: as JSON where it is, else `{"base64": …}`.
+    /// The program's state in the program's own words. Of a definition: `phase`, `steps` (a list of `id`, `state`,
+    /// `until`), `vars`, `failure`. Where the program has no words for it or is gone: as JSON where it is, else
+    /// `{"base64": …}`.
     state: Value,
     timers: Vec<TimerView>,
     /// Work whose outcome is still to come.
@@ -190,8 +192,15 @@ impl Summary {
 }
 
 impl Detail {
-    /// `history` holds one record more than `limit` where there is a next page.
-    pub(super) fn of(key: &InstanceKey, instance: &Instance, history: &[Record], limit: usize) -> Self {
+    /// `shown` is the state in the program's words. `history` holds one record more than `limit` where there is a next
+    /// page.
+    pub(super) fn of(
+        key: &InstanceKey,
+        instance: &Instance,
+        shown: Option<Value>,
+        history: &[Record],
+        limit: usize,
+    ) -> Self {
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),
             due: timer.due.to_string(),
@@ -205,7 +214,7 @@ impl Detail {
         Self {
             tenant: key.tenant.to_string(),
             summary: Summary::of(key, instance),
-            state: state(&instance.state),
+            state: shown.unwrap_or_else(|| state(&instance.state)),
             timers: timers.collect(),
             open: open.collect(),
             outbox: Outbox::default(),
@@ -292,7 +301,7 @@ fn kind(kind: WorkKind) -> &'static str {
     }
 }
 
-/// A program's state as JSON. A reader that stops before the end has read something else.
+/// A state that no program puts into words. A reader that stops before the end has read something else.
 fn state(bytes: &[u8]) -> Value {
     let packed = || {
         let mut rest = bytes;

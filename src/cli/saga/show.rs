@@ -32,6 +32,7 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         return console.json(&instance);
     }
     facts(&instance, console)?;
+    steps(&instance["state"], console)?;
     console.line("")?;
     let records: Vec<_> = items(&instance["history"], "items").iter().map(record).collect();
     console.table(
@@ -83,12 +84,38 @@ fn facts(instance: &Value, console: &Console) -> Result<(), Failure> {
             },
         ),
         ("trace", text(instance, "trace_id")),
-        ("state", instance["state"].to_string()),
     ];
-    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+    let lines = lines.into_iter().chain(state(&instance["state"]));
+    for (name, value) in lines.filter(|(_, value)| !value.is_empty()) {
         console.line(&format!("  {name:<14} {value}"))?;
     }
     Ok(())
+}
+
+/// Whether it is the state of a definition, which has steps to tabulate.
+fn has_steps(state: &Value) -> bool {
+    let is_step = |step: &Value| step["id"].is_string() && step["state"].is_string();
+    let steps = state["steps"].as_array().is_some_and(|steps| steps.iter().all(is_step));
+    steps && state["phase"].is_string() && state["vars"].is_object()
+}
+
+/// The state but for its steps.
+fn state(state: &Value) -> Vec<(&'static str, String)> {
+    if !has_steps(state) {
+        return vec![("state", state.to_string())];
+    }
+    let vars = Some(state["vars"].to_string()).filter(|vars| vars != "{}");
+    vec![("failed step", text(&state["failure"], "step")), ("vars", vars.unwrap_or_default())]
+}
+
+fn steps(state: &Value, console: &Console) -> Result<(), Failure> {
+    if !has_steps(state) {
+        return Ok(());
+    }
+    console.line("")?;
+    let row = |step: &Value| ["id", "state", "until"].map(|field| text(step, field)).to_vec();
+    let rows: Vec<_> = items(state, "steps").iter().map(row).collect();
+    console.table(&["STEP", "STATE", "UNTIL"], &rows, "no steps")
 }
 
 fn record(record: &Value) -> Vec<String> {
