@@ -1,7 +1,7 @@
 //! The contract of a bus, executed: each promise of `orlog_bus::Bus` is one function here, for every implementation.
 //!
 //! A [`Ground`] opens the bus, and opens it again on what is left of it, as after a restart of the process. The macro
-//! [`crate::bus_suite`] makes one test of each function. Nothing here waits by sleeping: what must come is awaited with a
+//! [`crate::bus_suite!`] makes one test of each function. Nothing here waits by sleeping: what must come is awaited with a
 //! deadline, and what must not come is ruled out by something that comes after it.
 
 mod consuming;
