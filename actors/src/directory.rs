@@ -4,10 +4,11 @@
 //! instances stand on a list in the order in which they fell idle and are passivated from its head.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use dashmap::DashMap;
+use dashmap::{DashMap, Entry};
 use orlog_model::{Clock, InstanceKey, Slots};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
@@ -18,9 +19,14 @@ use crate::metrics::Metrics;
 use crate::programs::Programs;
 use crate::submission::{Committer, Unavailable};
 
+/// Idle instances that one call looks at while there are too many.
+const LOOKS: usize = 16;
+
 /// The live instances of one shard. Survives restarts of the shard; its cells do not.
 pub(crate) struct Directory {
     cells: DashMap<InstanceKey, Arc<Cell>>,
+    /// How many cells there are.
+    live: AtomicUsize,
     idle: Mutex<VecDeque<Arc<Cell>>>,
     /// `None` while the shard is down.
     open: RwLock<Option<Arc<Incarnation>>>,
@@ -50,7 +56,13 @@ pub(crate) type StartActor = Box<dyn Fn(&Arc<Cell>) -> Option<ActorRef<Poke>> + 
 
 impl Directory {
     pub(crate) fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Self { cells: DashMap::new(), idle: Mutex::default(), open: RwLock::new(None), context })
+        Arc::new(Self {
+            cells: DashMap::new(),
+            live: AtomicUsize::new(0),
+            idle: Mutex::default(),
+            open: RwLock::new(None),
+            context,
+        })
     }
 
     /// Begins a new life: nothing of the old one is in memory any more.
@@ -64,10 +76,11 @@ impl Directory {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.cells.retain(|_, cell| {
             cell.close();
+            self.live.fetch_sub(1, Ordering::AcqRel);
+            self.context.metrics.live_instances.dec();
             false
         });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.context.metrics.live_instances.set(0);
     }
 
     fn incarnation(&self) -> Result<Arc<Incarnation>, Unavailable> {
@@ -123,7 +136,11 @@ impl Directory {
         if let Some(cell) = self.cells.get(key) {
             return Arc::clone(&cell);
         }
-        let cell = Arc::clone(&self.cells.entry(key.clone()).or_insert_with(|| Cell::new(key.clone())));
+        let cell = match self.cells.entry(key.clone()) {
+            Entry::Occupied(cell) => return Arc::clone(cell.get()),
+            Entry::Vacant(place) => Arc::clone(&place.insert(Cell::new(key.clone()))),
+        };
+        self.live.fetch_add(1, Ordering::AcqRel);
         self.context.metrics.activations.inc();
         self.context.metrics.live_instances.inc();
         self.make_room();
@@ -142,10 +159,12 @@ impl Directory {
     /// Called where a cell may have come to rest.
     pub(crate) fn rest(&self, cell: &Arc<Cell>) {
         match cell.rest(Instant::now()) {
-            Rest::Busy | Rest::Listed => {}
+            Rest::Busy => return,
+            Rest::Listed => {}
             Rest::List => self.list(cell),
             Rest::Closed => self.remove(cell),
         }
+        self.make_room();
     }
 
     fn list(&self, cell: &Arc<Cell>) {
@@ -154,20 +173,21 @@ impl Directory {
 
     fn remove(&self, cell: &Arc<Cell>) {
         if self.cells.remove_if(&cell.key, |_, present| Arc::ptr_eq(present, cell)).is_some() {
+            self.live.fetch_sub(1, Ordering::AcqRel);
             self.context.metrics.passivations.inc();
             self.context.metrics.live_instances.dec();
         }
     }
 
-    /// Passivates idle instances while more are live than allowed.
+    /// Passivates idle instances while more are live than allowed. Called where one is activated and where one falls idle, so
+    /// that what a burst left behind goes too.
     fn make_room(&self) {
-        let now = Instant::now();
-        let mut looked_at = 0;
-        while self.cells.len() > self.context.limits.live_instances && looked_at < 16 {
-            if !self.expire_head(now) {
+        let mut looks = 0;
+        while self.live.load(Ordering::Acquire) > self.context.limits.live_instances && looks < LOOKS {
+            if !self.expire_head(Instant::now()) {
                 return;
             }
-            looked_at += 1;
+            looks += 1;
         }
     }
 
