@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::options::Bench;
 use super::resources::Used;
 
-/// The figures of one run. A figure that a workload does not have is absent.
+/// The figures of one run. A figure that a workload does not have is 0.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// A to E.
