@@ -58,7 +58,7 @@ bench: setup ## micro-benchmarks, then a whole system under load
 	$(BENCH)
 
 torture: setup ## the long runs, minutes to hours (the tests marked `#[ignore]`)
-	timeout $(TORTURE_LIMIT) $(CARGO) test --workspace --release --locked -- --ignored --nocapture
+	timeout $(TORTURE_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)
 	rm -rf -- "$(DATA)"
