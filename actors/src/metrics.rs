@@ -118,12 +118,6 @@ impl Metrics {
         self.live_instances.get()
     }
 
-    /// Attempts at work items so far.
-    #[must_use]
-    pub fn effect_attempts(&self) -> u64 {
-        self.effect_attempts.get()
-    }
-
     /// There is no room in a store.
     #[must_use]
     pub fn is_store_full(&self) -> bool {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, SagaName, Status,
-    TenantId, Timestamp, WorkItem,
+    DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Status, TenantId,
+    Timestamp, WorkItem,
 };
 
 /// Everything one input led to. The store writes it whole or not at all.
@@ -127,14 +127,6 @@ pub struct Source {
     pub stream: String,
     /// The consumer, for example a saga's name or `*` for all.
     pub consumer: String,
-}
-
-impl Source {
-    /// The source of one saga's events on a stream.
-    #[must_use]
-    pub fn of_saga(stream: &str, saga: &SagaName) -> Self {
-        Self { stream: stream.to_owned(), consumer: saga.to_string() }
-    }
 }
 
 /// A position in a stream that cannot be taken for one in another.
