@@ -30,7 +30,7 @@ impl Hands {
     /// Hands offers of one lane to whoever sees them through. Where nobody is there at the moment they go back.
     pub(crate) fn take(&self, lane: &Lane, offers: Vec<Offer>) {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-        if lane.kind == WorkKind::Fact {
+        if matches!(lane.kind, WorkKind::Fact | WorkKind::Saga) {
             // An error gives the offers back to be dropped, and dropped they return to the relay.
             let taken =
                 present.publisher.as_ref().map(|publisher| publisher.cast(publisher::Message(offers)));

@@ -51,6 +51,12 @@ fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
             let suggestion = "add [gateway] with its base_url to the configuration".to_owned();
             catalog.performer(&lane).is_none().then_some((message, suggestion))
         }
+        Action::Job(job) => nobody_performs(&format!("job.{}", job.kind), catalog),
+        Action::Wait(_)
+        | Action::Event { .. }
+        | Action::Human(_)
+        | Action::Saga { .. }
+        | Action::Switch(_) => None,
     }
 }
 

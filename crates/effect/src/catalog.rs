@@ -70,7 +70,7 @@ impl Catalog {
         match lane.kind {
             WorkKind::Effect => self.effects.get(lane.name.as_str()).cloned(),
             WorkKind::Command => self.gateway.clone(),
-            WorkKind::Fact => None,
+            WorkKind::Fact | WorkKind::Saga => None,
         }
     }
 
@@ -139,7 +139,9 @@ impl Catalog {
             WorkKind::Command => {
                 ("no_gateway", "commands have nowhere to go: no gateway is configured".to_owned())
             }
-            WorkKind::Fact => ("not_an_effect", "facts are published, not performed".to_owned()),
+            WorkKind::Fact | WorkKind::Saga => {
+                ("not_an_effect", "facts and sagas are published, not performed".to_owned())
+            }
         };
         Verdict::Failed {
             event: None,

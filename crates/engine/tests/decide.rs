@@ -28,7 +28,7 @@ impl Scripted {
                     Trigger { kind: kind("Placed"), starts: true },
                     Trigger { kind: kind("Paid"), starts: false },
                 ],
-                effects: vec![],
+                ..Manifest::default()
             },
         }
     }
@@ -40,6 +40,7 @@ fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> Reaction {
         status,
         work,
         timers,
+        tasks: vec![],
         waits: vec![],
         reference: None,
         failure: None,
@@ -80,7 +81,9 @@ impl Program for Scripted {
             },
             Stimulus::Outcome { tag, .. } if *tag == "charge" => Ok(step(Status::Running, vec![], vec![])),
             Stimulus::Cancel { .. } => Ok(step(Status::Cancelled, vec![], vec![])),
-            Stimulus::Timer { .. } | Stimulus::Retry => Ok(step(Status::Compensating, vec![], vec![])),
+            Stimulus::Timer { .. } | Stimulus::Retry | Stimulus::Skip | Stimulus::ForceComplete => {
+                Ok(step(Status::Compensating, vec![], vec![]))
+            }
             Stimulus::Outcome { .. } => Ok(Reaction::Ignored("no such tag")),
         }
     }

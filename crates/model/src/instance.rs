@@ -132,6 +132,10 @@ pub enum WaitKind {
     Timer,
     /// A person's decision.
     Operator,
+    /// A task of a person.
+    Task,
+    /// The end of another saga.
+    Saga,
 }
 
 /// A timer that is armed.

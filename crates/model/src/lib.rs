@@ -12,6 +12,7 @@ mod ids;
 mod input;
 mod instance;
 mod slot;
+mod task;
 mod transition;
 mod work;
 
@@ -26,7 +27,9 @@ pub use ids::{
 pub use input::{Action, Control, Input, TimerFired};
 pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Status, Wait, WaitKind};
 pub use slot::{SLOTS, Slot, Slots, fnv1a};
+pub use task::{TaskChange, TaskForm};
 pub use transition::{TimerChange, Transition};
 pub use work::{
-    Command, Confirmation, Effect, Fact, Lane, OutboxKey, Outcome, Retry, Verdict, Work, WorkItem, WorkKind,
+    Command, Confirmation, Effect, Fact, Lane, OutboxKey, Outcome, Retry, Start, Stop, Verdict, Work,
+    WorkItem, WorkKind,
 };

@@ -1,6 +1,6 @@
 //! Transitions: what a program answers when it is shown an input.
 
-use crate::{Failure, Name, Status, Timestamp, Wait, Work};
+use crate::{Failure, Name, Status, TaskChange, Timestamp, Wait, Work};
 
 /// The next state of an instance and what must happen because of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,8 @@ pub struct Transition {
     pub work: Vec<Work>,
     /// Timers to arm and to cancel, in order.
     pub timers: Vec<TimerChange>,
+    /// Tasks for people to open, to assign and to close, in order.
+    pub tasks: Vec<TaskChange>,
     /// What the instance waits for now.
     pub waits: Vec<Wait>,
     /// What the business calls the instance, where the program knows.

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{EffectName, EventId, EventType, Failure, InstanceKey, Name, Timestamp, TraceParent};
+use crate::{
+    CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name, SagaName, Timestamp,
+    TraceParent,
+};
 
 /// What a program asks for. Nothing happens before the transition that asks is durable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +21,10 @@ pub enum Work {
     Effect(Effect),
     /// Tell everybody that something happened to the saga (a workflow event).
     Fact(Fact),
+    /// Begin another saga; its end comes back as an input.
+    Start(Start),
+    /// Cancel a saga that was begun.
+    Stop(Stop),
 }
 
 /// A command to an aggregate. Its answer is an event of the aggregate, not an outcome.
@@ -81,7 +88,33 @@ pub struct Fact {
     pub data: Value,
 }
 
-/// The three kinds of work.
+/// A saga to begin. Its end is an input of the instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// The program's own label; comes back with the end.
+    pub tag: Name,
+    /// Which saga.
+    pub saga: SagaName,
+    /// Which instance of it.
+    pub correlation: CorrelationId,
+    /// The event that begins it; its first start event without one.
+    pub event: Option<EventType>,
+    /// The data of that event.
+    pub data: Value,
+}
+
+/// A saga to cancel, if it has not ended. Nobody waits for that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Which saga.
+    pub saga: SagaName,
+    /// Which instance of it.
+    pub correlation: CorrelationId,
+    /// For the record.
+    pub reason: String,
+}
+
+/// The kinds of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkKind {
@@ -91,6 +124,8 @@ pub enum WorkKind {
     Effect,
     /// See [`Fact`].
     Fact,
+    /// See [`Start`] and [`Stop`].
+    Saga,
 }
 
 /// Work of one kind for one destination. Each lane of the outbox is offered in order and blocks no other.
@@ -98,7 +133,7 @@ pub enum WorkKind {
 pub struct Lane {
     /// Which kind.
     pub kind: WorkKind,
-    /// The aggregate type, the effect's name, or empty for facts.
+    /// The aggregate type, the effect's name, the saga's name, or empty for facts.
     pub name: CompactString,
 }
 
@@ -138,6 +173,7 @@ impl Work {
             Work::Command(_) => WorkKind::Command,
             Work::Effect(_) => WorkKind::Effect,
             Work::Fact(_) => WorkKind::Fact,
+            Work::Start(_) | Work::Stop(_) => WorkKind::Saga,
         }
     }
 
@@ -148,6 +184,8 @@ impl Work {
             Work::Command(c) => c.aggregate_type.as_str(),
             Work::Effect(e) => e.name.as_str(),
             Work::Fact(_) => "",
+            Work::Start(s) => s.saga.as_str(),
+            Work::Stop(s) => s.saga.as_str(),
         };
         Lane { kind: self.kind(), name: CompactString::from(name) }
     }
@@ -159,16 +197,19 @@ impl Work {
             Work::Command(c) => format!("{}.{}", c.aggregate_type, c.name),
             Work::Effect(e) => e.name.to_string(),
             Work::Fact(f) => f.kind.to_string(),
+            Work::Start(s) => format!("start {}", s.saga),
+            Work::Stop(s) => format!("stop {}", s.saga),
         }
     }
 
-    /// The program's tag; facts have none.
+    /// The program's tag; facts and stops have none.
     #[must_use]
     pub fn tag(&self) -> Option<&Name> {
         match self {
             Work::Command(c) => Some(&c.tag),
             Work::Effect(e) => Some(&e.tag),
-            Work::Fact(_) => None,
+            Work::Start(s) => Some(&s.tag),
+            Work::Fact(_) | Work::Stop(_) => None,
         }
     }
 
@@ -178,7 +219,7 @@ impl Work {
         match self {
             Work::Command(c) => c.timeout,
             Work::Effect(e) => e.timeout,
-            Work::Fact(_) => None,
+            Work::Fact(_) | Work::Start(_) | Work::Stop(_) => None,
         }
     }
 }

@@ -21,13 +21,14 @@
 //! assert_eq!(saga.manifest().triggers.len(), 3);
 //! ```
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orlog_model::{EffectName, EventType, IdError, Name, Retry, SagaName};
 use serde_json::{Map, Value};
 
 use crate::compile::{Compiled, compile};
-use crate::form::{Action, Correlate, Definition, FactForm, Step, Undo};
+use crate::form::{Action, After, Answer, Correlate, Definition, FactForm, Join, Step, Undo};
 use crate::problem::{Finding, Problem};
 
 /// Builds a [`Definition`]. What `ok`, `fail`, `undo` and the like say is about the step named last. Mistakes are
@@ -129,6 +130,11 @@ impl Definition {
             version: 1,
             start: Vec::new(),
             correlate: Correlate::Envelope,
+            early: None,
+            events: BTreeMap::new(),
+            env: Map::new(),
+            on: Vec::new(),
+            migrates: Vec::new(),
             vars: Map::new(),
             reference: None,
             timeout: None,
@@ -212,7 +218,7 @@ impl Builder {
     pub fn after(self, ids: &[&str]) -> Self {
         self.on_step("after", |step, path, findings| {
             let ids = ids.iter().filter_map(|id| keep(Name::new(*id), path, findings));
-            step.after = Some(ids.collect());
+            step.after = Some(After { steps: ids.collect(), join: Join::All });
         })
     }
 
@@ -225,14 +231,16 @@ impl Builder {
     /// The event of success.
     #[must_use]
     pub fn ok(self, event: &str) -> Self {
-        self.on_step("ok", |step, path, findings| step.ok = keep(EventType::new(event), path, findings))
+        self.on_step("ok", |step, path, findings| {
+            step.ok.extend(keep(EventType::new(event), path, findings).map(Answer::from))
+        })
     }
 
     /// An event of failure.
     #[must_use]
     pub fn fail(self, event: &str) -> Self {
         self.on_step("fail", |step, path, findings| {
-            step.fail.extend(keep(EventType::new(event), path, findings));
+            step.fail.extend(keep(EventType::new(event), path, findings).map(Answer::from));
         })
     }
 
@@ -240,9 +248,11 @@ impl Builder {
     #[must_use]
     pub fn undo(self, action: Do) -> Self {
         self.on_step("undo", |step, path, findings| {
-            let ok = action.ok.as_ref().and_then(|e| keep(EventType::new(e.as_str()), path, findings));
-            let fail =
-                action.fail.iter().filter_map(|e| keep(EventType::new(e.as_str()), path, findings)).collect();
+            let mut answers = |events: &[String]| -> Vec<Answer> {
+                let kept = events.iter().filter_map(|e| keep(EventType::new(e.as_str()), path, findings));
+                kept.map(Answer::from).collect()
+            };
+            let (ok, fail) = (answers(action.ok.as_slice()), answers(&action.fail));
             let timeout = action.timeout;
             let action = to_action(action, path, findings);
             step.undo = action.map(|action| Undo { action, ok, fail, timeout, retry: None });
@@ -320,8 +330,10 @@ fn new_step(id: Name, action: Action) -> Step {
         id,
         after: None,
         when: None,
+        foreach: None,
+        pivot: false,
         action,
-        ok: None,
+        ok: Vec::new(),
         fail: Vec::new(),
         undo: None,
         timeout: None,

@@ -8,7 +8,7 @@ use orlog_model::{CorrelationId, EffectName, Event, EventType, ProgramRef};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::form::{Action, Correlate, Definition};
+use crate::form::{Action, Correlate, DEFAULT_EARLY, Definition};
 use crate::machine::{self, Saga};
 use crate::problem::{Finding, Problem};
 use crate::program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
@@ -40,7 +40,12 @@ pub(crate) fn with_source(definition: Definition, source: String) -> Result<Comp
     let mut short = [0; 16];
     short.copy_from_slice(&hash[..16]);
     let reference = ProgramRef { saga: definition.saga.clone(), version: definition.version, hash: short };
-    let manifest = Manifest { triggers: triggers(&definition), effects: effects(&definition) };
+    let manifest = Manifest {
+        triggers: triggers(&definition),
+        effects: effects(&definition),
+        early: definition.early.unwrap_or(DEFAULT_EARLY),
+        ..Manifest::default()
+    };
     Ok(Compiled { definition, source, reference, manifest, saga })
 }
 
@@ -84,6 +89,10 @@ impl Program for Compiled {
                 None => format!("{} carries no correlation id", event.kind),
             })),
         }
+    }
+
+    fn compiled(&self) -> Option<&Compiled> {
+        Some(self)
     }
 
     fn apply(
@@ -134,9 +143,10 @@ fn triggers(definition: &Definition) -> Vec<Trigger> {
 fn answers(definition: &Definition) -> impl Iterator<Item = &EventType> {
     let is_command = |action: &Action| matches!(action, Action::Command { .. });
     definition.steps.iter().flat_map(move |step| {
-        let step_answers = step.ok.iter().chain(&step.fail).filter(move |_| is_command(&step.action));
+        let step_answers =
+            step.ok.iter().chain(&step.fail).map(|a| &a.event).filter(move |_| is_command(&step.action));
         let undo = step.undo.iter().filter(move |undo| is_command(&undo.action));
-        step_answers.chain(undo.flat_map(|undo| undo.ok.iter().chain(&undo.fail)))
+        step_answers.chain(undo.flat_map(|undo| undo.ok.iter().chain(&undo.fail)).map(|a| &a.event))
     })
 }
 
@@ -148,7 +158,13 @@ fn effects(definition: &Definition) -> Vec<EffectName> {
     let mut names: Vec<_> = actions
         .filter_map(|action| match action {
             Action::Effect { name, .. } => Some(name.clone()),
-            Action::Command { .. } => None,
+            Action::Command { .. }
+            | Action::Wait(_)
+            | Action::Event { .. }
+            | Action::Human(_)
+            | Action::Saga { .. }
+            | Action::Job(_)
+            | Action::Switch(_) => None,
         })
         .collect();
     names.sort();

@@ -1,6 +1,7 @@
 //! The intermediate form: a saga as plain data, which the YAML front-end and the builder both produce.
 //!
-//! A template is JSON in which a text that begins with `=` is a CEL expression (`==` stands for a plain `=`).
+//! A template is JSON in which a text that begins with `=` is a CEL expression (`==` stands for a plain `=`). An expression
+//! (`when`, `in`) is CEL, with or without the `=`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +23,15 @@ pub struct Definition {
     /// Where an event says to which instance it belongs.
     #[serde(default)]
     pub correlate: Correlate,
+    /// How long events that come before the instance are kept for it; `None`: [`DEFAULT_EARLY`], zero: not at all.
+    #[serde(default)]
+    pub early: Option<Duration>,
+    /// What is known about the versions of events' payloads.
+    #[serde(default)]
+    pub events: BTreeMap<EventType, EventForm>,
+    /// Environment of all jobs: templates.
+    #[serde(default)]
+    pub env: Map<String, Value>,
     /// Templates over the start event, whose values the instance remembers.
     #[serde(default)]
     pub vars: Map<String, Value>,
@@ -31,6 +41,9 @@ pub struct Definition {
     /// The whole time an instance may go forward.
     #[serde(default)]
     pub timeout: Option<Duration>,
+    /// What happens on events at any time while it goes forward.
+    #[serde(default)]
+    pub on: Vec<Handler>,
     /// What is done, in order.
     pub steps: Vec<Step>,
     /// The fact that every step is done.
@@ -39,54 +52,183 @@ pub struct Definition {
     /// The fact that a step failed and everything done was undone.
     #[serde(default)]
     pub failed: Option<FactForm>,
+    /// How instances of older versions become instances of this one, when an operator asks for it.
+    #[serde(default)]
+    pub migrates: Vec<MigrationForm>,
 }
 
-/// Where an event says to which instance it belongs. Where the place is empty, the envelope's correlation id counts.
+/// How long early events are kept where the definition says nothing.
+pub const DEFAULT_EARLY: Duration = Duration::from_hours(24);
+
+/// Where an event says to which instance it belongs. Where the place is empty, the envelope's correlation id counts. A place
+/// is a path (`order.id`) or, with a leading `=`, an expression over `event`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Correlate {
     /// In its envelope.
     #[default]
     Envelope,
-    /// In this field of its data, for example `order.id`.
+    /// In this place of its data.
     Field(String),
-    /// In a field that depends on its type; the envelope for types that are not named.
+    /// In a place that depends on its type; the envelope for types that are not named.
     ByType(BTreeMap<EventType, String>),
+}
+
+/// Which versions of an event's payload are taken.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventForm {
+    /// The versions taken; the highest is the one that expressions are written for.
+    pub accepts: Vec<u32>,
+    /// By older version, a template over `event` that gives the payload of the newest.
+    #[serde(default)]
+    pub upcast: BTreeMap<u32, Value>,
+    /// What becomes of other versions.
+    #[serde(default)]
+    pub otherwise: Otherwise,
+}
+
+/// What becomes of an event whose version is not accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Otherwise {
+    /// It is set aside as a dead letter; the instance does not change.
+    #[default]
+    DeadLetter,
+    /// Nothing.
+    Ignore,
+    /// The instance turns back, with the cause `schema_version`.
+    Compensate,
+}
+
+/// What happens on an event at any time while the saga goes forward.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handler {
+    /// Which events.
+    pub event: Vec<EventType>,
+    /// Only if this expression over `event` and `vars` holds.
+    #[serde(default)]
+    pub when: Option<String>,
+    /// Templates over the event, whose values the instance remembers.
+    #[serde(default)]
+    pub save: Map<String, Value>,
+    /// Commands and effects to ask for; nobody waits for their answers.
+    #[serde(default)]
+    pub actions: Vec<Action>,
+    /// How the saga goes on.
+    #[serde(default)]
+    pub then: Then,
+}
+
+/// How a saga goes on after an event that a [`Handler`] took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    /// As it was.
+    #[default]
+    Continue,
+    /// Everything done is undone; it ends `cancelled`.
+    Cancel,
+    /// Everything done is undone; it ends `failed`, the event's type is the code.
+    Fail,
+    /// It ends `completed`; what was not begun is skipped, what is under way is given up.
+    Complete,
 }
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Unique within the saga; holds no `:`.
+    /// Unique within the saga; holds no `:` and no `[`.
     pub id: Name,
-    /// The steps that must be done or skipped first; `None`: the one before.
+    /// What must be over first; `None`: the step before, or the switch that names this step.
     #[serde(default)]
-    pub after: Option<Vec<Name>>,
+    pub after: Option<After>,
     /// An expression; the step is skipped when it is false.
     #[serde(default)]
     pub when: Option<String>,
+    /// Done once for each element of a list.
+    #[serde(default)]
+    pub foreach: Option<Foreach>,
     /// What is asked for.
     pub action: Action,
-    /// For a command: the event that answers it; without one, its acceptance does. For an effect: what its success is
-    /// called.
+    /// What means success. For a command: the events that answer it; without one, its acceptance does. For effects and jobs:
+    /// what their success is called. For a person's task: the outcomes to choose from.
     #[serde(default)]
-    pub ok: Option<EventType>,
-    /// The events, or the names of outcomes, that mean it failed.
+    pub ok: Vec<Answer>,
+    /// What means failure.
     #[serde(default)]
-    pub fail: Vec<EventType>,
+    pub fail: Vec<Answer>,
     /// What undoes it.
     #[serde(default)]
     pub undo: Option<Undo>,
-    /// The time allowed for its answer.
+    /// The point of no return: once it is done, nothing done so far is undone any more.
+    #[serde(default)]
+    pub pivot: bool,
+    /// The time allowed for its answer, each attempt of a command.
     #[serde(default)]
     pub timeout: Option<Duration>,
     /// Templates over the answer, whose values the instance remembers.
     #[serde(default)]
     pub save: Map<String, Value>,
-    /// Hints for attempts.
+    /// For effects and jobs hints for attempts; for commands how often the machine asks.
     #[serde(default)]
     pub retry: Option<Retry>,
+}
+
+/// What must be over before a step begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct After {
+    /// The steps before it; none: it begins at once.
+    pub steps: Vec<Name>,
+    /// How many of them.
+    #[serde(default)]
+    pub join: Join,
+}
+
+/// How many of the steps before must be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// All of them, those that are skipped aside.
+    #[default]
+    All,
+    /// So many, at least 1; the others have lost, and what they did is undone.
+    AtLeast(u32),
+}
+
+/// A step for each element of a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Foreach {
+    /// An expression whose value is a list of at most [`crate::MAX_ELEMENTS`] elements.
+    #[serde(rename = "in")]
+    pub list: String,
+    /// What an element is called in the step's expressions; `index` is its place, from 0.
+    #[serde(rename = "as")]
+    pub name: String,
+    /// How many are under way at once; `None`: [`crate::DEFAULT_CONCURRENT`].
+    #[serde(default)]
+    pub limit: Option<u32>,
+}
+
+/// An event or a named outcome, and what it must say to count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// Its type.
+    pub event: EventType,
+    /// Only if this expression over `event` and `vars` holds.
+    #[serde(default)]
+    pub when: Option<String>,
+}
+
+impl From<EventType> for Answer {
+    fn from(event: EventType) -> Self {
+        Self { event, when: None }
+    }
 }
 
 /// What a step asks for.
@@ -114,24 +256,136 @@ pub enum Action {
         #[serde(default)]
         data: Value,
     },
+    /// Time passes.
+    Wait(Moment),
+    /// An event that comes by itself, or a signal.
+    Event {
+        /// Any of these.
+        events: Vec<EventType>,
+        /// Only if this expression over `event` and `vars` holds.
+        #[serde(default)]
+        when: Option<String>,
+    },
+    /// A person decides.
+    Human(Human),
+    /// Another saga runs to its end.
+    Saga {
+        /// Which.
+        saga: SagaName,
+        /// A template for its correlation id; without one this instance's, `:` and the step.
+        #[serde(default)]
+        correlation: Option<Value>,
+        /// The event that begins it; its first start event without one.
+        #[serde(default)]
+        event: Option<EventType>,
+        /// A template for the data of that event.
+        #[serde(default)]
+        data: Value,
+    },
+    /// A script that a worker runs: the effect `job.<type>`.
+    Job(Job),
+    /// One of several ways.
+    Switch(Vec<Case>),
+}
+
+/// A point in time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Moment {
+    /// So long after the step began: a template for a text such as `30m`.
+    For(Value),
+    /// A template for a time as RFC 3339 text or in whole milliseconds since 1970.
+    Until(Value),
+}
+
+/// A task for a person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Human {
+    /// A template for what it is called.
+    pub title: Value,
+    /// Templates for the roles of those who may take it; empty: everybody.
+    #[serde(default)]
+    pub roles: Vec<Value>,
+    /// A template for who is to do it.
+    #[serde(default)]
+    pub assignee: Option<Value>,
+    /// When it should be done. Nothing fails when it is not; see the step's `timeout`.
+    #[serde(default)]
+    pub due: Option<Moment>,
+    /// A template for what the person sees.
+    #[serde(default)]
+    pub data: Value,
+    /// To whom it goes when nobody has done it.
+    #[serde(default)]
+    pub escalate: Option<Escalation>,
+}
+
+/// To whom a task goes when nobody has done it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Escalation {
+    /// How long after the task was opened; `None`: when it is due.
+    #[serde(default)]
+    pub after: Option<Duration>,
+    /// Templates for the roles from then on.
+    #[serde(default)]
+    pub roles: Vec<Value>,
+    /// A template for who is to do it from then on; nobody in particular without one.
+    #[serde(default)]
+    pub assignee: Option<Value>,
+}
+
+/// A script that a worker runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The type of script, which names the worker: `python`, `sal`.
+    #[serde(rename = "type")]
+    pub kind: Name,
+    /// Its source, as it is: no template.
+    pub script: String,
+    /// Templates for its environment, over the saga's.
+    #[serde(default)]
+    pub env: Map<String, Value>,
+    /// A template for its arguments.
+    #[serde(default)]
+    pub args: Value,
+    /// Steps that must be over first.
+    #[serde(default)]
+    pub prerequisites: Vec<Name>,
+    /// Jobs that must be over first and whose results it is given.
+    #[serde(default)]
+    pub dependencies: Vec<Name>,
+}
+
+/// One way of a switch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Taken if this expression holds and none before did; `None`: otherwise.
+    #[serde(default)]
+    pub when: Option<String>,
+    /// The steps that may then begin; those of other ways are bypassed.
+    pub then: Vec<Name>,
 }
 
 /// What undoes a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Undo {
-    /// What is asked for.
+    /// What is asked for: a command, an effect, a job, a person's task or a saga.
     pub action: Action,
-    /// For a command: the event that confirms it; without one, its acceptance does.
+    /// For a command: the events that confirm it; without one, its acceptance does.
     #[serde(default)]
-    pub ok: Option<EventType>,
-    /// For a command: the events that mean it failed.
+    pub ok: Vec<Answer>,
+    /// What means that it failed.
     #[serde(default)]
-    pub fail: Vec<EventType>,
-    /// The time allowed for the confirmation; then the instance is stuck.
+    pub fail: Vec<Answer>,
+    /// The time allowed for the confirmation; then it is asked for again, or the instance is stuck.
     #[serde(default)]
     pub timeout: Option<Duration>,
-    /// Hints for attempts.
+    /// For effects and jobs hints for attempts; for commands how often the machine asks.
     #[serde(default)]
     pub retry: Option<Retry>,
 }
@@ -145,4 +399,18 @@ pub struct FactForm {
     /// A template for its data.
     #[serde(default)]
     pub data: Value,
+}
+
+/// How instances of older versions become instances of the newest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MigrationForm {
+    /// The versions this is for.
+    pub from: Vec<u32>,
+    /// By old step, the new one, or `None` where there is none any more. Steps that are not named keep their id.
+    #[serde(default)]
+    pub steps: BTreeMap<Name, Option<Name>>,
+    /// Templates over the old `vars`, whose values are remembered beside them.
+    #[serde(default)]
+    pub vars: Map<String, Value>,
 }

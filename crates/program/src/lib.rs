@@ -19,12 +19,15 @@ mod yaml;
 
 pub use builder::{Builder, Do};
 pub use compile::{Compiled, compile};
-pub use form::{Action, Correlate, Definition, FactForm, Step, Undo};
+pub use form::{
+    Action, After, Answer as AnswerForm, Case, Correlate, DEFAULT_EARLY, Definition, Escalation, EventForm,
+    FactForm, Foreach, Handler, Human, Job, Join, MigrationForm, Moment, Otherwise, Step, Then, Undo,
+};
 pub use limits::{
-    MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS,
-    TooLarge, check_payload,
+    DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH,
+    MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, TooLarge, check_payload,
 };
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;
-pub use program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
+pub use program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};
 pub use yaml::{compile_yaml, load};

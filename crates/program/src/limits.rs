@@ -2,6 +2,12 @@
 
 use serde_json::Value;
 
+/// Elements a `foreach` step goes through at most.
+pub const MAX_ELEMENTS: usize = 1000;
+
+/// Elements of a `foreach` step under way at once, where it says nothing.
+pub const DEFAULT_CONCURRENT: u32 = 10;
+
 /// The longest definition, in bytes of text.
 pub const MAX_SOURCE_BYTES: usize = 1024 * 1024;
 /// The most steps a definition may have.

@@ -58,6 +58,8 @@
 
 mod orders;
 
+use std::time::Duration;
+
 use orlog_model::{CorrelationId, EffectName, Event, IdError, ProgramRef, SagaName, Transition, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,6 +84,11 @@ pub trait Native: Send + Sync + 'static {
     /// The effects it asks for; checked against the providers at start-up.
     fn effects(&self) -> Vec<EffectName> {
         Vec::new()
+    }
+
+    /// How long events that come before the instance are kept for it; zero: not at all.
+    fn early(&self) -> Duration {
+        crate::DEFAULT_EARLY
     }
 
     /// The correlation id of an event; the envelope's without other word.
@@ -121,6 +128,18 @@ pub trait Native: Send + Sync + 'static {
     fn on_cancel(&self, state: Self::State, reason: &str, orders: &mut Orders<'_>) -> Answer<Self::State> {
         let (_, _, _) = (state, reason, orders);
         Answer::Refuse("this saga cannot be cancelled")
+    }
+
+    /// An operator says that what made it stuck is seen to.
+    fn on_skip(&self, state: Self::State, orders: &mut Orders<'_>) -> Answer<Self::State> {
+        let (_, _) = (state, orders);
+        Answer::Refuse("this saga has nothing to skip")
+    }
+
+    /// An operator ends it as it is. The default ends it `failed`.
+    fn on_force_complete(&self, state: Self::State, orders: &mut Orders<'_>) -> Answer<Self::State> {
+        orders.end(orlog_model::Status::Failed);
+        Answer::Become(state)
     }
 
     /// An operator retries it.
@@ -169,7 +188,12 @@ impl<N: Native> NativeProgram<N> {
         let digest = Sha256::digest(format!("native:{saga}:{version}").as_bytes());
         let mut hash = [0; 16];
         hash.copy_from_slice(&digest[..16]);
-        let mut manifest = Manifest { triggers: native.triggers(), effects: native.effects() };
+        let mut manifest = Manifest {
+            triggers: native.triggers(),
+            effects: native.effects(),
+            early: native.early(),
+            ..Manifest::default()
+        };
         manifest.triggers.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
         Ok(Self { reference: ProgramRef { saga: SagaName::new(saga)?, version, hash }, manifest, native })
@@ -210,6 +234,8 @@ impl<N: Native> NativeProgram<N> {
             Stimulus::Timer { name } => self.native.on_timer(state, name, orders),
             Stimulus::Cancel { reason } => self.native.on_cancel(state, reason, orders),
             Stimulus::Retry => self.native.on_retry(state, orders),
+            Stimulus::Skip => self.native.on_skip(state, orders),
+            Stimulus::ForceComplete => self.native.on_force_complete(state, orders),
         })
     }
 }
@@ -238,9 +264,12 @@ impl<N: Native> Program for NativeProgram<N> {
         let mut orders = Orders::new(context);
         let answer = match stimulus {
             Stimulus::Event(event) => self.event(decoded, event, &mut orders)?,
-            Stimulus::Outcome { .. } | Stimulus::Timer { .. } | Stimulus::Cancel { .. } | Stimulus::Retry => {
-                self.other(decoded, stimulus, &mut orders)?
-            }
+            Stimulus::Outcome { .. }
+            | Stimulus::Timer { .. }
+            | Stimulus::Cancel { .. }
+            | Stimulus::Retry
+            | Stimulus::Skip
+            | Stimulus::ForceComplete => self.other(decoded, stimulus, &mut orders)?,
         };
         match (answer, orders.wrong.take()) {
             (Answer::Ignore(why), _) => Ok(Reaction::Ignored(why)),
@@ -273,6 +302,7 @@ fn transition<S: Serialize>(
         status: orders.status,
         work: orders.work,
         timers: orders.timers,
+        tasks: Vec::new(),
         waits: orders.waits,
         reference: orders.reference,
         failure: orders.failure,
@@ -287,5 +317,7 @@ fn label(stimulus: &Stimulus<'_>) -> String {
         Stimulus::Timer { name } => format!("{name}: due"),
         Stimulus::Cancel { .. } => "cancel".to_owned(),
         Stimulus::Retry => "retry".to_owned(),
+        Stimulus::Skip => "skip".to_owned(),
+        Stimulus::ForceComplete => "force-complete".to_owned(),
     }
 }

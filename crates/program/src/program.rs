@@ -3,7 +3,12 @@
 //! A program never reads a clock, draws a number, does I/O or iterates a hash map: the same state and stimulus always
 //! give the same bytes. Its state is a snapshot that the runner stores and hands back; nothing is replayed.
 
-use orlog_model::{CorrelationId, Event, EventType, InstanceKey, ProgramRef, Timestamp, Transition, Verdict};
+use std::time::Duration;
+
+use orlog_model::{
+    CorrelationId, EffectName, Event, EventType, InstanceKey, Name, ProgramRef, SagaName, Timestamp,
+    Transition, Verdict,
+};
 
 /// Every way to write a saga is a front-end of this trait.
 pub trait Program: Send + Sync + 'static {
@@ -32,6 +37,25 @@ pub trait Program: Send + Sync + 'static {
         context: &Context<'_>,
     ) -> Result<Reaction, Fault>;
 
+    /// Makes a state of another program of the same saga a state of this one, as the author of this one says.
+    ///
+    /// # Errors
+    /// Why the instance must stay with its program, one sentence for each obstacle.
+    fn migrate(
+        &self,
+        from: &dyn Program,
+        state: &[u8],
+        context: &Context<'_>,
+    ) -> Result<Migration, Vec<String>> {
+        let (_, _, _) = (from, state, context);
+        Err(vec!["this program cannot take over instances of others".to_owned()])
+    }
+
+    /// The program as a definition, where it was made from one.
+    fn compiled(&self) -> Option<&crate::Compiled> {
+        None
+    }
+
     /// A stored state in words, for people and queries, never for decisions. `None` where the program has no better
     /// words than the bytes, or cannot read them.
     fn show(&self, state: &[u8]) -> Option<serde_json::Value> {
@@ -40,13 +64,30 @@ pub trait Program: Send + Sync + 'static {
     }
 }
 
+/// A state that was moved to another program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Migration {
+    /// The new state, its timers and waits. It asks for no work.
+    pub transition: Transition,
+    /// New tags of work and tasks that are open, by old one; those not named keep theirs.
+    pub tags: Vec<(Name, Name)>,
+    /// Something goes by another name, or is no more.
+    pub mapped: bool,
+}
+
 /// What a program consumes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Manifest {
     /// The events it takes, sorted by type, each type once.
     pub triggers: Vec<Trigger>,
     /// The names of the effects it may ask for; checked against the providers at start-up.
-    pub effects: Vec<orlog_model::EffectName>,
+    pub effects: Vec<EffectName>,
+    /// The commands it may ask for, as `aggregate.Command`.
+    pub commands: Vec<String>,
+    /// The sagas it may begin.
+    pub sagas: Vec<SagaName>,
+    /// How long events that come before the instance are kept for it; zero: not at all.
+    pub early: Duration,
 }
 
 /// One type of event that a program takes.
@@ -82,6 +123,10 @@ pub enum Stimulus<'a> {
     },
     /// Try again what ended in `stuck`.
     Retry,
+    /// Leave undone what ended in `stuck`, a person has seen to it; go on.
+    Skip,
+    /// Nothing more is done or undone; it ends.
+    ForceComplete,
 }
 
 /// What a program may know beside its state.

@@ -105,6 +105,7 @@ fn lane(lane: &Lane) -> Key {
         WorkKind::Command => 0,
         WorkKind::Effect => 1,
         WorkKind::Fact => 2,
+        WorkKind::Saga => 3,
     };
     Key::new().u8(kind).text(&lane.name)
 }
@@ -155,6 +156,7 @@ pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
         0 => WorkKind::Command,
         1 => WorkKind::Effect,
         2 => WorkKind::Fact,
+        3 => WorkKind::Saga,
         other => return Err(fields.wrong(format!("{other} is no kind of work"))),
     };
     let name = CompactString::from(fields.text()?);

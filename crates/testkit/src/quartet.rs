@@ -73,9 +73,9 @@ enum Times {
 }
 
 fn ways(step: &Step) -> Vec<Way> {
-    let awaits_event = players::is_command(&step.action) && step.ok.is_some();
+    let awaits_event = players::is_command(&step.action) && !step.ok.is_empty();
     let mut ways = vec![Way::Refused];
-    ways.extend(step.fail.iter().filter(|_| awaits_event).cloned().map(Way::Event));
+    ways.extend(step.fail.iter().filter(|_| awaits_event).map(|answer| Way::Event(answer.event.clone())));
     ways.extend(step.timeout.map(|_| Way::Silence));
     ways
 }

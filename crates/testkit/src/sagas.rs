@@ -136,7 +136,7 @@ impl Ledger {
         ];
         let reference =
             ProgramRef { saga: SagaName::new("ledger").expect("a short word"), version: 1, hash: [7; 16] };
-        Arc::new(Self { reference, manifest: Manifest { triggers, effects: Vec::new() } })
+        Arc::new(Self { reference, manifest: Manifest { triggers, ..Manifest::default() } })
     }
 
     /// The ledger of that number.
@@ -197,6 +197,7 @@ impl Program for Ledger {
             status: Status::Running,
             work: Vec::new(),
             timers: Vec::new(),
+            tasks: Vec::new(),
             waits: Vec::new(),
             reference: None,
             failure: None,

@@ -282,6 +282,8 @@ impl WaitView {
             WaitKind::Outcome => "outcome",
             WaitKind::Timer => "timer",
             WaitKind::Operator => "operator",
+            WaitKind::Task => "task",
+            WaitKind::Saga => "saga",
         };
         Self { kind, name: wait.name.to_string(), until: wait.until.map(|at| at.to_string()) }
     }
@@ -298,6 +300,7 @@ fn kind(kind: WorkKind) -> &'static str {
         WorkKind::Command => "command",
         WorkKind::Effect => "effect",
         WorkKind::Fact => "fact",
+        WorkKind::Saga => "saga",
     }
 }
 

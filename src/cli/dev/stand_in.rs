@@ -47,6 +47,8 @@ impl Provider for StandIn {
             Work::Command(command) => command.payload.to_string(),
             Work::Effect(effect) => effect.payload.to_string(),
             Work::Fact(fact) => fact.data.to_string(),
+            Work::Start(start) => start.data.to_string(),
+            Work::Stop(stop) => stop.reason.clone(),
         };
         tracing::info!(instance = %item.instance, work = item.work.label(), payload, "stand-in");
         Ok(Reply::from(json!({})))

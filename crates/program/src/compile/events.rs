@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orlog_model::EventType;
 
 use super::order::Order;
-use crate::form::{Action, Definition, Step};
+use crate::form::{Action, Answer, Definition, Step};
 use crate::machine::Role;
 use crate::problem::Finding;
 
@@ -20,12 +20,12 @@ pub(super) fn roles(definition: &Definition) -> BTreeMap<EventType, Vec<Role>> {
     };
     for (i, step) in definition.steps.iter().enumerate() {
         if is_command(&step.action) {
-            step.ok.iter().for_each(|kind| add(kind, Role::Ok(i)));
-            step.fail.iter().for_each(|kind| add(kind, Role::Fail(i)));
+            step.ok.iter().for_each(|a| add(&a.event, Role::Ok(i)));
+            step.fail.iter().for_each(|a| add(&a.event, Role::Fail(i)));
         }
         if let Some(undo) = step.undo.as_ref().filter(|undo| is_command(&undo.action)) {
-            undo.ok.iter().for_each(|kind| add(kind, Role::Undone(i)));
-            undo.fail.iter().for_each(|kind| add(kind, Role::NotUndone(i)));
+            undo.ok.iter().for_each(|a| add(&a.event, Role::Undone(i)));
+            undo.fail.iter().for_each(|a| add(&a.event, Role::NotUndone(i)));
         }
     }
     roles
@@ -67,16 +67,16 @@ pub(super) fn check(definition: &Definition, order: Option<&Order>, findings: &m
 
 fn answers_fit(i: usize, step: &Step, findings: &mut Vec<Finding>) {
     let path = format!("steps[{i}]");
-    if is_command(&step.action) && step.ok.is_none() && !step.fail.is_empty() {
+    if is_command(&step.action) && step.ok.is_empty() && !step.fail.is_empty() {
         let message = format!(
             "step `{}` is done when its command is accepted, so nothing waits for {}",
-            step.id, step.fail[0]
+            step.id, step.fail[0].event
         );
         findings.push(
             Finding::new(format!("{path}.fail"), message).suggest("name the event of success with `ok`"),
         );
     }
-    if is_command(&step.action) && step.ok.is_none() && !step.save.is_empty() {
+    if is_command(&step.action) && step.ok.is_empty() && !step.save.is_empty() {
         let message = format!(
             "step `{}` is done when its command is accepted, so there is no event to save from",
             step.id
@@ -85,22 +85,22 @@ fn answers_fit(i: usize, step: &Step, findings: &mut Vec<Finding>) {
             Finding::new(format!("{path}.save"), message).suggest("name the event of success with `ok`"),
         );
     }
-    if let Some(kind) = step.ok.as_ref().filter(|ok| step.fail.contains(ok)) {
+    if let Some(kind) = step.ok.iter().find(|ok| step.fail.contains(ok)).map(|a| &a.event) {
         findings.push(Finding::new(format!("{path}.fail"), format!("{kind} means both success and failure")));
     }
     let Some(undo) = &step.undo else { return };
-    let answered = undo.ok.is_some() || !undo.fail.is_empty();
+    let answered = !undo.ok.is_empty() || !undo.fail.is_empty();
     if !is_command(&undo.action) && answered {
         let message = "an effect is answered by its outcome, so nothing could deliver an event for this undo";
         findings.push(Finding::new(format!("{path}.undo"), message).suggest("remove `ok` and `fail`"));
     }
-    if is_command(&undo.action) && undo.ok.is_none() && !undo.fail.is_empty() {
+    if is_command(&undo.action) && undo.ok.is_empty() && !undo.fail.is_empty() {
         let message = "this undo is done when its command is accepted, so nothing waits for its failure";
         findings.push(
             Finding::new(format!("{path}.undo.fail"), message).suggest("name the event of success with `ok`"),
         );
     }
-    if let Some(kind) = undo.ok.as_ref().filter(|ok| undo.fail.contains(ok)) {
+    if let Some(kind) = undo.ok.iter().find(|ok| undo.fail.contains(ok)).map(|a| &a.event) {
         findings.push(Finding::new(
             format!("{path}.undo.fail"),
             format!("{kind} means both success and failure"),
@@ -140,7 +140,7 @@ fn meaning(definition: &Definition, role: Role) -> String {
 fn place(definition: &Definition, role: Role, kind: &EventType) -> String {
     let i = index(role);
     let step = &definition.steps[i];
-    let nth = |list: &[EventType]| list.iter().position(|k| k == kind).unwrap_or(0);
+    let nth = |list: &[Answer]| list.iter().position(|a| a.event == *kind).unwrap_or(0);
     match role {
         Role::Ok(_) => format!("steps[{i}].ok"),
         Role::Fail(_) => format!("steps[{i}].fail[{}]", nth(&step.fail)),

@@ -51,7 +51,7 @@ fn before(
 ) -> Vec<usize> {
     let Some(after) = &steps[i].after else { return i.checked_sub(1).into_iter().collect() };
     let mut before = Vec::new();
-    for (n, id) in after.iter().enumerate() {
+    for (n, id) in after.steps.iter().enumerate() {
         if let Some(step) = index.get(id.as_str()) {
             before.push(*step);
         } else {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use orlog_model::{Name, Retry};
+use orlog_model::{EventType, Name, Retry};
 use serde_json::{Map, Value};
 
 use super::{events, order};
 use crate::expression::{Expression, Root, Scope};
-use crate::form::{Action, Correlate, Definition, FactForm, Step};
+use crate::form::{Action, Answer, Correlate, Definition, FactForm, Step};
 use crate::limits::MAX_STEPS;
 use crate::machine::{self, Fact, Saga, Task};
 use crate::problem::Finding;
@@ -48,6 +48,14 @@ pub(super) fn assemble(definition: &Definition) -> Result<Saga, Vec<Finding>> {
         }),
         Some(_) | None => Err(parts.findings),
     }
+}
+
+fn first(answers: &[Answer]) -> Option<EventType> {
+    answers.first().map(|answer| answer.event.clone())
+}
+
+fn kinds(answers: &[Answer]) -> Vec<EventType> {
+    answers.iter().map(|answer| answer.event.clone()).collect()
 }
 
 const FORWARD: [Root; 2] = [Root::Vars, Root::Key];
@@ -131,13 +139,13 @@ impl Parts {
             let tag = machine::undo_tag(&step.id);
             let undo_path = format!("{path}.undo");
             let task = self.task(&undo_path, &undo.action, tag, undo.timeout, undo.retry, &BACKWARD);
-            Task { ok: undo.ok.clone(), fail: undo.fail.clone(), ..task }
+            Task { ok: first(&undo.ok), fail: kinds(&undo.fail), ..task }
         });
         machine::Step {
             id: step.id.clone(),
             before: Vec::new(),
             when,
-            task: Task { ok: step.ok.clone(), fail: step.fail.clone(), ..task },
+            task: Task { ok: first(&step.ok), fail: kinds(&step.fail), ..task },
             save: self.fields(&format!("{path}.save"), &step.save, &ANSWER),
             undo,
         }
@@ -158,7 +166,12 @@ impl Parts {
             );
         }
         let data = match action {
-            Action::Command { data, .. } | Action::Effect { data, .. } => data,
+            Action::Command { data, .. } | Action::Effect { data, .. } | Action::Saga { data, .. } => data,
+            Action::Wait(_)
+            | Action::Event { .. }
+            | Action::Human(_)
+            | Action::Job(_)
+            | Action::Switch(_) => &Value::Null,
         };
         let data = self.template(&format!("{path}.data"), data, roots);
         let call = match action {
@@ -168,6 +181,22 @@ impl Parts {
                 id: id.as_ref().map(|id| self.template(&format!("{path}.id"), id, roots)),
             },
             Action::Effect { name, .. } => machine::Call::Effect { name: name.clone(), retry },
+            Action::Wait(_)
+            | Action::Event { .. }
+            | Action::Human(_)
+            | Action::Saga { .. }
+            | Action::Job(_)
+            | Action::Switch(_) => {
+                self.findings.push(Finding::new(path, "the machine knows commands and effects"));
+                return Task {
+                    tag: tag.clone(),
+                    call: machine::Call::Command { aggregate_type: tag.clone(), name: tag, id: None },
+                    data,
+                    timeout,
+                    ok: None,
+                    fail: Vec::new(),
+                };
+            }
         };
         Task { tag, call, data, timeout, ok: None, fail: Vec::new() }
     }

@@ -34,7 +34,9 @@ pub(super) fn payload<'a>(stimulus: &Stimulus<'a>) -> Option<&'a Value> {
         Stimulus::Outcome { verdict: Verdict::Accepted | Verdict::TimedOut { .. }, .. }
         | Stimulus::Timer { .. }
         | Stimulus::Cancel { .. }
-        | Stimulus::Retry => None,
+        | Stimulus::Retry
+        | Stimulus::Skip
+        | Stimulus::ForceComplete => None,
     }
 }
 

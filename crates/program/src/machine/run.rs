@@ -62,6 +62,9 @@ impl<'a> Run<'a> {
             Stimulus::Timer { name } => answer::of_timer(self.saga, &self.state, name),
             Stimulus::Cancel { reason } => return self.cancel(reason),
             Stimulus::Retry => return self.retry(),
+            Stimulus::Skip | Stimulus::ForceComplete => {
+                return Ok(Reaction::Refused("only a stuck instance can be skipped or ended by force"));
+            }
         };
         match reading {
             Ok(reading) => self.answered(reading),
@@ -303,6 +306,7 @@ impl<'a> Run<'a> {
             reference: self.reference(),
             work: self.work,
             timers: self.timers,
+            tasks: Vec::new(),
             failure: self.failure,
             note: self.note,
         })))

@@ -84,6 +84,8 @@ impl<'a> Orders<'a> {
             Work::Command(command) => &command.payload,
             Work::Effect(effect) => &effect.payload,
             Work::Fact(fact) => &fact.data,
+            Work::Start(start) => &start.data,
+            Work::Stop(_) => &Value::Null,
         };
         if let Err(large) = check_payload(payload) {
             self.wrong.get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));

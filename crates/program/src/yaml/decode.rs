@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::duration;
 use super::tree::{Content, Node};
 use crate::builder::split_command;
-use crate::form::{Action, Correlate, Definition, FactForm, Step, Undo};
+use crate::form::{Action, After, Answer, Correlate, Definition, FactForm, Join, Step, Undo};
 use crate::problem::{Finding, did_you_mean};
 
 const TOP: [&str; 10] =
@@ -52,6 +52,11 @@ impl Decoder<'_> {
             version: self.required(&fields, "version", Self::version).unwrap_or(1),
             start: self.optional(&fields, "start", Self::event_types).unwrap_or_default(),
             correlate: self.optional(&fields, "correlate", Self::correlate).unwrap_or_default(),
+            early: None,
+            events: BTreeMap::new(),
+            env: Map::new(),
+            on: Vec::new(),
+            migrates: Vec::new(),
             vars: self.optional(&fields, "vars", Self::templates).unwrap_or_default(),
             reference: fields.get("reference").map(|(node, _)| node.to_json()),
             timeout: self.optional(&fields, "timeout", Self::duration),
@@ -76,11 +81,14 @@ impl Decoder<'_> {
             id: id.unwrap_or_else(stand_in),
             after: self.optional(&fields, "after", |d, node, path| {
                 d.list(node, path, |d, n, p| d.id(n, p, Name::new))
+                    .map(|steps| After { steps, join: Join::All })
             }),
+            foreach: None,
+            pivot: false,
             when: self.optional(&fields, "when", Self::condition),
             action: self.required(&fields, "do", Self::action).unwrap_or_else(unread_action),
-            ok: self.optional(&fields, "ok", Self::event_type),
-            fail: self.optional(&fields, "fail", Self::event_types).unwrap_or_default(),
+            ok: self.optional(&fields, "ok", Self::answers).unwrap_or_default(),
+            fail: self.optional(&fields, "fail", Self::answers).unwrap_or_default(),
             undo: self.optional(&fields, "undo", |d, node, path| Some(d.undo(node, path))),
             timeout: self.optional(&fields, "timeout", Self::duration),
             save: self.optional(&fields, "save", Self::templates).unwrap_or_default(),
@@ -97,8 +105,8 @@ impl Decoder<'_> {
         let fields = self.fields(node, path, &UNDO);
         Undo {
             action: self.action_of(&fields).unwrap_or_else(unread_action),
-            ok: self.optional(&fields, "ok", Self::event_type),
-            fail: self.optional(&fields, "fail", Self::event_types).unwrap_or_default(),
+            ok: self.optional(&fields, "ok", Self::answers).unwrap_or_default(),
+            fail: self.optional(&fields, "fail", Self::answers).unwrap_or_default(),
             timeout: self.optional(&fields, "timeout", Self::duration),
             retry: self.optional(&fields, "retry", |d, node, path| Some(d.retry(node, path))),
         }
@@ -208,6 +216,10 @@ impl Decoder<'_> {
 
     fn event_types(&mut self, node: &Node, path: &str) -> Option<Vec<EventType>> {
         self.list(node, path, Self::event_type)
+    }
+
+    fn answers(&mut self, node: &Node, path: &str) -> Option<Vec<Answer>> {
+        self.event_types(node, path).map(|kinds| kinds.into_iter().map(Answer::from).collect())
     }
 
     fn event_type(&mut self, node: &Node, path: &str) -> Option<EventType> {

@@ -99,9 +99,10 @@ fn find<'a>(definition: &'a Definition, tag: &str) -> Option<&'a Step> {
 fn answering_event<'a>(definition: &'a Definition, tag: &str) -> Option<&'a EventType> {
     let step = find(definition, tag)?;
     match step.undo.as_ref().filter(|_| tag.starts_with("undo:")) {
-        Some(undo) => undo.ok.as_ref().filter(|_| is_command(&undo.action)),
-        None => step.ok.as_ref().filter(|_| is_command(&step.action)),
+        Some(undo) => undo.ok.first().filter(|_| is_command(&undo.action)),
+        None => step.ok.first().filter(|_| is_command(&step.action)),
     }
+    .map(|answer| &answer.event)
 }
 
 /// Tags of work whose answer the instance waits for, oldest first. Where several steps wait for one type of event, the
