@@ -232,7 +232,7 @@ impl Builder {
     #[must_use]
     pub fn ok(self, event: &str) -> Self {
         self.on_step("ok", |step, path, findings| {
-            step.ok.extend(keep(EventType::new(event), path, findings).map(Answer::from))
+            step.ok.extend(keep(EventType::new(event), path, findings).map(Answer::from));
         })
     }
 

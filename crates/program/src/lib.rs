@@ -14,7 +14,9 @@ mod machine;
 mod native;
 mod problem;
 mod program;
+mod schema;
 mod template;
+mod vocabulary;
 mod yaml;
 
 pub use builder::{Builder, Do};
@@ -30,4 +32,5 @@ pub use limits::{
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};
+pub use schema::schema;
 pub use yaml::{compile_yaml, load};

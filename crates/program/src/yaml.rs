@@ -5,9 +5,8 @@
 
 mod decode;
 mod duration;
+mod place;
 mod tree;
-
-use std::collections::BTreeMap;
 
 use saphyr_parser::ScalarStyle;
 
@@ -67,54 +66,19 @@ fn at_place(malformed: Malformed, file: &str) -> Problem {
 }
 
 fn report(findings: Vec<Finding>, root: &Node, file: &str) -> Vec<Problem> {
-    let mut spots = BTreeMap::new();
-    collect(root, root.at, String::new(), &mut spots);
-    let mut problems: Vec<_> = findings.into_iter().map(|finding| locate(finding, &spots, file)).collect();
+    let mut problems: Vec<_> = findings.into_iter().map(|finding| locate(finding, root, file)).collect();
     problems.sort_by(|a, b| (a.line, a.column, &a.message).cmp(&(b.line, b.column, &b.message)));
     problems.dedup();
     problems.truncate(MAX_PROBLEMS);
     problems
 }
 
-/// Where the things under a path stand.
-struct Spot<'n> {
-    key: Place,
-    node: &'n Node,
-}
-
-fn collect<'n>(node: &'n Node, key: Place, path: String, spots: &mut BTreeMap<String, Spot<'n>>) {
-    match &node.content {
-        Content::Scalar { .. } => {}
-        Content::List(items) => {
-            for (i, item) in items.iter().enumerate() {
-                collect(item, item.at, format!("{path}[{i}]"), spots);
-            }
-        }
-        Content::Map(entries) => {
-            for (key, item) in entries {
-                let path = if path.is_empty() { key.text.clone() } else { format!("{path}.{}", key.text) };
-                collect(item, key.at, path, spots);
-            }
-        }
-    }
-    spots.insert(path, Spot { key, node });
-}
-
-fn locate(finding: Finding, spots: &BTreeMap<String, Spot<'_>>, file: &str) -> Problem {
-    let mut path = finding.path.as_str();
-    let spot = loop {
-        match (spots.get(path), path.rfind(['.', '['])) {
-            (Some(spot), _) => break Some(spot),
-            (None, Some(end)) => path = &path[..end],
-            (None, None) => break spots.get(""),
-        }
-    };
-    let exact = path == finding.path;
-    let (place, note) = match (spot, finding.within) {
-        (None, _) => (Place { line: 1, column: 1 }, String::new()),
-        (Some(spot), _) if finding.at_key => (spot.key, String::new()),
-        (Some(spot), Some(within)) if exact => within_expression(spot.node, within),
-        (Some(spot), _) => (spot.node.at, String::new()),
+fn locate(finding: Finding, root: &Node, file: &str) -> Problem {
+    let spot = place::find(root, &finding.path);
+    let (place, note) = match finding.within {
+        _ if finding.at_key => (spot.key, String::new()),
+        Some(within) if spot.exact => within_expression(spot.node, within),
+        Some(_) | None => (spot.node.at, String::new()),
     };
     Problem {
         file: file.to_owned(),

@@ -38,7 +38,7 @@ steps:
     insta::assert_snapshot!(problems(text), @r#"
 t.saga.yaml:1:1: `version` is missing
 t.saga.yaml:2:1: versoin: there is no field `versoin`; did you mean `version`?
-t.saga.yaml:6:9: steps[0].do: it says nothing to do; name a `command` or an `effect`
+t.saga.yaml:6:9: steps[0].do: it says nothing to do; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`
 t.saga.yaml:6:11: steps[0].do.comand: there is no field `comand`; did you mean `command`?
 t.saga.yaml:7:5: steps[0].timeuot: there is no field `timeuot`; did you mean `timeout`?
 t.saga.yaml:8:9: steps[1].id: step `reserve` is there already, as steps[0]; give each step its own id
@@ -113,9 +113,9 @@ t.saga.yaml:6:42: steps[0].fail: step `a` is done when its command is accepted, 
 t.saga.yaml:6:56: steps[0].save: step `a` is done when its command is accepted, so there is no event to save from; name the event of success with `ok`
 t.saga.yaml:7:33: steps[1].do.id: an effect has no aggregate id; put it into `data`
 t.saga.yaml:7:48: steps[1].undo: an effect is answered by its outcome, so nothing could deliver an event for this undo; remove `ok` and `fail`
-t.saga.yaml:8:34: steps[2].do.effect: there is a `command` already; one of the two
+t.saga.yaml:8:34: steps[2].do.effect: `command` is there already; one of the two
 t.saga.yaml:9:11: steps[3].id: `saga` is taken: the timer of the whole saga goes by that name; choose another id
-t.saga.yaml:9:23: steps[3].do: it says nothing to do; name a `command` or an `effect`
+t.saga.yaml:9:23: steps[3].do: it says nothing to do; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`
 t.saga.yaml:10:11: steps[4].id: a step id holds no ':'; use letters, digits and `-`
 t.saga.yaml:10:22: steps[4].do.retry: at least one attempt is made; 1 or more
 t.saga.yaml:10:72: steps[4].timeout: a timeout must be longer than nothing
@@ -127,8 +127,6 @@ fn what_is_no_tree_is_refused_at_its_place() {
     insta::assert_snapshot!(problems("a: [1, 2"), @r"t.saga.yaml:2:1: this is not YAML: while parsing a flow sequence, expected ',' or ']'");
     insta::assert_snapshot!(problems("saga: a\nsaga: b"), @r"t.saga.yaml:2:1: `saga` stands here twice, first in line 1");
     insta::assert_snapshot!(problems("- 1\n- 2"), @r#"
-t.saga.yaml:1:1: `saga` is missing
-t.saga.yaml:1:1: `version` is missing
 t.saga.yaml:1:1: steps: a saga has 1 to 1000 steps, this has 0
 t.saga.yaml:1:1: this must be a map, it is a list
 "#);

@@ -206,6 +206,11 @@ impl Node {
         }
     }
 
+    /// Nothing stands there.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Scalar { .. }) && self.to_json().is_null()
+    }
+
     /// What people call it.
     pub(super) fn kind(&self) -> &'static str {
         match &self.content {

@@ -1,0 +1,296 @@
+//! What the decoder makes of every notation, and what it says of every mistake.
+
+use serde_json::{Value, json};
+
+use super::super::{report, tree};
+use crate::form::Definition;
+
+const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
+
+fn read(text: &str) -> Result<Definition, Vec<String>> {
+    let root = tree::parse(text).expect("it is YAML");
+    let mut findings = Vec::new();
+    let definition = super::definition(&root, &mut findings);
+    let problems = report(findings, &root, "t");
+    if problems.is_empty() { Ok(definition) } else { Err(problems.iter().map(ToString::to_string).collect()) }
+}
+
+/// The part of the form at `pointer`, of a definition with this text after the head.
+#[track_caller]
+fn good(text: &str, pointer: &str, form: &Value) {
+    let text = if text.starts_with("- ") { format!("steps:\n{text}") } else { format!("{text}\nsteps: []") };
+    let definition = read(&format!("{HEAD}{text}")).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+    let json = serde_json::to_value(definition).expect("a definition is plain data");
+    assert_eq!(json.pointer(pointer), Some(form), "{text}");
+}
+
+/// The one problem of a definition; `text` begins in line 4, or in line 5 when it is a step.
+#[track_caller]
+fn bad(text: &str, problem: &str) {
+    let text = if text.starts_with("- ") { format!("steps:\n{text}") } else { format!("{text}\nsteps: []") };
+    let problems = read(&format!("{HEAD}{text}")).expect_err("it is wrong");
+    assert_eq!(problems, [format!("t:{problem}")], "{text}");
+}
+
+#[test]
+fn reads_the_parts_of_a_saga() {
+    good("early: 0s", "/early/secs", &json!(0));
+    good("correlate: order.id", "/correlate", &json!({ "field": "order.id" }));
+    good("correlate: =event.a + event.b", "/correlate", &json!({ "field": "=event.a + event.b" }));
+    good(
+        "correlate: { A: id, b.C: =event.x }",
+        "/correlate/by_type",
+        &json!({ "A": "id", "b.C": "=event.x" }),
+    );
+    good(
+        "events: { A: { accepts: 2 } }",
+        "/events/A",
+        &json!({ "accepts": [2], "upcast": {}, "otherwise": "dead_letter" }),
+    );
+    good(
+        "events: { A: { accepts: [1, 2], upcast: { 1: { v: =event.w } }, otherwise: compensate } }",
+        "/events/A",
+        &json!({ "accepts": [1, 2], "upcast": { "1": { "v": "=event.w" } }, "otherwise": "compensate" }),
+    );
+    good("env: { REGION: eu, N: 1 }", "/env", &json!({ "REGION": "eu", "N": 1 }));
+    good(
+        "migrates: { from: 1, steps: { pay: charge, old: null }, vars: { c: EUR } }",
+        "/migrates",
+        &json!([{ "from": [1], "steps": { "pay": "charge", "old": null }, "vars": { "c": "EUR" } }]),
+    );
+    good("completed: Done", "/completed", &json!({ "fact": "Done", "data": null }));
+    good("failed: { fact: Off, data: =failure }", "/failed", &json!({ "fact": "Off", "data": "=failure" }));
+}
+
+#[test]
+fn reads_what_happens_at_any_time() {
+    good(
+        "on: { event: Off, do: { effect: m.n }, then: cancel }",
+        "/on",
+        &json!([{
+            "event": ["Off"], "when": null, "save": {}, "then": "cancel",
+            "actions": [{ "effect": { "name": "m.n", "data": null } }],
+        }]),
+    );
+    good("on: [{ event: [A, B] }]", "/on/0/event", &json!(["A", "B"]));
+    good("on: [{ event: A }]", "/on/0/then", &json!("continue"));
+    good(
+        "on: [{ event: A, do: [{ effect: a.b }, { command: c.D }] }]",
+        "/on/0/actions/1/command/name",
+        &json!("D"),
+    );
+}
+
+#[test]
+fn reads_what_a_step_waits_for() {
+    let after = |text: &str, form: &Value| {
+        good(&format!("- {{ id: a, do: {{ effect: e.x }}, after: {text} }}"), "/steps/0/after", form);
+    };
+    after("b", &json!({ "steps": ["b"], "join": "all" }));
+    after("[]", &json!({ "steps": [], "join": "all" }));
+    after("{ all: [b, c] }", &json!({ "steps": ["b", "c"], "join": "all" }));
+    after("{ any: [b, c] }", &json!({ "steps": ["b", "c"], "join": { "at_least": 1 } }));
+    after("{ count: 2, of: [b, c, d] }", &json!({ "steps": ["b", "c", "d"], "join": { "at_least": 2 } }));
+}
+
+#[test]
+fn reads_every_kind_of_action() {
+    let action =
+        |text: &str, form: &Value| good(&format!("- {{ id: a, do: {text} }}"), "/steps/0/action", form);
+    action(
+        "{ command: b.c.D, id: =vars.x, data: [1] }",
+        &json!({ "command": { "aggregate_type": "b.c", "name": "D", "id": "=vars.x", "data": [1] } }),
+    );
+    action("{ effect: e.x }", &json!({ "effect": { "name": "e.x", "data": null } }));
+    action("{ wait: 30m }", &json!({ "wait": { "for": "30m" } }));
+    action("{ wait: =vars.delay }", &json!({ "wait": { "for": "=vars.delay" } }));
+    action("{ wait: { for: =vars.delay } }", &json!({ "wait": { "for": "=vars.delay" } }));
+    action("{ wait: { until: 1700000000000 } }", &json!({ "wait": { "until": 1_700_000_000_000_i64 } }));
+    action("{ event: Paid }", &json!({ "event": { "events": ["Paid"], "when": null } }));
+    action("{ event: [P, Q], when: true }", &json!({ "event": { "events": ["P", "Q"], "when": "true" } }));
+    action(
+        "{ saga: kit, correlation: =vars.id, event: Needed, data: { n: 1 } }",
+        &json!({ "saga": { "saga": "kit", "correlation": "=vars.id", "event": "Needed", "data": { "n": 1 } } }),
+    );
+    action(
+        "{ human: { title: Look, roles: [clerk, =vars.b], due: 2d, escalate: { after: 1d, roles: head } } }",
+        &json!({ "human": {
+            "title": "Look", "roles": ["clerk", "=vars.b"], "assignee": null, "due": { "for": "2d" }, "data": null,
+            "escalate": { "after": { "secs": 86400, "nanos": 0 }, "roles": ["head"], "assignee": null },
+        } }),
+    );
+    action(
+        "{ job: { type: python, script: 1, prerequisites: x, dependencies: [y] } }",
+        &json!({ "job": {
+            "type": "python", "script": "1", "env": {}, "args": null, "prerequisites": ["x"], "dependencies": ["y"],
+        } }),
+    );
+    action(
+        "{ switch: [{ when: =vars.x, then: b }, { then: [c, d] }] }",
+        &json!({ "switch": [{ "when": "=vars.x", "then": ["b"] }, { "when": null, "then": ["c", "d"] }] }),
+    );
+}
+
+#[test]
+fn reads_answers_undo_and_the_rest_of_a_step() {
+    let step = |text: &str, at: &str, form: &Value| {
+        good(&format!("- {{ id: a, do: {{ effect: e.x }}, {text} }}"), &format!("/steps/0/{at}"), form);
+    };
+    step("ok: Done", "ok", &json!([{ "event": "Done", "when": null }]));
+    step(
+        "ok: { event: Done, when: =event.n > 1 }",
+        "ok",
+        &json!([{ "event": "Done", "when": "=event.n > 1" }]),
+    );
+    step(
+        "fail: [A, { event: B, when: x }]",
+        "fail",
+        &json!([{ "event": "A", "when": null }, { "event": "B", "when": "x" }]),
+    );
+    step(
+        "foreach: { in: =vars.l, as: item, limit: 5 }",
+        "foreach",
+        &json!({ "in": "=vars.l", "as": "item", "limit": 5 }),
+    );
+    step("pivot: true", "pivot", &json!(true));
+    step(
+        "retry: { attempts: 3, backoff: 2s }",
+        "retry",
+        &json!({ "attempts": 3, "backoff": { "secs": 2, "nanos": 0 } }),
+    );
+    step("undo: { saga: kit, event: Back }", "undo/action/saga/event", &json!("Back"));
+    step("undo: { command: a.B, ok: [X], timeout: 1h }", "undo/timeout/secs", &json!(3600));
+    step("undo: { effect: e.y, retry: { attempts: 2 } }", "undo/retry/attempts", &json!(2));
+}
+
+#[test]
+fn says_what_is_wrong_with_the_parts_of_a_saga() {
+    bad(
+        "early: soon",
+        "4:8: early: `soon` is no duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 as in PT30M",
+    );
+    bad(
+        "correlate: [a]",
+        "4:12: correlate: this must be a path or a map of event types to paths, it is a list",
+    );
+    bad("correlate: { A: [b] }", "4:17: correlate.A: this must be a text, it is a list");
+    bad("events: [A]", "4:9: events: this must be a map of event types to their versions, it is a list");
+    bad("events: { A: { upcast: {} } }", "4:14: events.A: `accepts` is missing");
+    bad(
+        "events: { A: { accepts: [1, two] } }",
+        "4:29: events.A.accepts[1]: this must be a whole number from 0, it is a text",
+    );
+    bad(
+        "events: { A: { accepts: 1, upcast: { one: 1 } } }",
+        "4:38: events.A.upcast.one: `one` is no version; a version is a whole number",
+    );
+    bad(
+        "events: { A: { accepts: 1, otherwise: compenstate } }",
+        "4:39: events.A.otherwise: `compenstate` is none of the words for this; did you mean `compensate`?",
+    );
+    bad("env: EU", "4:6: env: this must be a map of names to templates, it is a text");
+    bad("migrates: [{ steps: {} }]", "4:12: migrates[0]: `from` is missing");
+    bad(
+        "migrates: [{ from: 1, steps: { a: [b] } }]",
+        "4:35: migrates[0].steps.a: this must be a text, it is a list",
+    );
+    bad(
+        "on: [{ event: A, then: stop }]",
+        "4:24: on[0].then: `stop` is none of the words for this; valid are continue, cancel, fail, complete",
+    );
+    bad("on: { when: true }", "4:5: on: `event` is missing");
+    bad(
+        "on: [{ event: A, do: [mail] }]",
+        "4:23: on[0].do[0]: this must be a map such as { effect: … }, it is a text",
+    );
+}
+
+#[test]
+fn says_what_is_wrong_with_steps() {
+    let step =
+        |text: &str, problem: &str| bad(&format!("- {{ id: a, do: {{ effect: e.x }}, {text} }}"), problem);
+    step(
+        "after: { any: [b], all: [c] }",
+        "5:40: steps[0].after: it must say one thing: `all`, `any`, or `count` with `of`; for example { any: [a, b] } or { count: 2, of: [a, b, c] }",
+    );
+    step("after: { of: [b] }", "5:40: steps[0].after: `count` is missing");
+    step(
+        "after: { count: two, of: [b] }",
+        "5:49: steps[0].after.count: this must be a whole number from 0, it is a text",
+    );
+    step("foreach: =vars.items", "5:42: steps[0].foreach: this must be a map, it is a text");
+    step("foreach: { in: =vars.items }", "5:42: steps[0].foreach: `as` is missing");
+    step("pivot: yes", "5:40: steps[0].pivot: this must be true or false, it is a text");
+    step("timeout: [30m]", "5:42: steps[0].timeout: this must be a duration such as 30m, it is a list");
+    step(
+        "ok: [A, { event: B, wen: x }]",
+        "5:53: steps[0].ok[1].wen: there is no field `wen`; did you mean `when`?",
+    );
+    step("fail: { when: x }", "5:39: steps[0].fail: `event` is missing");
+    step("retry: 3", "5:40: steps[0].retry: this must be a map, it is a number");
+    step(
+        "undo: { effect: e.y, ok: X, data2: 1 }",
+        "5:61: steps[0].undo.data2: there is no field `data2`; did you mean `data`?",
+    );
+    step("pivto: true", "5:33: steps[0].pivto: there is no field `pivto`; did you mean `pivot`?");
+}
+
+#[test]
+fn says_what_is_wrong_with_actions() {
+    let action = |text: &str, problem: &str| bad(&format!("- {{ id: a, do: {text} }}"), problem);
+    action("[x]", "5:16: steps[0].do: this must be a map such as { effect: … }, it is a list");
+    action("{ effect: e.x, saga: k }", "5:31: steps[0].do.saga: `effect` is there already; one of the two");
+    action("{ event: A, data: {} }", "5:28: steps[0].do.data: an event has no `data`");
+    action("{ effect: e.x, when: true }", "5:31: steps[0].do.when: an effect has no `when`");
+    action(
+        "{ saga: k, corelation: x }",
+        "5:27: steps[0].do.corelation: there is no field `corelation`; did you mean `correlation`?",
+    );
+    action(
+        "{ wait: soon }",
+        "5:24: steps[0].do.wait: `soon` is no duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 as in PT30M",
+    );
+    action("{ wait: [30m] }", "5:24: steps[0].do.wait: this must be a duration such as 30m, it is a list");
+    action(
+        "{ wait: { for: 30 } }",
+        "5:31: steps[0].do.wait.for: `30` is no duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 as in PT30M",
+    );
+    action(
+        "{ wait: {} }",
+        "5:24: steps[0].do.wait: it must say one thing: `for` or `until`; for example { for: 30m } or { until: =vars.dueAt }",
+    );
+    action("{ human: { roles: [clerk] } }", "5:25: steps[0].do.human: `title` is missing");
+    action(
+        "{ human: { title: T, escalate: { afer: 2d } } }",
+        "5:49: steps[0].do.human.escalate.afer: there is no field `afer`; did you mean `after`?",
+    );
+    action(
+        "{ human: { title: T, roles: [[x]] } }",
+        "5:45: steps[0].do.human.roles[0]: this must be a text, it is a list",
+    );
+    action("{ job: { script: x } }", "5:23: steps[0].do.job: `type` is missing");
+    action(
+        "{ job: { type: t, script: [x] } }",
+        "5:42: steps[0].do.job.script: this must be a text, it is a list",
+    );
+    action(
+        "{ switch: { then: b } }",
+        "5:26: steps[0].do.switch: this must be a list of ways such as { when: …, then: step }, it is a map",
+    );
+    action("{ switch: [{ when: true }] }", "5:27: steps[0].do.switch[0]: `then` is missing");
+}
+
+#[test]
+fn short_notations_have_the_places_of_long_ones() {
+    let text = "ok: { event: A, when: x }\nfact: Done\nlist: [{ a.b: 1 }]";
+    let root = tree::parse(text).expect("it is YAML");
+    let place = |path: &str| {
+        let spot = super::super::place::find(&root, path);
+        (spot.node.at.line, spot.node.at.column, spot.exact)
+    };
+    assert_eq!(place("ok[0].when"), (1, 23, true));
+    assert_eq!(place("fact.fact"), (2, 7, true));
+    assert_eq!(place("list[0].a.b"), (3, 15, true));
+    assert_eq!(place("list[1].a"), (3, 7, false));
+    assert_eq!(place("nothing.here"), (1, 1, false));
+}
