@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use orlog_bus::Bus;
 use orlog_effect::Catalog;
-use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots};
+use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, Timestamp};
 use orlog_store::{Reader, Writer};
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use tokio::sync::{Mutex, oneshot};
@@ -237,6 +237,15 @@ impl Runtime {
             submit(shard, change.clone()).await?;
         }
         Ok(())
+    }
+
+    /// Returns once everything that the committers were given before is durable, in every shard.
+    ///
+    /// # Errors
+    /// When a shard is not available.
+    pub async fn barrier(&self) -> Result<(), ControlError> {
+        // Committers keep the order. No marker is that old, so this changes nothing.
+        self.change_everywhere(&Change::PurgeApplied { before: Timestamp::from_millis(0) }).await
     }
 
     fn shard(&self, key: &InstanceKey) -> Result<&Running, ControlError> {

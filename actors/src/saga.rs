@@ -88,6 +88,8 @@ impl State {
     /// Takes the input at the head of the queue; `false` when there is none.
     async fn take_one(&mut self) -> Result<bool, ActorProcessingErr> {
         let Some((input, attempts)) = self.cell.begin() else { return Ok(false) };
+        // Held until the commit lies with the committer: see `Programs`.
+        let _lease = self.directory.context.programs.lease();
         if self.is_repeated(&input)? {
             self.finish_without_commit("it was applied before", None);
             return Ok(true);

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Status, TenantId,
-    Timestamp, WorkItem,
+    DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Status,
+    TenantId, Timestamp, WorkItem,
 };
 
 /// Everything one input led to. The store writes it whole or not at all.
@@ -104,6 +104,13 @@ pub enum Change {
         /// Its source text.
         source: String,
     },
+    /// Forget a definition to which no instance is pinned.
+    DropDefinition {
+        /// Its hash.
+        hash: [u8; 16],
+    },
+    /// These definitions are in force from now on. Their sources were put before.
+    Deploy(Box<Deployment>),
     /// Keep what could not be applied to any instance.
     PutDeadLetter(Box<DeadLetter>),
     /// A dead letter was sent again or discarded.

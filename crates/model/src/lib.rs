@@ -6,6 +6,7 @@
 mod clock;
 mod commit;
 mod dead_letter;
+mod deployment;
 mod event;
 mod failure;
 mod ids;
@@ -19,6 +20,7 @@ mod work;
 pub use clock::{Clock, Timestamp, TimestampError};
 pub use commit::{Change, Commit, Record, Source, StreamPosition, Timer};
 pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
+pub use deployment::{Deployed, Deployment};
 pub use event::{Event, TraceParent};
 pub use failure::Failure;
 pub use ids::{

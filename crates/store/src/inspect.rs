@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use orlog_model::{DeadLetter, Input, Instance, ProgramRef, Record, StreamPosition, TenantId, WorkItem};
+use orlog_model::{
+    DeadLetter, Deployment, Input, Instance, ProgramRef, Record, StreamPosition, TenantId, WorkItem,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -93,6 +95,9 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
             let (program, source): (ProgramRef, String) = decode(table, bytes)?;
             let value = json!({ "saga": program.saga, "version": program.version, "source": source });
             (None, format!("definition:{}", hex(key)), value)
+        }
+        Table::Meta if key == keys::DEPLOYMENT => {
+            (None, "meta:deployment".to_owned(), json::<Deployment>(table, bytes)?)
         }
         Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex(bytes))),
     };

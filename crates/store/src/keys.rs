@@ -16,6 +16,9 @@ use crate::tuple::{Fields, Key};
 /// The longest key that MDBX takes with pages of 4 KiB, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 2022;
 
+/// Where in the table `meta` the deployment lies.
+pub(crate) const DEPLOYMENT: &[u8] = b"deployment";
+
 /// What must be known to make keys: where a tenant's instances lie, and how long a bucket of applied-markers is.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {

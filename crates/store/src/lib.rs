@@ -22,6 +22,7 @@ mod mdbx;
 mod options;
 #[cfg(test)]
 mod oracle_tests;
+mod pins;
 mod query;
 mod range;
 mod reader;
@@ -42,6 +43,7 @@ mod writer;
 pub use error::Error;
 pub use inspect::Row;
 pub use options::{Durability, Options};
+pub use pins::{Pinned, Pins};
 pub use query::{InstanceQuery, Page};
 pub use reader::Reader;
 pub use stats::{Stats, TableStats};

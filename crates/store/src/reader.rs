@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    DeadLetter, EventId, Input, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record, SagaName, Source,
-    Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
+    DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record,
+    SagaName, Source, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -287,6 +287,14 @@ impl Reader {
     pub fn definitions(&self) -> Result<Vec<(ProgramRef, String)>, Error> {
         let read = |_: &[u8], value: &[u8]| decode(Table::Definition, value);
         self.rows_of(Table::Definition, &Range::all(), usize::MAX, read)
+    }
+
+    /// Which definitions were put in force last; `None` before the first deployment.
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn deployment(&self) -> Result<Option<Deployment>, Error> {
+        self.row(Table::Meta, keys::DEPLOYMENT)
     }
 
     pub(crate) fn keys(&self) -> &Keys {

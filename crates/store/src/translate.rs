@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    Change, Commit, DeadLetter, Input, InstanceKey, OutboxKey, ProgramRef, Source, StreamPosition, Timestamp,
-    WorkItem,
+    Change, Commit, DeadLetter, Deployment, Input, InstanceKey, OutboxKey, ProgramRef, Source,
+    StreamPosition, Timestamp, WorkItem,
 };
 
 use crate::error::Error;
@@ -56,6 +56,8 @@ impl<'a> Translation<'a> {
             Change::Settle(key) => self.settle(key),
             Change::Checkpoint(source, position) => self.checkpoint(source, *position),
             Change::PutDefinition { program, source } => self.define(program, source),
+            Change::DropDefinition { hash } => self.record.delete(Table::Definition, hash),
+            Change::Deploy(deployment) => self.deploy(deployment),
             Change::PutDeadLetter(letter) => self.dead_letter(letter),
             Change::DropDeadLetter { tenant, id } => {
                 self.record.delete(Table::DeadLetter, &keys::dead_letter(tenant, *id))
@@ -145,6 +147,11 @@ impl<'a> Translation<'a> {
     fn define(&mut self, program: &ProgramRef, source: &str) -> Result<(), Error> {
         let value = |buffer: &mut Vec<u8>| encode(buffer, &(program, source));
         self.record.put(Newness::Any, Table::Definition, &program.hash, value)
+    }
+
+    fn deploy(&mut self, deployment: &Deployment) -> Result<(), Error> {
+        let value = |buffer: &mut Vec<u8>| encode(buffer, deployment);
+        self.record.put(Newness::Any, Table::Meta, keys::DEPLOYMENT, value)
     }
 
     fn dead_letter(&mut self, letter: &DeadLetter) -> Result<(), Error> {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orlog_model::{
-    Change, Commit, EventType, Fact, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record, Slots,
-    Source, Status, StreamPosition, Timestamp, Work, WorkKind,
+    Change, Commit, Deployed, Deployment, EventType, Fact, Instance, InstanceKey, Lane, OutboxKey,
+    ProgramRef, Record, Slots, Source, Status, StreamPosition, Timestamp, Work, WorkKind,
 };
 use orlog_store::{Error, InstanceQuery, Options, Reader, Writer};
 use serde_json::json;
@@ -247,6 +247,31 @@ pub fn dead_letters_and_definitions_are_kept(mut rig: Rig) {
     assert_eq!(rig.reader.definitions().unwrap(), [(program, "saga: order".to_owned())]);
 }
 
+/// The last deployment is kept, and a definition that is dropped is gone.
+pub fn a_deployment_replaces_the_one_before(mut rig: Rig) {
+    let program = ProgramRef { saga: saga("order"), version: 3, hash: [9; 16] };
+    let deployment = |number| {
+        let (at, by) = (at(number), "alice".to_owned());
+        let file = "order.saga.yaml".to_owned();
+        let program = program.clone();
+        let definition = Deployed { program, file, at, by: by.clone(), retired_at: None };
+        let number = number.unsigned_abs();
+        Deployment { number, at, by, folder: Some([1; 16]), definitions: vec![definition] }
+    };
+    assert_eq!(rig.reader.deployment().unwrap(), None);
+    rig.commit(&[Change::Deploy(Box::new(deployment(1)))]);
+    rig.commit(&[Change::Deploy(Box::new(deployment(2)))]);
+    assert_eq!(rig.reader.deployment().unwrap(), Some(deployment(2)));
+    let rows = rig.reader.rows("meta", None, 99).unwrap();
+    let shown = rows.iter().find(|row| row.key == "meta:deployment").unwrap();
+    assert_eq!(shown.value["definitions"][0]["file"], "order.saga.yaml");
+    rig.commit(&[Change::PutDefinition { program, source: "saga: order".into() }]);
+    rig.commit(&[Change::DropDefinition { hash: [8; 16] }]);
+    assert_eq!(rig.reader.definitions().unwrap().len(), 1);
+    rig.commit(&[Change::DropDefinition { hash: [9; 16] }]);
+    assert_eq!(rig.reader.definitions().unwrap(), []);
+}
+
 /// Queries filter, page without gap or overlap, and never show another tenant's instances.
 pub fn instances_are_found_page_by_page(mut rig: Rig) {
     for of in ["acme", "acme2", SPREAD] {
@@ -348,7 +373,7 @@ macro_rules! store_suite {
             a_commit_is_stored_whole, a_group_is_stored_whole_or_not_at_all, lanes_are_ordered_and_separate,
             settled_work_is_gone_and_counted_once, timers_fall_due_in_order,
             applied_events_are_remembered_for_a_window, checkpoints_never_go_back, held_inputs_keep_their_order,
-            dead_letters_and_definitions_are_kept, instances_are_found_page_by_page, tables_can_be_inspected,
+            dead_letters_and_definitions_are_kept, a_deployment_replaces_the_one_before, instances_are_found_page_by_page, tables_can_be_inspected,
             commits_wake_those_who_watch,
         );
     };
