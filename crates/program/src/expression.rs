@@ -2,28 +2,40 @@
 //!
 //! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is looked up in the JSON without
 //! CEL. Everything else runs on `cel` with the JSON read in place. The same input gives the same value: maps are read in the
-//! order of their keys, and what CEL leaves unordered (iterating a map literal) is refused when the definition is loaded.
+//! order of their keys. What it may cost is bounded before it runs (its length, its nesting) and while it runs (what it goes
+//! through and what it makes).
 
+mod budget;
 mod check;
+mod functions;
 mod json;
+mod names;
 mod output;
+mod pairs;
+mod parts;
+mod pattern;
+mod rewrite;
 mod root;
+mod stack;
 
 use std::cell::OnceCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cel::common::ast::{Expr, IdedExpr};
-use cel::common::types::{self, CelBool};
+use cel::common::types::CelBool;
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
-use cel::{Context, Env, Value as CelValue};
+use cel::{Context, Value as CelValue};
 use orlog_model::InstanceKey;
 use serde_json::{Map, Value, json};
 
+pub(crate) use budget::Account;
 pub(crate) use check::{Refused, Scope};
 
 use crate::cause::Cause;
-use json::{Budget, wrap, wrap_map};
+use check::{Known, Parsed};
+use functions::environment;
+use json::{wrap, wrap_map};
 pub(crate) use root::Root;
 
 /// A compiled expression.
@@ -36,7 +48,7 @@ pub(crate) struct Expression {
 #[derive(Debug)]
 enum Kind {
     Path { root: Root, fields: Vec<String> },
-    Cel(Box<IdedExpr>),
+    Cel(Box<Parsed>),
 }
 
 /// An expression had no value.
@@ -133,20 +145,19 @@ impl CowJson<'_> {
     }
 }
 
-/// Bindings as CEL looks them up, with what the evaluation may cost. The parts are borrowed from [`Bindings`].
+/// Bindings as CEL looks them up. The parts are borrowed from [`Bindings`].
 struct Resolver<'a> {
     vars: Option<&'a Map<String, Value>>,
     event: Option<&'a Value>,
     failure: Option<&'a Value>,
     key: Option<&'a Value>,
-    budget: Budget,
 }
 
 impl VariableResolver for Resolver<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        let owned = |value: &'b Value| CowVal::Owned(wrap(value, &self.budget));
+        let owned = |value: &'b Value| CowVal::Owned(wrap(value));
         match Root::named(variable)? {
-            Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars, &self.budget))),
+            Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars))),
             Root::Event => self.event.map(owned),
             Root::Failure => self.failure.map(owned),
             Root::Key => self.key.map(owned),
@@ -154,28 +165,54 @@ impl VariableResolver for Resolver<'_> {
     }
 }
 
-/// CEL's standard library with Orlog's equality, built once.
-fn environment() -> &'static Arc<Env> {
-    static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| {
-        let mut env = Env::stdlib();
-        let both = vec![types::DYN_TYPE, types::DYN_TYPE];
-        env.add_overload(check::EQUAL, "orlog_equal", both, |args| {
-            let same = matches!(args.as_slice(), [a, b] if json::equal(a.as_ref(), b.as_ref()));
-            Ok(CowVal::owned(CelBool::from(same)))
-        })
-        .expect("the name is not in CEL's library");
-        Arc::new(env)
-    })
+/// Variables under their own names.
+struct Free<'a>(&'a Map<String, Value>);
+
+impl VariableResolver for Free<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        self.0.get(variable).map(|value| CowVal::Owned(wrap(value)))
+    }
+}
+
+/// The value of an expression outside a definition, with `variables` as its names: for tools, and for the tests of the
+/// language. Checks, limits and the JSON of the value are those of an expression in a definition.
+///
+/// # Errors
+/// Why it is refused, or why it has no value.
+pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, String> {
+    let names: Vec<_> = variables.keys().map(String::as_str).collect();
+    let parsed = check::parse(environment(), source, Known::Free(&names));
+    let parsed = parsed.map_err(|refused| {
+        refused.into_iter().next().map_or_else(|| "it is refused".to_owned(), |refused| refused.message)
+    })?;
+    run(&parsed, &Free(variables), output::to_json)
+}
+
+/// Runs a checked expression within an account.
+fn run<T: Send>(
+    parsed: &Parsed,
+    resolver: &dyn VariableResolver,
+    read: impl FnOnce(&dyn Val) -> Result<T, String> + Send,
+) -> Result<T, String> {
+    let account = Account::open();
+    let resolve = || {
+        let mut context = Context::with_env(Arc::clone(environment()));
+        context.set_variable_resolver(resolver);
+        let value = CelValue::resolve_val(&parsed.expression, &context);
+        value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()))
+    };
+    let value = if parsed.deep { budget::carried(resolve) } else { resolve() };
+    drop(account);
+    if budget::is_spent() { Err("it goes through too much data".to_owned()) } else { value }
 }
 
 impl Expression {
     /// Compiles and checks.
     pub(crate) fn compile(source: &str, scope: &Scope<'_>) -> Result<Self, Vec<Refused>> {
-        let expression = check::parse(environment(), source, scope)?;
-        let kind = match path_of(&expression) {
+        let parsed = check::parse(environment(), source, Known::Place(scope))?;
+        let kind = match path_of(&parsed.expression) {
             Some((root, fields)) => Kind::Path { root, fields },
-            None => Kind::Cel(Box::new(expression)),
+            None => Kind::Cel(Box::new(parsed)),
         };
         Ok(Self { source: source.to_owned(), kind })
     }
@@ -187,7 +224,7 @@ impl Expression {
                 Ok(found) => Ok(found.into_value()),
                 Err(missing) => Err(self.error(format!("there is no `{missing}`"))),
             },
-            Kind::Cel(expression) => self.evaluate_cel(expression, bindings, output::to_json),
+            Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, output::to_json),
         }
     }
 
@@ -200,7 +237,7 @@ impl Expression {
                     Err(self.error(format!("a condition must be true or false, this is {}", kind_of(&other))))
                 }
             },
-            Kind::Cel(expression) => self.evaluate_cel(expression, bindings, |value| {
+            Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, |value| {
                 let wrong =
                     || format!("a condition must be true or false, this is {}", value.get_type().name());
                 value.downcast_ref::<CelBool>().map(|b| *b.inner()).ok_or_else(wrong)
@@ -208,30 +245,23 @@ impl Expression {
         }
     }
 
-    fn evaluate_cel<T>(
+    fn evaluate_cel<T: Send>(
         &self,
-        expression: &IdedExpr,
+        parsed: &Parsed,
         bindings: &Bindings<'_>,
-        read: impl FnOnce(&dyn Val) -> Result<T, String>,
+        read: impl FnOnce(&dyn Val) -> Result<T, String> + Send,
     ) -> Result<T, EvalError> {
         let resolver = Resolver {
             vars: bindings.vars,
             event: bindings.event,
             failure: bindings.cause.map(|_| bindings.failure()),
             key: Some(bindings.key()),
-            budget: Budget::new(),
         };
-        let mut context = Context::with_env(Arc::clone(environment()));
-        context.set_variable_resolver(&resolver);
-        let value = CelValue::resolve_val(expression, &context);
-        let read = value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()));
-        if resolver.budget.is_spent() {
-            return Err(self.error("it goes through too much data".to_owned()));
-        }
-        read.map_err(|reason| self.error(reason))
+        run(parsed, &resolver, read).map_err(|reason| self.error(reason))
     }
 
-    fn error(&self, reason: String) -> EvalError {
+    /// Why its value is not taken.
+    pub(crate) fn error(&self, reason: String) -> EvalError {
         EvalError { expression: self.source.clone(), reason }
     }
 }
@@ -264,5 +294,7 @@ pub(crate) fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+#[cfg(test)]
+mod limit_tests;
 #[cfg(test)]
 mod tests;

@@ -21,13 +21,15 @@ mod yaml;
 
 pub use builder::{Builder, Do};
 pub use compile::{Compiled, compile};
+pub use expression::evaluate;
 pub use form::{
     Action, After, Answer as AnswerForm, Case, Correlate, DEFAULT_EARLY, Definition, Escalation, EventForm,
     FactForm, Foreach, Handler, Human, Job, Join, MigrationForm, Moment, Otherwise, Step, Then, Undo,
 };
 pub use limits::{
-    DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH,
-    MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, TooLarge, check_payload,
+    DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION, MAX_EXPRESSION_BYTES,
+    MAX_JSON_DEPTH, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, TooLarge,
+    check_payload,
 };
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;

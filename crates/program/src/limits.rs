@@ -16,8 +16,13 @@ pub const MAX_STEPS: usize = 1000;
 pub const MAX_EXPRESSION_BYTES: usize = 4096;
 /// How deep `map`, `filter`, `all`, `exists` may stand in one another.
 pub const MAX_COMPREHENSIONS: usize = 2;
-/// The most units of work one evaluation may spend on lists, maps and texts of its input.
-pub(crate) const MAX_EVALUATION: u32 = 100_000;
+/// The longest regular expression, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 512;
+/// The most memory a regular expression may take once it is compiled, in bytes.
+pub(crate) const MAX_PATTERN_PROGRAM_BYTES: usize = 256 * 1024;
+/// The most units of work one expression, or one template with all of its expressions, may spend: an element of a list or a
+/// map gone through is one, and so is every 64 bytes of text read or made.
+pub const MAX_EVALUATION: u32 = 100_000;
 /// The largest payload that comes in or goes out, and the largest state, in bytes of JSON or MessagePack.
 pub const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 /// How deep JSON may nest.
@@ -41,7 +46,12 @@ pub enum TooLarge {
 /// When it exceeds either.
 pub fn check_payload(value: &Value) -> Result<(), TooLarge> {
     let mut left = MAX_PAYLOAD_BYTES;
-    walk(value, MAX_JSON_DEPTH, &mut left)
+    take_payload(value, &mut left)
+}
+
+/// As [`check_payload`], of what is `left` for several values.
+pub(crate) fn take_payload(value: &Value, left: &mut usize) -> Result<(), TooLarge> {
+    walk(value, MAX_JSON_DEPTH, left)
 }
 
 fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), TooLarge> {

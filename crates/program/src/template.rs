@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::expression::{Bindings, EvalError, Expression, Scope};
-use crate::limits::check_payload;
+use crate::expression::{Account, Bindings, EvalError, Expression, Scope};
+use crate::limits::{MAX_PAYLOAD_BYTES, check_payload, take_payload};
 use crate::problem::Finding;
 
 /// A compiled template. Parts without expressions are kept as plain JSON.
@@ -25,18 +25,33 @@ impl Template {
         compile(value, path, scope, findings)
     }
 
-    /// Its value.
+    /// Its value. All its expressions together may cost and hold what one may.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+        let account = Account::open();
+        let mut left = MAX_PAYLOAD_BYTES;
+        let value = self.fill(bindings, &mut left);
+        drop(account);
+        value
+    }
+
+    fn fill(&self, bindings: &Bindings<'_>, left: &mut usize) -> Result<Value, EvalError> {
         match self {
             Template::Literal(value) => Ok(value.clone()),
-            Template::Computed(expression) => expression.evaluate(bindings),
+            Template::Computed(expression) => {
+                let value = expression.evaluate(bindings)?;
+                let fits = take_payload(&value, left);
+                fits.map_err(|large| {
+                    expression.error(large.to_string().replacen("it", "with it the template", 1))
+                })?;
+                Ok(value)
+            }
             Template::List(items) => {
-                let items: Result<_, _> = items.iter().map(|item| item.evaluate(bindings)).collect();
+                let items: Result<_, _> = items.iter().map(|item| item.fill(bindings, left)).collect();
                 items.map(Value::Array)
             }
             Template::Map(fields) => {
                 let fields: Result<Map<_, _>, _> =
-                    fields.iter().map(|(key, item)| Ok((key.clone(), item.evaluate(bindings)?))).collect();
+                    fields.iter().map(|(key, item)| Ok((key.clone(), item.fill(bindings, left)?))).collect();
                 fields.map(Value::Object)
             }
         }

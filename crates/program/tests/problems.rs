@@ -56,7 +56,7 @@ fn mistakes_in_expressions_are_found_at_their_character() {
   - id: a
     do: { effect: e.a, data: { x: =vars.orderID, y: "=vars.orderId +", z: =event.total } }
     when: vars.orderId = 1
-    save: { p: =evnt.paymentId, q: =sizes(event.items), r: '=timestamp(event.at) > 1' }
+    save: { p: =evnt.paymentId, q: =sizes(event.items), r: '=now() > 1' }
 "#;
     insta::assert_snapshot!(steps(text), @r#"
 t.saga.yaml:7:40: steps[0].do.data.x: nothing sets `vars.orderID`; did you mean `orderId`?
@@ -65,7 +65,7 @@ t.saga.yaml:7:76: steps[0].do.data.z: `event` is not known here; there is `vars`
 t.saga.yaml:8:24: steps[0].when: the expression does not parse; equality is `==`
 t.saga.yaml:9:17: steps[0].save.p: `evnt` is not known here; there is `vars`, `event` and `key`; did you mean `event`?
 t.saga.yaml:9:42: steps[0].save.q: there is no function `sizes`; did you mean `size`?
-t.saga.yaml:9:71: steps[0].save.r: there is no function `timestamp`; times are not part of the language; compare RFC 3339 texts of one offset, or numbers
+t.saga.yaml:9:65: steps[0].save.r: there is no function `now`; an expression reads no clock; use the time that an event carries
 "#);
 }
 

@@ -2,49 +2,21 @@
 //! its value does not depend on the order of a hash map.
 
 use cel::Env;
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SelectExpr, SourceInfo};
 use cel::parser::ParseError;
 
+use super::names::{NAMES, NAMESPACES, TYPES};
+use super::parts::{children, is_bind};
+use super::rewrite::rewrite;
 use super::root::Root;
+use super::stack::with_room;
 use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
 use crate::problem::did_you_mean;
 
-/// The function `==` is compiled to.
-pub(super) const EQUAL: &str = "@equal";
-
-const FUNCTIONS: [&str; 22] = [
-    "all",
-    "bool",
-    "contains",
-    "double",
-    "dyn",
-    "endsWith",
-    "exists",
-    "exists_one",
-    "filter",
-    "has",
-    "hasValue",
-    "int",
-    "map",
-    "none",
-    "of",
-    "ofNonZeroValue",
-    "or",
-    "orValue",
-    "size",
-    "startsWith",
-    "string",
-    "uint",
-];
-
-const MISSING: [(&str, &str); 4] = [
-    ("matches", "regular expressions are not part of the language; use startsWith, endsWith or contains"),
-    ("timestamp", "times are not part of the language; compare RFC 3339 texts of one offset, or numbers"),
-    (
-        "duration",
-        "durations are not part of the language; use `timeout` for deadlines and numbers to compute",
-    ),
-    ("bytes", "bytes are not part of the language, JSON has none"),
+/// Functions that people look for, and what there is instead.
+const MISSING: [(&str, &str); 2] = [
+    ("now", "an expression reads no clock; use the time that an event carries"),
+    ("bind", "it is `cel.bind(name, value, result)`"),
 ];
 
 /// What an expression may speak of at its place.
@@ -54,6 +26,15 @@ pub(crate) struct Scope<'a> {
     pub(crate) roots: &'a [Root],
     /// The names under `vars`; `None` where they are not known.
     pub(crate) vars: Option<&'a [String]>,
+}
+
+/// The names an expression may begin with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known<'a> {
+    /// Those of a place in a definition.
+    Place(&'a Scope<'a>),
+    /// Any of these, as they are.
+    Free(&'a [&'a str]),
 }
 
 /// Why an expression is refused.
@@ -67,32 +48,44 @@ pub(crate) struct Refused {
     pub(crate) suggestion: Option<String>,
 }
 
+/// An expression that may run.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    pub(super) expression: IdedExpr,
+    /// It takes more stack than a caller may have.
+    pub(super) deep: bool,
+}
+
 /// Parses, checks, and rewrites `==`.
-pub(super) fn parse(env: &Env, source: &str, scope: &Scope<'_>) -> Result<IdedExpr, Vec<Refused>> {
+pub(super) fn parse(env: &Env, source: &str, known: Known<'_>) -> Result<Parsed, Vec<Refused>> {
     if source.len() > MAX_EXPRESSION_BYTES {
         let message =
             format!("the expression is {} bytes long, the limit is {MAX_EXPRESSION_BYTES}", source.len());
         return Err(vec![Refused { at: None, message, suggestion: None }]);
     }
-    if let Some(refused) = too_nested(source) {
-        return Err(vec![refused]);
+    let nesting = nesting(source);
+    if nesting > MAX_NESTING {
+        let message = format!("the expression nests deeper than {MAX_NESTING} levels");
+        return Err(vec![Refused { at: None, message, suggestion: None }]);
     }
-    let program =
-        env.compile(source).map_err(|errors| errors.errors.iter().take(1).map(syntax).collect::<Vec<_>>())?;
-    if is_deeper(program.expression(), MAX_DEPTH) {
+    let small = nesting <= SHALLOW && source.len() <= SHORT_BYTES;
+    let (mut expression, info) = if small { read(env, source) } else { with_room(|| read(env, source)) }?;
+    if is_deeper(&expression, MAX_DEPTH) {
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
         return Err(vec![Refused { at: None, message, suggestion: None }]);
     }
-    let mut walk =
-        Walk { scope, info: program.source_info(), source, bound: Vec::new(), refused: Vec::new() };
-    walk.expression(program.expression(), 0);
+    let mut walk = Walk { known, info: &info, source, bound: Vec::new(), refused: Vec::new() };
+    walk.expression(&expression, 0);
     if !walk.refused.is_empty() {
         return Err(walk.refused);
     }
-    let mut expression = program.expression().clone();
-    rewrite_equality(&mut expression);
-    Ok(expression)
+    let deep = is_deeper(&expression, EVALUATED_IN_PLACE);
+    rewrite(&mut expression);
+    Ok(Parsed { expression, deep })
 }
+
+/// What is deeper is evaluated on a stack of its own.
+const EVALUATED_IN_PLACE: usize = 24;
 
 /// Evaluation recurses over operators and fields.
 const MAX_DEPTH: usize = 100;
@@ -108,13 +101,21 @@ fn is_deeper(root: &IdedExpr, limit: usize) -> bool {
     false
 }
 
-/// The parser recurses over brackets and signs; what it is handed must be flat enough for a small stack.
+/// The parser recurses over brackets, signs and conditions, and takes much of the stack for each.
 const MAX_NESTING: usize = 32;
+/// What nests deeper or is longer than this is parsed on a stack of its own.
+const SHALLOW: usize = 8;
+const SHORT_BYTES: usize = 64;
 
-fn too_nested(source: &str) -> Option<Refused> {
-    let mut depth = 0_usize;
-    let mut signs = 0_usize;
-    let mut ternaries = 0_usize;
+fn read(env: &Env, source: &str) -> Result<(IdedExpr, SourceInfo), Vec<Refused>> {
+    let parser = env.parser().enable_ident_escape_syntax(true);
+    let parsed = parser.parse_with_source_info(source);
+    parsed.map_err(|errors| errors.errors.iter().take(1).map(syntax).collect())
+}
+
+/// How deep brackets, signs or conditions stand in one another, or more.
+fn nesting(source: &str) -> usize {
+    let (mut depth, mut signs, mut ternaries, mut deepest) = (0_usize, 0, 0, 0);
     for byte in source.bytes() {
         match byte {
             b'(' | b'[' | b'{' => depth += 1,
@@ -123,12 +124,9 @@ fn too_nested(source: &str) -> Option<Refused> {
             _ => {}
         }
         signs = if matches!(byte, b'!' | b'-') { signs + 1 } else { 0 };
-        if depth.max(signs).max(ternaries) > MAX_NESTING {
-            let message = format!("the expression nests deeper than {MAX_NESTING} levels");
-            return Some(Refused { at: None, message, suggestion: None });
-        }
+        deepest = deepest.max(depth).max(signs).max(ternaries);
     }
-    None
+    deepest
 }
 
 /// The first syntax error; those after it are mostly its echo.
@@ -147,7 +145,7 @@ fn syntax(error: &ParseError) -> Refused {
 }
 
 struct Walk<'a> {
-    scope: &'a Scope<'a>,
+    known: Known<'a>,
     info: &'a SourceInfo,
     source: &'a str,
     /// Names that comprehensions bind.
@@ -160,6 +158,7 @@ impl<'a> Walk<'a> {
         match &node.expr {
             Expr::Unspecified | Expr::Literal(_) => {}
             Expr::Ident(name) => self.ident(node.id, name),
+            Expr::Select(select) if is_qualified_type(select) => {}
             Expr::Select(select) => {
                 self.known_var(node, select);
                 self.expression(&select.operand, nesting);
@@ -180,23 +179,31 @@ impl<'a> Walk<'a> {
     }
 
     fn ident(&mut self, id: u64, name: &str) {
-        let exists = self.scope.roots.iter().any(|root| root.name() == name);
-        if exists || self.bound.contains(&name) || name.starts_with('@') {
+        if self.bound.contains(&name) || name.starts_with('@') || TYPES.contains(&name) {
             return;
         }
-        let names: Vec<_> = self.scope.roots.iter().map(|root| root.name()).collect();
+        let names: Vec<_> = match self.known {
+            Known::Place(scope) => scope.roots.iter().map(|root| root.name()).collect(),
+            Known::Free(names) => names.iter().map(|n| n.split('.').next().unwrap_or(n)).collect(),
+        };
+        if names.contains(&name) {
+            return;
+        }
         let message = format!("`{name}` is not known here; there is {}", listed(&names));
-        let suggestion = match Root::named(name) {
-            Some(Root::Event) => Some("keep what you need of an event with `vars` or `save`".to_owned()),
-            Some(_) => None,
-            None => did_you_mean(name, names),
+        let suggestion = match (self.known, Root::named(name)) {
+            (Known::Place(_), Some(Root::Event)) => {
+                Some("keep what you need of an event with `vars` or `save`".to_owned())
+            }
+            (Known::Place(_), Some(_)) => None,
+            (Known::Place(_) | Known::Free(_), _) => did_you_mean(name, names),
         };
         self.refuse(id, message, suggestion);
     }
 
     /// `vars.x` where nothing ever sets `x`.
-    fn known_var(&mut self, node: &IdedExpr, select: &cel::common::ast::SelectExpr) {
-        let (Expr::Ident(root), Some(vars)) = (&select.operand.expr, self.scope.vars) else { return };
+    fn known_var(&mut self, node: &IdedExpr, select: &SelectExpr) {
+        let Known::Place(scope) = self.known else { return };
+        let (Expr::Ident(root), Some(vars)) = (&select.operand.expr, scope.vars) else { return };
         let shadowed = self.bound.contains(&root.as_str());
         if root != Root::Vars.name() || shadowed || vars.contains(&select.field) {
             return;
@@ -208,11 +215,9 @@ impl<'a> Walk<'a> {
 
     fn call(&mut self, id: u64, call: &'a CallExpr, nesting: usize) {
         self.known_function(id, &call.func_name);
-        if call.func_name == operators::IN && call.args.get(1).is_some_and(holds_nested_literal) {
-            self.refuse(id, "`in` over a literal of lists or maps is not supported", None);
-        }
-        let optional = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "optional");
-        if let Some(target) = call.target.as_deref().filter(|target| !optional(target)) {
+        let space =
+            |target: &IdedExpr| matches!(&target.expr, Expr::Ident(n) if NAMESPACES.contains(&n.as_str()));
+        if let Some(target) = call.target.as_deref().filter(|target| !space(target)) {
             self.expression(target, nesting);
         }
         call.args.iter().for_each(|arg| self.expression(arg, nesting));
@@ -220,27 +225,23 @@ impl<'a> Walk<'a> {
 
     fn known_function(&mut self, id: u64, name: &str) {
         let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
-        if operator || FUNCTIONS.contains(&name) || name == "value" {
+        if operator || NAMES.contains(&name) || name.contains('@') {
             return;
         }
         let missing = MISSING.iter().find(|(function, _)| *function == name);
         let suggestion = match missing {
             Some((_, why)) => Some((*why).to_owned()),
-            None => did_you_mean(name, FUNCTIONS),
+            None => did_you_mean(name, NAMES),
         };
         self.refuse(id, format!("there is no function `{name}`"), suggestion);
     }
 
     fn comprehension(&mut self, id: u64, c: &'a ComprehensionExpr, nesting: usize) {
-        let inner = nesting + 1;
+        let inner = nesting + usize::from(!is_bind(c));
         if inner > MAX_COMPREHENSIONS {
             let message = format!("map, filter, all and exists stand more than {MAX_COMPREHENSIONS} deep");
             self.refuse(id, message, Some("split it over two steps or prepare the list upstream".to_owned()));
             return;
-        }
-        if holds_map_literal(&c.iter_range) {
-            let message = "a map literal has no order, so nothing may go through it";
-            self.refuse(id, message, Some("use a list of pairs".to_owned()));
         }
         self.expression(&c.iter_range, nesting);
         self.expression(&c.accu_init, nesting);
@@ -265,74 +266,11 @@ fn position(source: &str, offset: usize) -> (usize, usize) {
     before.fold((1, 1), |(line, column), c| if c == '\n' { (line + 1, 1) } else { (line, column + 1) })
 }
 
-fn holds_map_literal(node: &IdedExpr) -> bool {
-    matches!(node.expr, Expr::Map(_)) || children(node).into_iter().any(holds_map_literal)
-}
-
-fn holds_nested_literal(node: &IdedExpr) -> bool {
-    let Expr::List(list) = &node.expr else { return false };
-    list.elements.iter().any(|item| matches!(item.expr, Expr::List(_) | Expr::Map(_)))
-}
-
-fn children(node: &IdedExpr) -> Vec<&IdedExpr> {
-    match &node.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => Vec::new(),
-        Expr::Select(select) => vec![&select.operand],
-        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
-        Expr::List(list) => list.elements.iter().collect(),
-        Expr::Map(map) => map.entries.iter().flat_map(|entry| entry_parts(&entry.expr)).collect(),
-        Expr::Comprehension(c) => vec![&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result],
-    }
-}
-
-fn entry_parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
-    match entry {
-        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
-        EntryExpr::StructField(field) => vec![&field.value],
-    }
-}
-
-/// `a == b` becomes `@equal(a, b)`, which knows JSON on either side; not where one side is a plain literal.
-fn rewrite_equality(node: &mut IdedExpr) {
-    match &mut node.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
-        Expr::Select(select) => rewrite_equality(&mut select.operand),
-        Expr::Call(call) => {
-            call.target.iter_mut().for_each(|target| rewrite_equality(target));
-            call.args.iter_mut().for_each(rewrite_equality);
-        }
-        Expr::List(list) => list.elements.iter_mut().for_each(rewrite_equality),
-        Expr::Map(map) => {
-            for entry in &mut map.entries {
-                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
-                    rewrite_equality(&mut entry.value);
-                }
-            }
-        }
-        Expr::Comprehension(c) => {
-            for part in
-                [&mut c.iter_range, &mut c.accu_init, &mut c.loop_cond, &mut c.loop_step, &mut c.result]
-            {
-                rewrite_equality(part);
-            }
-        }
-    }
-    replace_equality(node);
-}
-
-fn replace_equality(node: &mut IdedExpr) {
-    let Expr::Call(call) = &mut node.expr else { return };
-    let negated = call.func_name == operators::NOT_EQUALS;
-    let plain = call.args.iter().any(|arg| matches!(arg.expr, Expr::Literal(_)));
-    if plain || !(negated || call.func_name == operators::EQUALS) {
-        return;
-    }
-    EQUAL.clone_into(&mut call.func_name);
-    if negated {
-        let inner = IdedExpr { id: node.id, expr: std::mem::take(&mut node.expr) };
-        let func_name = operators::LOGICAL_NOT.to_owned();
-        node.expr = Expr::Call(CallExpr { func_name, target: None, args: vec![inner] });
-    }
+/// `google.protobuf.Timestamp`, a name with dots.
+fn is_qualified_type(select: &SelectExpr) -> bool {
+    let Expr::Select(inner) = &select.operand.expr else { return false };
+    let Expr::Ident(root) = &inner.operand.expr else { return false };
+    !select.test && TYPES.contains(&format!("{root}.{}.{}", inner.field, select.field).as_str())
 }
 
 /// `a`, `a and b`, `a, b and c`.

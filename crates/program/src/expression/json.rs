@@ -1,11 +1,10 @@
 //! JSON as CEL sees it: read in place, not copied, in the order of its keys.
 //!
 //! Lists and maps answer an index directly from the JSON. What needs every element of a list makes one shallow CEL list the
-//! first time. All of it is paid from the [`Budget`] of the evaluation: a comprehension over a large payload ends with an
-//! error instead of taking minutes.
+//! first time. All of it is paid for (see `budget`): a comprehension over a large payload ends with an error instead of
+//! taking minutes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use cel::ExecutionError;
 use cel::common::traits::{Adder, Container, Indexer, Iterable, Iterator as CelIterator, Sizer};
@@ -15,44 +14,26 @@ use cel::common::types::{
 use cel::common::value::{CowVal, Val};
 use serde_json::{Map, Number, Value};
 
-use crate::limits::MAX_EVALUATION;
-
-/// What one evaluation may still spend.
-#[derive(Debug)]
-pub(super) struct Budget(AtomicU32);
-
-impl Budget {
-    pub(super) fn new() -> Self {
-        Self(AtomicU32::new(MAX_EVALUATION))
-    }
-
-    /// Takes `units`; false, now and for ever, once there are not enough.
-    fn spend(&self, units: usize) -> bool {
-        let left = self.0.load(Ordering::Relaxed);
-        let rest = u32::try_from(units).ok().and_then(|units| left.checked_sub(units)).unwrap_or(0);
-        self.0.store(rest, Ordering::Relaxed);
-        rest > 0
-    }
-
-    pub(super) fn is_spent(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-}
+use super::budget::{pay, spend, text};
 
 /// A JSON value as a CEL value that borrows it.
-pub(super) fn wrap<'a>(value: &'a Value, budget: &'a Budget) -> Box<dyn Val + 'a> {
+pub(super) fn wrap<'a>(value: &'a Value) -> Box<dyn Val + 'a> {
     match value {
         Value::Bool(b) => Box::new(CelBool::from(*b)),
         Value::Number(number) => wrap_number(number),
-        Value::String(text) if budget.spend(1 + text.len() / 64) => Box::new(CelString::from(text.as_str())),
+        Value::String(string) if spend(units(string)) => Box::new(CelString::from(string.as_str())),
         Value::Null | Value::String(_) => Box::new(CelNull),
-        Value::Array(items) => Box::new(JsonList { items, budget, list: OnceLock::new() }),
-        Value::Object(fields) => wrap_map(fields, budget),
+        Value::Array(items) => Box::new(JsonList { items, list: OnceLock::new() }),
+        Value::Object(fields) => wrap_map(fields),
     }
 }
 
-pub(super) fn wrap_map<'a>(fields: &'a Map<String, Value>, budget: &'a Budget) -> Box<dyn Val + 'a> {
-    Box::new(JsonMap { fields, budget, keys: OnceLock::new() })
+pub(super) fn wrap_map<'a>(fields: &'a Map<String, Value>) -> Box<dyn Val + 'a> {
+    Box::new(JsonMap { fields, keys: OnceLock::new() })
+}
+
+fn units(string: &str) -> usize {
+    text(string.len())
 }
 
 /// An integer where it is one; above `i64` an unsigned one, so that big ids keep every digit.
@@ -105,36 +86,32 @@ fn equal_maps(a: &dyn Val, b: &dyn Val) -> Option<bool> {
     Some(true)
 }
 
-fn spent() -> ExecutionError {
-    ExecutionError::InternalError("the evaluation takes too long".to_owned())
+/// Nothing is read any more once the account is empty.
+fn still_paid() -> Result<(), ExecutionError> {
+    pay(0)
 }
 
-/// Walks a slice of values and pays for each.
-struct Paying<'b, 'a> {
-    items: std::slice::Iter<'b, Box<dyn Val + 'a>>,
-    budget: &'a Budget,
-}
+/// Walks values that were paid for.
+struct Walk<'b, 'a>(std::slice::Iter<'b, Box<dyn Val + 'a>>);
 
-impl<'b, 'v, 'a: 'v> CelIterator<'b, 'v> for Paying<'b, 'a> {
+impl<'b, 'v, 'a: 'v> CelIterator<'b, 'v> for Walk<'b, 'a> {
     fn next(&mut self) -> Option<&'b (dyn Val + 'v)> {
-        let item = self.items.next()?;
-        if self.budget.spend(1) { Some(&**item) } else { None }
+        self.0.next().map(|item| &**item as &'b (dyn Val + 'v))
     }
 }
 
 #[derive(Debug)]
 struct JsonList<'a> {
     items: &'a [Value],
-    budget: &'a Budget,
     list: OnceLock<CelList<'a>>,
 }
 
 impl<'a> JsonList<'a> {
     fn list(&self) -> &CelList<'a> {
-        let affordable = self.budget.spend(self.items.len());
+        let affordable = spend(self.items.len());
         self.list.get_or_init(|| {
             let items = if affordable { self.items } else { &[] };
-            CelList::from(items.iter().map(|item| wrap(item, self.budget)).collect::<Vec<_>>())
+            CelList::from(items.iter().map(|item| wrap(item)).collect::<Vec<_>>())
         })
     }
 }
@@ -185,7 +162,7 @@ impl Val for JsonList<'_> {
     where
         Self: 'v,
     {
-        Box::new(JsonList { items: self.items, budget: self.budget, list: OnceLock::new() })
+        Box::new(JsonList { items: self.items, list: OnceLock::new() })
     }
 }
 
@@ -195,11 +172,9 @@ impl Indexer for JsonList<'_> {
         Self: 'v,
     {
         let Some(position) = index.downcast_ref::<CelInt>() else { return self.list().get(index) };
-        if self.budget.is_spent() {
-            return Err(spent());
-        }
+        still_paid()?;
         let item = usize::try_from(*position.inner()).ok().and_then(|i| self.items.get(i));
-        item.map(|item| CowVal::Owned(wrap(item, self.budget)))
+        item.map(|item| CowVal::Owned(wrap(item)))
             .ok_or_else(|| ExecutionError::IndexOutOfBounds(cel::Value::Int(*position.inner())))
     }
 
@@ -216,7 +191,7 @@ impl Iterable for JsonList<'_> {
     where
         Self: 'v,
     {
-        Box::new(Paying { items: self.list().inner().iter(), budget: self.budget })
+        Box::new(Walk(self.list().inner().iter()))
     }
 }
 
@@ -229,7 +204,6 @@ impl Sizer for JsonList<'_> {
 #[derive(Debug)]
 struct JsonMap<'a> {
     fields: &'a Map<String, Value>,
-    budget: &'a Budget,
     keys: OnceLock<Vec<Box<dyn Val + 'a>>>,
 }
 
@@ -272,7 +246,7 @@ impl Val for JsonMap<'_> {
     where
         Self: 'v,
     {
-        wrap_map(self.fields, self.budget)
+        wrap_map(self.fields)
     }
 }
 
@@ -281,16 +255,14 @@ impl Indexer for JsonMap<'_> {
     where
         Self: 'v,
     {
-        if self.budget.is_spent() {
-            return Err(spent());
-        }
+        still_paid()?;
         let Some(key) = key.downcast_ref::<CelString>() else {
             let got = key.get_type().name().to_owned();
             return Err(ExecutionError::UnexpectedType { got, want: "string".to_owned() });
         };
         self.fields
             .get(key.inner())
-            .map(|value| CowVal::Owned(wrap(value, self.budget)))
+            .map(|value| CowVal::Owned(wrap(value)))
             .ok_or_else(|| ExecutionError::no_such_key(key.inner()))
     }
 
@@ -307,12 +279,12 @@ impl Iterable for JsonMap<'_> {
     where
         Self: 'v,
     {
+        let affordable = spend(self.fields.keys().map(|key| units(key)).sum());
         let keys = self.keys.get_or_init(|| {
-            let affordable = self.budget.spend(self.fields.keys().map(|key| 1 + key.len() / 64).sum());
             let keys = self.fields.keys().filter(|_| affordable);
             keys.map(|key| Box::new(CelString::from(key.as_str())) as Box<dyn Val + '_>).collect()
         });
-        Box::new(Paying { items: keys.iter(), budget: self.budget })
+        Box::new(Walk(if affordable { keys.iter() } else { [].iter() }))
     }
 }
 

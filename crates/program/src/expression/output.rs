@@ -1,13 +1,15 @@
 //! From a CEL value back to JSON, and from a CEL error to a sentence.
 
 use cel::ExecutionError;
-use cel::common::types::{CelBool, CelDouble, CelInt, CelNull, CelString, CelUInt, Kind};
-use cel::common::value::Val;
+use cel::common::types::{CelBool, CelBytes, CelDouble, CelInt, CelNull, CelString, CelType, CelUInt, Kind};
+use cel::common::value::{CowVal, Val};
 use serde_json::{Map, Number, Value};
 
+use super::functions::{environment, to_base64};
 use crate::limits::{MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES};
 
-/// A CEL value as JSON. What JSON cannot say is an error, not a text that looks like it.
+/// A CEL value as JSON, as CEL says it is to be: a time in RFC 3339, a duration in seconds (`1.5s`), bytes in base64, a type
+/// by its name, the keys of a map as texts. Integers keep every digit. Infinities, which JSON cannot say, are an error.
 pub(super) fn to_json(value: &dyn Val) -> Result<Value, String> {
     let mut left = MAX_PAYLOAD_BYTES;
     convert(value, MAX_JSON_DEPTH, &mut left)
@@ -37,10 +39,17 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
     if value.downcast_ref::<CelNull>().is_some() {
         return Ok(Value::Null);
     }
+    if let Some(bytes) = value.downcast_ref::<CelBytes>() {
+        spend(left, bytes.inner().len())?;
+        return Ok(Value::String(to_base64(bytes.inner())));
+    }
+    if let Some(kind) = value.downcast_ref::<CelType>() {
+        return Ok(Value::from(kind.name()));
+    }
     match value.get_type().kind() {
         Kind::List => list(value, depth, left),
         Kind::Map => map(value, depth, left),
-        Kind::Bytes => Err("its value is bytes, which JSON does not have; use string()".to_owned()),
+        Kind::Timestamp | Kind::Duration => as_text(value),
         _ => Err(match value.get_type().name() {
             "optional_type" => "its value is an optional; end it with .orValue(…)".to_owned(),
             other => format!("its value is of type {other}, which JSON does not have"),
@@ -57,24 +66,46 @@ fn list(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String
     Ok(Value::Array(out))
 }
 
-/// Keys come in any order from CEL's own maps; the JSON object sorts them.
+/// Keys come in any order from CEL's own maps; they are sorted first, so that it is always the same one that is found wrong.
 fn map(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String> {
     let unreadable = "a map that cannot be read";
     let fields = value.as_indexer().ok_or(unreadable)?;
     let mut keys = value.as_iterable().ok_or(unreadable)?.iter();
-    let mut out = Map::new();
+    let mut named = Vec::new();
     while let Some(key) = keys.next() {
-        let Some(name) = key.downcast_ref::<CelString>() else {
-            return Err(format!(
-                "a key of its map is of type {}, JSON has only texts",
-                key.get_type().name()
-            ));
-        };
-        spend(left, name.inner().len())?;
+        named.push((key_text(key)?, key));
+    }
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut out = Map::new();
+    for (name, key) in named {
+        spend(left, name.len())?;
         let field = fields.get(key).map_err(|e| reason(&e))?;
-        out.insert(name.inner().to_owned(), convert(field.as_ref(), depth, left)?);
+        let field = convert(field.as_ref(), depth, left)?;
+        if out.insert(name.clone(), field).is_some() {
+            return Err(format!("two keys of its map are `{name}` in JSON"));
+        }
     }
     Ok(Value::Object(out))
+}
+
+fn key_text(key: &dyn Val) -> Result<String, String> {
+    match key.downcast_ref::<CelString>() {
+        Some(text) => Ok(text.inner().to_owned()),
+        None => text_of(key),
+    }
+}
+
+fn as_text(value: &dyn Val) -> Result<Value, String> {
+    text_of(value).map(Value::String)
+}
+
+/// What CEL's `string()` makes of it.
+fn text_of(value: &dyn Val) -> Result<String, String> {
+    let args = vec![CowVal::Borrowed(value)];
+    let unreadable = || format!("its value is of type {}, which JSON does not have", value.get_type().name());
+    let string = environment().find_overload("string", &args).ok_or_else(unreadable)?;
+    let text = string(args).map_err(|error| reason(&error))?;
+    text.downcast_ref::<CelString>().map(|text| text.inner().to_owned()).ok_or_else(unreadable)
 }
 
 fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
@@ -96,7 +127,7 @@ pub(super) fn reason(error: &ExecutionError) -> String {
             format!("`{operator}` does not take these types; int() and double() convert numbers")
         }
         ExecutionError::ValuesNotComparable(..) => "values of these types cannot be compared".to_owned(),
-        ExecutionError::NoSuchOverload(overload) => overload.to_string(),
+        ExecutionError::NoSuchOverload(overload) => overload.to_string().replace('@', ""),
         ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
         ExecutionError::UnexpectedType { got, want } => format!("it needs {want}, this is {got}"),
         ExecutionError::UndeclaredReference(name) => format!("`{name}` is not known here"),

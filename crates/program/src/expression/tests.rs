@@ -102,16 +102,45 @@ fn goes_through_maps_in_the_order_of_their_keys() {
     for _ in 0..50 {
         check("vars.customer.map(k, k)", json!(["email", "name"]));
     }
-    refuse("{'b': 1, 'a': 2}.map(k, k)", "a map literal has no order, so nothing may go through it");
+    for _ in 0..50 {
+        check("{'b': 1, 'a': 2, 'd': 1, 'c': 0}.map(k, k)", json!(["a", "b", "c", "d"]));
+        check("[{'b': 1, 'a': 2}].map(m, m.map(k, k))", json!([["a", "b"]]));
+    }
 }
 
 #[test]
 fn what_json_cannot_say_is_an_error() {
-    refuse("{1: 'a'}", "a key of its map is of type int, JSON has only texts");
+    refuse("{1: 'a', '1': 'b'}", "two keys of its map are `1` in JSON");
     refuse("1.0 / 0.0", "inf is no JSON number");
-    refuse("type(1)", "there is no function `type`");
     refuse("vars.customer.?phone", "its value is an optional; end it with .orValue(…)");
-    refuse("b'abc'", "its value is bytes, which JSON does not have; use string()");
+    refuse("{'b': 1.0 / 0.0, 'a': -1.0 / 0.0}", "-inf is no JSON number");
+}
+
+#[test]
+fn times_bytes_and_types_become_texts() {
+    check("timestamp('2026-11-21T06:30:00+01:00') + duration('1h30m')", json!("2026-11-21T07:00:00Z"));
+    check("timestamp('2026-11-21T06:30:00Z') - timestamp('2026-11-21T06:29:58.5Z')", json!("1.5s"));
+    check("timestamp('2026-11-21T23:30:00Z').getDate('Europe/Berlin')", json!(22));
+    check("b'abc'", json!("YWJj"));
+    check("base64.decode('YWJj') == b'abc' && string(base64.decode('YWJj')) == 'abc'", json!(true));
+    check("type(vars.total) == int && type(vars.items) == list", json!(true));
+    check("type(vars.status)", json!("string"));
+    check("{1: 'a', true: 'b'}", json!({"1": "a", "true": "b"}));
+}
+
+#[test]
+fn texts_numbers_and_lists_have_their_functions() {
+    check("vars.customer.email.matches('^[a-z]+@[a-z]+$')", json!(true));
+    check("vars.customer.name.lowerAscii().replace('a', 'o').split('d').join('-')", json!("o-o"));
+    check("'%s owes %.2f'.format([vars.customer.name, vars.ratio])", json!("Ada owes 0.50"));
+    check("math.greatest(vars.numbers) + math.abs(-2)", json!(5));
+    check("vars.items.sortBy(i, i.n).map(i, i.sku)", json!(["a", "b"]));
+    check("cel.bind(n, vars.total, n * n)", json!(15_625));
+    check("vars.customer.?email.optMap(e, e + '!').orValue('')", json!("a@b!"));
+    check("[3, 1] in [[3, 1], vars.numbers] && vars.items[1] in vars.items", json!(true));
+    check("event.`paid`[0]", json!(1));
+    refuse("now()", "there is no function `now`");
+    refuse("'a'.matches('(')", "matches: this is no pattern: unclosed group");
 }
 
 #[test]
@@ -131,27 +160,4 @@ fn conditions_are_true_or_false() {
     assert_eq!(holds("vars.open"), Ok(true));
     let error = holds("vars.total").unwrap_err();
     assert_eq!(error.to_string(), "`vars.total`: a condition must be true or false, this is a number");
-}
-
-#[test]
-fn what_costs_too_much_is_refused_before_it_runs() {
-    refuse(&"x".repeat(5000), "the expression is 5000 bytes long, the limit is 4096");
-    refuse(&format!("{}1{}", "(".repeat(40), ")".repeat(40)), "the expression nests deeper than 32 levels");
-    refuse(&"!".repeat(100), "the expression nests deeper than 32 levels");
-    refuse(&format!("1{}", " + 1".repeat(500)), "the expression chains more than 100 operators or fields");
-    refuse(&format!("vars{}", ".a".repeat(500)), "the expression chains more than 100 operators or fields");
-    refuse("[1].map(a, [1].map(b, [1].map(c, c)))", "map, filter, all and exists stand more than 2 deep");
-}
-
-#[test]
-fn what_costs_too_much_while_it_runs_is_stopped() {
-    let many: Vec<_> = (0..10_000).collect();
-    let (key, event) = (instance(), json!({ "many": many, "long": "x".repeat(100_000) }));
-    let bindings = Bindings::new(&key).event(&event);
-    let run = |source: &str| Expression::compile(source, &ALL).unwrap().evaluate(&bindings);
-    assert_eq!(run("size(event.many.map(a, a + 1))"), Ok(json!(10_000)));
-    for source in ["event.many.map(a, event.many.map(b, a + b))", "size(event.many.map(a, event.long + 'x'))"]
-    {
-        assert_eq!(run(source).unwrap_err().reason, "it goes through too much data", "{source}");
-    }
 }

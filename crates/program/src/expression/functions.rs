@@ -1,0 +1,260 @@
+//! The functions an expression may call: CEL's library with times, texts, lists and numbers, and those of Orlog's own that
+//! the checker puts in their place where CEL's know nothing of JSON or of cost.
+
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use cel::common::ast::{Expr, IdedExpr};
+use cel::common::types::{
+    BYTES_TYPE, CelBool, CelBytes, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, Kind, LIST_TYPE,
+    STRING_TYPE, Type,
+};
+use cel::common::value::{CowVal, FromVal, Val};
+use cel::parser::{Macro, MacroExprHelper};
+use cel::{Env, ExecutionError, ParseError};
+
+use super::budget::{pay, spend_copy, spent, text};
+use super::json;
+use super::parts;
+use super::pattern::{PATTERN_UNITS, pattern_of};
+
+/// The function `==` is compiled to.
+pub(super) const EQUAL: &str = "@equal";
+/// The function `in` is compiled to.
+pub(super) const IN: &str = "@within";
+/// Pays for what `map`, `filter`, `all` and `exists` go through: the range and the weight of what is done with each.
+pub(super) const EACH: &str = "@each";
+/// Pays for a copy of what a comprehension has bound.
+pub(super) const USE: &str = "@use";
+
+/// Functions whose cost is not that of their arguments, and the one that pays for it or stands for it.
+pub(super) const COSTLY: [(&str, Instead); 6] = [
+    ("distinct", Instead::Around("@distinct")),
+    ("format", Instead::Around("@format")),
+    ("split", Instead::Around("@split")),
+    ("range", Instead::Around("@range")),
+    ("join", Instead::Whole("@join")),
+    ("replace", Instead::Whole("@replace")),
+];
+
+/// How a costly function is paid for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Instead {
+    /// The function named here is called with what it is called on, or with its first argument.
+    Around(&'static str),
+    /// The function named here is called in its place.
+    Whole(&'static str),
+}
+
+/// CEL's standard library with its extensions and Orlog's functions, built once.
+pub(super) fn environment() -> &'static Arc<Env> {
+    static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let mut env = Env::stdlib();
+        let extended = cel::extensions::strings(&mut env)
+            .and_then(|()| cel::extensions::math(&mut env))
+            .and_then(|()| cel::extensions::lists(&mut env))
+            .and_then(|()| super::pairs::extension(&mut env))
+            .and_then(|()| own(&mut env));
+        extended.expect("no two functions have one name and the same arguments");
+        Arc::new(env)
+    })
+}
+
+fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
+    env.add_overload(EQUAL, "equal", vec![DYN_TYPE, DYN_TYPE], |args| Ok(equal(&args)))?;
+    env.add_overload(IN, "within", vec![DYN_TYPE, DYN_TYPE], |args| within(&args))?;
+    env.add_overload(EACH, "each", vec![DYN_TYPE, INT_TYPE], each)?;
+    env.add_overload(USE, "use", vec![DYN_TYPE], |args| copy(one(args)?))?;
+    env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| paid(args, squared))?;
+    env.add_overload("@format", "format", vec![DYN_TYPE], |args| paid(args, clauses))?;
+    env.add_overload("@split", "split", vec![DYN_TYPE], |args| paid(args, pieces))?;
+    env.add_overload("@range", "range", vec![DYN_TYPE], |args| paid(args, number))?;
+    env.add_overload("@join", "join", vec![LIST_TYPE], |args| join(&args))?;
+    env.add_overload("@join", "join_with", vec![LIST_TYPE, STRING_TYPE], |args| join(&args))?;
+    let texts = |n: usize| -> Vec<Type> { (0..n).map(|_| STRING_TYPE).collect() };
+    env.add_overload("@replace", "replace", texts(3), |args| replace(&args))?;
+    let counted: Vec<Type> = texts(3).into_iter().chain([INT_TYPE]).collect();
+    env.add_overload("@replace", "replace_n", counted, |args| replace(&args))?;
+    env.add_overload("matches", "matches", texts(2), |args| matches(&args))?;
+    env.add_member_overload("matches", "text_matches", STRING_TYPE, texts(1), |args| matches(&args))?;
+    env.add_macro(Macro::receiver("bind", 3, bind))?;
+    env.add_overload("base64.encode", "encode", vec![BYTES_TYPE], |args| encode(&args))?;
+    env.add_overload("base64.decode", "decode", vec![STRING_TYPE], |args| decode(&args))
+}
+
+type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
+type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+
+fn one<'b, 'v>(mut args: Args<'b, 'v>) -> Answer<'b, 'v> {
+    args.pop().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))
+}
+
+fn arg<'a, 'b: 'a, 'v: 'b, T: Val + FromVal<'a, 'v>>(
+    args: &'a [CowVal<'b, 'v>],
+    index: usize,
+) -> Result<&'a T, ExecutionError> {
+    let value: &'a (dyn Val + 'v) = args
+        .get(index)
+        .ok_or_else(|| ExecutionError::invalid_argument_count(index + 1, args.len()))?
+        .as_ref();
+    value.downcast_ref::<T>().ok_or_else(|| ExecutionError::UnexpectedType {
+        got: value.get_type().name().to_owned(),
+        want: T::cel_type().name().to_owned(),
+    })
+}
+
+fn equal<'b, 'v>(args: &[CowVal<'b, 'v>]) -> CowVal<'b, 'v> {
+    let same = matches!(args, [a, b] if json::equal(a.as_ref(), b.as_ref()));
+    CowVal::owned(CelBool::from(same))
+}
+
+/// `x in list` with Orlog's equality; of a map, whether it has the key.
+fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let [value, range] = args else {
+        return Err(ExecutionError::invalid_argument_count(2, args.len()));
+    };
+    let no_overload =
+        || ExecutionError::no_such_overload("in", vec![name_of(value.as_ref()), name_of(range.as_ref())]);
+    let found = if range.get_type().kind() == Kind::List {
+        let mut items = range.as_iterable().ok_or_else(no_overload)?.iter();
+        let mut found = false;
+        while let (false, Some(item)) = (found, items.next()) {
+            found = json::equal(item, value.as_ref());
+        }
+        found
+    } else {
+        range.as_container().ok_or_else(no_overload)?.contains(value.as_ref())?
+    };
+    Ok(CowVal::owned(CelBool::from(found)))
+}
+
+fn name_of(value: &dyn Val) -> String {
+    value.get_type().name().to_owned()
+}
+
+/// The range itself, paid for; of a map that CEL keeps without order, its keys in order.
+fn each<'b, 'v>(mut args: Args<'b, 'v>) -> Answer<'b, 'v> {
+    let weight = usize::try_from(*arg::<CelInt>(&args, 1)?.inner()).unwrap_or(usize::MAX);
+    args.truncate(1);
+    let range = one(args)?;
+    let size = range.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0));
+    let built = range.downcast_ref::<CelList>().is_some() || range.downcast_ref::<CelMap>().is_some();
+    // What is read in place pays for its elements when it makes them.
+    pay(size.saturating_mul(weight + usize::from(built)))?;
+    let Some(map) = range.downcast_ref::<CelMap>() else { return Ok(range) };
+    let mut keys: Vec<_> = map.inner().keys().collect();
+    keys.sort();
+    let keys: Vec<Box<dyn Val + 'v>> = keys.into_iter().map(|key| key.inner().clone_as_boxed()).collect();
+    Ok(CowVal::owned(CelList::from(keys)))
+}
+
+fn copy<'b, 'v>(value: CowVal<'b, 'v>) -> Answer<'b, 'v> {
+    if spend_copy(value.as_ref()) { Ok(value) } else { Err(spent()) }
+}
+
+/// `cel.bind(name, value, result)`; any other `bind` stays a call.
+fn bind(
+    helper: &mut MacroExprHelper<'_>,
+    target: &mut Option<IdedExpr>,
+    args: &mut Vec<IdedExpr>,
+) -> Result<Option<IdedExpr>, ParseError> {
+    if !target.as_ref().is_some_and(|target| matches!(&target.expr, Expr::Ident(name) if name == "cel")) {
+        return Ok(None);
+    }
+    let Ok([name, value, result]) = <[IdedExpr; 3]>::try_from(std::mem::take(args)) else { return Ok(None) };
+    let Expr::Ident(bound) = name.expr else {
+        return Err(helper.new_error(name.id, "the first argument of cel.bind must be a simple name"));
+    };
+    let bind = parts::bind(bound, value, result, |expr| helper.next_expr(expr));
+    Ok(Some(helper.next_expr(bind)))
+}
+
+/// The argument itself, after what the function it goes to costs beside it.
+fn paid<'b, 'v>(args: Args<'b, 'v>, units: fn(&dyn Val) -> usize) -> Answer<'b, 'v> {
+    let value = one(args)?;
+    pay(units(value.as_ref()))?;
+    Ok(value)
+}
+
+fn size_of(value: &dyn Val) -> usize {
+    value.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0))
+}
+
+/// `distinct` compares each element with each.
+fn squared(value: &dyn Val) -> usize {
+    let size = size_of(value);
+    size.saturating_mul(size) / 16
+}
+
+/// A clause of `format` writes up to four hundred digits.
+fn clauses(value: &dyn Val) -> usize {
+    let found = value.downcast_ref::<CelString>().map_or(0, |format| format.matches('%').count());
+    found.saturating_mul(16)
+}
+
+/// `split` makes up to one text a character.
+fn pieces(value: &dyn Val) -> usize {
+    value.downcast_ref::<CelString>().map_or(0, |string| string.inner().len() / 4)
+}
+
+fn number(value: &dyn Val) -> usize {
+    value.downcast_ref::<CelInt>().map_or(0, |number| usize::try_from(*number.inner()).unwrap_or(0))
+}
+
+fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let separator = if args.len() > 1 { arg::<CelString>(args, 1)?.inner() } else { "" };
+    let mut items = args[0].as_iterable().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?.iter();
+    let mut joined = String::new();
+    let mut first = true;
+    while let Some(item) = items.next() {
+        let part = item.downcast_ref::<CelString>().ok_or_else(|| ExecutionError::UnexpectedType {
+            got: name_of(item),
+            want: "string".to_owned(),
+        })?;
+        pay(text(part.inner().len() + separator.len()))?;
+        if !std::mem::take(&mut first) {
+            joined.push_str(separator);
+        }
+        joined.push_str(part.inner());
+    }
+    Ok(CowVal::owned(CelString::from(joined)))
+}
+
+fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let [whole, from, to] = [0, 1, 2].map(|i| arg::<CelString>(args, i).map(CelString::inner));
+    let (whole, from, to) = (whole?, from?, to?);
+    let limit = if args.len() > 3 { *arg::<CelInt>(args, 3)?.inner() } else { -1 };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let times = whole.matches(from).take(limit).count();
+    pay(text(whole.len().saturating_add(times.saturating_mul(to.len()))))?;
+    Ok(CowVal::owned(CelString::from(whole.replacen(from, to, limit))))
+}
+
+fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let (whole, pattern) = (arg::<CelString>(args, 0)?.inner(), arg::<CelString>(args, 1)?.inner());
+    pay(PATTERN_UNITS + 4 * text(whole.len()))?;
+    let found = pattern_of(pattern).map_err(|why| ExecutionError::function_error("matches", why))?;
+    Ok(CowVal::owned(CelBool::from(found.is_match(whole))))
+}
+
+/// Written with padding, read with or without.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+pub(super) fn to_base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
+}
+
+fn encode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    Ok(CowVal::owned(CelString::from(to_base64(arg::<CelBytes>(args, 0)?.inner()))))
+}
+
+fn decode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let decoded = BASE64.decode(arg::<CelString>(args, 0)?.inner());
+    let bytes = decoded.map_err(|_| ExecutionError::function_error("base64.decode", "this is no base64"))?;
+    Ok(CowVal::owned(CelBytes::from(bytes)))
+}

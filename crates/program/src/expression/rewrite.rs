@@ -1,0 +1,174 @@
+//! What a checked expression becomes before it runs: `==` and `in` know JSON, and whatever can cost more than the length of
+//! the expression tells pays for it.
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+
+use super::functions::{COSTLY, EACH, EQUAL, IN, Instead, USE};
+use super::parts::{children, is_bind};
+
+/// How many parts of a comprehension's body are included in the one unit that an element costs.
+const BODY_PARTS: usize = 16;
+
+/// Rewrites the expression.
+pub(super) fn rewrite(expression: &mut IdedExpr) {
+    Rewriter { bound: Vec::new() }.node(expression);
+}
+
+/// A name that a comprehension binds.
+struct Bound {
+    name: String,
+    /// An element of JSON, whose fields pay for themselves.
+    json: bool,
+}
+
+struct Rewriter {
+    bound: Vec<Bound>,
+}
+
+impl Rewriter {
+    fn node(&mut self, node: &mut IdedExpr) {
+        if let Some((name, deep)) = chain(node) {
+            let bound = self.bound.iter().rev().find(|bound| bound.name == name);
+            let pays = bound.is_some_and(|bound| !(bound.json && deep));
+            self.within_chain(node);
+            if pays {
+                wrap(node, USE, Vec::new());
+            }
+            return;
+        }
+        match &mut node.expr {
+            Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
+            Expr::Select(select) if select.test => self.within_chain(&mut select.operand),
+            Expr::Select(select) => self.node(&mut select.operand),
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => list.elements.iter_mut().for_each(|item| self.node(item)),
+            Expr::Map(map) => {
+                for entry in &mut map.entries {
+                    if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                        self.node(&mut entry.key);
+                        self.node(&mut entry.value);
+                    }
+                }
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+        know_json(node);
+    }
+
+    /// The indexes of a chain of fields, which is read where it stands.
+    fn within_chain(&mut self, node: &mut IdedExpr) {
+        match &mut node.expr {
+            Expr::Select(select) if !select.test => self.within_chain(&mut select.operand),
+            Expr::Call(call) if is_step(call) => {
+                let mut parts = call.args.iter_mut();
+                if let Some(operand) = parts.next() {
+                    self.within_chain(operand);
+                }
+                parts.for_each(|index| self.node(index));
+            }
+            Expr::Ident(_) => {}
+            _ => self.node(node),
+        }
+    }
+
+    fn call(&mut self, call: &mut CallExpr) {
+        call.target.iter_mut().for_each(|target| self.node(target));
+        call.args.iter_mut().for_each(|arg| self.node(arg));
+        let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else { return };
+        match (*instead, call.target.take()) {
+            (Instead::Whole(name), Some(target)) => {
+                name.clone_into(&mut call.func_name);
+                call.args.insert(0, *target);
+            }
+            // `lists.range(n)`
+            (Instead::Around("@range"), target) => {
+                call.target = target;
+                call.args.iter_mut().take(1).for_each(|arg| wrap(arg, "@range", Vec::new()));
+            }
+            (Instead::Around(name), Some(mut target)) => {
+                wrap(&mut target, name, Vec::new());
+                call.target = Some(target);
+            }
+            (Instead::Whole(_) | Instead::Around(_), None) => {}
+        }
+    }
+
+    fn comprehension(&mut self, c: &mut ComprehensionExpr) {
+        let binds = is_bind(c);
+        let json = chain(&c.iter_range).is_some_and(|(root, _)| {
+            self.bound.iter().rev().find(|bound| bound.name == root).is_none_or(|bound| bound.json)
+        });
+        let weight = (parts(&c.loop_cond) + parts(&c.loop_step)) / BODY_PARTS;
+        self.node(&mut c.iter_range);
+        self.node(&mut c.accu_init);
+        let outer = self.bound.len();
+        self.bound.push(Bound { name: c.iter_var.clone(), json });
+        if binds {
+            self.bound.push(Bound { name: c.accu_var.clone(), json: false });
+        }
+        for part in [&mut c.loop_cond, &mut c.loop_step, &mut c.result] {
+            self.node(part);
+        }
+        self.bound.truncate(outer);
+        if !binds {
+            let weight = i64::try_from(weight).unwrap_or(i64::MAX);
+            let weight = Expr::Literal(LiteralValue::Int(weight.into()));
+            let id = c.iter_range.id;
+            wrap(&mut c.iter_range, EACH, vec![IdedExpr { id, expr: weight }]);
+        }
+    }
+}
+
+/// `name.a[0].?b`: the name it begins with, and whether anything follows.
+fn chain(node: &IdedExpr) -> Option<(&str, bool)> {
+    let mut at = node;
+    let mut deep = false;
+    loop {
+        at = match &at.expr {
+            Expr::Ident(name) if !name.starts_with('@') => return Some((name, deep)),
+            Expr::Select(select) if !select.test => &select.operand,
+            Expr::Call(call) if is_step(call) => call.args.first()?,
+            _ => return None,
+        };
+        deep = true;
+    }
+}
+
+fn is_step(call: &CallExpr) -> bool {
+    let steps = [operators::INDEX, operators::OPT_INDEX, operators::OPT_SELECT];
+    call.target.is_none() && call.args.len() == 2 && steps.contains(&call.func_name.as_str())
+}
+
+/// How many parts an expression has; every four bytes of a literal text are one.
+fn parts(node: &IdedExpr) -> usize {
+    let own = match &node.expr {
+        Expr::Literal(LiteralValue::String(text)) => 1 + text.inner().len() / 4,
+        Expr::Literal(LiteralValue::Bytes(bytes)) => 1 + bytes.inner().len() / 4,
+        _ => 1,
+    };
+    own + children(node).into_iter().map(parts).sum::<usize>()
+}
+
+/// `x` becomes `function(x, …)`.
+fn wrap(node: &mut IdedExpr, function: &str, more: Vec<IdedExpr>) {
+    let inner = IdedExpr { id: node.id, expr: std::mem::take(&mut node.expr) };
+    let args = std::iter::once(inner).chain(more).collect();
+    node.expr = Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args });
+}
+
+/// `a == b` becomes `@equal(a, b)`, which knows JSON on either side, and `a in b` likewise; not where one side is a plain
+/// literal, which CEL's own compares as well.
+fn know_json(node: &mut IdedExpr) {
+    let Expr::Call(call) = &mut node.expr else { return };
+    let plain = call.args.iter().any(|arg| matches!(arg.expr, Expr::Literal(_)));
+    let instead = match call.func_name.as_str() {
+        operators::IN => IN,
+        operators::EQUALS | operators::NOT_EQUALS if !plain => EQUAL,
+        _ => return,
+    };
+    let negated = call.func_name == operators::NOT_EQUALS;
+    instead.clone_into(&mut call.func_name);
+    if negated {
+        wrap(node, operators::LOGICAL_NOT, Vec::new());
+    }
+}
