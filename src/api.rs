@@ -83,6 +83,8 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(control::pause))
         .routes(routes!(control::resume))
         .routes(routes!(control::retry))
+        .routes(routes!(control::skip))
+        .routes(routes!(control::force_complete))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))

@@ -83,6 +83,8 @@ async fn instruct(rig: &Rig, label: &str, action: Action) {
             id: control_id(label, 0),
             action: action.clone(),
             expected_version: None,
+            by: None,
+            reason: None,
             at: Timestamp::from_millis(1_700_000_000_000),
         };
         match rig.runtime.control(&key, control).await {

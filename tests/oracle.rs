@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_engine::{Decision, Subject, decide};
+use orlog_engine::{Decision, Kept, Subject, decide};
 use orlog_model::{
     Action, Change, Commit, Control, Event, EventId, EventType, Failure, Input, InstanceKey, OutboxKey,
     Outcome, TimerFired, Timestamp, Verdict, WorkItem,
@@ -22,7 +22,7 @@ use uuid::Uuid;
 const TIMEOUT: Duration = Duration::from_mins(30);
 const INSTANCES: usize = 6;
 /// What must have come about at least once before a run may end.
-const MUST: [&str; 21] = [
+const MUST: [&str; 23] = [
     "OrderPlaced applied",
     "StockReserved applied",
     "StockRejected applied",
@@ -44,6 +44,8 @@ const MUST: [&str; 21] = [
     "fact settled",
     "stuck",
     "late success",
+    "early event applied",
+    "early event dropped",
 ];
 
 /// A row of the outbox, in the oracle's words.
@@ -100,24 +102,38 @@ impl System {
         if can_repeat && self.reader().applied(key, &input.id(), self.now).expect("the store can be read") {
             return Answer::Repeated;
         }
-        let answer = self.decide(key, input, None);
+        let answer = self.decide(key, input, Vec::new());
         let paused = self
             .reader()
             .instance(key)
             .expect("the store can be read")
             .is_some_and(|instance| instance.paused);
-        if before.is_some_and(|instance| instance.paused) && !paused {
+        let exists = self.reader().instance(key).expect("the store can be read").is_some();
+        if before.is_none_or(|instance| instance.paused) && exists && !paused {
             for (number, held) in self.reader().held(key, usize::MAX).expect("the store can be read") {
-                self.decide(key, &held, Some(number));
+                let held = held.unkept();
+                self.decide(key, &held, vec![number]);
             }
         }
         answer
     }
 
-    fn decide(&mut self, key: &InstanceKey, input: &Input, release: Option<u64>) -> Answer {
+    /// What is kept for an instance that does not exist.
+    fn early(&self, key: &InstanceKey) -> Vec<Kept> {
+        let held = self.reader().held(key, usize::MAX).expect("the store can be read");
+        let kept = |(number, input)| match input {
+            Input::Early(early) => Some(Kept { number, id: early.input.id(), until: early.until }),
+            _ => None,
+        };
+        held.into_iter().filter_map(kept).collect()
+    }
+
+    fn decide(&mut self, key: &InstanceKey, input: &Input, release: Vec<u64>) -> Answer {
         let instance = self.reader().instance(key).expect("the store can be read");
+        let early = if instance.is_none() { self.early(key) } else { Vec::new() };
         let program = self.program.as_ref();
-        let subject = Subject { key, instance: instance.as_ref(), program, now: self.now, node: "test" };
+        let subject =
+            Subject { key, instance: instance.as_ref(), program, now: self.now, node: "test", early: &early };
         let (answer, commit) = match decide(&subject, input) {
             Decision::Commit(commit) if commit.hold.is_some() => (Answer::Held, Some(*commit)),
             Decision::Commit(commit) => {
@@ -127,9 +143,13 @@ impl System {
             Decision::Ignore { clear, .. } => (Answer::Ignored, clear.map(|commit| *commit)),
             Decision::Refuse(_) => (Answer::Refused, None),
         };
-        let nothing = || release.map(|_| Commit::empty(key.clone(), input.at()));
-        if let Some(commit) = commit.or_else(nothing) {
-            self.commit(Change::Apply(Box::new(Commit { release, ..commit })));
+        let nothing = || (!release.is_empty()).then(|| Commit::empty(key.clone(), input.at()));
+        if let Some(mut commit) = commit.or_else(nothing) {
+            if !release.is_empty() && matches!(input, Input::Event(_)) {
+                commit.applied = Some(input.id());
+            }
+            commit.release.extend(release);
+            self.commit(Change::Apply(Box::new(commit)));
         }
         answer
     }
@@ -219,6 +239,8 @@ impl Run {
             id: EventId::new(id.as_str()).expect("a short word"),
             action,
             expected_version: None,
+            by: None,
+            reason: None,
             at,
         };
         Both { key, input: Input::Control(control), op: Op::Control(label, id) }
@@ -284,6 +306,8 @@ impl Run {
         let of = both.key.correlation.to_string();
         let late = matches!(&both.op, Op::Outcome(tag, _, Result::Succeeded) if !tag.starts_with("undo"))
             && self.oracle.sagas.get(&of).is_some_and(|saga| saga.status != "running");
+        let early = self.oracle.early.get(&of).map_or(0, Vec::len);
+        self.oracle.now = self.system.now.millis();
         let told = self.system.take(&both.key, &both.input);
         let foretold = self.oracle.take(&of, &both.op);
         assert_eq!(told, foretold, "operation {}: {:?} for {of}", self.number, both.op);
@@ -299,6 +323,10 @@ impl Run {
         self.seen.insert(format!("{label} {}", format!("{told:?}").to_lowercase()));
         if late && told == Answer::Applied {
             self.seen.insert("late success".to_owned());
+        }
+        if early > 0 && told == Answer::Applied {
+            let what = if self.oracle.sagas.contains_key(&of) { "applied" } else { "dropped" };
+            self.seen.insert(format!("early event {what}"));
         }
         self.past.push(both);
     }
@@ -337,7 +365,8 @@ impl Run {
         let outbox: BTreeSet<Row> = self.system.outbox().into_iter().map(|(_, _, row)| row).collect();
         assert_eq!(outbox, self.oracle.outbox, "the outbox after operation {}", self.number);
         let rows = self.system.reader().timers(None, usize::MAX).expect("the store can be read").len();
-        let armed = self.oracle.sagas.values().filter(|saga| saga.timer_row).count();
+        let armed =
+            self.oracle.sagas.values().filter(|saga| saga.timer_row).count() + self.oracle.early.len();
         assert_eq!(rows, armed, "timers after operation {}", self.number);
         // Only of these can anything have changed but by a repetition, and that is rare.
         let first = (self.number / 20).saturating_sub(INSTANCES);

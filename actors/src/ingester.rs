@@ -1,14 +1,16 @@
 //! From the bus to the instances: takes messages, finds out whom they are for, and brings them there.
 //!
-//! A message is acknowledged when the consequences are durable for every instance it is for. What is no event, or lacks
-//! its identifier, becomes a dead letter and is acknowledged too. The gapless end of what is acknowledged is kept in the
-//! store as a checkpoint; a restart begins there.
+//! An event is for the instances that the programs in force name; a message under `workflow.<saga>.<correlation>` is for
+//! that one instance. A message is acknowledged when the consequences are durable for every instance it is for. What is no
+//! event, or lacks its identifier, becomes a dead letter and is acknowledged too. The gapless end of what is acknowledged is
+//! kept in the store as a checkpoint; a restart begins there.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::subject::{self, Kind};
+use orlog_bus::workflow::{self, Word};
 use orlog_bus::{Acker, Bus, Consumer, Delivery, Error as BusError, Subscription};
 use orlog_model::{
     Change, DeadLetter, DeadLetterReason, Event, Input, InstanceKey, Original, SagaName, Source,
@@ -113,7 +115,11 @@ async fn read(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
 async fn subscribe(arguments: &Arguments, after: Option<u64>) -> Result<Box<dyn Consumer>, BusError> {
     let subscription = Subscription {
         name: arguments.name.clone(),
-        filters: EVENTS.into_iter().flat_map(|kind| subject::filters(None, kind, None)).collect(),
+        filters: EVENTS
+            .into_iter()
+            .flat_map(|kind| subject::filters(None, kind, None))
+            .chain(workflow::filters())
+            .collect(),
         after,
         max_in_flight: arguments.directory.context.limits.in_flight_per_ingester,
     };
@@ -145,6 +151,9 @@ impl Ingest {
     async fn take(&self, delivery: &Delivery) -> Result<(), Unavailable> {
         let directory = &self.arguments.directory;
         directory.context.metrics.ingested.inc();
+        if workflow::is_addressed(&delivery.message.subject) {
+            return self.take_addressed(delivery).await;
+        }
         let event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
             Err(error) => return self.set_aside_message(delivery, error.to_string()),
@@ -175,6 +184,26 @@ impl Ingest {
             directory.dispatch(&key, envelope)?;
         }
         Ok(())
+    }
+
+    /// Brings a message to the one instance that its subject names.
+    async fn take_addressed(&self, delivery: &Delivery) -> Result<(), Unavailable> {
+        let key = match workflow::address(&delivery.message.subject) {
+            Ok(key) => key,
+            Err(error) => return self.set_aside_message(delivery, error.to_string()),
+        };
+        if !self.owns(&key) {
+            self.acker.ack(delivery.sequence);
+            return Ok(());
+        }
+        let input = match workflow::decode(&delivery.message, delivery.published_at) {
+            Ok(Word::Order(command)) => Input::Workflow(command),
+            Ok(Word::Signal(event)) => Input::Event(event),
+            Err(error) => return self.set_aside_message(delivery, error.to_string()),
+        };
+        let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, 1);
+        self.arguments.directory.room(&key).await;
+        self.arguments.directory.dispatch(&key, Envelope::new(input, Done::Ack(ack)))
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {

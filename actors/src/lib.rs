@@ -23,6 +23,7 @@ mod hands;
 mod ingester;
 mod limits;
 mod metrics;
+mod migration;
 mod observer;
 mod offer;
 mod programs;

@@ -33,6 +33,8 @@ pub struct Metrics {
     pub(crate) timers_fired: Counter,
     pub(crate) timer_late_seconds: Histogram,
     pub(crate) dead_letters: Counter,
+    pub(crate) early_kept: Counter,
+    pub(crate) early_expired: Counter,
     store_full: Gauge<i64, AtomicI64>,
 }
 
@@ -59,6 +61,8 @@ impl Default for Metrics {
             timers_fired: Counter::default(),
             timer_late_seconds: seconds(),
             dead_letters: Counter::default(),
+            early_kept: Counter::default(),
+            early_expired: Counter::default(),
             store_full: Gauge::default(),
         }
     }
@@ -97,6 +101,13 @@ impl Metrics {
             self.timer_late_seconds.clone(),
         );
         r.register("dead_letters_kept", "Inputs and messages set aside", self.dead_letters.clone());
+        r.register(
+            "early_inputs_kept",
+            "Inputs kept that came before their instance",
+            self.early_kept.clone(),
+        );
+        let dropped = "Inputs dropped because their instance did not begin in time";
+        r.register("early_inputs_dropped", dropped, self.early_expired.clone());
         r.register("store_full", "1 while there is no room", self.store_full.clone());
     }
 

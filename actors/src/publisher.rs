@@ -1,10 +1,15 @@
-//! Publishes facts: workflow events go to the bus under the id of their work item, so that a second time is no second event.
+//! Publishes facts and what sagas say to each other: both go to the bus under the id of their work item, so that a second
+//! time is no second event.
 
 use std::sync::Arc;
 
 use orlog_bus::subject::{Kind, Subject};
-use orlog_bus::{Bus, Message as BusMessage, codec};
-use orlog_model::{Event, EventId, Fact, InstanceKey, Verdict, Work, WorkItem};
+use orlog_bus::{Bus, Message as BusMessage, codec, workflow};
+use orlog_model::{
+    CorrelationId, Event, EventId, Fact, InstanceKey, Parent, SagaName, Verdict, Work, WorkItem,
+    WorkflowCommand, WorkflowOrder,
+};
+use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 
@@ -13,7 +18,7 @@ use crate::offer::Offer;
 /// The actor.
 pub(crate) struct Publisher;
 
-/// Offers of facts.
+/// Offers of facts and of words to other sagas.
 pub(crate) struct Message(pub(crate) Vec<Offer>);
 
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
@@ -44,20 +49,57 @@ impl Actor for Publisher {
 }
 
 async fn publish(bus: Arc<dyn Bus>, offers: Vec<Offer>) {
-    let messages = offers.iter().filter_map(|offer| message(&offer.item)).collect();
-    match bus.publish(messages).await {
+    let published = match offers.iter().filter_map(|offer| message(offer).transpose()).collect() {
+        Ok(messages) => bus.publish(messages).await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match published {
         Ok(_) => offers.into_iter().for_each(|offer| offer.conclude(Verdict::Accepted, 1, true)),
         Err(error) => {
-            tracing::warn!(%error, count = offers.len(), "facts were not published; they are tried again");
+            tracing::warn!(error, count = offers.len(), "facts were not published; they are tried again");
         }
     }
 }
 
-fn message(item: &WorkItem) -> Option<BusMessage> {
-    let Work::Fact(fact) = &item.work else { return None };
+fn message(offer: &Offer) -> Result<Option<BusMessage>, StoreError> {
+    let item = &offer.item;
+    let key = |saga: &SagaName, correlation: &CorrelationId| InstanceKey {
+        tenant: item.instance.tenant.clone(),
+        saga: saga.clone(),
+        correlation: correlation.clone(),
+    };
+    Ok(match &item.work {
+        Work::Fact(fact) => Some(told(item, fact)),
+        Work::Start(start) => {
+            let parent = Parent { key: item.instance.clone(), work_id: item.id, depth: depth(offer)? + 1 };
+            let order = WorkflowOrder::Start { parent, event: start.event.clone(), data: start.data.clone() };
+            Some(ordered(item, &key(&start.saga, &start.correlation), order))
+        }
+        Work::Stop(stop) => {
+            let order = WorkflowOrder::Stop { from: item.instance.clone(), reason: stop.reason.clone() };
+            Some(ordered(item, &key(&stop.saga, &stop.correlation), order))
+        }
+        Work::End(end) => Some(ordered(item, &end.to, WorkflowOrder::Ended(end.ended.clone()))),
+        Work::Command(_) | Work::Effect(_) => None,
+    })
+}
+
+/// How many sagas stand above the one that asks. It never changes, so it need not travel with every item.
+fn depth(offer: &Offer) -> Result<u16, StoreError> {
+    let instance = offer.directory.context.reader.instance(&offer.item.instance)?;
+    Ok(instance.and_then(|instance| instance.parent).map_or(0, |parent| parent.depth))
+}
+
+fn ordered(item: &WorkItem, to: &InstanceKey, order: WorkflowOrder) -> BusMessage {
+    let id = workflow::order_id(item.id);
+    let command = WorkflowCommand { id, at: item.created_at, trace: item.trace.clone(), order };
+    workflow::encode(to, &item.instance, &command)
+}
+
+fn told(item: &WorkItem, fact: &Fact) -> BusMessage {
     let InstanceKey { tenant, saga, correlation } = &item.instance;
     let subject = Subject::new(tenant.clone(), Kind::WorkflowEvent, saga.as_str(), correlation.as_str());
-    Some(codec::encode(&event(item, fact), subject.to_string()))
+    codec::encode(&event(item, fact), subject.to_string())
 }
 
 /// A fact as an event.

@@ -264,6 +264,10 @@ impl Runtime {
         self.shards.iter().map(|shard| &shard.directory.context.reader)
     }
 
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
+        self.shards.iter().map(|shard| &*shard.directory.context)
+    }
+
     /// What it counts.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {

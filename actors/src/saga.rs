@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use orlog_engine::{Decision, Grounds, Subject, decide, set_aside};
-use orlog_model::{Change, Commit, DeadLetterReason, EventId, Input, Instance, Status};
+use orlog_engine::{
+    Decision, Grounds, Kept, MAX_EARLY, Subject, decide, decide_undefined, migrate, set_aside,
+};
+use orlog_model::{Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Status};
 use orlog_program::Program;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -39,6 +41,8 @@ pub(crate) struct State {
     committer: Committer,
     loaded: bool,
     instance: Option<Instance>,
+    /// What is kept for the instance while it does not exist. Of what was kept in this life the numbers are not known.
+    early: Vec<Kept>,
     /// Applied since the last time everything was durable; the store cannot know them yet.
     recent: VecDeque<EventId>,
 }
@@ -54,7 +58,8 @@ impl Actor for Saga {
         arguments: SagaArguments,
     ) -> Result<State, ActorProcessingErr> {
         let SagaArguments { cell, directory, committer } = arguments;
-        Ok(State { cell, directory, committer, loaded: false, instance: None, recent: VecDeque::new() })
+        let (early, recent) = (Vec::new(), VecDeque::new());
+        Ok(State { cell, directory, committer, loaded: false, instance: None, early, recent })
     }
 
     async fn handle(&self, _: ActorRef<Poke>, _: Poke, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -79,9 +84,24 @@ impl State {
         self.cell.durable().await;
         self.instance = self.directory.context.reader.instance(&self.cell.key)?;
         self.loaded = true;
+        if self.instance.is_none() {
+            self.load_early().await?;
+        }
         if self.instance.as_ref().is_some_and(|instance| !instance.paused) {
             self.apply_held().await?;
         }
+        Ok(())
+    }
+
+    /// Reads what is kept for an instance that does not exist, numbers and all.
+    async fn load_early(&mut self) -> Result<(), ActorProcessingErr> {
+        self.cell.durable().await;
+        let rows = self.directory.context.reader.held(&self.cell.key, MAX_EARLY)?;
+        let kept = |(number, input)| match input {
+            Input::Early(early) => Some(Kept { number, id: early.input.id(), until: early.until }),
+            _ => None,
+        };
+        self.early = rows.into_iter().filter_map(kept).collect();
         Ok(())
     }
 
@@ -94,7 +114,10 @@ impl State {
             self.finish_without_commit("it was applied before", None);
             return Ok(true);
         }
-        let resumed = self.instance.as_ref().is_some_and(|instance| instance.paused);
+        if self.instance.is_none() && matches!(*input, Input::Timer(_)) {
+            self.load_early().await?;
+        }
+        let waited = self.has_kept();
         match self.decide(&input, attempts) {
             Decision::Commit(commit) => self.finish_with(*commit, None),
             Decision::Ignore { why, clear: Some(commit) } => {
@@ -105,10 +128,15 @@ impl State {
             Decision::Ignore { why, clear: None } => self.finish_without_commit(why, None),
             Decision::Refuse(refusal) => self.finish_without_commit("refused", Some(refusal.into())),
         }
-        if resumed && self.instance.as_ref().is_some_and(|instance| !instance.paused) {
+        if waited && self.instance.is_some() && !self.has_kept() {
             self.apply_held().await?;
         }
         Ok(true)
+    }
+
+    /// Whether inputs may be kept that wait for the instance to begin or to be resumed.
+    fn has_kept(&self) -> bool {
+        self.instance.as_ref().map_or(!self.early.is_empty(), |instance| instance.paused)
     }
 
     /// Whether the input was applied before. Only events and instructions carry ids that can come twice; for an
@@ -132,7 +160,16 @@ impl State {
             return self.set_aside(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
         }
         if let Some(program) = self.program() {
-            return decide(&self.subject(program.as_ref()), input);
+            let subject = self.subject(program.as_ref());
+            return match self.target(input) {
+                Some((to, control)) => migrate(&subject, to.as_ref(), input, control),
+                None => decide(&subject, input),
+            };
+        }
+        if self.instance.is_none()
+            && let Some(decision) = decide_undefined(&self.cell.key, &self.early, input, context.clock.now())
+        {
+            return decision;
         }
         let message = "no definition of this saga, or of the version this instance is pinned to, is loaded";
         self.set_aside(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
@@ -145,7 +182,15 @@ impl State {
             program,
             now: self.directory.context.clock.now(),
             node: &self.directory.context.node,
+            early: &self.early,
         }
+    }
+
+    /// The program that an instruction wants the instance to go on with, where it is known.
+    fn target<'a>(&self, input: &'a Input) -> Option<(Arc<dyn Program>, &'a Control)> {
+        let Input::Control(control) = input else { return None };
+        let Action::Migrate { to } = &control.action else { return None };
+        Some((self.directory.context.programs.pinned(to)?, control))
     }
 
     fn program(&self) -> Option<Arc<dyn Program>> {
@@ -193,10 +238,26 @@ impl State {
     }
 
     fn remember(&mut self, commit: &Commit) {
+        match &commit.hold {
+            Some(Input::Early(early)) => {
+                self.directory.context.metrics.early_kept.inc();
+                self.early.push(Kept { number: 0, id: early.input.id(), until: early.until });
+            }
+            _ if self.instance.is_none() && !commit.release.is_empty() => self.expired(&commit.release),
+            _ => {}
+        }
         if let Some(instance) = &commit.instance {
             self.instance = Some(instance.clone());
         }
         self.recent.extend(commit.applied.clone());
+    }
+
+    fn expired(&mut self, numbers: &[u64]) {
+        let context = &self.directory.context;
+        context.metrics.early_expired.inc_by(numbers.len() as u64);
+        let count = numbers.len();
+        tracing::info!(instance = %self.cell.key, count, "dropped what came early: the instance did not begin in time");
+        self.early.retain(|kept| !numbers.contains(&kept.number));
     }
 
     fn has_ended(&self) -> bool {
@@ -231,15 +292,19 @@ impl State {
         }
     }
 
-    /// Applies what was kept while the instance was paused, oldest first.
+    /// Applies what was kept until the instance began or was resumed, oldest first.
     async fn apply_held(&mut self) -> Result<(), ActorProcessingErr> {
+        self.early.clear();
         loop {
             self.cell.durable().await;
             let page = self.directory.context.reader.held(&self.cell.key, HELD_PAGE)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             tracing::debug!(instance = %self.cell.key, count = page.len(), last, "applying kept inputs");
             for (number, input) in page {
-                self.apply_one_held(number, &input);
+                self.apply_one_held(number, &input.unkept());
+                if self.has_kept() {
+                    return Ok(());
+                }
             }
         }
     }
@@ -251,7 +316,11 @@ impl State {
                 Commit::empty(self.cell.key.clone(), self.directory.context.clock.now())
             }
         };
-        commit.release = Some(number);
+        commit.release.push(number);
+        if commit.dead_letter.is_none() && !matches!(input, Input::Outcome(_) | Input::Timer(_)) {
+            // Also where nothing came of it: it was taken.
+            commit.applied = Some(input.id());
+        }
         self.remember(&commit);
         self.cell.expect_commit(self.has_ended());
         self.submit(commit, None, Done::Nothing);

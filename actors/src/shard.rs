@@ -23,8 +23,8 @@ use crate::saga::{Saga, SagaArguments};
 use crate::submission::{Committer, Submission};
 use crate::timer::{self, Timer};
 
-/// Instances with kept inputs that are woken at the start, at most.
-const HELD_AT_START: usize = 10_000;
+/// Instances with kept inputs that are looked at in one go at the start.
+const HELD_PAGE: usize = 1_000;
 
 /// The actor.
 pub(crate) struct Shard;
@@ -76,9 +76,7 @@ impl Actor for Shard {
         let relaying = relay::Arguments { directory: Arc::clone(&directory), hands: arguments.hands };
         let (relay, _) = Actor::spawn_linked(None, Relay, relaying, me.clone()).await?;
         let (timer, _) = Actor::spawn_linked(None, Timer, Arc::clone(&directory), me.clone()).await?;
-        for key in directory.context.reader.held_keys(HELD_AT_START)? {
-            directory.wake(&key)?;
-        }
+        wake_held(&directory)?;
         let ingesting = ingester::Arguments {
             directory: Arc::clone(&directory),
             bus: arguments.bus,
@@ -134,6 +132,24 @@ impl Actor for Shard {
     async fn post_stop(&self, _: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.directory.close();
         Ok(())
+    }
+}
+
+/// Wakes the instances that had begun or were resumed, and had not come to what was kept for them.
+fn wake_held(directory: &Directory) -> Result<(), ActorProcessingErr> {
+    let reader = &directory.context.reader;
+    let mut last = None;
+    loop {
+        let page = reader.held_keys(last.as_ref(), HELD_PAGE)?;
+        for key in &page {
+            if reader.instance(key)?.is_some_and(|instance| !instance.paused) {
+                directory.wake(key)?;
+            }
+        }
+        match page.into_iter().next_back() {
+            Some(key) => last = Some(key),
+            None => return Ok(()),
+        }
     }
 }
 

@@ -25,7 +25,9 @@ pub(super) struct Instruction {
     /// Makes sending it again harmless; a new one where nothing is said.
     #[schema(value_type = Option<String>)]
     id: Option<EventId>,
-    /// For the record; `cancel` keeps it.
+    /// Who gives it, for the history.
+    by: Option<String>,
+    /// Why, for the history.
     reason: Option<String>,
     /// Refused unless the instance stands at this state version.
     expected_version: Option<u64>,
@@ -45,8 +47,20 @@ pub(super) struct Signal {
     /// The event's payload.
     #[serde(default)]
     data: Value,
+    /// Who gives it, for the history.
+    by: Option<String>,
+    /// Why, for the history.
+    reason: Option<String>,
     /// Refused unless the instance stands at this state version.
     expected_version: Option<u64>,
+}
+
+/// Who gives an instruction, and under which circumstances.
+pub(super) struct Given {
+    pub(super) id: Option<EventId>,
+    pub(super) by: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) expected_version: Option<u64>,
 }
 
 /// What became of an instruction.
@@ -77,6 +91,9 @@ impl From<ControlError> for Problem {
             ControlError::Refused(Refusal::NotFound) => Code::NoInstance,
             ControlError::Refused(Refusal::Version { .. }) => Code::Version,
             ControlError::Refused(Refusal::Status { .. }) => Code::Status,
+            ControlError::Refused(Refusal::NoTask { .. }) => Code::NoTask,
+            ControlError::Refused(Refusal::Task { .. }) => Code::Task,
+            ControlError::Refused(Refusal::Blocked { .. }) => Code::Blocked,
             ControlError::SetAside(_) => Code::SetAside,
             ControlError::Unavailable => Code::Unavailable,
         };
@@ -103,93 +120,49 @@ pub(super) async fn signal(
     body: Body,
 ) -> Result<Json<Answer>, Problem> {
     let signal: Signal = body::parse(&read(&api, &headers, body).await?)?;
-    let action = Action::Signal { kind: signal.kind, data: signal.data };
-    give(&api, &key, signal.id, signal.expected_version, action).await
+    let action = Action::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
+    let Signal { id, by, reason, expected_version, .. } = signal;
+    give(&api, &key, Given { id, by, reason, expected_version }, action).await
 }
 
-/// Stop going forward and undo what was done
-#[utoipa::path(
-    post,
-    path = "/v1/sagas/{saga}/{correlation}/cancel",
-    tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
-    ),
-    request_body(content = Option<Instruction>),
-    responses((status = 200, description = "Durable", body = Answer))
-)]
-pub(super) async fn cancel(
-    State(api): State<Api>,
-    Key(key): Key,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Answer>, Problem> {
-    let action = |reason| Action::Cancel { reason };
-    instruct(&api, &key, &headers, body, action).await
+macro_rules! verbs {
+    ($($(#[doc = $doc:literal])+ $verb:ident $path:literal => $action:expr;)+) => {$(
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            post,
+            path = $path,
+            tag = "sagas",
+            params(
+                ("saga" = String, Path, description = "The definition's name"),
+                ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+            ),
+            request_body(content = Option<Instruction>),
+            responses((status = 200, description = "Durable", body = Answer))
+        )]
+        pub(super) async fn $verb(
+            State(api): State<Api>,
+            Key(key): Key,
+            headers: HeaderMap,
+            body: Body,
+        ) -> Result<Json<Answer>, Problem> {
+            instruct(&api, &key, &headers, body, $action).await
+        }
+    )+};
 }
 
-/// Keep inputs and apply none
-#[utoipa::path(
-    post,
-    path = "/v1/sagas/{saga}/{correlation}/pause",
-    tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
-    ),
-    request_body(content = Option<Instruction>),
-    responses((status = 200, description = "Durable", body = Answer))
-)]
-pub(super) async fn pause(
-    State(api): State<Api>,
-    Key(key): Key,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Answer>, Problem> {
-    instruct(&api, &key, &headers, body, |_| Action::Pause).await
-}
-
-/// Apply what was kept, then go on
-#[utoipa::path(
-    post,
-    path = "/v1/sagas/{saga}/{correlation}/resume",
-    tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
-    ),
-    request_body(content = Option<Instruction>),
-    responses((status = 200, description = "Durable", body = Answer))
-)]
-pub(super) async fn resume(
-    State(api): State<Api>,
-    Key(key): Key,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Answer>, Problem> {
-    instruct(&api, &key, &headers, body, |_| Action::Resume).await
-}
-
-/// Try again what made an instance stuck
-#[utoipa::path(
-    post,
-    path = "/v1/sagas/{saga}/{correlation}/retry",
-    tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
-    ),
-    request_body(content = Option<Instruction>),
-    responses((status = 200, description = "Durable", body = Answer))
-)]
-pub(super) async fn retry(
-    State(api): State<Api>,
-    Key(key): Key,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Answer>, Problem> {
-    instruct(&api, &key, &headers, body, |_| Action::Retry).await
+verbs! {
+    /// Stop going forward and undo what was done
+    cancel "/v1/sagas/{saga}/{correlation}/cancel" => |reason| Action::Cancel { reason };
+    /// Keep inputs and apply none
+    pause "/v1/sagas/{saga}/{correlation}/pause" => |_| Action::Pause;
+    /// Apply what was kept, then go on
+    resume "/v1/sagas/{saga}/{correlation}/resume" => |_| Action::Resume;
+    /// Try again what made an instance stuck
+    retry "/v1/sagas/{saga}/{correlation}/retry" => |_| Action::Retry;
+    /// Leave undone what made an instance stuck, and go on
+    skip "/v1/sagas/{saga}/{correlation}/skip" => |_| Action::Skip;
+    /// End a stuck instance as it is: nothing more is done or undone
+    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| Action::ForceComplete;
 }
 
 async fn instruct(
@@ -201,11 +174,12 @@ async fn instruct(
 ) -> Result<Json<Answer>, Problem> {
     let bytes = read(api, headers, body).await?;
     let instruction: Instruction = optional(&bytes)?;
-    let action = action(instruction.reason.unwrap_or_default());
-    give(api, key, instruction.id, instruction.expected_version, action).await
+    let Instruction { id, by, reason, expected_version } = instruction;
+    let action = action(reason.clone().unwrap_or_default());
+    give(api, key, Given { id, by, reason, expected_version }, action).await
 }
 
-async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<axum::body::Bytes, Problem> {
+pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<axum::body::Bytes, Problem> {
     let content_type = body::content_type(headers)?;
     if !matches!(content_type.as_str(), "" | "application/json") {
         return Err(body::media_type(&content_type));
@@ -214,20 +188,28 @@ async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<axum::body::
     body::read(headers, body, http.max_body_size, http.request_timeout).await
 }
 
-fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Problem> {
+pub(super) fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::parse(bytes) }
 }
 
-async fn give(
+/// Gives an instruction; returns when its consequences are durable.
+pub(super) async fn give(
     api: &Api,
     key: &InstanceKey,
-    id: Option<EventId>,
-    expected_version: Option<u64>,
+    given: Given,
     action: Action,
 ) -> Result<Json<Answer>, Problem> {
     let new =
         || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id of this form is short ASCII");
-    let control = Control { id: id.unwrap_or_else(new), action, expected_version, at: api.app.clock.now() };
+    let Given { id, by, reason, expected_version } = given;
+    let control = Control {
+        id: id.unwrap_or_else(new),
+        action,
+        expected_version,
+        at: api.app.clock.now(),
+        by: by.filter(|by| !by.is_empty()),
+        reason: reason.filter(|reason| !reason.is_empty()),
+    };
     let controlled = api.app.runtime.control(key, control).await?;
     Ok(Json(controlled.into()))
 }

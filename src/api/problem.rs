@@ -106,6 +106,12 @@ codes! {
     Store = "OR0024", INTERNAL_SERVER_ERROR, "The store cannot be read";
     /// The body broke off.
     BrokenBody = "OR0025", BAD_REQUEST, "The body broke off";
+    /// No such task, or it is not open.
+    NoTask = "OR0026", NOT_FOUND, "There is no such open task";
+    /// Somebody else has it, or it cannot be done so.
+    Task = "OR0027", CONFLICT, "The task forbids it";
+    /// A migration has obstacles.
+    Blocked = "OR0028", CONFLICT, "The instance cannot be migrated";
 }
 
 /// An error, as callers see it (RFC 9457).

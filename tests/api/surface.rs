@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 25] = [
+const ROUTES: [&str; 27] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -33,9 +33,11 @@ const ROUTES: [&str; 25] = [
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/events",
     "POST /v1/sagas/{saga}/{correlation}/cancel",
+    "POST /v1/sagas/{saga}/{correlation}/force-complete",
     "POST /v1/sagas/{saga}/{correlation}/pause",
     "POST /v1/sagas/{saga}/{correlation}/resume",
     "POST /v1/sagas/{saga}/{correlation}/signal",
+    "POST /v1/sagas/{saga}/{correlation}/skip",
 ];
 
 /// The routes of the description, as `METHOD path`.

@@ -5,6 +5,7 @@ mod contract;
 pub mod codec;
 pub mod embedded;
 pub mod subject;
+pub mod workflow;
 
 pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
 pub use embedded::Embedded;

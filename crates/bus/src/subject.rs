@@ -26,7 +26,7 @@ pub enum Kind {
     Aggregate,
     /// A command to an effect worker: `effect.<effect>.<command id>`.
     Effect,
-    /// An event routed to one saga instance: `workflow.<saga>.<correlation>`.
+    /// A word to one saga instance: `workflow.<saga>.<correlation>`.
     Workflow,
     /// What became of an effect: `effect_result.<effect>.<command id>`.
     EffectResult,

@@ -266,7 +266,7 @@ enum Step {
 fn done(item: &WorkItem, reply: Reply) -> Verdict {
     match item.work {
         Work::Effect(_) => Verdict::Succeeded { event: reply.event, payload: reply.payload },
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) => Verdict::Accepted,
+        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => Verdict::Accepted,
     }
 }
 

@@ -81,6 +81,6 @@ impl Policy {
 fn retry(item: &WorkItem) -> Option<orlog_model::Retry> {
     match &item.work {
         Work::Effect(effect) => effect.retry,
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) => None,
+        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
     }
 }

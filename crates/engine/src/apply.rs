@@ -7,7 +7,9 @@ use orlog_model::{
     Transition, Work, WorkItem, WorkKind, derived_id,
 };
 
+use crate::note::audited;
 use crate::subject::{Subject, cleared, marker};
+use crate::{early, family, tasks};
 
 /// The input behind a transition and the state version it leads to.
 pub(crate) struct Cause<'a> {
@@ -24,24 +26,29 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
     forget_fired(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.version);
     let mut open = subject.instance.map_or_else(Vec::new, |i| i.open.clone());
-    if let Input::Outcome(outcome) = cause.input {
-        open.retain(|work| work.id != outcome.work_id);
+    if let Some(done) = cause.input.answers() {
+        open.retain(|work| work.id != done);
     }
-    for (index, work) in transition.work.into_iter().enumerate() {
+    let end = family::end(subject, &transition);
+    for (index, work) in transition.work.into_iter().chain(end).enumerate() {
         let item = item(subject, cause, index, work);
         keep_open(&mut open, &item);
         commit.work.push(item);
     }
     if transition.status.is_final() {
-        open.retain(|work| work.kind == WorkKind::Effect);
+        open.retain(|work| matches!(work.kind, WorkKind::Effect | WorkKind::Saga));
     }
+    if subject.instance.is_none() {
+        commit.disarm.extend(early::timer(subject.early));
+    }
+    let tasks = tasks::after(subject, cause, transition.tasks, transition.status, &mut commit);
     commit.applied = marker(cause.input);
     commit.history = Some(Record {
         version: cause.version,
         at: subject.now,
         input: cause.id.clone(),
         label: cause.input.label().to_owned(),
-        note: transition.note,
+        note: audited(cause.input, transition.note),
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
     });
@@ -61,6 +68,8 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         trace: subject.instance.map_or_else(|| trace(cause.input), |i| i.trace.clone()),
         created_at: subject.instance.map_or(subject.now, |i| i.created_at),
         updated_at: subject.now,
+        tasks,
+        parent: subject.instance.map_or_else(|| family::parent(cause.input), |i| i.parent.clone()),
     });
     commit
 }
@@ -68,6 +77,8 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
 fn trace(input: &Input) -> Option<TraceParent> {
     match input {
         Input::Event(event) => event.trace.clone(),
+        Input::Workflow(command) => command.trace.clone(),
+        Input::Early(early) => trace(&early.input),
         Input::Outcome(_) | Input::Timer(_) | Input::Control(_) => None,
     }
 }
@@ -134,7 +145,7 @@ fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> W
 }
 
 /// Notes work whose outcome can come back. Work under the same tag replaces what was open under it, so that the list is
-/// never longer than the program has tags; of an instance that has ended, only late effects can still matter.
+/// never longer than the program has tags; of an instance that has ended, only late effects and sagas can still matter.
 fn keep_open(open: &mut Vec<OpenWork>, item: &WorkItem) {
     if let Some(tag) = item.work.tag() {
         open.retain(|work| work.tag != *tag);

@@ -3,27 +3,43 @@
 //! | input | no instance | paused | final or stuck | otherwise |
 //! |---|---|---|---|---|
 //! | event that starts | apply | hold | apply (program ignores or undoes) | apply |
-//! | other event | ignore | hold | apply (program ignores or undoes) | apply |
+//! | other event that it takes | keep for it, `early` long | hold | apply (program ignores or undoes) | apply |
+//! | any other event | ignore | hold | apply (program ignores) | apply (program ignores) |
 //! | outcome of open work | ignore | hold | apply (a late success is undone) | apply |
 //! | outcome of other work | ignore, settle | ignore, settle | ignore, settle | ignore, settle |
 //! | armed timer | ignore, forget | hold | cannot be: none is armed | apply |
 //! | stale timer | ignore, forget | ignore, forget | ignore, forget | ignore, forget |
+//! | timer `early` | drop what was kept long enough | ignore, forget | ignore, forget | ignore, forget |
 //! | cancel | refuse | refuse | refuse when final | apply |
 //! | retry | refuse | refuse | apply when stuck | refuse by the program |
+//! | skip, force-complete | refuse | refuse | apply when stuck | refuse |
 //! | pause | refuse | refuse | refuse when final | set the flag |
 //! | resume | refuse | clear the flag | refuse | refuse |
 //! | signal | refuse | hold | apply | apply |
+//! | claim, release, assign a task | refuse | change the task | as otherwise when stuck; refuse: none is open | change the task |
+//! | complete a task | refuse | refuse | apply when stuck; refuse: none is open | apply |
+//! | migrate | refuse | move | move when stuck; refuse | move, unless blocked |
+//! | start, by another saga | apply, or tell it why not | tell it that it exists | tell it that it exists | tell it that it exists |
+//! | stop, by the saga that began it | keep it | hold | apply when stuck; ignore | apply |
+//! | end of a saga that is open work | ignore | hold | apply (a late success is undone) | apply |
+//! | end of any other saga | ignore | ignore | ignore | ignore |
+//!
+//! A start of this very order, again, is ignored. Instructions carry who gave them and why into the history.
 
 use orlog_model::{
     Action, Commit, Control, DeadLetterReason, Event, EventType, Input, InstanceKey, Outcome, Record, Status,
-    TimerFired,
+    TimerFired, Timestamp, Transition,
 };
 use orlog_program::{Context, Fault, Program, Reaction, Stimulus};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::apply::{Cause, applied};
+use crate::early::Kept;
+use crate::note::signed;
 use crate::set_aside::{Grounds, set_aside};
 use crate::subject::{Subject, cleared, marker};
+use crate::{early, family, tasks};
 
 /// What is to be done about an input.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +81,24 @@ pub enum Refusal {
         /// Why that forbids it.
         why: &'static str,
     },
+    /// It has no such task that is open.
+    #[error("the instance has no open task {id}")]
+    NoTask {
+        /// Which.
+        id: Uuid,
+    },
+    /// Somebody else has the task, or it cannot be done so.
+    #[error("{why}")]
+    Task {
+        /// Why.
+        why: String,
+    },
+    /// It cannot go on with that definition.
+    #[error("it must stay with its definition: {}", reasons.join("; "))]
+    Blocked {
+        /// One sentence for each obstacle.
+        reasons: Vec<String>,
+    },
 }
 
 /// Decides one input. See the table above.
@@ -75,12 +109,30 @@ pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
         Input::Outcome(outcome) => decide_outcome(subject, input, outcome),
         Input::Timer(timer) => decide_timer(subject, input, timer),
         Input::Control(control) => decide_control(subject, input, control),
+        Input::Workflow(command) => family::decide_workflow(subject, input, command),
+        Input::Early(early) => decide(subject, &early.input),
+    }
+}
+
+/// Decides an input for an instance that does not exist, of a saga that no definition describes. `None`: nothing can be said
+/// about it.
+#[must_use]
+pub fn decide_undefined(
+    key: &InstanceKey,
+    early: &[Kept],
+    input: &Input,
+    now: Timestamp,
+) -> Option<Decision> {
+    match input {
+        Input::Timer(fired) => Some(early::expire(key, early, (input, fired), now)),
+        Input::Workflow(command) => Some(family::no_such_saga(key, command, now)),
+        Input::Event(_) | Input::Outcome(_) | Input::Control(_) | Input::Early(_) => None,
     }
 }
 
 fn decide_event(subject: &Subject<'_>, input: &Input, event: &Event) -> Decision {
     match subject.instance {
-        None if !starts(subject.program, event) => ignore("no instance waits for this event"),
+        None if !starts(subject.program, event) => early::keep_event(subject, input, event),
         Some(instance) if instance.paused => hold(subject, input),
         None | Some(_) => react(subject, input, &Stimulus::Event(event)),
     }
@@ -98,7 +150,7 @@ fn decide_outcome(subject: &Subject<'_>, input: &Input, outcome: &Outcome) -> De
             let stimulus = Stimulus::Outcome { tag: open.tag.as_str(), verdict: &outcome.verdict };
             react(subject, input, &stimulus)
         }
-        (_, None) | (None, _) => ignore_and_clear(subject, input, "the work is not open"),
+        (_, None) | (None, _) => ignore_and_clear(subject.key, input, subject.now, "the work is not open"),
     }
 }
 
@@ -109,7 +161,8 @@ fn decide_timer(subject: &Subject<'_>, input: &Input, fired: &TimerFired) -> Dec
     match subject.instance {
         Some(instance) if armed && instance.paused => hold(subject, input),
         Some(_) if armed => react(subject, input, &Stimulus::Timer { name: fired.name.as_str() }),
-        Some(_) | None => ignore_and_clear(subject, input, "the timer is stale"),
+        Some(_) => ignore_and_clear(subject.key, input, subject.now, "the timer is stale"),
+        None => early::expire(subject.key, subject.early, (input, fired), subject.now),
     }
 }
 
@@ -128,12 +181,28 @@ fn decide_control(subject: &Subject<'_>, input: &Input, control: &Control) -> De
             let event = signal_event(subject.key, control, kind, data);
             react(subject, input, &Stimulus::Event(&event))
         }
-        Action::Pause | Action::Cancel { .. } | Action::Retry if instance.paused => refuse("resume it first"),
+        Action::Task { id, order, roles } => {
+            tasks::decide_task(subject, input, (control, instance), (*id, order, roles))
+        }
+        Action::Migrate { .. } => Decision::Refuse(Refusal::Blocked {
+            reasons: vec!["there is no definition with this hash".to_owned()],
+        }),
+        Action::Pause | Action::Cancel { .. } | Action::Retry | Action::Skip | Action::ForceComplete
+            if instance.paused =>
+        {
+            refuse("resume it first")
+        }
         Action::Pause | Action::Cancel { .. } if instance.status.is_final() => refuse("it has ended"),
         Action::Pause => flag(subject, input, true),
         Action::Cancel { reason } => react(subject, input, &Stimulus::Cancel { reason }),
         Action::Retry if instance.status == Status::Stuck => react(subject, input, &Stimulus::Retry),
         Action::Retry => refuse("only a stuck instance can be retried"),
+        Action::Skip if instance.status == Status::Stuck => react(subject, input, &Stimulus::Skip),
+        Action::Skip => refuse("only what made an instance stuck can be skipped"),
+        Action::ForceComplete if instance.status == Status::Stuck => {
+            react(subject, input, &Stimulus::ForceComplete)
+        }
+        Action::ForceComplete => refuse("only a stuck instance can be completed by force"),
     }
 }
 
@@ -154,20 +223,27 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
     }
 }
 
+/// Asks the program.
+pub(crate) fn judge(subject: &Subject<'_>, stimulus: &Stimulus<'_>) -> Result<Reaction, Fault> {
+    let context = Context { key: subject.key, version: next_version(subject), now: subject.now };
+    subject.program.apply(subject.instance.map(|i| i.state.as_slice()), stimulus, &context)
+}
+
+fn next_version(subject: &Subject<'_>) -> u64 {
+    subject.instance.map_or(0, |i| i.version) + 1
+}
+
+/// What the program answered is done.
+pub(crate) fn apply(subject: &Subject<'_>, input: &Input, transition: Transition) -> Decision {
+    let cause = Cause { input, id: input.id(), version: next_version(subject) };
+    Decision::Commit(Box::new(applied(subject, &cause, transition)))
+}
+
 /// Shows the stimulus to the program and turns its answer into a decision.
-fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_>) -> Decision {
-    let context = Context {
-        key: subject.key,
-        version: subject.instance.map_or(0, |i| i.version) + 1,
-        now: subject.now,
-    };
-    let state = subject.instance.map(|i| i.state.as_slice());
-    match subject.program.apply(state, stimulus, &context) {
-        Ok(Reaction::Applied(transition)) => {
-            let cause = Cause { input, id: input.id(), version: context.version };
-            Decision::Commit(Box::new(applied(subject, &cause, *transition)))
-        }
-        Ok(Reaction::Ignored(why)) => ignore_and_clear(subject, input, why),
+pub(crate) fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_>) -> Decision {
+    match judge(subject, stimulus) {
+        Ok(Reaction::Applied(transition)) => apply(subject, input, *transition),
+        Ok(Reaction::Ignored(why)) => ignore_and_clear(subject.key, input, subject.now, why),
         Ok(Reaction::Refused(why)) => Decision::Refuse(Refusal::Status {
             status: subject.instance.map_or(Status::Running, |i| i.status),
             paused: subject.instance.is_some_and(|i| i.paused),
@@ -209,27 +285,40 @@ fn flag(subject: &Subject<'_>, input: &Input, paused: bool) -> Decision {
         at: subject.now,
         input: input.id(),
         label: input.label().to_owned(),
-        note: if paused { "paused" } else { "resumed" }.to_owned(),
+        note: flag_note(input, paused),
         status: instance.status,
         work: Vec::new(),
     });
     Decision::Commit(Box::new(commit))
 }
 
+fn flag_note(input: &Input, paused: bool) -> String {
+    let word = if paused { "paused" } else { "resumed" };
+    match input {
+        Input::Control(control) => signed(word, control),
+        _ => word.to_owned(),
+    }
+}
+
 /// Keeps the input until the instance is resumed.
-fn hold(subject: &Subject<'_>, input: &Input) -> Decision {
+pub(crate) fn hold(subject: &Subject<'_>, input: &Input) -> Decision {
     let mut commit = cleared(subject.key, input, subject.now);
     commit.hold = Some(input.clone());
     commit.applied = marker(input);
     Decision::Commit(Box::new(commit))
 }
 
-fn ignore(why: &'static str) -> Decision {
+pub(crate) fn ignore(why: &'static str) -> Decision {
     Decision::Ignore { why, clear: None }
 }
 
-fn ignore_and_clear(subject: &Subject<'_>, input: &Input, why: &'static str) -> Decision {
-    let commit = cleared(subject.key, input, subject.now);
+pub(crate) fn ignore_and_clear(
+    key: &InstanceKey,
+    input: &Input,
+    now: Timestamp,
+    why: &'static str,
+) -> Decision {
+    let commit = cleared(key, input, now);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
     Decision::Ignore { why, clear: clears.then(|| Box::new(commit)) }
 }

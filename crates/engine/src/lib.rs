@@ -5,9 +5,16 @@
 
 mod apply;
 mod decide;
+mod early;
+mod family;
+mod migrate;
+mod note;
 mod set_aside;
 mod subject;
+mod tasks;
 
-pub use decide::{Decision, Refusal, decide};
+pub use decide::{Decision, Refusal, decide, decide_undefined};
+pub use early::{Kept, MAX_EARLY};
+pub use migrate::{Plan, migrate, plan};
 pub use set_aside::{Grounds, dead_letter, set_aside};
 pub use subject::Subject;

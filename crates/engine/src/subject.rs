@@ -3,6 +3,8 @@
 use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
 use orlog_program::Program;
 
+use crate::early::Kept;
+
 /// Whom an input is about.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
@@ -17,6 +19,8 @@ pub struct Subject<'a> {
     pub now: Timestamp,
     /// The node that decides, for the record.
     pub node: &'a str,
+    /// What is kept for an instance that does not exist yet, oldest first.
+    pub early: &'a [Kept],
 }
 
 /// The commit that clears away the rows the input itself occupies: an outcome its outbox row, a timer its timer row.
@@ -27,7 +31,7 @@ pub(crate) fn cleared(key: &InstanceKey, input: &Input, now: Timestamp) -> Commi
         Input::Timer(TimerFired { name, token, due }) => {
             commit.disarm.push(Timer { due: *due, name: name.clone(), token: *token });
         }
-        Input::Event(_) | Input::Control(_) => {}
+        Input::Event(_) | Input::Control(_) | Input::Workflow(_) | Input::Early(_) => {}
     }
     commit
 }
@@ -37,6 +41,8 @@ pub(crate) fn marker(input: &Input) -> Option<EventId> {
     match input {
         Input::Event(event) => Some(event.id.clone()),
         Input::Control(control) => Some(control.id.clone()),
+        Input::Workflow(command) => Some(command.id.clone()),
+        Input::Early(early) => marker(&early.input),
         Input::Outcome(_) | Input::Timer(_) => None,
     }
 }

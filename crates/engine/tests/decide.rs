@@ -166,6 +166,8 @@ fn control(action: Action) -> Input {
         action,
         expected_version: None,
         at: at(3_000),
+        by: None,
+        reason: None,
     })
 }
 
@@ -179,7 +181,10 @@ fn commit(instance: Option<&Instance>, input: &Input) -> Commit {
 
 fn decided(instance: Option<&Instance>, input: &Input) -> Decision {
     let program = Scripted::new();
-    decide(&Subject { key: &key(), instance, program: &program, now: input.at(), node: "n1" }, input)
+    decide(
+        &Subject { key: &key(), instance, program: &program, now: input.at(), node: "n1", early: &[] },
+        input,
+    )
 }
 
 fn started() -> Instance {
@@ -220,7 +225,8 @@ fn a_late_decision_gives_steps_their_whole_time_under_the_same_ids() {
     let program = Scripted::new();
     let input = event("Placed", 1_000);
     let at_time = |now| {
-        let subject = Subject { key: &key(), instance: None, program: &program, now: at(now), node: "n1" };
+        let subject =
+            Subject { key: &key(), instance: None, program: &program, now: at(now), node: "n1", early: &[] };
         let Decision::Commit(commit) = decide(&subject, &input) else { panic!("no commit") };
         *commit
     };
@@ -339,6 +345,8 @@ fn refuses_an_instruction_for_another_version() {
         action: Action::Pause,
         expected_version: Some(9),
         at: at(1),
+        by: None,
+        reason: None,
     };
     let decision = decided(Some(&started()), &Input::Control(instruction));
     assert_eq!(decision, Decision::Refuse(Refusal::Version { expected: 9, actual: 1 }));

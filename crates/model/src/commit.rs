@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::{
     DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Status,
-    TenantId, Timestamp, WorkItem,
+    TaskEntry, TenantId, Timestamp, WorkItem,
 };
 
 /// Everything one input led to. The store writes it whole or not at all.
@@ -17,6 +17,8 @@ pub struct Commit {
     pub instance: Option<Instance>,
     /// Work for the outbox, in order.
     pub work: Vec<WorkItem>,
+    /// What happened to tasks for people, in order: each a row, and a line of its events.
+    pub tasks: Vec<TaskEntry>,
     /// Timers to arm.
     pub arm: Vec<Timer>,
     /// Timers to forget, the one that fired among them.
@@ -25,10 +27,10 @@ pub struct Commit {
     pub settles: Option<OutboxKey>,
     /// The marker that makes a second delivery of this input harmless.
     pub applied: Option<EventId>,
-    /// An input kept for later, because the instance is paused.
+    /// An input kept for later, because the instance is paused or does not exist yet.
     pub hold: Option<Input>,
-    /// The kept input that this commit applied.
-    pub release: Option<u64>,
+    /// The kept inputs that this commit applied or dropped.
+    pub release: Vec<u64>,
     /// For people.
     pub history: Option<Record>,
     /// The input, where it could not be applied.
@@ -45,12 +47,13 @@ impl Commit {
             key,
             instance: None,
             work: Vec::new(),
+            tasks: Vec::new(),
             arm: Vec::new(),
             disarm: Vec::new(),
             settles: None,
             applied: None,
             hold: None,
-            release: None,
+            release: Vec::new(),
             history: None,
             dead_letter: None,
             at,

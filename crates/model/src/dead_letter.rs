@@ -44,6 +44,8 @@ pub enum DeadLetterReason {
     SnapshotInconsistent,
     /// It killed its actor too often.
     RetriesExhausted,
+    /// It came before its instance, for which too much was kept already.
+    TooManyEarly,
 }
 
 impl DeadLetterReason {
@@ -57,6 +59,7 @@ impl DeadLetterReason {
             DeadLetterReason::DefinitionMissing => "definition_missing",
             DeadLetterReason::SnapshotInconsistent => "snapshot_inconsistent",
             DeadLetterReason::RetriesExhausted => "retries_exhausted",
+            DeadLetterReason::TooManyEarly => "too_many_early",
         }
     }
 }

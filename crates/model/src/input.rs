@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Event, EventId, EventType, Name, Outcome, Timestamp};
+use uuid::Uuid;
+
+use crate::{Event, EventId, EventType, Name, Outcome, TaskOrder, Timestamp, WorkflowCommand, WorkflowOrder};
 
 /// What an instance is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +18,19 @@ pub enum Input {
     Timer(TimerFired),
     /// A person or a program addresses this very instance.
     Control(Control),
+    /// Another saga addresses this very instance.
+    Workflow(WorkflowCommand),
+    /// An input that came before its instance and is kept for it.
+    Early(Early),
+}
+
+/// An input that came before its instance and is kept for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Early {
+    /// What came.
+    pub input: Box<Input>,
+    /// It is dropped when the instance has not begun by then.
+    pub until: Timestamp,
 }
 
 /// A timer that fell due.
@@ -40,6 +55,12 @@ pub struct Control {
     pub expected_version: Option<u64>,
     /// When it was given.
     pub at: Timestamp,
+    /// Who gave it, as far as the gateway in front says.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// Why, for the record.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// What an operator can tell an instance.
@@ -64,6 +85,24 @@ pub enum Action {
         /// The event's payload.
         data: Value,
     },
+    /// Leave undone what made it `stuck`: a person has seen to it.
+    Skip,
+    /// End what is `stuck` as it is: nothing more is done or undone.
+    ForceComplete,
+    /// Do something about one of its tasks.
+    Task {
+        /// Which task.
+        id: Uuid,
+        /// What to do.
+        order: TaskOrder,
+        /// The roles of the person, as the gateway in front says.
+        roles: Vec<String>,
+    },
+    /// Go on with another definition of the same saga.
+    Migrate {
+        /// The content hash of that definition.
+        to: [u8; 16],
+    },
 }
 
 impl Input {
@@ -75,6 +114,8 @@ impl Input {
             Input::Outcome(o) => o.at,
             Input::Timer(t) => t.due,
             Input::Control(c) => c.at,
+            Input::Workflow(w) => w.at,
+            Input::Early(e) => e.input.at(),
         }
     }
 
@@ -89,10 +130,34 @@ impl Input {
             Input::Outcome(o) => derived(format!("outcome:{}", o.work_id)),
             Input::Timer(t) => derived(format!("timer:{}:{}", t.token, t.due.millis())),
             Input::Control(c) => c.id.clone(),
+            Input::Workflow(w) => w.id.clone(),
+            Input::Early(e) => e.input.id(),
         }
     }
 
-    /// What people call it: the event's type, `outcome`, the timer's name, the action.
+    /// The work whose end this is.
+    #[must_use]
+    pub fn answers(&self) -> Option<Uuid> {
+        match self {
+            Input::Outcome(outcome) => Some(outcome.work_id),
+            Input::Workflow(WorkflowCommand { order: WorkflowOrder::Ended(ended), .. }) => {
+                Some(ended.work_id)
+            }
+            Input::Early(early) => early.input.answers(),
+            Input::Event(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
+        }
+    }
+
+    /// The input itself, where it is one that was kept for its instance.
+    #[must_use]
+    pub fn unkept(self) -> Self {
+        match self {
+            Input::Early(early) => *early.input,
+            other => other,
+        }
+    }
+
+    /// What people call it: the event's type, the verdict, the timer's name, the action, the order.
     #[must_use]
     pub fn label(&self) -> &str {
         match self {
@@ -100,12 +165,14 @@ impl Input {
             Input::Outcome(o) => o.verdict.label(),
             Input::Timer(t) => t.name.as_str(),
             Input::Control(c) => c.action.label(),
+            Input::Workflow(w) => w.order.label(),
+            Input::Early(e) => e.input.label(),
         }
     }
 }
 
 impl Action {
-    /// `cancel`, `pause`, `resume`, `retry`, or the signal's event type.
+    /// The word people use for it; of a signal the event's type, of a task what is done about it.
     #[must_use]
     pub fn label(&self) -> &str {
         match self {
@@ -114,6 +181,10 @@ impl Action {
             Action::Resume => "resume",
             Action::Retry => "retry",
             Action::Signal { kind, .. } => kind.as_str(),
+            Action::Skip => "skip",
+            Action::ForceComplete => "force-complete",
+            Action::Task { order, .. } => order.label(),
+            Action::Migrate { .. } => "migrate",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{EventId, Failure, Name, SagaName, Timestamp, TraceParent, WorkKind};
+use crate::{EventId, Failure, Name, Parent, SagaName, Task, Timestamp, TraceParent, WorkKind};
 
 /// One saga instance as it stands. Its size does not grow with its age.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,12 @@ pub struct Instance {
     pub created_at: Timestamp,
     /// Time of the last transition.
     pub updated_at: Timestamp,
+    /// Tasks for people that are open.
+    #[serde(default)]
+    pub tasks: Vec<Task>,
+    /// The saga that began it, where one did.
+    #[serde(default)]
+    pub parent: Option<Box<Parent>>,
 }
 
 /// Which definition, exactly.

@@ -16,6 +16,7 @@ mod slot;
 mod task;
 mod transition;
 mod work;
+mod workflow;
 
 pub use clock::{Clock, Timestamp, TimestampError};
 pub use commit::{Change, Commit, Record, Source, StreamPosition, Timer};
@@ -26,12 +27,13 @@ pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
 };
-pub use input::{Action, Control, Input, TimerFired};
+pub use input::{Action, Control, Early, Input, TimerFired};
 pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Status, Wait, WaitKind};
 pub use slot::{SLOTS, Slot, Slots, fnv1a};
-pub use task::{TaskChange, TaskForm};
+pub use task::{Task, TaskChange, TaskEntry, TaskEvent, TaskForm, TaskOrder, TaskRow, TaskStatus, TaskStep};
 pub use transition::{TimerChange, Transition};
 pub use work::{
-    Command, Confirmation, Effect, Fact, Lane, OutboxKey, Outcome, Retry, Start, Stop, Verdict, Work,
+    Command, Confirmation, Effect, End, Fact, Lane, OutboxKey, Outcome, Retry, Start, Stop, Verdict, Work,
     WorkItem, WorkKind,
 };
+pub use workflow::{Ended, MAX_DEPTH, Parent, WorkflowCommand, WorkflowOrder};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name, SagaName, Timestamp,
+    CorrelationId, EffectName, Ended, EventId, EventType, Failure, InstanceKey, Name, SagaName, Timestamp,
     TraceParent,
 };
 
@@ -25,6 +25,8 @@ pub enum Work {
     Start(Start),
     /// Cancel a saga that was begun.
     Stop(Stop),
+    /// Tell the saga that began this one how it ended.
+    End(End),
 }
 
 /// A command to an aggregate. Its answer is an event of the aggregate, not an outcome.
@@ -114,6 +116,15 @@ pub struct Stop {
     pub reason: String,
 }
 
+/// The end of a saga, for the one that began it. Never asked for by a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// The instance that began it.
+    pub to: InstanceKey,
+    /// How it ended, and as which work it was begun.
+    pub ended: Ended,
+}
+
 /// The kinds of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -124,7 +135,7 @@ pub enum WorkKind {
     Effect,
     /// See [`Fact`].
     Fact,
-    /// See [`Start`] and [`Stop`].
+    /// See [`Start`], [`Stop`] and [`End`].
     Saga,
 }
 
@@ -173,7 +184,7 @@ impl Work {
             Work::Command(_) => WorkKind::Command,
             Work::Effect(_) => WorkKind::Effect,
             Work::Fact(_) => WorkKind::Fact,
-            Work::Start(_) | Work::Stop(_) => WorkKind::Saga,
+            Work::Start(_) | Work::Stop(_) | Work::End(_) => WorkKind::Saga,
         }
     }
 
@@ -186,6 +197,7 @@ impl Work {
             Work::Fact(_) => "",
             Work::Start(s) => s.saga.as_str(),
             Work::Stop(s) => s.saga.as_str(),
+            Work::End(e) => e.to.saga.as_str(),
         };
         Lane { kind: self.kind(), name: CompactString::from(name) }
     }
@@ -199,17 +211,18 @@ impl Work {
             Work::Fact(f) => f.kind.to_string(),
             Work::Start(s) => format!("start {}", s.saga),
             Work::Stop(s) => format!("stop {}", s.saga),
+            Work::End(e) => format!("end for {}", e.to.saga),
         }
     }
 
-    /// The program's tag; facts and stops have none.
+    /// The program's tag; facts, stops and ends have none.
     #[must_use]
     pub fn tag(&self) -> Option<&Name> {
         match self {
             Work::Command(c) => Some(&c.tag),
             Work::Effect(e) => Some(&e.tag),
             Work::Start(s) => Some(&s.tag),
-            Work::Fact(_) | Work::Stop(_) => None,
+            Work::Fact(_) | Work::Stop(_) | Work::End(_) => None,
         }
     }
 
@@ -219,7 +232,7 @@ impl Work {
         match self {
             Work::Command(c) => c.timeout,
             Work::Effect(e) => e.timeout,
-            Work::Fact(_) | Work::Start(_) | Work::Stop(_) => None,
+            Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
         }
     }
 }

@@ -100,6 +100,3 @@ fn reference(
     }
     json!({ "$ref": format!("#/$defs/{}", form.name) })
 }
-
-#[cfg(test)]
-mod tests;

@@ -52,6 +52,8 @@ fn transition(number: u64) -> Commit {
         trace: None,
         created_at: at,
         updated_at: at,
+        tasks: vec![],
+        parent: None,
     };
     let item = WorkItem {
         id: Uuid::from_u128(u128::from(number)),

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    DeadLetter, Deployment, Input, Instance, ProgramRef, Record, StreamPosition, TenantId, WorkItem,
+    DeadLetter, Deployment, Input, Instance, ProgramRef, Record, StreamPosition, TaskEvent, TaskRow,
+    TenantId, WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -98,6 +99,15 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
         }
         Table::Meta if key == keys::DEPLOYMENT => {
             (None, "meta:deployment".to_owned(), json::<Deployment>(table, bytes)?)
+        }
+        Table::Task => {
+            let (tenant, id, _) = keys::read_task(key)?;
+            (Some(tenant.clone()), format!("task:{tenant}:{id}"), json::<TaskRow>(table, bytes)?)
+        }
+        Table::TaskEvent => {
+            let (tenant, id, number) = keys::read_task(key)?;
+            let name = format!("task_event:{tenant}:{id}:{}", number.unwrap_or_default());
+            (Some(tenant), name, json::<TaskEvent>(table, bytes)?)
         }
         Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex(bytes))),
     };

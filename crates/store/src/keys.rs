@@ -67,9 +67,22 @@ impl Keys {
         Range { start: Vec::new(), end: Some(Key::new().i64(self.bucket(before)).done()) }
     }
 
+    /// Tasks lie in the slot of their instance, in the order of their ids.
+    pub(crate) fn task(&self, instance: &InstanceKey, id: Uuid) -> Vec<u8> {
+        of_task(self.slots.of(instance), &instance.tenant, id).done()
+    }
+
+    pub(crate) fn task_event(&self, instance: &InstanceKey, id: Uuid, number: u64) -> Vec<u8> {
+        of_task(self.slots.of(instance), &instance.tenant, id).u64(number).done()
+    }
+
+    /// The slots in which instances of a tenant lie.
+    pub(crate) fn slots_of(&self, tenant: &TenantId) -> std::ops::Range<u16> {
+        self.slots.of_tenant(tenant).map_or(0..SLOTS, |slot| slot.0..slot.0 + 1)
+    }
+
     /// The ranges that hold the instances of a tenant, of one saga, whose correlation begins with `prefix`.
     pub(crate) fn instances(&self, tenant: &TenantId, saga: Option<&SagaName>, prefix: &str) -> Vec<Range> {
-        let slots = self.slots.of_tenant(tenant).map_or(0..SLOTS, |slot| slot.0..slot.0 + 1);
         let of_slot = |slot: u16| {
             let key = Key::new().u16(slot).text(tenant.as_str());
             Range::of_prefix(match saga {
@@ -77,7 +90,7 @@ impl Keys {
                 None => key.done(),
             })
         };
-        slots.map(of_slot).collect()
+        self.slots_of(tenant).map(of_slot).collect()
     }
 
     fn of_instance(&self, key: Key, instance: &InstanceKey) -> Key {
@@ -86,6 +99,30 @@ impl Keys {
             .text(instance.saga.as_str())
             .text(instance.correlation.as_str())
     }
+}
+
+/// The tasks of a tenant in a slot.
+pub(crate) fn tasks(slot: u16, tenant: &TenantId) -> Range {
+    Range::of_prefix(Key::new().u16(slot).text(tenant.as_str()).done())
+}
+
+/// The key of a task, which is also the beginning of the keys of its events.
+pub(crate) fn task_in(slot: u16, tenant: &TenantId, id: Uuid) -> Vec<u8> {
+    of_task(Slot(slot), tenant, id).done()
+}
+
+fn of_task(slot: Slot, tenant: &TenantId, id: Uuid) -> Key {
+    Key::new().u16(slot.0).text(tenant.as_str()).fixed(id.as_bytes())
+}
+
+/// Reads the key of a task, or the beginning of that of one of its events: whose it is, and its id.
+pub(crate) fn read_task(key: &[u8]) -> Result<(TenantId, Uuid, Option<u64>), Error> {
+    let mut fields = Fields::of(key);
+    fields.u16()?;
+    let tenant =
+        TenantId::new(CompactString::from(fields.text()?)).map_err(|e| fields.wrong(e.to_string()))?;
+    let id = Uuid::from_bytes(fields.fixed()?);
+    Ok((tenant, id, fields.u64().ok()))
 }
 
 /// All timers due at `until` or earlier.
@@ -225,6 +262,9 @@ mod tests {
         check(&checkpoint(&Source { stream: "s".to_owned(), consumer: "*".to_owned() }), "730000 2a0000");
         let letter = dead_letter(&key().tenant, Uuid::from_u128(5));
         check(&letter, &format!("{} 61636d650000 00000000000000000000000000000005", slot()));
+        let task = format!("{} 61636d650000 00000000000000000000000000000005", slot());
+        check(&keys().task(&key(), Uuid::from_u128(5)), &task);
+        check(&keys().task_event(&key(), Uuid::from_u128(5), 9), &format!("{task} 0000000000000009"));
     }
 
     fn slot() -> String {
@@ -242,6 +282,9 @@ mod tests {
             OutboxKey { lane: Lane { kind: WorkKind::Fact, name: CompactString::from("") }, sequence: 9 };
         assert_eq!(read_outbox(&outbox(&place)).unwrap(), place);
         assert!(read_timer(b"short").is_err());
+        let id = Uuid::from_u128(5);
+        assert_eq!(read_task(&keys().task(&key(), id)).unwrap(), (key().tenant, id, None));
+        assert_eq!(read_task(&keys().task_event(&key(), id, 7)).unwrap(), (key().tenant, id, Some(7)));
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Reader {
         self.rows_of(Table::History, &range, limit, |_, value| decode(Table::History, value))
     }
 
-    /// The inputs that are kept for a paused instance, with their numbers, oldest first.
+    /// The inputs that are kept for an instance, because it is paused or has not begun, with their numbers, oldest first.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -130,12 +130,15 @@ impl Reader {
         })
     }
 
-    /// The instances for which inputs are kept, in the order of their keys. One look an instance.
+    /// The instances for which inputs are kept, behind one of them, in the order of their keys. One look an instance.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn held_keys(&self, limit: usize) -> Result<Vec<InstanceKey>, Error> {
+    pub fn held_keys(&self, after: Option<&InstanceKey>, limit: usize) -> Result<Vec<InstanceKey>, Error> {
         let (mut held, mut rest) = (Vec::new(), Range::all());
+        if let Some(behind) = after.and_then(|key| successor(&self.keys().instance(key))) {
+            rest.start = behind;
+        }
         while held.len() < limit {
             let Some((key, _)) = self.first(Table::Held, &rest, |key, _| keys::read_numbered(key))? else {
                 break;
@@ -301,7 +304,7 @@ impl Reader {
         &self.shared.keys
     }
 
-    fn row<T: DeserializeOwned>(&self, table: Table, key: &[u8]) -> Result<Option<T>, Error> {
+    pub(crate) fn row<T: DeserializeOwned>(&self, table: Table, key: &[u8]) -> Result<Option<T>, Error> {
         self.shared.read(|tables| tables.get(table, key, |bytes| decode(table, bytes)))?.transpose()
     }
 

@@ -53,6 +53,8 @@ pub(crate) fn instance(version: u64, status: Status) -> Instance {
         trace: None,
         created_at: at(1),
         updated_at: at(i64::try_from(version).unwrap()),
+        tasks: vec![],
+        parent: None,
     }
 }
 

@@ -12,6 +12,8 @@ pub const TABLES: &[&str] = &[
     "held",
     "definition",
     "meta",
+    "task",
+    "task_event",
 ];
 
 /// A table. The numbers are written into journal records and stay what they are.
@@ -38,11 +40,15 @@ pub(crate) enum Table {
     Definition = 8,
     /// (name) → what the store knows about itself.
     Meta = 9,
+    /// (slot, tenant, task id) → task.
+    Task = 10,
+    /// (slot, tenant, task id, number) → what happened to it.
+    TaskEvent = 11,
 }
 
 impl Table {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Table; 10] = [
+    pub(crate) const ALL: [Table; 12] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -53,6 +59,8 @@ impl Table {
         Table::Held,
         Table::Definition,
         Table::Meta,
+        Table::Task,
+        Table::TaskEvent,
     ];
 
     /// The table with this number.
@@ -73,6 +81,8 @@ impl Table {
             Table::Held => "held",
             Table::Definition => "definition",
             Table::Meta => "meta",
+            Table::Task => "task",
+            Table::TaskEvent => "task_event",
         }
     }
 }
@@ -86,6 +96,6 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::numbered(table as u8), Some(table));
         }
-        assert_eq!(Table::numbered(10), None);
+        assert_eq!(Table::numbered(12), None);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     Change, Commit, DeadLetter, Deployment, Input, InstanceKey, OutboxKey, ProgramRef, Source,
-    StreamPosition, Timestamp, WorkItem,
+    StreamPosition, TaskEntry, Timestamp, WorkItem,
 };
 
 use crate::error::Error;
@@ -81,10 +81,18 @@ impl<'a> Translation<'a> {
             self.record.put(Newness::Any, Table::Applied, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
         }
         commit.work.iter().try_for_each(|item| self.offer(item))?;
+        commit.tasks.iter().try_for_each(|entry| self.task(entry))?;
         self.timers(commit)?;
         self.inputs(commit)?;
         commit.settles.iter().try_for_each(|place| self.settle(place))?;
         commit.dead_letter.iter().try_for_each(|letter| self.dead_letter(letter))
+    }
+
+    fn task(&mut self, TaskEntry { row, event }: &TaskEntry) -> Result<(), Error> {
+        let key = self.keys.task(&row.instance, row.task.id);
+        self.record.put(Newness::Any, Table::Task, &key, |buffer| encode(buffer, row))?;
+        let key = self.keys.task_event(&row.instance, row.task.id, self.next_sequence());
+        self.record.put(Newness::New, Table::TaskEvent, &key, |buffer| encode(buffer, event))
     }
 
     fn timers(&mut self, commit: &Commit) -> Result<(), Error> {
@@ -100,8 +108,8 @@ impl<'a> Translation<'a> {
     }
 
     fn inputs(&mut self, commit: &Commit) -> Result<(), Error> {
-        if let Some(number) = commit.release {
-            self.record.delete(Table::Held, &self.keys.history(&commit.key, number))?;
+        for number in &commit.release {
+            self.record.delete(Table::Held, &self.keys.history(&commit.key, *number))?;
         }
         commit.hold.iter().try_for_each(|input| self.hold(&commit.key, input))
     }

@@ -39,7 +39,7 @@ pub enum Answer {
     Applied,
     /// Nothing.
     Ignored,
-    /// It is kept until the instance is resumed.
+    /// It is kept until the instance begins or is resumed.
     Held,
     /// The status forbids it.
     Refused,
@@ -78,6 +78,10 @@ pub struct Oracle {
     pub sagas: BTreeMap<String, Saga>,
     /// What is to be done: (correlation id, tag or fact, how often it was asked for).
     pub outbox: BTreeSet<(String, String, usize)>,
+    /// What came before its instance: events, and until when each is kept.
+    pub early: BTreeMap<String, Vec<(Op, i64)>>,
+    /// The present, in milliseconds.
+    pub now: i64,
     asked: BTreeMap<(String, String), usize>,
 }
 
@@ -108,12 +112,41 @@ impl Oracle {
                 let mut saga = Saga { status: "running", version: 1, ..Saga::default() };
                 saga.applied.insert(id.clone());
                 self.advance(of, &mut saga);
+                for (kept, _) in self.early.remove(of).unwrap_or_default() {
+                    self.react(of, &mut saga, &kept);
+                    if let Op::Event(_, id) = kept {
+                        saga.applied.insert(id);
+                    }
+                }
                 self.sagas.insert(of.to_owned(), saga);
                 Answer::Applied
             }
             Op::Control(..) => Answer::Refused,
-            Op::Event(..) | Op::Outcome(..) | Op::Timer(_) => Answer::Ignored,
+            Op::Event(..) => self.keep(of, op),
+            Op::Timer(0) => self.forget(of),
+            Op::Outcome(..) | Op::Timer(_) => Answer::Ignored,
         }
+    }
+
+    /// An event is kept once, for a day.
+    fn keep(&mut self, of: &str, op: &Op) -> Answer {
+        let kept = self.early.entry(of.to_owned()).or_default();
+        if kept.iter().any(|(other, _)| other == op) {
+            return Answer::Ignored;
+        }
+        kept.push((op.clone(), self.now + 24 * 3_600_000));
+        Answer::Held
+    }
+
+    /// What was kept for a day goes.
+    fn forget(&mut self, of: &str) -> Answer {
+        let now = self.now;
+        let Some(kept) = self.early.get_mut(of) else { return Answer::Ignored };
+        let before = kept.len();
+        kept.retain(|(_, until)| *until > now);
+        let dropped = before > kept.len();
+        self.early.retain(|_, kept| !kept.is_empty());
+        if dropped { Answer::Applied } else { Answer::Ignored }
     }
 
     fn take_once(&mut self, of: &str, saga: &mut Saga, op: &Op) -> Answer {

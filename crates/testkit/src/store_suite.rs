@@ -222,7 +222,7 @@ pub fn held_inputs_keep_their_order(mut rig: Rig) {
     }
     let held = rig.reader.held(&key, 9).unwrap();
     assert_eq!(held.iter().map(|(_, input)| input.id()).collect::<Vec<_>>(), ["a", "b", "c"].map(event_id));
-    rig.apply(Commit { release: Some(held[0].0), hold: Some(event("d")), ..empty(&key) });
+    rig.apply(Commit { release: vec![held[0].0], hold: Some(event("d")), ..empty(&key) });
     let left = rig.reader.held(&key, 2).unwrap();
     assert_eq!(left.iter().map(|(_, input)| input.id()).collect::<Vec<_>>(), ["b", "c"].map(event_id));
 }

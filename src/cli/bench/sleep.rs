@@ -100,6 +100,8 @@ async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::R
             return Ok(latencies);
         }
         let signal = Control {
+            by: None,
+            reason: None,
             id: EventId::new(format!("wake-{number}"))?,
             action: Action::Signal {
                 kind: EventType::new("Woken")?,

@@ -49,6 +49,7 @@ impl Provider for StandIn {
             Work::Fact(fact) => fact.data.to_string(),
             Work::Start(start) => start.data.to_string(),
             Work::Stop(stop) => stop.reason.clone(),
+            Work::End(end) => end.ended.data.to_string(),
         };
         tracing::info!(instance = %item.instance, work = item.work.label(), payload, "stand-in");
         Ok(Reply::from(json!({})))

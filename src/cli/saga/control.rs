@@ -1,4 +1,5 @@
-//! `orlog saga signal|cancel|pause|resume|retry`: tell one instance what to do; the answer comes when it is durable.
+//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete`: tell one instance what to do; the answer comes when it is
+//! durable.
 
 use serde_json::{Map, Value, json};
 
@@ -19,14 +20,10 @@ pub(in crate::cli) struct Plain {
     /// Refused unless the instance stands at this state version
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-}
-
-/// A cancellation.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Cancel {
-    #[command(flatten)]
-    plain: Plain,
-    /// For the record
+    /// Who says so, for the history
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
+    by: Option<String>,
+    /// Why, for the history
     #[arg(long)]
     reason: Option<String>,
 }
@@ -48,11 +45,6 @@ pub(super) async fn plain(verb: &str, args: Plain, console: &Console) -> Result<
     instruct(verb, &args, Map::new(), console).await
 }
 
-pub(super) async fn cancel(args: Cancel, console: &Console) -> Result<(), Failure> {
-    let reason = args.reason.map(|reason| ("reason".to_owned(), Value::from(reason)));
-    instruct("cancel", &args.plain, reason.into_iter().collect(), console).await
-}
-
 pub(super) async fn signal(args: Signal, console: &Console) -> Result<(), Failure> {
     let data: Value = serde_json::from_str(&args.data)
         .map_err(|error| Failure::usage(format!("--data is not JSON: {error}")))?;
@@ -66,7 +58,8 @@ async fn instruct(
     mut body: Map<String, Value>,
     console: &Console,
 ) -> Result<(), Failure> {
-    body.extend(args.id.iter().map(|id| ("id".to_owned(), json!(id))));
+    let words = [("id", &args.id), ("by", &args.by), ("reason", &args.reason)];
+    body.extend(words.into_iter().filter_map(|(name, word)| Some((name.to_owned(), json!(word.as_ref()?)))));
     body.extend(args.expected_version.iter().map(|version| ("expected_version".to_owned(), json!(version))));
     let client = Client::new(&args.which.server)?;
     let answer = client.post(&args.which.path(Some(verb)), Some(&Value::Object(body))).await?;

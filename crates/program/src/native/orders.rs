@@ -85,7 +85,7 @@ impl<'a> Orders<'a> {
             Work::Effect(effect) => &effect.payload,
             Work::Fact(fact) => &fact.data,
             Work::Start(start) => &start.data,
-            Work::Stop(_) => &Value::Null,
+            Work::Stop(_) | Work::End(_) => &Value::Null,
         };
         if let Err(large) = check_payload(payload) {
             self.wrong.get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));

@@ -60,6 +60,8 @@ pub(super) fn instance(version: u64, status: Status) -> Instance {
         trace: None,
         created_at: at(0),
         updated_at: at(i64::try_from(version).expect("small")),
+        tasks: vec![],
+        parent: None,
     }
 }
 

@@ -1,0 +1,10 @@
+//! What an input means for an instance, row by row: what came early, instructions, tasks, other sagas, migration.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod controls;
+mod early;
+mod family;
+mod migration;
+mod support;
+mod tasks;
