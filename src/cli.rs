@@ -16,6 +16,7 @@ mod inspect;
 mod publish;
 mod run;
 mod saga;
+mod schema;
 mod serve;
 mod settings;
 mod timers;
@@ -67,6 +68,8 @@ enum Command {
     Drain(drain::Args),
     /// Check definitions without running them
     Check(check::Args),
+    /// Print the JSON Schema of definitions, for editors
+    Schema,
     /// Measure what this machine does
     Bench(bench::Bench),
     /// Print the completions for a shell
@@ -104,6 +107,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Inspect(args) => inspect::perform(args, console).await,
         Command::Drain(args) => drain::perform(args, console).await,
         Command::Check(args) => check::perform(&args, console),
+        Command::Schema => schema::perform(console),
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::perform(&args, Cli::command(), console),
     }

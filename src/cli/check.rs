@@ -1,8 +1,11 @@
-//! `orlog check`: compiles definitions and prints everything that is wrong with them, with file, line and column.
+//! `orlog check`: compiles definitions and prints everything that is wrong with them or probably should not be so, with
+//! file, line and column.
+
+mod github;
 
 use std::path::{Path, PathBuf};
 
-use orlog_program::Problem;
+use orlog_program::{Problem, Warning, lint};
 use serde_json::{Value, json};
 
 use crate::definitions::{self, Definition};
@@ -13,39 +16,104 @@ use super::exit::Failure;
 /// What to check.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Files, or folders of *.saga.yaml
+    /// Files, or folders of definitions
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
+    /// Fail on warnings too
+    #[arg(long)]
+    deny_warnings: bool,
+    /// How findings are written; without this as --output says
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+/// For whom findings are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// People
+    Text,
+    /// Programs: one JSON document
+    Json,
+    /// GitHub Actions: annotations at the lines of a pull request
+    Github,
+}
+
+/// What came out.
+#[derive(Default)]
+struct Report {
+    good: Vec<Definition>,
+    warnings: Vec<Warning>,
+    problems: Vec<Problem>,
 }
 
 pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
-    let (mut good, mut problems) = (Vec::new(), Vec::new());
-    for file in args.paths.iter().flat_map(|path| files(path)) {
-        match file.and_then(|file| definitions::read(&file)) {
-            Ok(definition) => good.push(definition),
-            Err(found) => problems.extend(found),
+    let report = check(&args.paths);
+    let usual = if console.is_json() { Format::Json } else { Format::Text };
+    match args.format.unwrap_or(usual) {
+        Format::Text => print(&report, console)?,
+        Format::Json => console.json(&to_json(&report))?,
+        Format::Github => report.annotations().try_for_each(|line| console.line(&line))?,
+    }
+    report.verdict(args.deny_warnings)
+}
+
+fn check(paths: &[PathBuf]) -> Report {
+    let mut report = Report::default();
+    for found in paths.iter().flat_map(|path| files(path)) {
+        match found.and_then(|file| definitions::read(&file)) {
+            Ok(definition) => {
+                let compiled = definition.compiled.as_deref();
+                report
+                    .warnings
+                    .extend(compiled.iter().flat_map(|compiled| lint(compiled, &file(&definition))));
+                report.good.push(definition);
+            }
+            Err(found) => report.problems.extend(found),
         }
     }
-    if console.is_json() {
-        let good: Vec<_> = good.iter().map(summary).collect();
-        let wrong: Vec<_> = problems.iter().map(details).collect();
-        console.json(&json!({ "definitions": good, "problems": wrong }))?;
-    } else {
-        for definition in &good {
-            console.line(&praise(definition))?;
-        }
-        for problem in &problems {
-            console.line(&problem.to_string())?;
+    report
+}
+
+impl Report {
+    fn annotations(&self) -> impl Iterator<Item = String> {
+        let warnings = self.warnings.iter().map(|w| github::annotation("warning", Some(w.code), &w.problem));
+        self.problems.iter().map(|problem| github::annotation("error", None, problem)).chain(warnings)
+    }
+
+    fn verdict(&self, deny_warnings: bool) -> Result<(), Failure> {
+        match (self.problems.len(), self.warnings.len()) {
+            (0, 0) if self.good.is_empty() => {
+                Err(Failure::failed(format!("there is no file named *{}", definitions::SUFFIX)))
+            }
+            (0, warnings) if warnings > 0 && deny_warnings => {
+                Err(Failure::failed(counted(warnings, "warning")))
+            }
+            (0, _) => Ok(()),
+            (mistakes, _) => Err(Failure::failed(counted(mistakes, "mistake"))),
         }
     }
-    match problems.len() {
-        0 if good.is_empty() => {
-            Err(Failure::failed(format!("there is no file named *{}", definitions::SUFFIX)))
-        }
-        0 => Ok(()),
-        1 => Err(Failure::failed("1 mistake")),
-        count => Err(Failure::failed(format!("{count} mistakes"))),
-    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn print(report: &Report, console: &Console) -> Result<(), Failure> {
+    report.good.iter().try_for_each(|definition| console.line(&praise(definition)))?;
+    let warning = |w: &Warning| format!("{} [{}, a warning]", w.problem, w.code);
+    report.warnings.iter().try_for_each(|found| console.line(&warning(found)))?;
+    report.problems.iter().try_for_each(|problem| console.line(&problem.to_string()))
+}
+
+fn to_json(report: &Report) -> Value {
+    let good: Vec<_> = report.good.iter().map(summary).collect();
+    let wrong: Vec<_> = report.problems.iter().map(details).collect();
+    let warnings = report.warnings.iter().map(|warning| {
+        let mut details = details(&warning.problem);
+        details["code"] = Value::from(warning.code);
+        details
+    });
+    json!({ "definitions": good, "warnings": warnings.collect::<Vec<_>>(), "problems": wrong })
 }
 
 fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {

@@ -41,6 +41,7 @@ fn every_command_has_help() {
         "inspect",
         "drain",
         "check",
+        "schema",
         "bench",
         "completions",
     ];
@@ -88,6 +89,43 @@ fn check_names_file_line_and_column_of_a_mistake() {
     let folder = folder(BAD);
     let text = shown(&["check", folder.path().to_str().unwrap()]);
     assert_snapshot!("check_bad", text.replace(&folder.path().display().to_string(), "DIR"));
+}
+
+#[test]
+fn check_warns_and_fails_on_warnings_where_told() {
+    let folder = folder(&format!("{GOOD}  - id: charge\n    do: {{ effect: payments.charge }}\n"));
+    let dir = folder.path().to_str().unwrap();
+    let run = run(&["check", "--output", "json", dir]);
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(
+        (run.status.code(), report["warnings"][0]["code"].as_str()),
+        (Some(0), Some("OL03")),
+        "{report:#}"
+    );
+    let text = shown(&["check", "--deny-warnings", "--format", "github", dir]);
+    assert_snapshot!("check_warns", text.replace(dir, "DIR"));
+}
+
+#[test]
+fn every_example_is_free_of_warnings() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let entries = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
+    let has = |folder: &std::path::PathBuf| {
+        let mut files = std::fs::read_dir(folder).into_iter().flatten();
+        files.any(|file| file.unwrap().path().to_string_lossy().ends_with(".saga.yaml"))
+    };
+    let folders: Vec<_> = entries.filter(has).map(|folder| folder.display().to_string()).collect();
+    assert!(folders.len() >= 2, "{folders:?}");
+    let args = ["check", "--deny-warnings"].into_iter().chain(folders.iter().map(String::as_str));
+    let run = run(&args.collect::<Vec<_>>());
+    assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stdout));
+}
+
+#[test]
+fn the_schema_is_the_one_in_docs() {
+    let schema = run(&["schema"]).stdout;
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/saga.schema.json");
+    assert_eq!(String::from_utf8(schema).unwrap(), std::fs::read_to_string(file).unwrap());
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod compile;
 mod expression;
 mod form;
 mod limits;
+mod lint;
 mod machine;
 mod native;
 mod problem;
@@ -31,6 +32,7 @@ pub use limits::{
     MAX_JSON_DEPTH, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, TooLarge,
     check_payload,
 };
+pub use lint::{Warning, lint};
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};

@@ -100,3 +100,6 @@ fn reference(
     }
     json!({ "$ref": format!("#/$defs/{}", form.name) })
 }
+
+#[cfg(test)]
+mod tests;

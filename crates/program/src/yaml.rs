@@ -14,6 +14,7 @@ use crate::compile::{Compiled, compile, with_source};
 use crate::form::Definition;
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::problem::{Finding, Problem};
+pub(crate) use duration::parse as parse_duration;
 use tree::{Content, Malformed, Node, Place};
 
 /// The most problems one report lists.
@@ -39,6 +40,21 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
             Err(report(findings, &root, file))
         }
     }
+}
+
+/// The form of a text, before it is compiled.
+#[cfg(test)]
+pub(crate) fn read(text: &str) -> Result<Definition, Vec<Problem>> {
+    let root = tree::parse(text).map_err(|malformed| vec![at_place(malformed, "test")])?;
+    let mut findings = Vec::new();
+    let definition = decode::definition(&root, &mut findings);
+    if findings.is_empty() { Ok(definition) } else { Err(report(findings, &root, "test")) }
+}
+
+/// A text as JSON.
+#[cfg(test)]
+pub(crate) fn to_json(text: &str) -> serde_json::Value {
+    tree::parse(text).expect("it is YAML").to_json()
 }
 
 /// Compiles the source of a definition, be it YAML or the canonical JSON of the builder: what [`Compiled::source`] gave
@@ -71,6 +87,15 @@ fn report(findings: Vec<Finding>, root: &Node, file: &str) -> Vec<Problem> {
     problems.dedup();
     problems.truncate(MAX_PROBLEMS);
     problems
+}
+
+/// Finds where things about a definition stand in its source, be it YAML or the builder's JSON, which has no lines.
+pub(crate) fn locate_all(findings: Vec<Finding>, source: &str, file: &str) -> Vec<Problem> {
+    let written = serde_json::from_str::<Definition>(source).is_err();
+    match tree::parse(source).ok().filter(|_| written) {
+        Some(root) => findings.into_iter().map(|finding| locate(finding, &root, file)).collect(),
+        None => findings.into_iter().map(|finding| finding.without_text(file)).collect(),
+    }
 }
 
 fn locate(finding: Finding, root: &Node, file: &str) -> Problem {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads a duration, or says what it should look like.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let millis = match text.strip_prefix('P') {
         Some(iso) => iso_millis(iso),
         None => short_millis(text),

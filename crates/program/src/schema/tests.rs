@@ -1,0 +1,199 @@
+//! That the schema is the file in docs, has the decoder's fields, takes every example, and refuses what is wrong.
+
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use super::schema;
+use crate::vocabulary::{AFTER, Form, HUMAN, JOB, STEP, TOP};
+use crate::yaml;
+
+const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
+
+/// What the schema has against a value, by the keywords that it uses; any other keyword is a bug of the test.
+fn objections(schema: &Value, value: &Value, at: &str) -> Vec<String> {
+    let whole = super::schema();
+    let mut found = Vec::new();
+    let fields = schema.as_object().expect("a schema is an object");
+    for (keyword, rule) in fields {
+        match keyword.as_str() {
+            "$ref" => {
+                let pointer =
+                    rule.as_str().and_then(|r| r.strip_prefix('#')).expect("references stay inside");
+                found.extend(objections(whole.pointer(pointer).expect("it is defined"), value, at));
+            }
+            "type" => {
+                let types = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
+                if !types.iter().any(|name| is(name.as_str().expect("types have names"), value)) {
+                    found.push(format!("{at}: {value} is no {rule}"));
+                }
+            }
+            "enum" if !rule.as_array().expect("a list").contains(value) => {
+                found.push(format!("{at}: not one of {rule}"));
+            }
+            "minimum" if value.as_u64() < rule.as_u64() => found.push(format!("{at}: less than {rule}")),
+            "maximum" if value.as_u64() > rule.as_u64() => found.push(format!("{at}: more than {rule}")),
+            "enum"
+            | "minimum"
+            | "maximum"
+            | "$schema"
+            | "$defs"
+            | "title"
+            | "description"
+            | "additionalProperties" => {}
+            "pattern" => {
+                let pattern = Regex::new(rule.as_str().expect("a text")).expect("a regular expression");
+                if value.as_str().is_some_and(|text| !pattern.is_match(text)) {
+                    found.push(format!("{at}: does not match {rule}"));
+                }
+            }
+            "required" => {
+                let missing = rule.as_array().expect("a list").iter().filter_map(Value::as_str);
+                let missing = missing.filter(|name| value.is_object() && value.get(name).is_none());
+                found.extend(missing.map(|name| format!("{at}: {name} is missing")));
+            }
+            "properties" => found.extend(within(fields, rule, value, at)),
+            "items" => {
+                let items = value.as_array().into_iter().flatten().enumerate();
+                found.extend(items.flat_map(|(n, item)| objections(rule, item, &format!("{at}/{n}"))));
+            }
+            "anyOf" | "oneOf" => {
+                let fit = rule.as_array().expect("a list").iter().map(|one| objections(one, value, at));
+                let fitting = fit.filter(Vec::is_empty).count();
+                if fitting == 0 || (keyword == "oneOf" && fitting > 1) {
+                    found.push(format!("{at}: fits {fitting} of {keyword}"));
+                }
+            }
+            other => panic!("the test knows no keyword {other}"),
+        }
+    }
+    if let (None, Some(rule @ Value::Object(_))) =
+        (fields.get("properties"), fields.get("additionalProperties"))
+    {
+        let items = value.as_object().into_iter().flatten();
+        found.extend(items.flat_map(|(name, item)| objections(rule, item, &format!("{at}/{name}"))));
+    }
+    found
+}
+
+/// Against the fields of an object that names all it may have.
+fn within(schema: &Map<String, Value>, properties: &Value, value: &Value, at: &str) -> Vec<String> {
+    assert_eq!(schema.get("additionalProperties"), Some(&json!(false)), "beside properties");
+    let fields = value.as_object().into_iter().flatten();
+    let found = fields.map(|(name, item)| match properties.get(name) {
+        Some(rule) => objections(rule, item, &format!("{at}/{name}")),
+        None => vec![format!("{at}/{name}: unknown")],
+    });
+    found.flatten().collect()
+}
+
+fn is(name: &str, value: &Value) -> bool {
+    match name {
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "null" => value.is_null(),
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        other => panic!("the test knows no type {other}"),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn definitions(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("the entry can be read").path();
+        if path.is_dir() {
+            definitions(&path, found);
+        } else if path.to_string_lossy().ends_with(".saga.yaml") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_file_in_docs_is_the_schema() {
+    let file = root().join("docs/saga.schema.json");
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let wanted = format!("{:#}\n", schema());
+    assert!(text == wanted, "write it anew: cargo run -p orlog -- schema > docs/saga.schema.json");
+}
+
+#[test]
+fn every_example_of_the_repository_fits() {
+    let mut files = Vec::new();
+    definitions(&root().join("examples"), &mut files);
+    definitions(&root().join("crates/program/tests"), &mut files);
+    assert!(files.len() >= 4, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("it can be read");
+        assert_eq!(
+            objections(&schema(), &yaml::to_json(&text), ""),
+            Vec::<String>::new(),
+            "{}",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn the_schema_has_the_fields_that_the_decoder_takes() {
+    #[track_caller]
+    fn same(form: &Form, schema: &Value) {
+        let mut mine: Vec<_> = form.fields.iter().map(|field| field.name).collect();
+        mine.sort_unstable();
+        let theirs: Vec<_> = schema["properties"].as_object().expect("fields").keys().collect();
+        assert_eq!(mine, theirs);
+    }
+    let schema = schema();
+    same(&TOP, &schema);
+    for form in [&STEP, &HUMAN, &JOB, &AFTER] {
+        same(form, &schema["$defs"][form.name]);
+    }
+}
+
+/// The decoder and the schema are of one mind about a step.
+#[track_caller]
+fn agree(step: &str, fits: bool) {
+    let text = format!("{HEAD}steps: [{step}]");
+    let objections = objections(&schema(), &yaml::to_json(&text), "");
+    assert_eq!(objections.is_empty(), fits, "{step}: {objections:?}");
+    assert_eq!(yaml::read(&text).is_ok(), fits, "{step}");
+}
+
+#[test]
+fn the_schema_takes_and_refuses_what_the_decoder_does() {
+    agree("{ id: a, do: { effect: e.x, data: [1, { a: =vars.b }] } }", true);
+    agree("{ id: a, do: { saga: k, event: E }, ok: { event: A, when: x }, fail: [B, { event: C }] }", true);
+    agree("{ id: a, do: { wait: { until: =vars.t } }, after: { count: 2, of: [b, c] } }", true);
+    agree("{ id: a, do: { wait: =vars.t }, timeout: PT30M, retry: { attempts: 2, backoff: 1h30m } }", true);
+    agree("{ id: a, do: { switch: [{ when: true, then: b }] }, undo: { effect: e.y, timeout: 1s } }", true);
+    agree("{ id: a, do: { human: { title: T, roles: clerk, due: 1d } }, pivot: true }", true);
+    agree("{ id: a }", false);
+    agree("{ id: a, do: { effect: e.x, command: a.B } }", false);
+    agree("{ id: a, do: { effect: e.x, id: 1 } }", false);
+    agree("{ id: a, do: { effect: e.x, ok: X } }", false);
+    agree("{ id: a, do: { wait: soon } }", false);
+    agree("{ id: a, do: { effect: e.x }, timeout: 30 }", false);
+    agree("{ id: a, do: { effect: e.x }, pivot: maybe }", false);
+    agree("{ id: a, do: { effect: e.x }, foreach: { in: =vars.l } }", false);
+    agree("{ id: a, do: { effect: e.x }, undo: { data: 1 } }", false);
+}
+
+#[test]
+fn every_field_says_what_it_is_for() {
+    fn walk(schema: &Value) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let about = field["description"].as_str().unwrap_or_default();
+            assert!(about.ends_with('.'), "{name}: {about}");
+        }
+    }
+    let schema = schema();
+    walk(&schema);
+    schema["$defs"].as_object().expect("definitions").values().for_each(walk);
+    assert_eq!(schema["$schema"], json!("https://json-schema.org/draft/2020-12/schema"));
+}
