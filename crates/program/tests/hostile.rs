@@ -126,7 +126,7 @@ fn expressions() -> Vec<(&'static str, String)> {
     let several = |most: usize, part: &dyn Fn(usize) -> String| {
         numbered(&format!("{HEAD}{STEP}vars:\n"), most, |n| format!("  v{n}: '{}'\n", part(n)))
     };
-    let many = |part: &dyn Fn(usize) -> String| several(24_000, part);
+    let many = |part: &dyn Fn(usize) -> String| several(6_000, part);
     vec![
         ("an expression of 1 MB", when(&filled("", "1 + ", "1")[..1_000_000])),
         ("an expression of 4096 brackets", when(&"(".repeat(4_096))),
@@ -148,10 +148,10 @@ fn expressions() -> Vec<(&'static str, String)> {
 
 fn fields() -> Vec<(&'static str, String)> {
     vec![
-        ("thousands of unknown fields", numbered(HEAD, 24_000, |n| format!("timeou{n}: 1\n"))),
+        ("thousands of unknown fields", numbered(HEAD, 6_000, |n| format!("timeou{n}: 1\n"))),
         (
             "thousands of long unknown fields",
-            numbered(HEAD, 24_000, |n| format!("timeoutimeoutimeoutimeout{n}: 1\n")),
+            numbered(HEAD, 6_000, |n| format!("timeoutimeoutimeoutimeout{n}: 1\n")),
         ),
         ("one field thousands of times", filled(HEAD, "timeout: 1s\n", "")),
         (
