@@ -1,4 +1,4 @@
-//! Expressions: CEL over `vars`, `event`, `failure` and `key`, checked when a definition is loaded, pure when evaluated.
+//! Expressions: CEL over `vars`, `event`, `failure`, `key`, `results` and elements of lists; pure, and checked when loaded.
 //!
 //! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is looked up in the JSON without
 //! CEL. Everything else runs on `cel` with the JSON read in place. The same input gives the same value: maps are read in the
@@ -19,7 +19,7 @@ mod root;
 mod stack;
 
 use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{Expr, IdedExpr};
 use cel::common::types::CelBool;
@@ -36,7 +36,7 @@ use crate::cause::Cause;
 use check::{Known, Parsed};
 use functions::environment;
 use json::{wrap, wrap_map};
-pub(crate) use root::Root;
+pub(crate) use root::{INDEX, Root};
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -66,21 +66,49 @@ pub(crate) struct Bindings<'a> {
     vars: Option<&'a Map<String, Value>>,
     event: Option<&'a Value>,
     cause: Option<&'a Cause>,
-    instance: &'a InstanceKey,
+    results: &'a Map<String, Value>,
+    element: Option<Element<'a>>,
+    instance: Option<&'a InstanceKey>,
     failure: OnceCell<Value>,
     key: OnceCell<Value>,
 }
 
+/// An element of a list, the name the definition gives it, and its place.
+struct Element<'a> {
+    name: &'a str,
+    value: &'a Value,
+    index: Value,
+}
+
+static NO_RESULTS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+
 impl<'a> Bindings<'a> {
     pub(crate) fn new(instance: &'a InstanceKey) -> Self {
+        Self { instance: Some(instance), ..Self::before_any_instance() }
+    }
+
+    /// Where it is not known yet which instance it is about.
+    pub(crate) fn before_any_instance() -> Self {
         Self {
             vars: None,
             event: None,
             cause: None,
-            instance,
+            results: &NO_RESULTS,
+            element: None,
+            instance: None,
             failure: OnceCell::new(),
             key: OnceCell::new(),
         }
+    }
+
+    pub(crate) fn results(mut self, results: Option<&'a Map<String, Value>>) -> Self {
+        self.results = results.unwrap_or(&NO_RESULTS);
+        self
+    }
+
+    pub(crate) fn element(mut self, name: &'a str, value: &'a Value, index: usize) -> Self {
+        self.element = Some(Element { name, value, index: Value::from(index) });
+        self
     }
 
     pub(crate) fn vars(mut self, vars: &'a Map<String, Value>) -> Self {
@@ -107,10 +135,12 @@ impl<'a> Bindings<'a> {
 
     fn key(&self) -> &Value {
         self.key.get_or_init(|| {
-            json!({
-                "tenant": self.instance.tenant.as_str(),
-                "saga": self.instance.saga.as_str(),
-                "correlation": self.instance.correlation.as_str(),
+            self.instance.map_or(Value::Null, |instance| {
+                json!({
+                    "tenant": instance.tenant.as_str(),
+                    "saga": instance.saga.as_str(),
+                    "correlation": instance.correlation.as_str(),
+                })
             })
         })
     }
@@ -124,6 +154,10 @@ impl<'a> Bindings<'a> {
             (Root::Event, _, fields) => (self.event.ok_or(root.name())?, fields),
             (Root::Failure, _, fields) => (self.failure(), fields),
             (Root::Key, _, fields) => (self.key(), fields),
+            (Root::Results, _, []) => return Ok(CowJson::Fields(self.results)),
+            (Root::Results, _, [first, rest @ ..]) => (self.results.get(first).ok_or(first.as_str())?, rest),
+            (Root::Element, _, fields) => (self.element.as_ref().ok_or(root.name())?.value, fields),
+            (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
         let found = fields.iter().try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
         Ok(CowJson::Value(found))
@@ -151,16 +185,25 @@ struct Resolver<'a> {
     event: Option<&'a Value>,
     failure: Option<&'a Value>,
     key: Option<&'a Value>,
+    results: &'a Map<String, Value>,
+    element: Option<&'a Element<'a>>,
 }
 
 impl VariableResolver for Resolver<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         let owned = |value: &'b Value| CowVal::Owned(wrap(value));
+        match self.element {
+            Some(element) if element.name == variable => return Some(owned(element.value)),
+            Some(element) if variable == INDEX => return Some(owned(&element.index)),
+            Some(_) | None => {}
+        }
         match Root::named(variable)? {
             Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars))),
             Root::Event => self.event.map(owned),
             Root::Failure => self.failure.map(owned),
             Root::Key => self.key.map(owned),
+            Root::Results => Some(CowVal::Owned(wrap_map(self.results))),
+            Root::Element | Root::Index => None,
         }
     }
 }
@@ -210,7 +253,7 @@ impl Expression {
     /// Compiles and checks.
     pub(crate) fn compile(source: &str, scope: &Scope<'_>) -> Result<Self, Vec<Refused>> {
         let parsed = check::parse(environment(), source, Known::Place(scope))?;
-        let kind = match path_of(&parsed.expression) {
+        let kind = match path_of(&parsed.expression, scope) {
             Some((root, fields)) => Kind::Path { root, fields },
             None => Kind::Cel(Box::new(parsed)),
         };
@@ -256,6 +299,8 @@ impl Expression {
             event: bindings.event,
             failure: bindings.cause.map(|_| bindings.failure()),
             key: Some(bindings.key()),
+            results: bindings.results,
+            element: bindings.element.as_ref(),
         };
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))
     }
@@ -267,7 +312,7 @@ impl Expression {
 }
 
 /// `vars.a.b` as a root and fields, where the expression is nothing else.
-fn path_of(expression: &IdedExpr) -> Option<(Root, Vec<String>)> {
+fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String>)> {
     let mut fields = Vec::new();
     let mut at = expression;
     while let Expr::Select(select) = &at.expr {
@@ -279,7 +324,7 @@ fn path_of(expression: &IdedExpr) -> Option<(Root, Vec<String>)> {
     }
     let Expr::Ident(name) = &at.expr else { return None };
     fields.reverse();
-    Some((Root::named(name)?, fields))
+    Some((scope.root(name)?, fields))
 }
 
 /// What people call the type of a JSON value.

@@ -52,6 +52,9 @@ pub(crate) struct Finding {
     pub(crate) suggestion: Option<String>,
 }
 
+/// What is wrong, as far as it is found.
+pub(crate) type Findings = Vec<Finding>;
+
 impl Finding {
     pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), within: None, at_key: false, message: message.into(), suggestion: None }
@@ -100,8 +103,6 @@ pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>)
     known
         .into_iter()
         .filter(|name| found.len() <= 64 && name.len() <= 64)
-        // Names of such different length are never near; a hostile text asks thousands of times.
-        .filter(|name| found.len().abs_diff(name.len()) <= 4 + name.len() / 2)
         .map(|name| (distance(name), name))
         .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
         .min()

@@ -58,7 +58,8 @@ fn goes_through_every_step_and_tells_that_it_is_completed() {
     let mut life = charged(&saga);
     life.event("Shipped", json!({})).unwrap();
     assert_eq!(life.status(), Status::Completed);
-    let expected = ["inventory.ReserveStock", "http.post", "shipping.Ship", "OrderCompleted"];
+    let expected =
+        ["inventory.ReserveStock", "http.post", "PaymentCharged", "shipping.Ship", "OrderCompleted"];
     assert_eq!(life.labels(), expected);
     assert!(life.timers().is_empty());
 }

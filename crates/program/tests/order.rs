@@ -71,6 +71,7 @@ fn happy_path() {
             "inventory.ReserveStock",
             "http.post",
             "timer charge",
+            "PaymentCharged",
             "shipping.Ship",
             "cancel charge",
             "OrderCompleted",
@@ -110,6 +111,7 @@ fn shipping_fails_and_all_is_undone_in_reverse_order() {
         "inventory.ReserveStock",
         "http.post",
         "timer charge",
+        "PaymentCharged",
         "shipping.Ship",
         "cancel charge",
         "http.post",
@@ -129,6 +131,7 @@ fn a_late_payment_after_the_cancellation_is_refunded() {
         "timer charge",
         "inventory.ReleaseStock",
         "OrderCancelled",
+        "PaymentCharged",
         "http.post",
     ];
     check(&given, Status::Failed, &work);

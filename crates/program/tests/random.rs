@@ -200,7 +200,8 @@ impl<'a> Watched<'a> {
     }
 
     fn check_end(&self) {
-        let facts = self.life.work().iter().filter(|work| matches!(work, Work::Fact(_))).count();
+        let ends = |work: &&Work| matches!(work, Work::Fact(f) if ["Completed", "Failed"].contains(&f.kind.as_str()));
+        let facts = self.life.work().iter().filter(ends).count();
         let status = self.life.status();
         assert!(status.is_final(), "it stands at {status}");
         assert_eq!(facts, usize::from(status != Status::Cancelled), "facts at {status}");

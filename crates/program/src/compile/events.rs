@@ -1,4 +1,4 @@
-//! Which event means what: each type of event may answer only one thing at a time.
+//! Which event means what: at any time, all but the last thing it can mean must have a condition.
 
 use std::collections::BTreeMap;
 
@@ -6,147 +6,174 @@ use orlog_model::EventType;
 
 use super::order::Order;
 use crate::form::{Action, Answer, Definition, Step};
-use crate::machine::Role;
-use crate::problem::Finding;
+use crate::machine::Entry;
+use crate::problem::{Finding, Findings, did_you_mean};
 
-/// What the events of each type can mean.
-pub(super) fn roles(definition: &Definition) -> BTreeMap<EventType, Vec<Role>> {
-    let mut roles: BTreeMap<EventType, Vec<Role>> = BTreeMap::new();
-    let mut add = |kind: &EventType, role| {
-        let known = roles.entry(kind.clone()).or_default();
-        if known.last() != Some(&role) {
-            known.push(role);
+/// The answers that events give to a step: what is done by events of a type, then what fails by them.
+pub(super) fn answers(step: &Step) -> (Vec<Answer>, &[Answer]) {
+    match &step.action {
+        Action::Event { events, when } => {
+            let ok = events.iter().map(|event| Answer { event: event.clone(), when: when.clone() });
+            (ok.collect(), &step.fail)
         }
-    };
-    for (i, step) in definition.steps.iter().enumerate() {
-        if is_command(&step.action) {
-            step.ok.iter().for_each(|a| add(&a.event, Role::Ok(i)));
-            step.fail.iter().for_each(|a| add(&a.event, Role::Fail(i)));
+        Action::Command { .. }
+        | Action::Effect { .. }
+        | Action::Wait(_)
+        | Action::Human(_)
+        | Action::Saga { .. }
+        | Action::Job(_)
+        | Action::Switch(_) => (step.ok.clone(), &step.fail),
+    }
+}
+
+/// An entry, and whether it has a condition.
+type Meaning = (Entry, bool);
+
+/// What the events of each type can mean, in the order in which it is tried.
+fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<Meaning>> {
+    let mut meanings: BTreeMap<EventType, Vec<Meaning>> = BTreeMap::new();
+    for (step, form) in definition.steps.iter().enumerate() {
+        let mut add = |list: &[Answer], undo, good| {
+            for (place, answer) in list.iter().enumerate() {
+                let entry = Entry { step, undo, good, place };
+                meanings.entry(answer.event.clone()).or_default().push((entry, answer.when.is_some()));
+            }
+        };
+        if matches!(form.action, Action::Command { .. } | Action::Event { .. }) {
+            let (ok, fail) = answers(form);
+            add(&ok, false, true);
+            add(fail, false, false);
         }
-        if let Some(undo) = step.undo.as_ref().filter(|undo| is_command(&undo.action)) {
-            undo.ok.iter().for_each(|a| add(&a.event, Role::Undone(i)));
-            undo.fail.iter().for_each(|a| add(&a.event, Role::NotUndone(i)));
+        if let Some(undo) = form.undo.as_ref().filter(|undo| matches!(undo.action, Action::Command { .. })) {
+            add(&undo.ok, true, true);
+            add(&undo.fail, true, false);
         }
     }
-    roles
+    meanings
 }
 
-fn is_command(action: &Action) -> bool {
-    matches!(action, Action::Command { .. })
+/// Who may want the events of a type.
+pub(super) fn entries(definition: &Definition) -> BTreeMap<EventType, Vec<Entry>> {
+    let plain = |meanings: Vec<Meaning>| meanings.into_iter().map(|(entry, _)| entry).collect();
+    meanings(definition).into_iter().map(|(kind, meanings)| (kind, plain(meanings))).collect()
 }
 
-/// Events that could be taken for two things, answers that nothing awaits, answers that nothing can deliver.
-pub(super) fn check(definition: &Definition, order: Option<&Order>, findings: &mut Vec<Finding>) {
+/// Events that could be taken for two things, and versions of events that nobody takes.
+pub(super) fn check(definition: &Definition, order: Option<&Order>, findings: &mut Findings) {
     if definition.start.is_empty() {
         findings
             .push(Finding::new("start", "nothing starts the saga").suggest("name the event that begins it"));
     }
-    for (i, step) in definition.steps.iter().enumerate() {
-        answers_fit(i, step, findings);
-    }
-    for (kind, roles) in roles(definition) {
-        if definition.start.contains(&kind) {
-            let message = format!(
-                "{kind} starts the saga, so it cannot answer step `{}` too",
-                name(definition, roles[0])
-            );
-            findings.push(Finding::new(place(definition, roles[0], &kind), message));
+    let all = meanings(definition);
+    for (kind, meanings) in &all {
+        if definition.start.contains(kind) {
+            let (first, _) = meanings[0];
+            let message =
+                format!("{kind} starts the saga, so it cannot answer step `{}` too", name(definition, first));
+            findings.push(Finding::new(place(definition, first), message));
         }
-        let pairs = roles.iter().enumerate().flat_map(|(n, a)| roles[..n].iter().map(move |b| (*a, *b)));
-        for (a, b) in pairs.filter(|(a, b)| confusable(*a, *b, order)).take(1) {
+        elements(definition, kind, meanings, findings);
+        ambiguous(definition, kind, meanings, order, findings);
+    }
+    versions(definition, &all, findings);
+}
+
+fn ambiguous(
+    definition: &Definition,
+    kind: &EventType,
+    meanings: &[Meaning],
+    order: Option<&Order>,
+    findings: &mut Findings,
+) {
+    for (n, (later, _)) in meanings.iter().enumerate() {
+        let earlier =
+            meanings[..n].iter().find(|(e, conditional)| !conditional && confusable(*e, *later, order));
+        let Some((earlier, _)) = earlier.copied() else { continue };
+        let same = earlier.step == later.step && earlier.undo == later.undo;
+        let finding = if same && earlier.good != later.good {
+            let path = place(definition, *later);
+            let path = path.trim_end_matches(|c: char| c.is_ascii_digit() || c == '[' || c == ']');
+            Finding::new(path, format!("{kind} means both success and failure"))
+        } else if same {
+            Finding::new(place(definition, *later), format!("{kind} stands here twice"))
+        } else {
             let message = format!(
                 "{kind} could mean two things: {} and {}",
-                meaning(definition, b),
-                meaning(definition, a)
+                meaning(definition, earlier),
+                meaning(definition, *later)
             );
             let suggestion = "give them events of their own, or put one step after the other";
-            findings.push(Finding::new(place(definition, a, &kind), message).suggest(suggestion));
+            Finding::new(place(definition, *later), message).suggest(suggestion)
+        };
+        return findings.push(finding);
+    }
+}
+
+/// An event must say which of several elements it answers.
+fn elements(definition: &Definition, kind: &EventType, meanings: &[Meaning], findings: &mut Findings) {
+    for (entry, conditional) in meanings.iter().filter(|(entry, _)| !entry.undo) {
+        let Some(foreach) = &definition.steps[entry.step].foreach else { continue };
+        if !conditional && foreach.limit != Some(1) {
+            let message = format!("nothing says which element {kind} answers");
+            let suggestion = format!("give it a condition such as event.id == {}.id", foreach.name);
+            findings.push(Finding::new(place(definition, *entry), message).suggest(suggestion));
         }
     }
 }
 
-fn answers_fit(i: usize, step: &Step, findings: &mut Vec<Finding>) {
-    let path = format!("steps[{i}]");
-    if is_command(&step.action) && step.ok.is_empty() && !step.fail.is_empty() {
-        let message = format!(
-            "step `{}` is done when its command is accepted, so nothing waits for {}",
-            step.id, step.fail[0].event
-        );
-        findings.push(
-            Finding::new(format!("{path}.fail"), message).suggest("name the event of success with `ok`"),
-        );
-    }
-    if is_command(&step.action) && step.ok.is_empty() && !step.save.is_empty() {
-        let message = format!(
-            "step `{}` is done when its command is accepted, so there is no event to save from",
-            step.id
-        );
-        findings.push(
-            Finding::new(format!("{path}.save"), message).suggest("name the event of success with `ok`"),
-        );
-    }
-    if let Some(kind) = step.ok.iter().find(|ok| step.fail.contains(ok)).map(|a| &a.event) {
-        findings.push(Finding::new(format!("{path}.fail"), format!("{kind} means both success and failure")));
-    }
-    let Some(undo) = &step.undo else { return };
-    let answered = !undo.ok.is_empty() || !undo.fail.is_empty();
-    if !is_command(&undo.action) && answered {
-        let message = "an effect is answered by its outcome, so nothing could deliver an event for this undo";
-        findings.push(Finding::new(format!("{path}.undo"), message).suggest("remove `ok` and `fail`"));
-    }
-    if is_command(&undo.action) && undo.ok.is_empty() && !undo.fail.is_empty() {
-        let message = "this undo is done when its command is accepted, so nothing waits for its failure";
-        findings.push(
-            Finding::new(format!("{path}.undo.fail"), message).suggest("name the event of success with `ok`"),
-        );
-    }
-    if let Some(kind) = undo.ok.iter().find(|ok| undo.fail.contains(ok)).map(|a| &a.event) {
-        findings.push(Finding::new(
-            format!("{path}.undo.fail"),
-            format!("{kind} means both success and failure"),
-        ));
+fn versions(definition: &Definition, known: &BTreeMap<EventType, Vec<Meaning>>, findings: &mut Findings) {
+    let handled = definition.on.iter().flat_map(|handler| &handler.event);
+    let taken: Vec<_> = definition.start.iter().chain(known.keys()).chain(handled).collect();
+    for (kind, form) in &definition.events {
+        let path = format!("events.{kind}");
+        if !taken.contains(&kind) {
+            let near = did_you_mean(kind.as_str(), taken.iter().map(|kind| kind.as_str()));
+            let message = format!("the saga takes no event {kind}");
+            findings.push(Finding::new(&path, message).maybe_suggest(near));
+        }
+        if form.accepts.is_empty() {
+            let finding = Finding::new(format!("{path}.accepts"), "no version is accepted");
+            findings.push(finding.suggest("name the versions, as in [1, 2]"));
+        }
+        for version in form.upcast.keys().filter(|version| !form.accepts.contains(version)) {
+            let message = format!("version {version} is not accepted, so nothing makes a newer one of it");
+            let finding = Finding::new(format!("{path}.upcast.{version}"), message);
+            findings.push(finding.suggest(format!("add {version} to `accepts`")));
+        }
     }
 }
 
 /// Steps that cannot overlap may share an event, and so may undos, of which one at a time is under way.
-fn confusable(a: Role, b: Role, order: Option<&Order>) -> bool {
-    match (a, b) {
-        (Role::Ok(a) | Role::Fail(a), Role::Ok(b) | Role::Fail(b)) => order.is_some_and(|o| o.overlap(a, b)),
-        (Role::Undone(_) | Role::NotUndone(_), Role::Undone(_) | Role::NotUndone(_)) => false,
-        (Role::Ok(_) | Role::Fail(_), Role::Undone(_) | Role::NotUndone(_))
-        | (Role::Undone(_) | Role::NotUndone(_), Role::Ok(_) | Role::Fail(_)) => true,
+fn confusable(a: Entry, b: Entry, order: Option<&Order>) -> bool {
+    match (a.undo, b.undo) {
+        (false, false) => a.step == b.step || order.is_some_and(|order| order.overlap(a.step, b.step)),
+        (true, true) => a.step == b.step,
+        (false, true) | (true, false) => true,
     }
 }
 
-fn index(role: Role) -> usize {
-    let (Role::Ok(i) | Role::Fail(i) | Role::Undone(i) | Role::NotUndone(i)) = role;
-    i
+fn name(definition: &Definition, entry: Entry) -> &str {
+    definition.steps[entry.step].id.as_str()
 }
 
-fn name(definition: &Definition, role: Role) -> &str {
-    definition.steps[index(role)].id.as_str()
-}
-
-fn meaning(definition: &Definition, role: Role) -> String {
-    let step = name(definition, role);
-    match role {
-        Role::Ok(_) => format!("success of `{step}`"),
-        Role::Fail(_) => format!("failure of `{step}`"),
-        Role::Undone(_) => format!("`{step}` undone"),
-        Role::NotUndone(_) => format!("`{step}` not undone"),
+fn meaning(definition: &Definition, entry: Entry) -> String {
+    let step = name(definition, entry);
+    match (entry.undo, entry.good) {
+        (false, true) => format!("success of `{step}`"),
+        (false, false) => format!("failure of `{step}`"),
+        (true, true) => format!("`{step}` undone"),
+        (true, false) => format!("`{step}` not undone"),
     }
 }
 
-fn place(definition: &Definition, role: Role, kind: &EventType) -> String {
-    let i = index(role);
-    let step = &definition.steps[i];
-    let nth = |list: &[Answer]| list.iter().position(|a| a.event == *kind).unwrap_or(0);
-    match role {
-        Role::Ok(_) => format!("steps[{i}].ok"),
-        Role::Fail(_) => format!("steps[{i}].fail[{}]", nth(&step.fail)),
-        Role::Undone(_) => format!("steps[{i}].undo.ok"),
-        Role::NotUndone(_) => {
-            format!("steps[{i}].undo.fail[{}]", step.undo.as_ref().map_or(0, |undo| nth(&undo.fail)))
-        }
+fn place(definition: &Definition, entry: Entry) -> String {
+    let i = entry.step;
+    let event = matches!(definition.steps[i].action, Action::Event { .. });
+    match (entry.undo, entry.good) {
+        (false, true) if event => format!("steps[{i}].do.event"),
+        (false, true) => format!("steps[{i}].ok"),
+        (false, false) => format!("steps[{i}].fail[{}]", entry.place),
+        (true, true) => format!("steps[{i}].undo.ok"),
+        (true, false) => format!("steps[{i}].undo.fail[{}]", entry.place),
     }
 }

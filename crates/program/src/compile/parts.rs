@@ -1,229 +1,299 @@
-//! The parts of a saga as the machine wants them: names checked, templates compiled, steps in order.
+//! The parts of a saga as the machine wants them: templates compiled, steps in order.
 
 use std::time::Duration;
 
-use orlog_model::{EventType, Name, Retry};
+use orlog_model::{Name, Retry};
 use serde_json::{Map, Value};
 
-use super::{events, order};
+use super::correlate::{self, Places};
+use super::order::Order;
+use super::{events, fit, order};
 use crate::expression::{Expression, Root, Scope};
-use crate::form::{Action, Answer, Correlate, Definition, FactForm, Step};
-use crate::limits::MAX_STEPS;
-use crate::machine::{self, Fact, Saga, Task};
-use crate::problem::Finding;
+use crate::form::{Action, Definition, EventForm, FactForm, Handler, Join, MigrationForm, Step};
+use crate::limits::{DEFAULT_CONCURRENT, MAX_STEPS};
+use crate::machine::{self, Fact, Foreach, Migrates, Saga, Task, Versions};
+use crate::problem::{Finding, Findings};
 use crate::template::{Template, compile_expression};
 
 /// Every part of the saga, or everything that is wrong.
-pub(super) fn assemble(definition: &Definition) -> Result<Saga, Vec<Finding>> {
+pub(super) fn assemble(definition: &Definition) -> Result<(Saga, Places), Findings> {
     let mut findings = Vec::new();
     if definition.steps.is_empty() || definition.steps.len() > MAX_STEPS {
         let message = format!("a saga has 1 to {MAX_STEPS} steps, this has {}", definition.steps.len());
         return Err(vec![Finding::new("steps", message)]);
     }
-    names(definition, &mut findings);
-    durations(definition, &mut findings);
+    fit::check(definition, &mut findings);
     let order = order::of(definition, &mut findings);
     events::check(definition, order.as_ref(), &mut findings);
-    let mut parts = Parts { vars: known_vars(definition), findings };
-    let steps: Vec<_> = definition.steps.iter().enumerate().map(|(i, step)| parts.step(i, step)).collect();
-    let vars = parts.fields("vars", &definition.vars, &[Root::Event, Root::Key]);
-    let reference = definition.reference.as_ref().map(|r| parts.template("reference", r, &FORWARD));
-    let completed = parts.fact("completed", definition.completed.as_ref(), &FORWARD);
-    let failed = parts.fact("failed", definition.failed.as_ref(), &BACKWARD);
+    if let Some(order) = &order {
+        order::check_pivots(definition, order, &mut findings);
+    }
+    let places = correlate::compile(&definition.correlate, &mut findings);
+    let mut parts = Parts::new(definition, findings);
+    let saga = parts.saga(definition);
     match order {
-        Some(order) if parts.findings.is_empty() => Ok(Saga {
-            start: definition.start.clone(),
-            roles: events::roles(definition),
-            vars,
-            reference,
-            timeout: definition.timeout,
-            steps: steps
-                .into_iter()
-                .zip(order.before)
-                .map(|(step, before)| machine::Step { before, ..step })
-                .collect(),
-            sorted: order.sorted,
-            completed,
-            failed,
-        }),
+        Some(order) if parts.findings.is_empty() => Ok((
+            Saga { sorted: order.sorted.clone(), steps: ordered(saga.steps, definition, order), ..saga },
+            places,
+        )),
         Some(_) | None => Err(parts.findings),
     }
 }
 
-fn first(answers: &[Answer]) -> Option<EventType> {
-    answers.first().map(|answer| answer.event.clone())
+/// The steps, each with its place in the order.
+fn ordered(steps: Vec<machine::Step>, definition: &Definition, order: Order) -> Vec<machine::Step> {
+    let Order { before, named_by, regions, joins, .. } = order;
+    let places = before.into_iter().zip(named_by).zip(regions.into_iter().zip(joins));
+    let forms = definition.steps.iter();
+    steps
+        .into_iter()
+        .zip(forms)
+        .zip(places)
+        .map(|((step, form), ((before, named_by), (region, joins)))| machine::Step {
+            join: form.after.as_ref().map_or(Join::All, |after| after.join),
+            before,
+            named_by,
+            region,
+            joins,
+            ..step
+        })
+        .collect()
 }
 
-fn kinds(answers: &[Answer]) -> Vec<EventType> {
-    answers.iter().map(|answer| answer.event.clone()).collect()
+/// What expressions at a place can speak of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Speaks {
+    /// Of what is remembered.
+    Forward,
+    /// Of an answer or an event too.
+    Answer,
+    /// Of the failure too.
+    Backward,
+    /// Of an event alone.
+    Event,
+    /// Of the start event.
+    Start,
 }
 
-const FORWARD: [Root; 2] = [Root::Vars, Root::Key];
-const ANSWER: [Root; 3] = [Root::Vars, Root::Event, Root::Key];
-const BACKWARD: [Root; 3] = [Root::Vars, Root::Failure, Root::Key];
-
-/// Every name that something sets under `vars`.
-fn known_vars(definition: &Definition) -> Vec<String> {
-    let saved = definition.steps.iter().flat_map(|step| step.save.keys());
-    definition.vars.keys().chain(saved).cloned().collect()
-}
-
-fn names(definition: &Definition, findings: &mut Vec<Finding>) {
-    for (i, step) in definition.steps.iter().enumerate() {
-        let path = format!("steps[{i}].id");
-        let id = step.id.as_str();
-        if id == machine::SAGA_TIMER {
-            let message = format!("`{id}` is taken: the timer of the whole saga goes by that name");
-            findings.push(Finding::new(&path, message).suggest("choose another id"));
-        }
-        if let Some(bad) = id.chars().find(|c| *c == ':' || c.is_whitespace()) {
-            findings.push(
-                Finding::new(&path, format!("a step id holds no {bad:?}"))
-                    .suggest("use letters, digits and `-`"),
-            );
-        }
-        if id.len() > MAX_ID_BYTES {
-            findings.push(Finding::new(
-                &path,
-                format!("a step id has at most {MAX_ID_BYTES} bytes, this has {}", id.len()),
-            ));
-        }
-    }
-    let empty = |path: &str| path.is_empty() || path.split('.').any(str::is_empty);
-    match &definition.correlate {
-        Correlate::Field(path) if empty(path) => findings.push(bad_path("correlate", path)),
-        Correlate::ByType(paths) => {
-            let bad = paths.iter().filter(|(_, path)| empty(path));
-            findings.extend(bad.map(|(kind, path)| bad_path(&format!("correlate.{kind}"), path)));
-        }
-        Correlate::Field(_) | Correlate::Envelope => {}
-    }
-}
-
-/// Leaves room for `undo:` in a [`Name`].
-const MAX_ID_BYTES: usize = 128;
-
-fn bad_path(at: &str, path: &str) -> Finding {
-    Finding::new(at, format!("`{path}` is no path of fields"))
-        .suggest("write field names with dots between, as in order.id")
-}
-
-fn durations(definition: &Definition, findings: &mut Vec<Finding>) {
-    let mut check = |path: String, duration: Option<Duration>| match duration {
-        Some(d) if d.is_zero() => findings.push(Finding::new(path, "a timeout must be longer than nothing")),
-        Some(d) if d > MAX_DURATION => findings.push(Finding::new(path, "a timeout is at most 100 years")),
-        Some(_) | None => {}
-    };
-    check("timeout".to_owned(), definition.timeout);
-    for (i, step) in definition.steps.iter().enumerate() {
-        check(format!("steps[{i}].timeout"), step.timeout);
-        check(format!("steps[{i}].undo.timeout"), step.undo.as_ref().and_then(|undo| undo.timeout));
-    }
-}
-
-const MAX_DURATION: Duration = Duration::from_hours(24 * 36_525);
-
-struct Parts {
+pub(super) struct Parts<'a> {
+    pub(super) definition: &'a Definition,
+    /// Every name that something sets under `vars`.
     vars: Vec<String>,
-    findings: Vec<Finding>,
+    /// There are jobs, so there are results.
+    jobs: bool,
+    pub(super) findings: Findings,
 }
 
-impl Parts {
+impl<'a> Parts<'a> {
+    fn new(definition: &'a Definition, findings: Findings) -> Self {
+        let saved = definition.steps.iter().flat_map(|step| step.save.keys());
+        let handled = definition.on.iter().flat_map(|handler| handler.save.keys());
+        let migrated = definition.migrates.iter().flat_map(|form| form.vars.keys());
+        let vars = definition.vars.keys().chain(saved).chain(handled).chain(migrated).cloned().collect();
+        let jobs = definition.steps.iter().any(|step| matches!(step.action, Action::Job(_)));
+        Self { definition, vars, jobs, findings }
+    }
+
+    fn saga(&mut self, definition: &Definition) -> Saga {
+        let steps: Vec<_> = definition.steps.iter().enumerate().map(|(i, step)| self.step(i, step)).collect();
+        let versions = definition.events.iter();
+        Saga {
+            start: definition.start.clone(),
+            entries: events::entries(definition),
+            versions: versions
+                .map(|(kind, form)| (kind.clone(), self.versions(kind.as_str(), form)))
+                .collect(),
+            handlers: definition.on.iter().enumerate().map(|(n, form)| self.handler(n, form)).collect(),
+            vars: self.fields("vars", &definition.vars, Speaks::Start, None),
+            env: self.fields("env", &definition.env, Speaks::Forward, None),
+            reference: definition
+                .reference
+                .as_ref()
+                .map(|reference| self.template("reference", reference, Speaks::Forward, None)),
+            timeout: definition.timeout,
+            steps,
+            sorted: Vec::new(),
+            completed: self.fact("completed", definition.completed.as_ref(), Speaks::Forward),
+            failed: self.fact("failed", definition.failed.as_ref(), Speaks::Backward),
+            migrates: definition
+                .migrates
+                .iter()
+                .enumerate()
+                .map(|(n, form)| self.migrates(n, form))
+                .collect(),
+        }
+    }
+
+    fn versions(&mut self, kind: &str, form: &EventForm) -> Versions {
+        let upcast = form.upcast.iter().map(|(version, template)| {
+            let path = format!("events.{kind}.upcast.{version}");
+            (*version, self.template(&path, template, Speaks::Event, None))
+        });
+        let upcast = upcast.collect();
+        let mut accepts = form.accepts.clone();
+        accepts.sort_unstable();
+        Versions { accepts, upcast, otherwise: form.otherwise }
+    }
+
+    fn handler(&mut self, n: usize, form: &Handler) -> machine::Handler {
+        let path = format!("on[{n}]");
+        let when = form.when.as_ref();
+        let actions = form.actions.iter();
+        machine::Handler {
+            event: form.event.clone(),
+            when: when.and_then(|when| self.condition(&format!("{path}.when"), when, Speaks::Answer, None)),
+            save: self.fields(&format!("{path}.save"), &form.save, Speaks::Answer, None),
+            tasks: actions
+                .enumerate()
+                .map(|(i, action)| {
+                    let at = format!("{path}.do[{i}]");
+                    self.task(&at, action, machine::handler_tag(n), Speaks::Answer, None)
+                })
+                .collect(),
+            then: form.then,
+        }
+    }
+
     fn step(&mut self, i: usize, step: &Step) -> machine::Step {
         let path = format!("steps[{i}]");
-        let when = step.when.as_ref().and_then(|when| self.condition(&format!("{path}.when"), when));
-        let action = format!("{path}.do");
-        let do_tag = step.id.clone();
-        let task = self.task(&action, &step.action, do_tag, step.timeout, step.retry, &FORWARD);
-        let undo = step.undo.as_ref().map(|undo| {
-            let tag = machine::undo_tag(&step.id);
-            let undo_path = format!("{path}.undo");
-            let task = self.task(&undo_path, &undo.action, tag, undo.timeout, undo.retry, &BACKWARD);
-            Task { ok: first(&undo.ok), fail: kinds(&undo.fail), ..task }
+        let element = step.foreach.as_ref().map(|foreach| foreach.name.as_str());
+        let when = step.when.as_ref();
+        let when = when.and_then(|when| self.condition(&format!("{path}.when"), when, Speaks::Forward, None));
+        let foreach = step.foreach.as_ref().and_then(|form| {
+            let list = self.condition(&format!("{path}.foreach.in"), &form.list, Speaks::Forward, None)?;
+            let limit = form.limit.unwrap_or(DEFAULT_CONCURRENT);
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            Some(Foreach { list, name: form.name.clone(), limit })
         });
+        let task = self.task(&format!("{path}.do"), &step.action, step.id.clone(), Speaks::Forward, element);
+        let (ok, fail) = events::answers(step);
+        let task = Task {
+            ok: self.answers(&format!("{path}.ok"), &ok, element),
+            fail: self.answers(&format!("{path}.fail"), fail, element),
+            ..limited(task, step.timeout, step.retry)
+        };
         machine::Step {
             id: step.id.clone(),
             before: Vec::new(),
+            join: Join::All,
+            named_by: Vec::new(),
+            region: Vec::new(),
+            joins: Vec::new(),
             when,
-            task: Task { ok: first(&step.ok), fail: kinds(&step.fail), ..task },
-            save: self.fields(&format!("{path}.save"), &step.save, &ANSWER),
-            undo,
+            foreach,
+            task,
+            save: self.fields(&format!("{path}.save"), &step.save, Speaks::Answer, element),
+            undo: self.undo(&path, step, element),
+            pivot: step.pivot,
         }
     }
 
-    fn task(
-        &mut self,
-        path: &str,
-        action: &Action,
-        tag: Name,
-        timeout: Option<Duration>,
-        retry: Option<Retry>,
-        roots: &[Root],
-    ) -> Task {
-        if retry.is_some_and(|retry| retry.attempts == Some(0)) {
-            self.findings.push(
-                Finding::new(format!("{path}.retry"), "at least one attempt is made").suggest("1 or more"),
-            );
-        }
-        let data = match action {
-            Action::Command { data, .. } | Action::Effect { data, .. } | Action::Saga { data, .. } => data,
-            Action::Wait(_)
-            | Action::Event { .. }
-            | Action::Human(_)
-            | Action::Job(_)
-            | Action::Switch(_) => &Value::Null,
-        };
-        let data = self.template(&format!("{path}.data"), data, roots);
-        let call = match action {
-            Action::Command { aggregate_type, name, id, .. } => machine::Call::Command {
-                aggregate_type: aggregate_type.clone(),
-                name: name.clone(),
-                id: id.as_ref().map(|id| self.template(&format!("{path}.id"), id, roots)),
-            },
-            Action::Effect { name, .. } => machine::Call::Effect { name: name.clone(), retry },
-            Action::Wait(_)
-            | Action::Event { .. }
-            | Action::Human(_)
-            | Action::Saga { .. }
-            | Action::Job(_)
-            | Action::Switch(_) => {
-                self.findings.push(Finding::new(path, "the machine knows commands and effects"));
-                return Task {
-                    tag: tag.clone(),
-                    call: machine::Call::Command { aggregate_type: tag.clone(), name: tag, id: None },
-                    data,
-                    timeout,
-                    ok: None,
-                    fail: Vec::new(),
-                };
-            }
-        };
-        Task { tag, call, data, timeout, ok: None, fail: Vec::new() }
-    }
-
-    fn fact(&mut self, path: &str, fact: Option<&FactForm>, roots: &[Root]) -> Option<Fact> {
-        let fact = fact?;
-        Some(Fact {
-            kind: fact.fact.clone(),
-            data: self.template(&format!("{path}.data"), &fact.data, roots),
+    fn undo(&mut self, path: &str, step: &Step, element: Option<&str>) -> Option<Task> {
+        let undo = step.undo.as_ref()?;
+        let path = format!("{path}.undo");
+        let tag = machine::undo_tag(&step.id);
+        let task = self.task(&path, &undo.action, tag, Speaks::Backward, element);
+        Some(Task {
+            ok: self.answers(&format!("{path}.ok"), &undo.ok, element),
+            fail: self.answers(&format!("{path}.fail"), &undo.fail, element),
+            ..limited(task, undo.timeout, undo.retry)
         })
     }
 
-    fn fields(&mut self, path: &str, fields: &Map<String, Value>, roots: &[Root]) -> Vec<(String, Template)> {
-        fields
-            .iter()
-            .map(|(key, value)| (key.clone(), self.template(&format!("{path}.{key}"), value, roots)))
+    fn answers(
+        &mut self,
+        path: &str,
+        answers: &[crate::form::Answer],
+        element: Option<&str>,
+    ) -> Vec<machine::Answer> {
+        let answers = answers.iter().enumerate();
+        answers
+            .map(|(n, answer)| {
+                let at = format!("{path}[{n}].when");
+                let when = answer.when.as_ref();
+                machine::Answer {
+                    event: answer.event.clone(),
+                    when: when.and_then(|when| self.condition(&at, when, Speaks::Answer, element)),
+                }
+            })
             .collect()
     }
 
-    fn template(&mut self, path: &str, value: &Value, roots: &[Root]) -> Template {
-        let scope = Scope { roots, vars: Some(&self.vars) };
+    fn fact(&mut self, path: &str, fact: Option<&FactForm>, speaks: Speaks) -> Option<Fact> {
+        let fact = fact?;
+        let data = self.template(&format!("{path}.data"), &fact.data, speaks, None);
+        Some(Fact { kind: fact.fact.clone(), data })
+    }
+
+    /// Its templates speak of the variables of an older version, which are not known here.
+    fn migrates(&mut self, n: usize, form: &MigrationForm) -> Migrates {
+        let scope = Scope { roots: &[Root::Vars, Root::Key, Root::Results], vars: None, element: None };
+        let vars = form.vars.iter().map(|(name, template)| {
+            let path = format!("migrates[{n}].vars.{name}");
+            (name.clone(), Template::compile(template, &path, &scope, &mut self.findings))
+        });
+        Migrates { from: form.from.clone(), vars: vars.collect(), steps: form.steps.clone() }
+    }
+
+    pub(super) fn fields(
+        &mut self,
+        path: &str,
+        fields: &Map<String, Value>,
+        speaks: Speaks,
+        element: Option<&str>,
+    ) -> Vec<(String, Template)> {
+        let fields = fields.iter();
+        fields
+            .map(|(key, value)| {
+                (key.clone(), self.template(&format!("{path}.{key}"), value, speaks, element))
+            })
+            .collect()
+    }
+
+    pub(super) fn template(
+        &mut self,
+        path: &str,
+        value: &Value,
+        speaks: Speaks,
+        element: Option<&str>,
+    ) -> Template {
+        let roots = self.roots(speaks);
+        let scope = Scope { roots: &roots, vars: Some(&self.vars), element };
         Template::compile(value, path, &scope, &mut self.findings)
     }
 
     /// With or without the `=` of a template.
-    fn condition(&mut self, path: &str, source: &str) -> Option<Expression> {
-        let scope = Scope { roots: &FORWARD, vars: Some(&self.vars) };
+    pub(super) fn condition(
+        &mut self,
+        path: &str,
+        source: &str,
+        speaks: Speaks,
+        element: Option<&str>,
+    ) -> Option<Expression> {
+        let roots = self.roots(speaks);
+        let scope = Scope { roots: &roots, vars: Some(&self.vars), element };
         compile_expression(source.strip_prefix('=').unwrap_or(source), path, &scope, &mut self.findings)
     }
+
+    fn roots(&self, speaks: Speaks) -> Vec<Root> {
+        let mut roots = match speaks {
+            Speaks::Forward => vec![Root::Vars, Root::Key],
+            Speaks::Answer => vec![Root::Vars, Root::Event, Root::Key],
+            Speaks::Backward => vec![Root::Vars, Root::Failure, Root::Key],
+            Speaks::Event => vec![Root::Event],
+            Speaks::Start => vec![Root::Event, Root::Key],
+        };
+        let knows_results = matches!(speaks, Speaks::Forward | Speaks::Answer | Speaks::Backward);
+        roots.extend((self.jobs && knows_results).then_some(Root::Results));
+        roots
+    }
+}
+
+fn limited(task: Task, timeout: Option<Duration>, retry: Option<Retry>) -> Task {
+    Task { timeout, retry, ..task }
+}
+
+/// What a job's effect is called.
+pub(super) fn job_effect(kind: &Name) -> String {
+    format!("job.{kind}")
 }

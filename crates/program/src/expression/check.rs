@@ -8,7 +8,7 @@ use cel::parser::ParseError;
 use super::names::{NAMES, NAMESPACES, TYPES};
 use super::parts::{children, is_bind};
 use super::rewrite::rewrite;
-use super::root::Root;
+use super::root::{INDEX, Root};
 use super::stack::with_room;
 use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
 use crate::problem::did_you_mean;
@@ -26,6 +26,19 @@ pub(crate) struct Scope<'a> {
     pub(crate) roots: &'a [Root],
     /// The names under `vars`; `None` where they are not known.
     pub(crate) vars: Option<&'a [String]>,
+    /// The name of the element, where the place belongs to a step for each element of a list.
+    pub(crate) element: Option<&'a str>,
+}
+
+impl Scope<'_> {
+    /// What a name stands for here.
+    pub(super) fn root(&self, name: &str) -> Option<Root> {
+        match self.element {
+            Some(element) if element == name => Some(Root::Element),
+            Some(_) if name == INDEX => Some(Root::Index),
+            Some(_) | None => Root::named(name),
+        }
+    }
 }
 
 /// The names an expression may begin with.
@@ -183,7 +196,10 @@ impl<'a> Walk<'a> {
             return;
         }
         let names: Vec<_> = match self.known {
-            Known::Place(scope) => scope.roots.iter().map(|root| root.name()).collect(),
+            Known::Place(scope) => {
+                let roots = scope.roots.iter().map(|root| root.name());
+                roots.chain(scope.element.into_iter().flat_map(|element| [element, INDEX])).collect()
+            }
             Known::Free(names) => names.iter().map(|n| n.split('.').next().unwrap_or(n)).collect(),
         };
         if names.contains(&name) {

@@ -9,7 +9,7 @@ use crate::limits::{
 };
 use crate::template::Template;
 
-const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None };
+const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None, element: None };
 const TOO_MUCH: &str = "it goes through too much data";
 
 fn instance() -> InstanceKey {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None };
+const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None, element: None };
 
 fn instance() -> InstanceKey {
     InstanceKey {

@@ -1,185 +1,135 @@
-//! Reads a stimulus: which step it is about, what it says, and what it carries.
+//! Reads outcomes of work: which step they are about, what they say, and what they carry.
 
-use std::time::Duration;
-
-use orlog_model::{Event, EventType, Failure, Verdict};
+use orlog_model::{EventType, Failure, Verdict};
 use serde_json::Value;
 
-use super::saga::{Call, Role, Saga, Step, Task, UNDO};
-use super::state::{Mark, State};
-use super::table::{self, Answer, Move};
-use crate::program::Stimulus;
+use super::reading::{NOTHING, Reading, expression_error, told};
+use super::run::Run;
+use super::saga::{self, Call, Task};
+use super::state::At;
+use super::table::Answer;
+use crate::expression::EvalError;
 
-/// What a stimulus says about one step.
-#[derive(Debug)]
-pub(super) struct Reading<'a> {
-    pub(super) step: usize,
-    pub(super) answer: Answer,
-    /// `event` in the step's `save`.
-    pub(super) data: &'a Value,
-    /// Why, where it is bad news.
-    pub(super) failure: Option<Failure>,
+/// What an outcome comes to: good or bad, and its name.
+enum Read {
+    Good(Option<EventType>),
+    Bad(Option<EventType>, Failure),
+    TimedOut(Failure),
 }
 
-static NOTHING: Value = Value::Null;
-
-/// The payload a stimulus carries, to be checked before anything else.
-pub(super) fn payload<'a>(stimulus: &Stimulus<'a>) -> Option<&'a Value> {
-    match stimulus {
-        Stimulus::Event(event) => Some(&event.data),
-        Stimulus::Outcome {
-            verdict: Verdict::Succeeded { payload, .. } | Verdict::Failed { payload, .. },
-            ..
-        } => Some(payload),
-        Stimulus::Outcome { verdict: Verdict::Accepted | Verdict::TimedOut { .. }, .. }
-        | Stimulus::Timer { .. }
-        | Stimulus::Cancel { .. }
-        | Stimulus::Retry
-        | Stimulus::Skip
-        | Stimulus::ForceComplete => None,
-    }
-}
-
-/// An event. Of the steps it could be about, that one counts for which it changes something.
-pub(super) fn of_event<'a>(
-    saga: &Saga,
-    state: &State,
-    event: &'a Event,
-) -> Result<Reading<'a>, &'static str> {
-    let roles = saga.roles.get(&event.kind).map_or(&[][..], Vec::as_slice);
-    let mut why = "the saga does not take this event";
-    for role in roles {
-        let (step, answer) = match *role {
-            Role::Ok(step) => (step, Answer::Ok),
-            Role::Fail(step) => (step, Answer::Failed),
-            Role::Undone(step) => (step, Answer::Undone),
-            Role::NotUndone(step) => (step, Answer::NotUndone),
+impl Run<'_> {
+    /// What became of work.
+    pub(super) fn outcome<'v>(&self, tag: &str, verdict: &'v Verdict) -> Result<Reading<'v>, &'static str> {
+        if tag.starts_with(saga::ON) {
+            return Err("nobody waits for what a handler asked for");
+        }
+        let (at, undo) = self.place(tag).ok_or("no step asked for this")?;
+        let task = self.task(at, undo);
+        let read = match (&task.call, verdict) {
+            (Call::Wait(_) | Call::Event | Call::Switch(_), _) => return Err("no step asked for this"),
+            (Call::Command { .. }, Verdict::Accepted | Verdict::Succeeded { .. }) if task.awaits_event() => {
+                return Err("the command was accepted; its answer is an event");
+            }
+            (Call::Command { .. }, Verdict::Accepted | Verdict::Succeeded { .. })
+            | (_, Verdict::Accepted) => Read::Good(None),
+            (_, Verdict::Succeeded { event, payload }) => self.success(at, task, event.as_ref(), payload),
+            (_, Verdict::Failed { event, failure, payload }) => {
+                self.refusal(at, task, event.as_ref(), failure, payload)
+            }
+            (_, Verdict::TimedOut { failure }) => Read::TimedOut(failure.clone()),
         };
-        match table::step(state.steps[step].mark, answer) {
-            Move::Ignore(reason) => why = reason,
-            Move::Complete | Move::Fail(_) | Move::CompleteLate | Move::Confirm | Move::Stick => {
-                let bad = matches!(answer, Answer::Failed | Answer::NotUndone);
-                let failure = bad.then(|| event_failure(event));
-                return Ok(Reading { step, answer, data: &event.data, failure });
+        let data = match verdict {
+            Verdict::Succeeded { payload, .. } | Verdict::Failed { payload, .. } => payload,
+            Verdict::Accepted | Verdict::TimedOut { .. } => &NOTHING,
+        };
+        let (answer, named, failure) = match (undo, read) {
+            (false, Read::Good(named)) => (Answer::Ok, named, None),
+            (true, Read::Good(named)) => (Answer::Undone, named, None),
+            (false, Read::Bad(named, failure)) => (Answer::Failed, named, Some(failure)),
+            (false, Read::TimedOut(failure)) => (Answer::TimedOut, None, Some(failure)),
+            (true, Read::Bad(_, failure) | Read::TimedOut(failure)) => {
+                (Answer::NotUndone, None, Some(failure))
+            }
+        };
+        Ok(Reading { at, answer, data, named, failure })
+    }
+
+    /// A success, by its name or else by what it says.
+    fn success(&self, at: At, task: &Task, name: Option<&EventType>, data: &Value) -> Read {
+        let anything = task.ok.is_empty() && task.fail.is_empty();
+        match self.named_success(at, task, name, data) {
+            Ok(Some(read)) => read,
+            Ok(None) if anything || (name.is_none() && task.ok.is_empty()) => Read::Good(name.cloned()),
+            Ok(None) => Read::Bad(None, contract_violation(task, name)),
+            Err(error) => Read::Bad(None, expression_error(&error)),
+        }
+    }
+
+    fn named_success(
+        &self,
+        at: At,
+        task: &Task,
+        name: Option<&EventType>,
+        data: &Value,
+    ) -> Result<Option<Read>, EvalError> {
+        for ok in &task.ok {
+            if name.is_none_or(|name| *name == ok.event) && self.holds(at, ok.when.as_ref(), data)? {
+                return Ok(Some(Read::Good(Some(ok.event.clone()))));
             }
         }
-    }
-    Err(why)
-}
-
-/// An event of failure: its type is the code, and its data may say why.
-fn event_failure(event: &Event) -> Failure {
-    let told = ["message", "reason"].iter().find_map(|field| event.data.get(field)?.as_str());
-    let message = told.map_or_else(|| event.kind.to_string(), |text| text.chars().take(500).collect());
-    Failure { code: event.kind.to_string(), message }
-}
-
-/// What became of work.
-pub(super) fn of_outcome<'a>(
-    saga: &Saga,
-    tag: &str,
-    verdict: &'a Verdict,
-) -> Result<Reading<'a>, &'static str> {
-    let unknown = "no step asked for this";
-    if let Some(id) = tag.strip_prefix(UNDO) {
-        let step = find(saga, id).ok_or(unknown)?;
-        let task = saga.steps[step].undo.as_ref().ok_or(unknown)?;
-        return undo_outcome(step, task, verdict);
-    }
-    let step = find(saga, tag).ok_or(unknown)?;
-    do_outcome(step, &saga.steps[step], verdict)
-}
-
-fn find(saga: &Saga, id: &str) -> Option<usize> {
-    saga.steps.iter().position(|step| step.id.as_str() == id)
-}
-
-const BY_EVENT: &str = "the command was accepted; its answer is an event";
-
-fn do_outcome<'a>(index: usize, step: &Step, verdict: &'a Verdict) -> Result<Reading<'a>, &'static str> {
-    let task = &step.task;
-    let answered = |answer, data, failure| Ok(Reading { step: index, answer, data, failure });
-    match (verdict, &task.call) {
-        (Verdict::Accepted | Verdict::Succeeded { .. }, Call::Command { .. }) if task.awaits_event() => {
-            Err(BY_EVENT)
-        }
-        (Verdict::Accepted, Call::Command { .. } | Call::Effect { .. }) => {
-            answered(Answer::Ok, &NOTHING, None)
-        }
-        (Verdict::Succeeded { payload, .. }, Call::Command { .. }) => answered(Answer::Ok, payload, None),
-        (Verdict::Succeeded { event, payload }, Call::Effect { .. }) => {
-            match named_success(task, event.as_ref()) {
-                None => answered(Answer::Ok, payload, None),
-                Some(failure) => answered(Answer::Failed, payload, Some(failure)),
+        for fail in &task.fail {
+            // A success without a name is none of the failures that need no condition, unless it might have been an `ok`.
+            let possible = fail.when.is_some() || !task.ok.is_empty();
+            if name.map_or(possible, |name| *name == fail.event)
+                && self.holds(at, fail.when.as_ref(), data)?
+            {
+                let failure = Failure { code: fail.event.to_string(), message: told(&fail.event, data) };
+                return Ok(Some(Read::Bad(Some(fail.event.clone()), failure)));
             }
         }
-        (Verdict::Failed { event, failure, payload }, Call::Command { .. } | Call::Effect { .. }) => {
-            let failure = broken_failure(task, event.as_ref()).unwrap_or_else(|| failure.clone());
-            answered(Answer::Failed, payload, Some(failure))
+        Ok(None)
+    }
+
+    /// A failure, by its name; without one it goes by the first name of failure that fits.
+    fn refusal(
+        &self,
+        at: At,
+        task: &Task,
+        name: Option<&EventType>,
+        failure: &Failure,
+        data: &Value,
+    ) -> Read {
+        let Some(name) = name else {
+            let fits = |fail: &&saga::Answer| self.holds(at, fail.when.as_ref(), data).unwrap_or(false);
+            return Read::Bad(task.fail.iter().find(fits).map(|fail| fail.event.clone()), failure.clone());
+        };
+        let known = task.fail.iter().any(|fail| fail.event == *name);
+        let free = task.fail.is_empty() && !task.ok.iter().any(|ok| ok.event == *name);
+        if known || free {
+            return Read::Bad(Some(name.clone()), failure.clone());
         }
-        (Verdict::TimedOut { failure }, Call::Command { .. } | Call::Effect { .. }) => {
-            answered(Answer::TimedOut, &NOTHING, Some(failure.clone()))
-        }
+        Read::Bad(None, contract_violation(task, Some(name)))
+    }
+
+    /// The step or element that a tag names, and whether its undo is meant.
+    pub(super) fn place(&self, tag: &str) -> Option<(At, bool)> {
+        let (undo, rest) = tag.strip_prefix(saga::UNDO).map_or((false, tag), |rest| (true, rest));
+        let (id, element) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
+            Some((id, number)) => (id, Some(number.parse::<usize>().ok()?)),
+            None => (rest, None),
+        };
+        let at = At { step: self.saga.find(id)?, element };
+        let there = self.units(at.step).any(|unit| unit == at);
+        (there && (!undo || self.step(at).undo.is_some())).then_some((at, undo))
     }
 }
 
-/// A handler that succeeded may name its event: the step's `ok`, or one of its failures, or else it breaks the contract.
-fn named_success(task: &Task, event: Option<&EventType>) -> Option<Failure> {
-    let event = event?;
-    match &task.ok {
-        _ if task.fail.contains(event) => {
-            Some(Failure { code: event.to_string(), message: event.to_string() })
-        }
-        Some(ok) if ok == event => None,
-        None if task.fail.is_empty() => None,
-        Some(_) | None => Some(contract_violation(task, event)),
-    }
-}
-
-/// A handler that failed may name its event too; it must not be one of success, nor one the step does not know.
-fn broken_failure(task: &Task, event: Option<&EventType>) -> Option<Failure> {
-    let event = event?;
-    let known = task.fail.contains(event) || (task.fail.is_empty() && task.ok.as_ref() != Some(event));
-    (!known).then(|| contract_violation(task, event))
-}
-
-fn contract_violation(task: &Task, event: &EventType) -> Failure {
-    let expected: Vec<_> = task.ok.iter().chain(&task.fail).map(EventType::as_str).collect();
-    let message = format!("{} answered {event}, which is none of {}", task.tag, expected.join(", "));
+fn contract_violation(task: &Task, event: Option<&EventType>) -> Failure {
+    let expected: Vec<_> = task.ok.iter().chain(&task.fail).map(|answer| answer.event.as_str()).collect();
+    let expected = expected.join(", ");
+    let message = match event {
+        Some(event) => format!("{} answered {event}, which is none of {expected}", task.tag),
+        None => format!("{} answered what is none of {expected}", task.tag),
+    };
     Failure { code: "contract_violation".to_owned(), message }
-}
-
-fn undo_outcome<'a>(step: usize, task: &Task, verdict: &'a Verdict) -> Result<Reading<'a>, &'static str> {
-    let (answer, data, failure) = match verdict {
-        Verdict::Accepted | Verdict::Succeeded { .. } if task.awaits_event() => return Err(BY_EVENT),
-        Verdict::Accepted => (Answer::Undone, &NOTHING, None),
-        Verdict::Succeeded { payload, .. } => (Answer::Undone, payload, None),
-        Verdict::Failed { failure, payload, .. } => (Answer::NotUndone, payload, Some(failure.clone())),
-        Verdict::TimedOut { failure } => (Answer::NotUndone, &NOTHING, Some(failure.clone())),
-    };
-    Ok(Reading { step, answer, data, failure })
-}
-
-/// A timer of a step or of its undo.
-pub(super) fn of_timer(saga: &Saga, state: &State, name: &str) -> Result<Reading<'static>, &'static str> {
-    let (id, answer, awaited) = match name.strip_prefix(UNDO) {
-        Some(id) => (id, Answer::NotUndone, Mark::Undoing),
-        None => (name, Answer::TimedOut, Mark::Open),
-    };
-    let step = find(saga, id).ok_or("no step has this timer")?;
-    if state.steps[step].mark != awaited {
-        return Err("the timer is stale");
-    }
-    let timeout = match answer {
-        Answer::NotUndone => saga.steps[step].undo.as_ref().and_then(|undo| undo.timeout),
-        Answer::Ok | Answer::Failed | Answer::TimedOut | Answer::Undone => saga.steps[step].task.timeout,
-    };
-    let failure = Some(timed_out(name, timeout));
-    Ok(Reading { step, answer, data: &NOTHING, failure })
-}
-
-/// The failure of something whose time ran out.
-pub(super) fn timed_out(what: &str, timeout: Option<Duration>) -> Failure {
-    let within = timeout.map(|t| format!(" within {t:?}")).unwrap_or_default();
-    Failure { code: "timeout".to_owned(), message: format!("{what}: no answer{within}") }
 }

@@ -1,14 +1,14 @@
 //! One transition in the making: the state, and what must happen because of it.
 
-use orlog_model::{Failure, Name, TimerChange, Transition, Work};
+use orlog_model::{Failure, Name, TaskChange, TimerChange, Transition, Work};
 use serde_json::Value;
 
-use super::answer::{self, Reading};
-use super::saga::{SAGA_TIMER, Saga, Step};
-use super::state::{Mark, Phase, State};
-use super::table::{self, Move};
+use super::mark::{Mark, Phase};
+use super::saga::{Fact, SAGA_TIMER, Saga, Step, Task};
+use super::state::{At, Flags, State};
 use crate::cause::Cause;
-use crate::expression::{Bindings, EvalError};
+use crate::expression::Bindings;
+use crate::limits::check_payload;
 use crate::program::{Context, Fault, Reaction, Stimulus};
 use crate::template::Template;
 
@@ -19,10 +19,28 @@ pub(super) struct Run<'a> {
     pub(super) state: State,
     pub(super) work: Vec<Work>,
     pub(super) timers: Vec<TimerChange>,
+    pub(super) tasks: Vec<TaskChange>,
     pub(super) failure: Option<Failure>,
-    pub(super) note: String,
+    note: String,
     /// The timer that led here, which needs no cancelling.
-    fired: Option<String>,
+    pub(super) fired: Option<String>,
+}
+
+/// A stimulus that leads to no transition.
+#[derive(Debug)]
+pub(super) enum Unchanged {
+    /// That is right.
+    Ignored(&'static str),
+    /// The status forbids it.
+    Refused(&'static str),
+    /// It cannot be applied.
+    Fault(Fault),
+}
+
+impl From<Fault> for Unchanged {
+    fn from(fault: Fault) -> Self {
+        Unchanged::Fault(fault)
+    }
 }
 
 impl<'a> Run<'a> {
@@ -33,6 +51,7 @@ impl<'a> Run<'a> {
             state,
             work: Vec::new(),
             timers: Vec::new(),
+            tasks: Vec::new(),
             failure: None,
             note: String::new(),
             fired: None,
@@ -42,281 +61,260 @@ impl<'a> Run<'a> {
     /// The first transition; `vars` are set.
     pub(super) fn begin(mut self) -> Result<Reaction, Fault> {
         self.say("begun");
-        if let Some(timeout) = self.saga.timeout {
-            let due = self.context.now.after(timeout);
+        self.state.until = self.saga.timeout.map(|timeout| self.context.now.after(timeout));
+        if let Some(due) = self.state.until {
             self.timers.push(TimerChange::Arm { name: saga_timer(), due });
         }
-        self.advance()?;
+        self.go_on()?;
         self.finish()
     }
 
     /// Any later one.
     pub(super) fn take(mut self, stimulus: &Stimulus<'_>) -> Result<Reaction, Fault> {
-        if let Stimulus::Timer { name } = stimulus {
-            self.fired = Some((*name).to_owned());
-        }
-        let reading = match stimulus {
-            Stimulus::Event(event) => answer::of_event(self.saga, &self.state, event),
-            Stimulus::Outcome { tag, verdict } => answer::of_outcome(self.saga, tag, verdict),
-            Stimulus::Timer { name } if *name == SAGA_TIMER => return self.out_of_time(),
-            Stimulus::Timer { name } => answer::of_timer(self.saga, &self.state, name),
-            Stimulus::Cancel { reason } => return self.cancel(reason),
-            Stimulus::Retry => return self.retry(),
-            Stimulus::Skip | Stimulus::ForceComplete => {
-                return Ok(Reaction::Refused("only a stuck instance can be skipped or ended by force"));
+        match self.change(stimulus) {
+            Ok(()) => {
+                self.go_on()?;
+                self.finish()
             }
-        };
-        match reading {
-            Ok(reading) => self.answered(reading),
-            Err(why) => Ok(Reaction::Ignored(why)),
+            Err(Unchanged::Ignored(why)) => Ok(Reaction::Ignored(why)),
+            Err(Unchanged::Refused(why)) => Ok(Reaction::Refused(why)),
+            Err(Unchanged::Fault(fault)) => Err(fault),
         }
     }
 
-    fn answered(mut self, reading: Reading<'_>) -> Result<Reaction, Fault> {
-        let Reading { step, answer, data, failure } = reading;
-        let cause = |run: &Self| {
-            let Failure { code, message } = failure.unwrap_or_else(|| answer::timed_out("step", None));
-            Cause { code, message, step: run.step(step).id.to_string() }
-        };
-        match table::step(self.state.steps[step].mark, answer) {
-            Move::Complete => self.complete(step, data)?,
-            Move::Fail(mark) => {
-                let cause = cause(&self);
-                self.fail(step, mark, cause)?;
-            }
-            Move::CompleteLate => self.complete_late(step, data)?,
-            Move::Confirm => self.confirm(step)?,
-            Move::Stick => {
-                let cause = cause(&self);
-                self.stick(step, cause);
-            }
-            Move::Ignore(why) => return Ok(Reaction::Ignored(why)),
-        }
-        self.finish()
-    }
-
-    fn complete(&mut self, step: usize, data: &Value) -> Result<(), Fault> {
-        self.remember(&self.saga.steps[step].save, data)?;
-        self.close(step, Mark::Done);
-        self.push_done(step);
-        self.note_step(step, "ok");
-        self.advance()
-    }
-
-    fn fail(&mut self, step: usize, mark: Mark, cause: Cause) -> Result<(), Fault> {
-        self.close(step, mark);
-        self.note_step(step, &cause.code);
-        self.turn_back(cause)
-    }
-
-    fn complete_late(&mut self, step: usize, data: &Value) -> Result<(), Fault> {
-        self.remember(&self.saga.steps[step].save, data)?;
-        self.state.steps[step].mark = Mark::Done;
-        self.push_done(step);
-        self.note_step(step, "ok, too late");
-        match self.state.phase {
-            Phase::Failed | Phase::Cancelled => self.undo_next(),
-            Phase::Running | Phase::Compensating | Phase::Stuck | Phase::Completed => Ok(()),
-        }
-    }
-
-    fn confirm(&mut self, step: usize) -> Result<(), Fault> {
-        self.close(step, Mark::Undone);
-        self.note_step(step, "undone");
-        self.undo_next()
-    }
-
-    fn stick(&mut self, step: usize, cause: Cause) {
-        self.close(step, Mark::UndoFailed);
-        self.state.phase = Phase::Stuck;
-        self.note_step(step, "undo failed");
-        self.failure = Some(Failure { code: cause.code, message: cause.message });
-    }
-
-    /// Begins every step whose predecessors are over; ends the saga when all are.
-    fn advance(&mut self) -> Result<(), Fault> {
-        let saga = self.saga;
-        for index in saga.sorted.iter().copied() {
-            let ready = saga.steps[index].before.iter().all(|b| self.is_over(*b));
-            if !ready || self.state.steps[index].mark != Mark::Waiting {
-                continue;
-            }
-            if let Err(error) = self.begin_step(index, &saga.steps[index]) {
-                let cause = expression_failure(&error, &saga.steps[index]);
-                return self.fail(index, Mark::Failed, cause);
-            }
-        }
-        if (0..saga.steps.len()).all(|index| self.is_over(index)) { self.complete_saga() } else { Ok(()) }
-    }
-
-    fn is_over(&self, step: usize) -> bool {
-        matches!(self.state.steps[step].mark, Mark::Done | Mark::Skipped)
-    }
-
-    fn begin_step(&mut self, index: usize, step: &Step) -> Result<(), EvalError> {
-        let bindings = Bindings::new(self.context.key).vars(&self.state.vars);
-        let wanted = step.when.as_ref().map_or(Ok(true), |when| when.holds(&bindings))?;
-        if !wanted {
-            self.state.steps[index].mark = Mark::Skipped;
-            self.note_step(index, "skipped");
-            return Ok(());
-        }
-        self.ask(index, &step.task, Mark::Open)
-    }
-
-    fn complete_saga(&mut self) -> Result<(), Fault> {
-        self.state.phase = Phase::Completed;
-        self.cancel_saga_timer();
-        self.say("completed");
-        self.tell(self.saga.completed.as_ref())
-    }
-
-    /// No new steps, no timers; what is under way is given up, what is done gets undone.
-    fn turn_back(&mut self, cause: Cause) -> Result<(), Fault> {
-        for index in 0..self.state.steps.len() {
-            if self.state.steps[index].mark == Mark::Open {
-                self.close(index, Mark::GivenUp);
-            }
-        }
-        self.cancel_saga_timer();
-        if !self.state.cancelled {
-            self.failure = Some(Failure { code: cause.code.clone(), message: cause.message.clone() });
-        }
-        self.state.cause = Some(cause);
-        self.undo_next()
-    }
-
-    /// Asks for the next undo, newest completion first; ends the saga when nothing is left.
-    fn undo_next(&mut self) -> Result<(), Fault> {
-        self.state.phase = Phase::Compensating;
-        while let Some(step) = self.state.done.pop() {
-            let index = usize::from(step);
-            let Some(undo) = &self.saga.steps[index].undo else {
-                self.state.steps[index].mark = Mark::Undone;
-                continue;
-            };
-            if let Err(error) = self.ask(index, undo, Mark::Undoing) {
-                let cause = expression_failure(&error, &self.saga.steps[index]);
-                self.stick(index, cause);
-            }
-            return Ok(());
-        }
-        self.end_compensated()
-    }
-
-    fn end_compensated(&mut self) -> Result<(), Fault> {
-        self.state.phase = if self.state.cancelled { Phase::Cancelled } else { Phase::Failed };
-        self.say(self.state.phase.status().as_str());
-        if self.state.cancelled || self.state.told {
-            return Ok(());
-        }
-        self.tell(self.saga.failed.as_ref())
-    }
-
-    fn out_of_time(mut self) -> Result<Reaction, Fault> {
+    /// Turns back because of an input that cannot be taken.
+    pub(super) fn turn(mut self, refused: Failure) -> Result<Reaction, Fault> {
         if self.state.phase != Phase::Running {
             return Ok(Reaction::Ignored("the saga no longer goes forward"));
         }
-        let Failure { message, .. } = answer::timed_out(SAGA_TIMER, self.saga.timeout);
-        self.say("saga timeout");
-        self.turn_back(Cause { code: "saga_timeout".to_owned(), message, step: String::new() })?;
+        if self.state.flags.has(Flags::PIVOTED) {
+            return Err(Fault::Schema(refused.message));
+        }
+        self.say(&refused.code);
+        let Failure { code, message } = refused;
+        self.turn_back(Cause { code, message, step: String::new() });
+        self.go_on()?;
         self.finish()
     }
 
-    fn cancel(mut self, reason: &str) -> Result<Reaction, Fault> {
-        match self.state.phase {
-            Phase::Running => {}
-            Phase::Compensating => return Ok(Reaction::Refused("it is being compensated already")),
-            Phase::Completed | Phase::Failed | Phase::Cancelled => {
-                return Ok(Reaction::Refused("it has ended"));
+    fn change(&mut self, stimulus: &Stimulus<'_>) -> Result<(), Unchanged> {
+        if self.state.flags.has(Flags::FORCED) {
+            return Err(Unchanged::Ignored("a person ended it as it was"));
+        }
+        match stimulus {
+            Stimulus::Event(event) => {
+                let handled = self.handle(event)?;
+                match self.wanted(event) {
+                    Ok(reading) => self.settle(&reading).or_else(|why| unless(handled, why)),
+                    Err(why) => unless(handled, Unchanged::Ignored(why)),
+                }
             }
-            Phase::Stuck => return Ok(Reaction::Refused("it is stuck; retry the undo that failed")),
+            Stimulus::Outcome { tag, verdict } => {
+                let reading = self.outcome(tag, verdict).map_err(Unchanged::Ignored)?;
+                self.settle(&reading)
+            }
+            Stimulus::Timer { name } => {
+                self.fired = Some((*name).to_owned());
+                self.due(name)
+            }
+            Stimulus::Cancel { reason } => self.cancel(reason),
+            Stimulus::Retry => self.retry(),
+            Stimulus::Skip => self.skip(),
+            Stimulus::ForceComplete => self.force_complete(),
         }
-        self.state.cancelled = true;
-        self.say("cancelled by request");
-        let cause = Cause { code: "cancelled".to_owned(), message: reason.to_owned(), step: String::new() };
-        self.turn_back(cause)?;
-        self.finish()
     }
 
-    fn retry(mut self) -> Result<Reaction, Fault> {
-        let failed = self.state.steps.iter().position(|slot| slot.mark == Mark::UndoFailed);
-        let (Phase::Stuck, Some(index)) = (self.state.phase, failed) else {
-            return Ok(Reaction::Refused("only a stuck instance can be retried"));
-        };
-        self.state.phase = Phase::Compensating;
-        if let Some(undo) = &self.saga.steps[index].undo
-            && let Err(error) = self.ask(index, undo, Mark::Undoing)
-        {
-            let cause = expression_failure(&error, &self.saga.steps[index]);
-            self.stick(index, cause);
+    /// Does what is to be done now, forward or backward, and finds out where that leaves it.
+    ///
+    /// While a person must decide, nothing begins.
+    pub(super) fn go_on(&mut self) -> Result<(), Fault> {
+        if self.state.flags.has(Flags::FORCED) || self.sticks() {
+            return Ok(());
         }
-        self.finish()
+        if self.state.phase == Phase::Stuck {
+            self.arm_again();
+        }
+        let turned = self.state.flags.has(Flags::TURNED);
+        if !turned && !self.state.flags.has(Flags::COMPLETED) {
+            self.advance();
+        }
+        if self.sticks() {
+            return Ok(());
+        }
+        self.undo_next();
+        if self.sticks() {
+            return Ok(());
+        }
+        self.find_phase()
+    }
+
+    /// Whether a person must decide; then that is the phase.
+    fn sticks(&mut self) -> bool {
+        let undo = self.state.undo.is_some_and(|at| self.state.slot(at).mark == Mark::UndoFailed);
+        let stuck = undo || (self.state.flags.has(Flags::PIVOTED) && self.blocked().is_some());
+        if stuck {
+            self.state.phase = Phase::Stuck;
+        }
+        stuck
+    }
+
+    /// The first step or element that failed after the point of no return.
+    pub(super) fn blocked(&self) -> Option<At> {
+        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.places(step));
+        all.find(|at| self.state.slot(*at).mark == Mark::Blocked)
+    }
+
+    fn find_phase(&mut self) -> Result<(), Fault> {
+        let flags = self.state.flags;
+        let undoing = self.state.undo.is_some();
+        if flags.has(Flags::TURNED) {
+            if undoing {
+                self.state.phase = Phase::Compensating;
+                return Ok(());
+            }
+            return self.end_compensated();
+        }
+        if undoing {
+            let ended = flags.has(Flags::COMPLETED);
+            self.state.phase = if ended { Phase::Compensating } else { Phase::Running };
+            return Ok(());
+        }
+        if self.state.steps.iter().all(|slot| slot.mark.is_over()) {
+            return self.complete_saga();
+        }
+        self.state.phase = Phase::Running;
+        Ok(())
+    }
+
+    /// A step, and its elements where it has some.
+    pub(super) fn places(&self, step: usize) -> impl Iterator<Item = At> + use<> {
+        let elements = match &self.saga.steps[step].foreach {
+            None => 0,
+            Some(_) => self.state.elements(step).map_or(0, |elements| elements.slots.len()),
+        };
+        std::iter::once(At::step(step)).chain((0..elements).map(move |element| At::element(step, element)))
+    }
+
+    /// What stands for itself: the step, or each of its elements.
+    pub(super) fn units(&self, step: usize) -> impl Iterator<Item = At> + use<> {
+        let each = self.saga.steps[step].foreach.is_some();
+        self.places(step).skip(usize::from(each))
+    }
+
+    pub(super) fn step(&self, at: At) -> &'a Step {
+        &self.saga.steps[at.step]
+    }
+
+    /// What is asked for there, or to undo it.
+    pub(super) fn task(&self, at: At, undo: bool) -> &'a Task {
+        let step = self.step(at);
+        match (undo, &step.undo) {
+            (true, Some(task)) => task,
+            (true, None) | (false, _) => &step.task,
+        }
+    }
+
+    /// The tag of what is asked for there, or to undo it.
+    pub(super) fn tag(&self, at: At, undo: bool) -> Name {
+        let tag = &self.task(at, undo).tag;
+        match at.element {
+            None => tag.clone(),
+            Some(element) => {
+                Name::new(format!("{tag}[{element}]")).expect("step ids leave room for a number")
+            }
+        }
+    }
+
+    /// What expressions there can speak of, the event aside.
+    pub(super) fn bindings(&self, at: At) -> Bindings<'_> {
+        let bindings = self.bindings_of_all();
+        match (at.element, &self.saga.steps[at.step].foreach, self.state.elements(at.step)) {
+            (Some(element), Some(foreach), Some(elements)) => {
+                bindings.element(&foreach.name, &elements.list[element], element)
+            }
+            (_, _, _) => bindings,
+        }
+    }
+
+    /// What expressions about the whole saga can speak of.
+    pub(super) fn bindings_of_all(&self) -> Bindings<'_> {
+        let bindings =
+            Bindings::new(self.context.key).vars(&self.state.vars).cause(self.state.cause.as_ref());
+        bindings.results(self.state.results())
     }
 
     /// Sets variables from templates over an input.
     pub(super) fn remember(&mut self, templates: &[(String, Template)], data: &Value) -> Result<(), Fault> {
         for (name, template) in templates {
-            let bindings = Bindings::new(self.context.key).vars(&self.state.vars).event(data);
-            let value = template.evaluate(&bindings);
+            let value = template.evaluate(&self.bindings_of_all().event(data));
             let value = value.map_err(|error| Fault::Schema(format!("cannot set vars.{name}: {error}")))?;
             self.state.vars.insert(name.clone(), value);
         }
         Ok(())
     }
 
-    fn step(&self, index: usize) -> &'a Step {
-        &self.saga.steps[index]
+    /// Emits a fact about the whole saga.
+    pub(super) fn tell(&mut self, fact: Option<&Fact>) -> Result<(), Fault> {
+        self.state.flags.set(Flags::TOLD);
+        let Some(fact) = fact else { return Ok(()) };
+        let wrong = |why: String| Fault::Program(format!("the fact {}: {why}", fact.kind));
+        let data = fact.data.evaluate(&self.bindings_of_all()).map_err(|error| wrong(error.to_string()))?;
+        check_payload(&data).map_err(|large| wrong(large.to_string()))?;
+        self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data }));
+        Ok(())
     }
 
-    fn push_done(&mut self, step: usize) {
-        self.state.done.push(u16::try_from(step).expect("a saga has at most 1000 steps"));
+    pub(super) fn note(&mut self, at: At, what: &str) {
+        let id = self.step(at).id.as_str();
+        match at.element {
+            None => self.say(&[id, ": ", what].concat()),
+            Some(element) => self.say(&format!("{id}[{element}]: {what}")),
+        }
     }
 
-    fn note_step(&mut self, step: usize, what: &str) {
-        let id = self.step(step).id.as_str();
-        self.say(&[id, ": ", what].concat());
-    }
-
-    fn say(&mut self, what: &str) {
+    pub(super) fn say(&mut self, what: &str) {
         if !self.note.is_empty() {
             self.note.push_str(", ");
         }
         self.note.push_str(what);
     }
 
-    fn cancel_saga_timer(&mut self) {
-        if self.saga.timeout.is_some() {
-            self.disarm(saga_timer());
-        }
+    pub(super) fn finish(self) -> Result<Reaction, Fault> {
+        Ok(Reaction::Applied(Box::new(self.into_transition()?)))
     }
 
-    pub(super) fn disarm(&mut self, name: Name) {
-        if self.fired.as_deref() != Some(name.as_str()) {
-            self.timers.push(TimerChange::Cancel { name });
-        }
-    }
-
-    fn finish(self) -> Result<Reaction, Fault> {
-        let waits = self.waits();
-        Ok(Reaction::Applied(Box::new(Transition {
+    pub(super) fn into_transition(self) -> Result<Transition, Fault> {
+        Ok(Transition {
             state: self.state.encode()?,
             status: self.state.phase.status(),
-            waits,
+            waits: self.waits(),
             reference: self.reference(),
             work: self.work,
             timers: self.timers,
-            tasks: Vec::new(),
+            tasks: self.tasks,
             failure: self.failure,
             note: self.note,
-        })))
+        })
+    }
+
+    /// What the business calls the instance; nothing while the expression has no value.
+    fn reference(&self) -> Option<String> {
+        match self.saga.reference.as_ref()?.evaluate(&self.bindings_of_all()).ok()? {
+            Value::String(text) => Some(text),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        }
     }
 }
 
-fn saga_timer() -> Name {
-    Name::new(SAGA_TIMER).expect("a short word is a name")
+/// An event that a handler took has changed something, whether or not a step wants it.
+fn unless(handled: bool, why: Unchanged) -> Result<(), Unchanged> {
+    match why {
+        Unchanged::Ignored(_) | Unchanged::Refused(_) if handled => Ok(()),
+        Unchanged::Ignored(_) | Unchanged::Refused(_) | Unchanged::Fault(_) => Err(why),
+    }
 }
 
-fn expression_failure(error: &EvalError, step: &Step) -> Cause {
-    Cause { code: "expression_error".to_owned(), message: error.to_string(), step: step.id.to_string() }
+pub(super) fn saga_timer() -> Name {
+    Name::new(SAGA_TIMER).expect("a short word is a name")
 }

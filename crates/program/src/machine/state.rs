@@ -1,15 +1,24 @@
-//! The state of a saga instance as it is stored: compact MessagePack, a few bytes a step.
+//! The state of a saga instance as it is stored: compact MessagePack, a byte for a step that is not under way.
+//!
+//! The first field is the format. Format 2 is written; format 1, of sagas without elements, attempts and races, is read.
 
-use orlog_model::{Status, Timestamp};
+mod format1;
+mod place;
+
+use orlog_model::{CorrelationId, Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::mark::{Mark, Phase};
 use crate::cause::Cause;
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Fault;
 
-/// The format of the state; another one is refused.
-const FORMAT: u8 = 1;
+use format1::Format1;
+pub(super) use place::{At, Slot};
+
+/// The format that is written.
+const FORMAT: u8 = 2;
 
 /// Everything that is remembered between two inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,108 +27,66 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// By step, in the order of the definition.
     pub(super) steps: Vec<Slot>,
-    /// Steps that are done and not yet being undone, in the order of their completion.
-    pub(super) done: Vec<u16>,
+    /// What is done and not yet being undone, in the order of completion.
+    pub(super) done: Vec<At>,
     pub(super) vars: Map<String, Value>,
     /// Why it does not go forward.
     pub(super) cause: Option<Cause>,
-    /// It was cancelled, so it ends in `cancelled` and tells nobody.
-    pub(super) cancelled: bool,
-    /// The final fact is out.
-    pub(super) told: bool,
-}
-
-/// One step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Slot {
-    pub(super) mark: Mark,
-    /// When its answer, or that of its undo, is due.
+    pub(super) flags: Flags,
+    /// What is being undone, or could not be.
+    pub(super) undo: Option<At>,
+    /// When the whole saga must be over.
     pub(super) until: Option<Timestamp>,
+    /// What most sagas do not need.
+    pub(super) extra: Option<Box<Extra>>,
 }
 
-macro_rules! coded {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $code:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(into = "u8", try_from = "u8")]
-        pub(super) enum $name {
-            $($(#[$variant_doc])* $variant),+
-        }
+/// Things that stay true once they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Flags(u8);
 
-        impl From<$name> for u8 {
-            fn from(value: $name) -> u8 {
-                match value {
-                    $($name::$variant => $code),+
-                }
-            }
-        }
+impl Flags {
+    /// It was cancelled, so it ends in `cancelled` and tells nobody.
+    pub(super) const CANCELLED: u8 = 1;
+    /// The final fact is out.
+    pub(super) const TOLD: u8 = 2;
+    /// It has turned back.
+    pub(super) const TURNED: u8 = 4;
+    /// It is past the point of no return.
+    pub(super) const PIVOTED: u8 = 8;
+    /// Every step is over.
+    pub(super) const COMPLETED: u8 = 16;
+    /// A person ended it as it was.
+    pub(super) const FORCED: u8 = 32;
 
-        impl TryFrom<u8> for $name {
-            type Error = String;
+    pub(super) fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
 
-            fn try_from(code: u8) -> Result<Self, String> {
-                match code {
-                    $($code => Ok($name::$variant),)+
-                    other => Err(format!(concat!(stringify!($name), " {} is unknown"), other)),
-                }
-            }
-        }
-    };
+    pub(super) fn set(&mut self, flag: u8) {
+        self.0 |= flag;
+    }
 }
 
-coded!(
-    /// Where a step stands. The codes are stored.
-    Mark {
-        /// Its predecessors are not over.
-        Waiting = 0,
-        /// Asked for, no answer yet.
-        Open = 1,
-        /// Its condition was false.
-        Skipped = 2,
-        /// Done.
-        Done = 3,
-        /// Refused or failed.
-        Failed = 4,
-        /// No longer waited for: its time ran out, or the saga turned back.
-        GivenUp = 5,
-        /// Its undo is asked for.
-        Undoing = 6,
-        /// Its undo failed.
-        UndoFailed = 7,
-        /// Its undo is confirmed, or it needs none.
-        Undone = 8,
-    }
-);
+/// What only some sagas need to remember.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Extra {
+    /// By step, for those that have begun.
+    pub(super) elements: Vec<(u16, Elements)>,
+    /// What jobs gave, by step.
+    pub(super) results: Map<String, Value>,
+    /// Children under way, by tag.
+    pub(super) children: Vec<(Name, CorrelationId)>,
+    /// When tasks go to others, by tag.
+    pub(super) escalations: Vec<(Name, Timestamp)>,
+}
 
-coded!(
-    /// Where the saga stands. The codes are stored.
-    Phase {
-        /// Going forward.
-        Running = 0,
-        /// Undoing.
-        Compensating = 1,
-        /// Every step done or skipped.
-        Completed = 2,
-        /// Everything undone after a failure.
-        Failed = 3,
-        /// Everything undone after a cancellation.
-        Cancelled = 4,
-        /// An undo failed.
-        Stuck = 5,
-    }
-);
-
-impl Phase {
-    pub(super) fn status(self) -> Status {
-        match self {
-            Phase::Running => Status::Running,
-            Phase::Compensating => Status::Compensating,
-            Phase::Completed => Status::Completed,
-            Phase::Failed => Status::Failed,
-            Phase::Cancelled => Status::Cancelled,
-            Phase::Stuck => Status::Stuck,
-        }
-    }
+/// The elements of a step: their values when it began, and where each stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Elements {
+    pub(super) list: Vec<Value>,
+    pub(super) slots: Vec<Slot>,
 }
 
 impl State {
@@ -127,28 +94,46 @@ impl State {
         Self {
             format: FORMAT,
             phase: Phase::Running,
-            steps: vec![Slot { mark: Mark::Waiting, until: None }; steps],
+            steps: vec![Slot::default(); steps],
             done: Vec::new(),
             vars: Map::new(),
             cause: None,
-            cancelled: false,
-            told: false,
+            flags: Flags::default(),
+            undo: None,
+            until: None,
+            extra: None,
         }
     }
 
     pub(super) fn decode(bytes: &[u8], steps: usize) -> Result<Self, Fault> {
-        let state: Self = rmp_serde::from_slice(bytes).map_err(|error| Fault::State(error.to_string()))?;
-        if state.format != FORMAT {
-            return Err(Fault::State(format!("its format is {}, this program reads {FORMAT}", state.format)));
-        }
-        let unknown = state.done.iter().any(|step| usize::from(*step) >= steps);
-        if state.steps.len() != steps || unknown {
+        let unreadable = |error: rmp_serde::decode::Error| Fault::State(error.to_string());
+        let state: Self = match bytes.get(1) {
+            Some(1) => rmp_serde::from_slice::<Format1>(bytes).map_err(unreadable)?.into(),
+            Some(&FORMAT) => rmp_serde::from_slice(bytes).map_err(unreadable)?,
+            Some(other) => {
+                return Err(Fault::State(format!(
+                    "its format is {other}, this program reads 1 and {FORMAT}"
+                )));
+            }
+            None => return Err(Fault::State("it is too short".to_owned())),
+        };
+        if state.steps.len() != steps {
             return Err(Fault::State(format!(
                 "it has {} steps, the definition has {steps}",
                 state.steps.len()
             )));
         }
-        Ok(state)
+        match state.done.iter().chain(&state.undo).find(|at| !state.knows(**at)) {
+            Some(at) => Err(Fault::State(format!("it speaks of {at:?}, which is not there"))),
+            None => Ok(state),
+        }
+    }
+
+    fn knows(&self, at: At) -> bool {
+        match at.element {
+            None => at.step < self.steps.len(),
+            Some(element) => self.elements(at.step).is_some_and(|e| element < e.slots.len()),
+        }
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>, Fault> {
@@ -161,25 +146,75 @@ impl State {
         }
         Ok(bytes)
     }
+
+    /// The elements of a step that has begun to go through them.
+    pub(super) fn elements(&self, step: usize) -> Option<&Elements> {
+        let elements = &self.extra.as_ref()?.elements;
+        elements.iter().find(|(of, _)| usize::from(*of) == step).map(|(_, elements)| elements)
+    }
+
+    pub(super) fn set_elements(&mut self, step: usize, list: Vec<Value>) {
+        let slots = vec![Slot::default(); list.len()];
+        let all = &mut self.extra_mut().elements;
+        all.retain(|(of, _)| usize::from(*of) != step);
+        all.push((place::index(step), Elements { list, slots }));
+    }
+
+    pub(super) fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    pub(super) fn slot(&self, at: At) -> Slot {
+        match at.element {
+            None => self.steps[at.step],
+            Some(element) => {
+                self.elements(at.step).expect("only elements that are there are spoken of").slots[element]
+            }
+        }
+    }
+
+    pub(super) fn slot_mut(&mut self, at: At) -> &mut Slot {
+        let Some(element) = at.element else { return &mut self.steps[at.step] };
+        let elements = self.extra_mut().elements.iter_mut().find(|(of, _)| usize::from(*of) == at.step);
+        &mut elements.expect("only elements that are there are spoken of").1.slots[element]
+    }
+
+    pub(super) fn mark(&self, step: usize) -> Mark {
+        self.steps[step].mark
+    }
+
+    pub(super) fn results(&self) -> Option<&Map<String, Value>> {
+        self.extra.as_ref().map(|extra| &extra.results)
+    }
+}
+
+/// What was not running or completed had turned back.
+impl From<Format1> for State {
+    fn from(old: Format1) -> Self {
+        let mut flags = Flags::default();
+        if old.cancelled {
+            flags.set(Flags::CANCELLED);
+        }
+        if old.told {
+            flags.set(Flags::TOLD);
+        }
+        match old.phase {
+            Phase::Running => {}
+            Phase::Completed => flags.set(Flags::COMPLETED),
+            Phase::Compensating | Phase::Failed | Phase::Cancelled | Phase::Stuck => flags.set(Flags::TURNED),
+        }
+        Self {
+            phase: old.phase,
+            undo: old.steps.iter().position(|slot| slot.mark.is_undo()).map(At::step),
+            steps: old.steps,
+            done: old.done,
+            vars: old.vars,
+            cause: old.cause,
+            flags,
+            ..Self::new(0)
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_of_three_steps_is_small_and_survives_storing() {
-        let mut state = State::new(3);
-        state.vars.insert("orderId".to_owned(), Value::from("o-1"));
-        let bytes = state.encode().unwrap();
-        assert!(bytes.len() < 40, "{} bytes", bytes.len());
-        assert_eq!(State::decode(&bytes, 3).unwrap(), state);
-    }
-
-    #[test]
-    fn a_state_of_another_definition_is_refused() {
-        let bytes = State::new(3).encode().unwrap();
-        assert!(matches!(State::decode(&bytes, 2), Err(Fault::State(_))));
-        assert!(matches!(State::decode(b"junk", 3), Err(Fault::State(_))));
-    }
-}
+mod tests;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Status, TenantId, TimerChange, Timestamp,
-    Transition, Verdict, WaitKind, Work,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Status, TaskChange, TaskForm, TenantId,
+    TimerChange, Timestamp, Transition, Verdict, WaitKind, Work,
 };
-use orlog_program::{Context, Program, Reaction, Stimulus};
+use orlog_program::{Context, Migration, Program, Reaction, Stimulus};
 use serde_json::Value;
 
 /// An instance of a program. What leads to no transition is an error that says why; the instance is then unchanged.
@@ -21,6 +21,7 @@ pub struct Life<'a> {
     work: Vec<Work>,
     asked: Vec<String>,
     timers: Vec<(String, Timestamp)>,
+    tasks: Vec<TaskForm>,
     inputs: usize,
 }
 
@@ -46,6 +47,7 @@ impl<'a> Life<'a> {
             work: Vec::new(),
             asked: Vec::new(),
             timers: Vec::new(),
+            tasks: Vec::new(),
             inputs: 0,
         }
     }
@@ -58,6 +60,17 @@ impl<'a> Life<'a> {
     /// # Panics
     /// When the type is no event type.
     pub fn event(&mut self, kind: &str, data: Value) -> Result<String, String> {
+        self.event_of(kind, 1, data)
+    }
+
+    /// Shows it an event whose payload is of that version.
+    ///
+    /// # Errors
+    /// Why nothing changed.
+    ///
+    /// # Panics
+    /// When the type is no event type.
+    pub fn event_of(&mut self, kind: &str, version: u32, data: Value) -> Result<String, String> {
         let event = Event {
             id: EventId::new(format!("e{}", self.inputs)).expect("a short word"),
             tenant: self.key.tenant.clone(),
@@ -68,7 +81,7 @@ impl<'a> Life<'a> {
             correlation: Some(self.key.correlation.clone()),
             causation: None,
             trace: None,
-            schema_version: 1,
+            schema_version: version,
             data,
         };
         self.take(&Stimulus::Event(&event))
@@ -130,6 +143,42 @@ impl<'a> Life<'a> {
         self.take(&Stimulus::Retry)
     }
 
+    /// Leaves undone what made it stuck.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn skip(&mut self) -> Result<String, String> {
+        self.take(&Stimulus::Skip)
+    }
+
+    /// Ends it as it is.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn force_complete(&mut self) -> Result<String, String> {
+        self.take(&Stimulus::ForceComplete)
+    }
+
+    /// Moves it to another program of its saga.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn migrate(&mut self, to: &'a dyn Program) -> Result<Migration, Vec<String>> {
+        let context = Context { key: &self.key, version: self.version + 1, now: self.now };
+        let migration = to.migrate(self.program, self.state.as_deref().unwrap_or_default(), &context)?;
+        self.program = to;
+        let renamed =
+            |tag: &str| migration.tags.iter().find(|(old, _)| old.as_str() == tag).map(|(_, new)| new);
+        for asked in &mut self.asked {
+            *asked = renamed(asked).map_or_else(|| asked.clone(), ToString::to_string);
+        }
+        for task in &mut self.tasks {
+            task.tag = renamed(task.tag.as_str()).cloned().unwrap_or_else(|| task.tag.clone());
+        }
+        self.apply(migration.transition.clone());
+        Ok(migration)
+    }
+
     /// Shows it anything.
     ///
     /// # Errors
@@ -165,6 +214,10 @@ impl<'a> Life<'a> {
                 self.timers.push((name.to_string(), *due));
             }
         }
+        if transition.status.is_final() || transition.status == Status::Stuck {
+            self.timers.clear();
+        }
+        transition.tasks.iter().for_each(|change| self.change_task(change));
         self.state = Some(transition.state.clone());
         if transition.failure.is_some() {
             self.failure.clone_from(&transition.failure);
@@ -172,6 +225,22 @@ impl<'a> Life<'a> {
         let note = transition.note.clone();
         self.last = Some(transition);
         note
+    }
+
+    fn change_task(&mut self, change: &TaskChange) {
+        match change {
+            TaskChange::Open(form) => {
+                self.tasks.retain(|task| task.tag != form.tag);
+                self.tasks.push(form.clone());
+            }
+            TaskChange::Assign { tag, roles, assignee } => {
+                for task in self.tasks.iter_mut().filter(|task| task.tag == *tag) {
+                    task.roles.clone_from(roles);
+                    task.assignee.clone_from(assignee);
+                }
+            }
+            TaskChange::Close { tag } => self.tasks.retain(|task| task.tag != *tag),
+        }
     }
 
     /// Where it stands.
@@ -222,6 +291,18 @@ impl<'a> Life<'a> {
     #[must_use]
     pub fn timers(&self) -> Vec<&str> {
         self.timers.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The tasks that were opened and not closed. Those that people have done stay among them.
+    #[must_use]
+    pub fn tasks(&self) -> &[TaskForm] {
+        &self.tasks
+    }
+
+    /// Its state in words, null before it has begun.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        self.state.as_deref().and_then(|state| self.program.show(state)).unwrap_or_default()
     }
 
     /// The timer changes of the last transition.

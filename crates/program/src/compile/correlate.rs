@@ -1,0 +1,117 @@
+//! To which instance an event belongs: by a path, by an expression, or by its envelope.
+
+use std::collections::BTreeMap;
+
+use orlog_model::{CorrelationId, Event, EventType};
+use serde_json::Value;
+
+use crate::expression::{Bindings, Expression, Root, Scope, kind_of};
+use crate::form::Correlate;
+use crate::machine::{Saga, upcast};
+use crate::problem::{Finding, Findings};
+use crate::program::Fault;
+use crate::template::compile_expression;
+
+/// Where events say to which instance they belong.
+#[derive(Debug)]
+pub(super) enum Places {
+    Envelope,
+    One(Place),
+    ByType(BTreeMap<EventType, Place>),
+}
+
+/// A place in an event's data.
+#[derive(Debug)]
+pub(super) enum Place {
+    Path(String),
+    Computed(String, Expression),
+}
+
+/// Compiles the places; what is wrong goes to `findings`.
+pub(super) fn compile(form: &Correlate, findings: &mut Findings) -> Places {
+    match form {
+        Correlate::Envelope => Places::Envelope,
+        Correlate::Field(text) => place("correlate", text, findings).map_or(Places::Envelope, Places::One),
+        Correlate::ByType(texts) => Places::ByType(
+            texts
+                .iter()
+                .filter_map(|(kind, text)| {
+                    Some((kind.clone(), place(&format!("correlate.{kind}"), text, findings)?))
+                })
+                .collect(),
+        ),
+    }
+}
+
+fn place(path: &str, text: &str, findings: &mut Findings) -> Option<Place> {
+    if let Some(source) = text.strip_prefix('=') {
+        let scope = Scope { roots: &[Root::Event], vars: None, element: None };
+        let expression = compile_expression(source, path, &scope, findings)?;
+        return Some(Place::Computed(text.to_owned(), expression));
+    }
+    if text.is_empty() || text.split('.').any(str::is_empty) {
+        let finding = Finding::new(path, format!("`{text}` is no path of fields"));
+        findings.push(finding.suggest("write field names with dots between, as in order.id"));
+        return None;
+    }
+    Some(Place::Path(text.to_owned()))
+}
+
+/// The correlation id of an event, read as one of the newest version.
+pub(super) fn correlate(saga: &Saga, places: &Places, event: &Event) -> Result<CorrelationId, Fault> {
+    let newest = match saga.versions.get(&event.kind) {
+        Some(versions) => upcast(versions, event)?,
+        None => None,
+    };
+    let data = newest.as_ref().unwrap_or(&event.data);
+    let place = match places {
+        Places::Envelope => None,
+        Places::One(place) => Some(place),
+        Places::ByType(places) => places.get(&event.kind),
+    };
+    let stated = place.and_then(|place| Some((place, place.value(data)?)));
+    match (stated, &event.correlation) {
+        (Some((place, value)), _) => identifier(event, place.text(), &value),
+        (None, Some(envelope)) => Ok(envelope.clone()),
+        (None, None) => Err(Fault::Schema(match place {
+            Some(place) => {
+                let (kind, text) = (&event.kind, place.text());
+                format!("{kind} has no `{text}`, which says to which instance it belongs")
+            }
+            None => format!("{} carries no correlation id", event.kind),
+        })),
+    }
+}
+
+impl Place {
+    fn text(&self) -> &str {
+        match self {
+            Place::Path(text) | Place::Computed(text, _) => text,
+        }
+    }
+
+    fn value(&self, data: &Value) -> Option<Value> {
+        let value = match self {
+            Place::Path(path) => path.split('.').try_fold(data, |value, field| value.get(field))?.clone(),
+            Place::Computed(_, expression) => {
+                expression.evaluate(&Bindings::before_any_instance().event(data)).ok()?
+            }
+        };
+        (!value.is_null()).then_some(value)
+    }
+}
+
+fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId, Fault> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_i64() || number.is_u64() => number.to_string(),
+        other => {
+            return Err(Fault::Schema(format!(
+                "`{path}` of {} must be a text or a whole number, it is {}",
+                event.kind,
+                kind_of(other)
+            )));
+        }
+    };
+    CorrelationId::new(text).map_err(|error| Fault::Schema(format!("`{path}` of {}: {error}", event.kind)))
+}
