@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench torture clean-data
+.PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench fuzz torture clean-data
 
 CARGO ?= cargo
 # Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
@@ -12,6 +12,8 @@ DEMO ?= target/release/orlog-example-shop demo
 TORTURE_LIMIT ?= 2h
 # The load that `make bench` puts on a running system after the micro-benchmarks.
 BENCH ?= target/release/orlog bench --workload A --concurrency 1024
+# How long `make fuzz` runs each target.
+FUZZ_SECONDS ?= 60
 DATA ?= data
 
 help: ## this list
@@ -56,6 +58,9 @@ bench: setup ## micro-benchmarks, then a whole system under load
 	$(CARGO) bench --workspace --locked
 	$(CARGO) build --release --locked -p orlog
 	$(BENCH)
+
+fuzz: ## random definitions, expressions and states, FUZZ_SECONDS each (60); a failure prints how to make it again
+	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program --profile fuzz --locked --test fuzz -- --nocapture
 
 torture: setup ## the long runs, minutes to hours (the tests marked `#[ignore]`)
 	timeout $(TORTURE_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture

@@ -24,6 +24,7 @@ mod problem;
 mod requests;
 mod sagas;
 mod serve;
+mod tasks;
 mod timers;
 
 use std::io;
@@ -85,6 +86,12 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(control::retry))
         .routes(routes!(control::skip))
         .routes(routes!(control::force_complete))
+        .routes(routes!(tasks::list))
+        .routes(routes!(tasks::show))
+        .routes(routes!(tasks::claim))
+        .routes(routes!(tasks::release))
+        .routes(routes!(tasks::assign))
+        .routes(routes!(tasks::complete))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))

@@ -19,6 +19,7 @@ mod saga;
 mod schema;
 mod serve;
 mod settings;
+mod task;
 mod timers;
 
 use std::process::ExitCode;
@@ -57,6 +58,9 @@ enum Command {
     /// Look at saga instances and instruct them
     #[command(subcommand)]
     Saga(saga::Command),
+    /// Look at tasks for people, take them and answer them
+    #[command(subcommand)]
+    Task(task::Command),
     /// Look at dead letters, send them again or discard them
     #[command(subcommand)]
     Dlq(dlq::Command),
@@ -102,6 +106,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Run(args) => run::perform(args).await,
         Command::Publish(args) => publish::perform(args, console).await,
         Command::Saga(command) => saga::perform(command, console).await,
+        Command::Task(command) => task::perform(command, console).await,
         Command::Dlq(command) => dlq::perform(command, console).await,
         Command::Timers(args) => timers::perform(args, console).await,
         Command::Inspect(args) => inspect::perform(args, console).await,

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 27] = [
+const ROUTES: [&str; 33] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -27,6 +27,8 @@ const ROUTES: [&str; 27] = [
     "GET /v1/mailboxes",
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
+    "GET /v1/tasks",
+    "GET /v1/tasks/{id}",
     "GET /v1/timers",
     "POST /admin/drain",
     "POST /admin/reload",
@@ -38,6 +40,10 @@ const ROUTES: [&str; 27] = [
     "POST /v1/sagas/{saga}/{correlation}/resume",
     "POST /v1/sagas/{saga}/{correlation}/signal",
     "POST /v1/sagas/{saga}/{correlation}/skip",
+    "POST /v1/tasks/{id}/assign",
+    "POST /v1/tasks/{id}/claim",
+    "POST /v1/tasks/{id}/complete",
+    "POST /v1/tasks/{id}/release",
 ];
 
 /// The routes of the description, as `METHOD path`.

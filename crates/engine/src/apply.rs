@@ -3,21 +3,13 @@
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, Commit, EventId, Input, Instance, OpenWork, Record, Status, Timer, TimerChange, TraceParent,
+    ArmedTimer, Commit, Input, Instance, OpenWork, Record, Status, Timer, TimerChange, TraceParent,
     Transition, Work, WorkItem, WorkKind, derived_id,
 };
 
 use crate::note::audited;
-use crate::subject::{Subject, cleared, marker};
-use crate::{early, family, tasks};
-
-/// The input behind a transition and the state version it leads to.
-pub(crate) struct Cause<'a> {
-    pub(crate) input: &'a Input,
-    /// The input's id, made once.
-    pub(crate) id: EventId,
-    pub(crate) version: u64,
-}
+use crate::subject::{Cause, Subject, cleared, marker};
+use crate::{child, kept, task_log};
 
 /// The commit of a transition.
 pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Transition) -> Commit {
@@ -29,7 +21,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
     if let Some(done) = cause.input.answers() {
         open.retain(|work| work.id != done);
     }
-    let end = family::end(subject, &transition);
+    let end = child::end(subject, &transition);
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
         let item = item(subject, cause, index, work);
         keep_open(&mut open, &item);
@@ -39,9 +31,9 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         open.retain(|work| matches!(work.kind, WorkKind::Effect | WorkKind::Saga));
     }
     if subject.instance.is_none() {
-        commit.disarm.extend(early::timer(subject.early));
+        commit.disarm.extend(kept::timer(subject.early));
     }
-    let tasks = tasks::after(subject, cause, transition.tasks, transition.status, &mut commit);
+    let tasks = task_log::after(subject, cause, transition.tasks, transition.status, &mut commit);
     commit.applied = marker(cause.input);
     commit.history = Some(Record {
         version: cause.version,
@@ -69,7 +61,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         created_at: subject.instance.map_or(subject.now, |i| i.created_at),
         updated_at: subject.now,
         tasks,
-        parent: subject.instance.map_or_else(|| family::parent(cause.input), |i| i.parent.clone()),
+        parent: subject.instance.map_or_else(|| child::parent(cause.input), |i| i.parent.clone()),
     });
     commit
 }

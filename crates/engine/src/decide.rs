@@ -27,79 +27,18 @@
 //! A start of this very order, again, is ignored. Instructions carry who gave them and why into the history.
 
 use orlog_model::{
-    Action, Commit, Control, DeadLetterReason, Event, EventType, Input, InstanceKey, Outcome, Record, Status,
-    TimerFired, Timestamp, Transition,
+    Action, Commit, Control, Event, EventType, Input, InstanceKey, Outcome, Record, Status, TimerFired,
+    Timestamp,
 };
-use orlog_program::{Context, Fault, Program, Reaction, Stimulus};
+use orlog_program::{Program, Stimulus};
 use serde_json::Value;
-use uuid::Uuid;
 
-use crate::apply::{Cause, applied};
-use crate::early::Kept;
+use crate::decision::{Decision, Refusal, ignore_and_clear};
+use crate::kept::Kept;
 use crate::note::signed;
-use crate::set_aside::{Grounds, set_aside};
-use crate::subject::{Subject, cleared, marker};
+use crate::react::{hold, react};
+use crate::subject::Subject;
 use crate::{early, family, tasks};
-
-/// What is to be done about an input.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
-    /// Store this; the instance changed, or the input was kept or set aside.
-    Commit(Box<Commit>),
-    /// Nothing changes for the instance. The commit, where there is one, only clears away rows of the input.
-    Ignore {
-        /// Why, for the log.
-        why: &'static str,
-        /// What to clear away.
-        clear: Option<Box<Commit>>,
-    },
-    /// An instruction that the status forbids. Nothing changes.
-    Refuse(Refusal),
-}
-
-/// Why an instruction is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// There is no such instance.
-    #[error("there is no such saga instance")]
-    NotFound,
-    /// The instance has moved on since the caller looked.
-    #[error("the instance stands at version {actual}, not {expected}")]
-    Version {
-        /// What the caller expected.
-        expected: u64,
-        /// Where it stands.
-        actual: u64,
-    },
-    /// The status forbids it.
-    #[error("the instance is {status}{}: {why}", if *.paused { " and paused" } else { "" })]
-    Status {
-        /// Where it stands.
-        status: Status,
-        /// Whether it is paused.
-        paused: bool,
-        /// Why that forbids it.
-        why: &'static str,
-    },
-    /// It has no such task that is open.
-    #[error("the instance has no open task {id}")]
-    NoTask {
-        /// Which.
-        id: Uuid,
-    },
-    /// Somebody else has the task, or it cannot be done so.
-    #[error("{why}")]
-    Task {
-        /// Why.
-        why: String,
-    },
-    /// It cannot go on with that definition.
-    #[error("it must stay with its definition: {}", reasons.join("; "))]
-    Blocked {
-        /// One sentence for each obstacle.
-        reasons: Vec<String>,
-    },
-}
 
 /// Decides one input. See the table above.
 #[must_use]
@@ -223,51 +162,6 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
     }
 }
 
-/// Asks the program.
-pub(crate) fn judge(subject: &Subject<'_>, stimulus: &Stimulus<'_>) -> Result<Reaction, Fault> {
-    let context = Context { key: subject.key, version: next_version(subject), now: subject.now };
-    subject.program.apply(subject.instance.map(|i| i.state.as_slice()), stimulus, &context)
-}
-
-fn next_version(subject: &Subject<'_>) -> u64 {
-    subject.instance.map_or(0, |i| i.version) + 1
-}
-
-/// What the program answered is done.
-pub(crate) fn apply(subject: &Subject<'_>, input: &Input, transition: Transition) -> Decision {
-    let cause = Cause { input, id: input.id(), version: next_version(subject) };
-    Decision::Commit(Box::new(applied(subject, &cause, transition)))
-}
-
-/// Shows the stimulus to the program and turns its answer into a decision.
-pub(crate) fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_>) -> Decision {
-    match judge(subject, stimulus) {
-        Ok(Reaction::Applied(transition)) => apply(subject, input, *transition),
-        Ok(Reaction::Ignored(why)) => ignore_and_clear(subject.key, input, subject.now, why),
-        Ok(Reaction::Refused(why)) => Decision::Refuse(Refusal::Status {
-            status: subject.instance.map_or(Status::Running, |i| i.status),
-            paused: subject.instance.is_some_and(|i| i.paused),
-            why,
-        }),
-        Err(fault) => Decision::Commit(Box::new(fault_commit(subject, input, &fault))),
-    }
-}
-
-fn fault_commit(subject: &Subject<'_>, input: &Input, fault: &Fault) -> Commit {
-    let reason = match fault {
-        Fault::Schema(_) => DeadLetterReason::SchemaMismatch,
-        Fault::Program(_) => DeadLetterReason::ProgramError,
-        Fault::State(_) => DeadLetterReason::SnapshotInconsistent,
-    };
-    set_aside(
-        subject.key,
-        input,
-        Grounds { reason, message: fault.to_string(), attempts: 1 },
-        subject.now,
-        subject.node,
-    )
-}
-
 /// Sets or clears the `paused` flag; the program is not asked.
 fn flag(subject: &Subject<'_>, input: &Input, paused: bool) -> Decision {
     let mut commit = Commit::empty(subject.key.clone(), subject.now);
@@ -298,27 +192,4 @@ fn flag_note(input: &Input, paused: bool) -> String {
         Input::Control(control) => signed(word, control),
         _ => word.to_owned(),
     }
-}
-
-/// Keeps the input until the instance is resumed.
-pub(crate) fn hold(subject: &Subject<'_>, input: &Input) -> Decision {
-    let mut commit = cleared(subject.key, input, subject.now);
-    commit.hold = Some(input.clone());
-    commit.applied = marker(input);
-    Decision::Commit(Box::new(commit))
-}
-
-pub(crate) fn ignore(why: &'static str) -> Decision {
-    Decision::Ignore { why, clear: None }
-}
-
-pub(crate) fn ignore_and_clear(
-    key: &InstanceKey,
-    input: &Input,
-    now: Timestamp,
-    why: &'static str,
-) -> Decision {
-    let commit = cleared(key, input, now);
-    let clears = commit.settles.is_some() || !commit.disarm.is_empty();
-    Decision::Ignore { why, clear: clears.then(|| Box::new(commit)) }
 }

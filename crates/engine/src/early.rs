@@ -5,33 +5,17 @@
 
 use std::time::Duration;
 
-use orlog_model::{
-    Commit, DeadLetterReason, Early, Event, EventId, Input, InstanceKey, Name, Timer, TimerFired, Timestamp,
-};
+use orlog_model::{Commit, DeadLetterReason, Early, Event, Input, InstanceKey, Timer, TimerFired, Timestamp};
 
-use crate::decide::{Decision, ignore, ignore_and_clear};
+use crate::decision::{Decision, ignore, ignore_and_clear};
+use crate::kept::{Kept, row, timer};
 use crate::set_aside::{Grounds, set_aside};
 use crate::subject::Subject;
 
 /// How many inputs are kept for one instance that does not exist. More become dead letters.
 pub const MAX_EARLY: usize = 100;
-/// The name of the timer.
-const NAME: &str = "early";
-/// Its token.
-const TOKEN: u64 = 0;
 /// How long an order to stop is kept for a saga that keeps no early events.
 const STOP_KEPT: Duration = Duration::from_hours(24);
-
-/// An input that is kept for an instance that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Its number in the store.
-    pub number: u64,
-    /// Its id: it is kept once.
-    pub id: EventId,
-    /// Until when.
-    pub until: Timestamp,
-}
 
 /// An event that begins nothing, for an instance that does not exist.
 pub(crate) fn keep_event(subject: &Subject<'_>, input: &Input, event: &Event) -> Decision {
@@ -66,15 +50,6 @@ fn keep(subject: &Subject<'_>, input: &Input, keep_for: Duration) -> Decision {
         commit.arm.push(row(until));
     }
     Decision::Commit(Box::new(commit))
-}
-
-/// The timer that is armed while anything is kept.
-pub(crate) fn timer(early: &[Kept]) -> Option<Timer> {
-    early.first().map(|oldest| row(oldest.until))
-}
-
-fn row(due: Timestamp) -> Timer {
-    Timer { due, name: Name::new(NAME).expect("a short word is a name"), token: TOKEN }
 }
 
 /// A timer of an instance that does not exist: drops what was kept long enough.

@@ -4,14 +4,15 @@
 //! would live: only there is known whether the instance exists and which definitions there are.
 
 use orlog_model::{
-    Commit, End, Ended, Event, EventType, Failure, Input, InstanceKey, MAX_DEPTH, Parent, Status, Timestamp,
-    Transition, Verdict, Work, WorkItem, WorkflowCommand, WorkflowOrder, derived_id,
+    Commit, End, Ended, Event, EventType, Failure, Input, InstanceKey, MAX_DEPTH, Parent, Timestamp, Verdict,
+    Work, WorkItem, WorkflowCommand, WorkflowOrder, derived_id,
 };
 use orlog_program::{Program, Reaction, Stimulus};
 use serde_json::Value;
 
-use crate::decide::{Decision, hold, ignore, judge, react};
+use crate::decision::{Decision, ignore};
 use crate::early;
+use crate::react::{apply, hold, judge, react};
 use crate::subject::Subject;
 
 /// A word from another saga.
@@ -53,7 +54,7 @@ fn start(
     };
     let event = begin(subject.key, command, parent, kind, data);
     match judge(subject, &Stimulus::Event(&event)) {
-        Ok(Reaction::Applied(transition)) => crate::decide::apply(subject, input, *transition),
+        Ok(Reaction::Applied(transition)) => apply(subject, input, *transition),
         Ok(Reaction::Ignored(why) | Reaction::Refused(why)) => refuse("not_begun", why.to_owned()),
         Err(fault) => refuse("not_begun", fault.to_string()),
     }
@@ -119,51 +120,6 @@ fn verdict(ended: &Ended) -> Verdict {
         None => Verdict::Succeeded { event: ended.event.clone(), payload },
         Some(failure) => Verdict::Failed { event: None, failure: failure.clone(), payload },
     }
-}
-
-/// Who began the instance that this input begins.
-pub(crate) fn parent(input: &Input) -> Option<Box<Parent>> {
-    match input {
-        Input::Workflow(WorkflowCommand { order: WorkflowOrder::Start { parent, .. }, .. }) => {
-            Some(Box::new(parent.clone()))
-        }
-        Input::Workflow(_)
-        | Input::Event(_)
-        | Input::Outcome(_)
-        | Input::Timer(_)
-        | Input::Control(_)
-        | Input::Early(_) => None,
-    }
-}
-
-/// What an instance that ends with this transition tells the one that began it.
-pub(crate) fn end(subject: &Subject<'_>, transition: &Transition) -> Option<Work> {
-    let instance = subject.instance?;
-    let parent = instance.parent.as_ref()?;
-    if instance.status.is_final() || !transition.status.is_final() {
-        return None;
-    }
-    let fact = transition.work.iter().rev().find_map(|work| match work {
-        Work::Fact(fact) => Some(fact),
-        _ => None,
-    });
-    let failure = transition.failure.as_ref().or(instance.last_error.as_ref());
-    let ended = Ended {
-        work_id: parent.work_id,
-        failure: match transition.status {
-            Status::Completed => None,
-            status => Some(Failure {
-                code: format!("child_{status}"),
-                message: failure.map_or_else(
-                    || format!("{} is {status}", subject.key),
-                    |failure| format!("{} is {status}: {failure}", subject.key),
-                ),
-            }),
-        },
-        event: fact.map(|fact| fact.kind.clone()),
-        data: fact.map_or(Value::Null, |fact| fact.data.clone()),
-    };
-    Some(Work::End(End { to: parent.key.clone(), ended }))
 }
 
 /// A word to an instance that does not exist, of a saga of which there is no definition.

@@ -4,17 +4,24 @@
 //! deterministic ids: deciding the same input on the same snapshot again makes the same commit, byte for byte.
 
 mod apply;
+mod child;
 mod decide;
+mod decision;
 mod early;
 mod family;
+mod kept;
 mod migrate;
 mod note;
+mod react;
 mod set_aside;
 mod subject;
+mod task_log;
 mod tasks;
 
-pub use decide::{Decision, Refusal, decide, decide_undefined};
-pub use early::{Kept, MAX_EARLY};
+pub use decide::{decide, decide_undefined};
+pub use decision::{Decision, Refusal};
+pub use early::MAX_EARLY;
+pub use kept::Kept;
 pub use migrate::{Plan, migrate, plan};
 pub use set_aside::{Grounds, dead_letter, set_aside};
 pub use subject::Subject;

@@ -3,7 +3,7 @@
 use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
 use orlog_program::Program;
 
-use crate::early::Kept;
+use crate::kept::Kept;
 
 /// Whom an input is about.
 #[derive(Clone, Copy)]
@@ -21,6 +21,14 @@ pub struct Subject<'a> {
     pub node: &'a str,
     /// What is kept for an instance that does not exist yet, oldest first.
     pub early: &'a [Kept],
+}
+
+/// The input behind a transition and the state version it leads to.
+pub(crate) struct Cause<'a> {
+    pub(crate) input: &'a Input,
+    /// The input's id, made once.
+    pub(crate) id: EventId,
+    pub(crate) version: u64,
 }
 
 /// The commit that clears away the rows the input itself occupies: an outcome its outbox row, a timer its timer row.

@@ -20,7 +20,7 @@ mod template;
 mod vocabulary;
 mod yaml;
 
-pub use builder::{Builder, Do};
+pub use builder::{Builder, Do, Migrate, On};
 pub use compile::{Compiled, compile};
 pub use expression::evaluate;
 pub use form::{

@@ -28,6 +28,9 @@ pub const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 /// How deep JSON may nest.
 pub const MAX_JSON_DEPTH: usize = 64;
 
+/// After so many mistakes in one definition no more are looked for in expressions, and only so many are placed in its text.
+pub(crate) const MAX_FINDINGS: usize = 1000;
+
 /// A value that is larger than the runner handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {

@@ -103,6 +103,8 @@ pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>)
     known
         .into_iter()
         .filter(|name| found.len() <= 64 && name.len() <= 64)
+        // Names of such different length are never near; a hostile text asks thousands of times.
+        .filter(|name| found.len().abs_diff(name.len()) <= 4 + name.len() / 2)
         .map(|name| (distance(name), name))
         .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
         .min()

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::expression::{Account, Bindings, EvalError, Expression, Scope};
-use crate::limits::{MAX_PAYLOAD_BYTES, check_payload, take_payload};
+use crate::limits::{MAX_FINDINGS, MAX_PAYLOAD_BYTES, check_payload, take_payload};
 use crate::problem::Finding;
 
 /// A compiled template. Parts without expressions are kept as plain JSON.
@@ -101,13 +101,16 @@ fn compile_text(text: &str, path: &str, scope: &Scope<'_>, findings: &mut Vec<Fi
     }
 }
 
-/// Compiles one expression; what is wrong goes to `findings`.
+/// Compiles one expression; what is wrong goes to `findings`. Where enough is wrong already, it is not looked at.
 pub(crate) fn compile_expression(
     source: &str,
     path: &str,
     scope: &Scope<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<Expression> {
+    if findings.len() >= MAX_FINDINGS {
+        return None;
+    }
     match Expression::compile(source, scope) {
         Ok(expression) => Some(expression),
         Err(refused) => {

@@ -12,22 +12,24 @@ use saphyr_parser::ScalarStyle;
 
 use crate::compile::{Compiled, compile, with_source};
 use crate::form::Definition;
-use crate::limits::MAX_SOURCE_BYTES;
+use crate::limits::{MAX_FINDINGS, MAX_SOURCE_BYTES};
 use crate::problem::{Finding, Problem};
 pub(crate) use duration::parse as parse_duration;
 use tree::{Content, Malformed, Node, Place};
 
 /// The most problems one report lists.
 const MAX_PROBLEMS: usize = 100;
+/// The longest part of a problem, in characters. What is longer quotes the text.
+const MAX_QUOTED: usize = 300;
 
 /// Compiles a definition written in YAML. `file` is only named in problems.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the text, at most 100 problems.
+/// Everything that is wrong with it, in the order of the text: at most 100 problems, and one that counts the others.
 pub fn compile_yaml(text: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
     if text.len() > MAX_SOURCE_BYTES {
         let message = format!("the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}", text.len());
-        return Err(vec![Finding::new("", message).without_text(file)]);
+        return Err(vec![at_place(Malformed { at: Place { line: 1, column: 1 }, message }, file)]);
     }
     let root = tree::parse(text).map_err(|malformed| vec![at_place(malformed, file)])?;
     let mut findings = Vec::new();
@@ -63,6 +65,9 @@ pub(crate) fn to_json(text: &str) -> serde_json::Value {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load(source: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
+    if source.len() > MAX_SOURCE_BYTES {
+        return compile_yaml(source, file);
+    }
     match serde_json::from_str::<Definition>(source) {
         Ok(definition) => compile(definition),
         Err(_) => compile_yaml(source, file),
@@ -76,16 +81,25 @@ fn at_place(malformed: Malformed, file: &str) -> Problem {
         line: at.line,
         column: at.column,
         path: String::new(),
-        message,
+        message: shown(message),
         suggestion: None,
     }
 }
 
-fn report(findings: Vec<Finding>, root: &Node, file: &str) -> Vec<Problem> {
+fn report(mut findings: Vec<Finding>, root: &Node, file: &str) -> Vec<Problem> {
+    let at_least = if findings.len() >= MAX_FINDINGS { " at least" } else { "" };
+    let unlocated = findings.len().saturating_sub(MAX_FINDINGS);
+    findings.truncate(MAX_FINDINGS);
     let mut problems: Vec<_> = findings.into_iter().map(|finding| locate(finding, root, file)).collect();
     problems.sort_by(|a, b| (a.line, a.column, &a.message).cmp(&(b.line, b.column, &b.message)));
     problems.dedup();
+    let more = unlocated + problems.len().saturating_sub(MAX_PROBLEMS);
     problems.truncate(MAX_PROBLEMS);
+    if let Some(last) = problems.last().filter(|_| more > 0) {
+        let at = Place { line: last.line, column: last.column };
+        problems
+            .push(at_place(Malformed { at, message: format!("and{at_least} {more} more problems") }, file));
+    }
     problems
 }
 
@@ -96,6 +110,25 @@ pub(crate) fn locate_all(findings: Vec<Finding>, source: &str, file: &str) -> Ve
         Some(root) => findings.into_iter().map(|finding| locate(finding, &root, file)).collect(),
         None => findings.into_iter().map(|finding| finding.without_text(file)).collect(),
     }
+}
+
+/// A text as it may be shown: short, and without signs that steer a terminal.
+fn shown(text: String) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.len() <= MAX_QUOTED && !text.contains(steers) {
+        return text;
+    }
+    let mut short = String::new();
+    for c in text.chars().take(MAX_QUOTED) {
+        if steers(c) { short.extend(c.escape_unicode()) } else { short.push(c) }
+    }
+    if text.chars().nth(MAX_QUOTED).is_some() {
+        short.push('…');
+    }
+    short
 }
 
 fn locate(finding: Finding, root: &Node, file: &str) -> Problem {
@@ -109,9 +142,9 @@ fn locate(finding: Finding, root: &Node, file: &str) -> Problem {
         file: file.to_owned(),
         line: place.line,
         column: place.column,
-        path: finding.path,
-        message: finding.message + &note,
-        suggestion: finding.suggestion,
+        path: shown(finding.path),
+        message: shown(finding.message) + &note,
+        suggestion: finding.suggestion.map(shown),
     }
 }
 

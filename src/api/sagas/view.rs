@@ -2,10 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orlog_model::{Failure, Instance, InstanceKey, OutboxKey, Record, Wait, WaitKind, WorkItem, WorkKind};
+use orlog_model::{
+    Failure, Instance, InstanceKey, OutboxKey, Parent, Record, Task, Wait, WaitKind, WorkItem, WorkKind,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+
+use crate::api::tasks::FormView;
 
 /// A page of instances.
 #[derive(Debug, Serialize, ToSchema)]
@@ -54,7 +58,7 @@ struct ProgramView {
 /// Something that must happen first.
 #[derive(Debug, Serialize, ToSchema)]
 struct WaitView {
-    /// `event`, `outcome`, `timer` or `operator`.
+    /// `event`, `outcome`, `timer`, `operator`, `task` or `saga`.
     kind: &'static str,
     name: String,
     /// Until when, where there is a limit.
@@ -83,6 +87,10 @@ pub(in crate::api) struct Detail {
     timers: Vec<TimerView>,
     /// Work whose outcome is still to come.
     open: Vec<OpenView>,
+    /// Tasks for people that are open.
+    tasks: Vec<OpenTask>,
+    /// The saga that began it.
+    parent: Option<ParentView>,
     outbox: Outbox,
     /// Inputs that are kept because it is paused.
     held: usize,
@@ -109,10 +117,29 @@ struct TimerView {
 struct OpenView {
     /// The idempotency key.
     id: String,
-    /// `command`, `effect` or `fact`.
+    /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
     /// The program's label for it.
     tag: String,
+}
+
+/// A task that is open.
+#[derive(Debug, Serialize, ToSchema)]
+struct OpenTask {
+    id: String,
+    #[serde(flatten)]
+    form: FormView,
+}
+
+/// The saga that began an instance.
+#[derive(Debug, Serialize, ToSchema)]
+struct ParentView {
+    saga: String,
+    correlation: String,
+    /// The work item that asked for it.
+    work_id: String,
+    /// How many sagas stand above it.
+    depth: u16,
 }
 
 /// The instance's work that is not done.
@@ -128,7 +155,7 @@ pub(in crate::api) struct Outbox {
 struct OutboxItem {
     /// The idempotency key.
     id: String,
-    /// `command`, `effect` or `fact`.
+    /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
     /// What people call it, for example `payments.charge`.
     label: String,
@@ -217,6 +244,8 @@ impl Detail {
             state: shown.unwrap_or_else(|| state(&instance.state)),
             timers: timers.collect(),
             open: open.collect(),
+            tasks: instance.tasks.iter().map(OpenTask::of).collect(),
+            parent: instance.parent.as_deref().map(ParentView::of),
             outbox: Outbox::default(),
             held: 0,
             last_input: instance.last_input.to_string(),
@@ -271,6 +300,24 @@ impl RecordView {
             note: record.note.clone(),
             status: record.status.as_str(),
             work: work.collect(),
+        }
+    }
+}
+
+impl OpenTask {
+    fn of(task: &Task) -> Self {
+        Self { id: task.id.to_string(), form: FormView::of(task) }
+    }
+}
+
+impl ParentView {
+    fn of(parent: &Parent) -> Self {
+        let Parent { key, work_id, depth } = parent;
+        Self {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            work_id: work_id.to_string(),
+            depth: *depth,
         }
     }
 }
