@@ -22,3 +22,6 @@ mod sagas;
 #[cfg(test)]
 #[path = "api/surface.rs"]
 mod surface;
+#[cfg(test)]
+#[path = "api/tasks.rs"]
+mod tasks;

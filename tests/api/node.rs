@@ -15,6 +15,7 @@ use orlog::config::{Config, TenantMode, Tenants};
 use orlog::{App, Seams, SystemClock};
 use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
 use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
+use orlog_program::Program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
@@ -118,6 +119,13 @@ impl Node {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_with_programs(change, Vec::new()).await
+    }
+
+    pub(crate) async fn start_with_programs(
+        change: impl FnOnce(&mut Config),
+        programs: Vec<Arc<dyn Program>>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let definitions = folder.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
@@ -129,7 +137,8 @@ impl Node {
         let upstreams =
             vec![effects(Arc::clone(&refunds)), Upstream::gateway(Arc::new(Gateway), Policy::gateway())];
         let clock = Some(Arc::new(Breakable) as Arc<dyn Clock>);
-        let app = App::start_with(config, Seams { clock, upstreams, ..Seams::default() }).await.unwrap();
+        let app =
+            App::start_with(config, Seams { clock, upstreams, programs, ..Seams::default() }).await.unwrap();
         let router = orlog::api::router(Arc::clone(&app));
         Self { app, _folder: folder, refunds, router }
     }

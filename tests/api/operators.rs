@@ -36,6 +36,21 @@ async fn cancelling_undoes_what_was_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_stuck_is_skipped_or_completed_by_force() {
+    let node = Node::start().await;
+    node.order("", "o-1", 5, "running").await;
+    for verb in ["skip", "force-complete"] {
+        let path = format!("/v1/sagas/order/o-1/{verb}");
+        assert!(node.post(&path, &json!({})).await.problem("OR0013").contains("stuck"));
+    }
+    let pause = json!({ "by": "alice", "reason": "the shop is closed" });
+    node.post("/v1/sagas/order/o-1/pause", &pause).await.ok();
+    let order = node.get("/v1/sagas/order/o-1").await.ok();
+    let last = order["history"]["items"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["note"], "paused by alice: the shop is closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_paused_instance_keeps_its_inputs_until_it_is_resumed() {
     let node = Node::start().await;
     node.order("", "o-1", 5, "running").await;
