@@ -41,6 +41,7 @@ mod timer;
 pub use control::{ControlError, Controlled};
 pub use limits::{Limits, LimitsError};
 pub use metrics::Metrics;
+pub use migration::Planned;
 pub use observer::CommitObserver;
 pub use programs::Programs;
 pub use restart::Intensity;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use orlog_model::{
-    Change, Commit, CorrelationId, Effect, EffectName, EventId, Instance, InstanceKey, Lane, Name,
-    ProgramRef, Record, SagaName, Status, TenantId, Timestamp, Work, WorkItem, WorkKind,
+    Change, Commit, CorrelationId, Early, Effect, EffectName, Event, EventId, EventType, Input, Instance,
+    InstanceKey, Lane, Name, ProgramRef, Record, SagaName, Status, TenantId, Timestamp, Work, WorkItem,
+    WorkKind,
 };
 use orlog_store::{Durability, Options, Reader, Writer};
 use serde_json::json;
@@ -191,4 +192,42 @@ fn miss_an_applied_event(bencher: Bencher<'_, '_>, place: &str) {
 fn read_100_of_the_outbox(bencher: Bencher<'_, '_>, place: &str) {
     let load = filled(place == "disk");
     bencher.bench_local(|| black_box(load.reader.outbox(&lane(), 0, 100).expect("readable")).len());
+}
+
+/// What the first event of an instance pays so that nothing is missed that came before it: nothing is kept for it, while
+/// something is kept for a thousand others.
+#[divan::bench(args = ["overlay", "disk"])]
+fn find_nothing_kept(bencher: Bencher<'_, '_>, place: &str) {
+    let mut load = filled(false);
+    let group = (0..1000).map(|number| {
+        let commit = Commit::empty(key(number * 7), Timestamp::from_millis(1));
+        let early = Early { input: Box::new(early_event()), until: Timestamp::MAX };
+        Change::Apply(Box::new(Commit { hold: Some(Input::Early(early)), ..commit }))
+    });
+    load.writer.commit(&group.collect::<Vec<_>>(), Timestamp::from_millis(1)).expect("there is room");
+    if place == "disk" {
+        load.writer.flush().expect("there is room");
+    }
+    let mut number = 0u64;
+    bencher.bench_local(|| {
+        number += 1;
+        let absent = key(number * 7 + 1);
+        black_box(load.reader.held(&absent, 100).expect("readable")).len()
+    });
+}
+
+fn early_event() -> Input {
+    Input::Event(Event {
+        id: EventId::new("early").expect("valid"),
+        tenant: TenantId::new("acme").expect("valid"),
+        kind: EventType::new("Paid").expect("valid"),
+        source: "urn:bench".to_owned(),
+        subject: None,
+        time: Timestamp::from_millis(1),
+        correlation: None,
+        causation: None,
+        trace: None,
+        schema_version: 1,
+        data: json!({}),
+    })
 }
