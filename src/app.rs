@@ -257,7 +257,9 @@ fn keep(writer: &mut Writer, reader: &Reader, in_force: &[Definition], now: Time
     Ok(())
 }
 
-fn sources(definitions: &[Definition]) -> impl Iterator<Item = (ProgramRef, String)> {
-    let compiled = definitions.iter().filter_map(|definition| definition.compiled.as_ref());
-    compiled.map(|compiled| (compiled.reference().clone(), compiled.source().to_owned()))
+fn sources(definitions: &[Definition]) -> impl Iterator<Item = (ProgramRef, Vec<u8>)> {
+    definitions.iter().filter_map(|definition| {
+        let source = definition.source.as_ref()?;
+        Some((definition.program.reference().clone(), source.to_vec()))
+    })
 }

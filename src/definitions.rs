@@ -9,6 +9,7 @@ mod retired;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -21,8 +22,8 @@ use retired::Retired;
 
 pub use definition::Definition;
 
-/// What the name of a definition's file ends with.
-pub const SUFFIX: &str = ".saga.yaml";
+/// What the name of a definition's file ends with: a text, a WebAssembly module.
+pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];
 
 /// What a reload came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -58,7 +59,12 @@ impl Definitions {
     /// Definitions from a folder, and programs written in Rust. None is in force yet.
     #[must_use]
     pub fn new(folder: Option<PathBuf>, programs: Vec<Arc<dyn Program>>) -> Self {
-        let given = programs.into_iter().map(|program| Definition { program, compiled: None, file: None });
+        let given = programs.into_iter().map(|program| Definition {
+            program,
+            compiled: None,
+            source: None,
+            file: None,
+        });
         Self { folder, given: given.collect(), in_force: RwLock::new(Arc::from([])) }
     }
 
@@ -89,7 +95,7 @@ impl Definitions {
 
     /// All programs: of the definitions given here and of those kept in the store, older ones first.
     #[must_use]
-    pub fn programs(in_force: &[Definition], kept: &[(ProgramRef, String)]) -> Vec<Arc<dyn Program>> {
+    pub fn programs(in_force: &[Definition], kept: &[(ProgramRef, Vec<u8>)]) -> Vec<Arc<dyn Program>> {
         let is_old = |reference: &ProgramRef| in_force.iter().all(|d| d.program.reference() != reference);
         let mut old: Vec<_> = kept.iter().filter(|(reference, _)| is_old(reference)).collect();
         old.sort_by_key(|(reference, _)| reference.version);
@@ -125,11 +131,25 @@ impl fmt::Debug for Definitions {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn read(file: &Path) -> Result<Definition, Vec<Problem>> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| vec![problem(file, format!("cannot be read: {error}"))])?;
-    let compiled = Arc::new(orlog_program::compile_yaml(&text, &file.display().to_string())?);
-    let program = Arc::clone(&compiled) as Arc<dyn Program>;
-    Ok(Definition { program, compiled: Some(compiled), file: Some(file.to_owned()) })
+    let unreadable = |error: &dyn fmt::Display| vec![problem(file, format!("cannot be read: {error}"))];
+    let source = read_bounded(file).map_err(|error| unreadable(&error))?;
+    let name = file.display().to_string();
+    let (program, compiled): (Arc<dyn Program>, _) = if file.to_string_lossy().ends_with(SUFFIXES[1]) {
+        (Arc::new(orlog_program::load_wasm(&source, &name)?), None)
+    } else {
+        let text = std::str::from_utf8(&source).map_err(|error| unreadable(&error))?;
+        let compiled = Arc::new(orlog_program::compile_yaml(text, &name)?);
+        (Arc::clone(&compiled) as Arc<dyn Program>, Some(compiled))
+    };
+    Ok(Definition { program, compiled, source: Some(source.into()), file: Some(file.to_owned()) })
+}
+
+/// Reads one byte more than a definition may have, so that a larger one is refused without reading it whole.
+fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
+    let limit = orlog_program::MAX_MODULE_BYTES.max(orlog_program::MAX_SOURCE_BYTES) as u64;
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The definition files of a folder, in the order of their names; instead of them, what is wrong with the folder.
@@ -141,7 +161,8 @@ pub fn list(folder: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
         Err(error) => return vec![Err(wrong(error))],
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(wrong));
-    let is_definition = |path: &PathBuf| path.to_string_lossy().ends_with(SUFFIX);
+    let is_definition =
+        |path: &PathBuf| SUFFIXES.iter().any(|suffix| path.to_string_lossy().ends_with(suffix));
     let mut files: Vec<_> = paths.filter(|path| path.as_ref().map_or(true, is_definition)).collect();
     files.sort_by(|a, b| a.as_ref().ok().cmp(&b.as_ref().ok()));
     files

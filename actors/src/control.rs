@@ -1,5 +1,7 @@
 //! Answers to those who instruct one instance.
 
+use std::borrow::Cow;
+
 use orlog_engine::Refusal;
 use orlog_model::Status;
 
@@ -9,7 +11,7 @@ pub struct Controlled {
     /// Something changed; `false` for a repetition or something that means nothing now.
     pub applied: bool,
     /// Why nothing changed, where nothing did.
-    pub why: Option<&'static str>,
+    pub why: Option<Cow<'static, str>>,
     /// The state version the instance stands at.
     pub version: u64,
     /// Where it stands.

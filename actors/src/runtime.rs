@@ -221,7 +221,7 @@ impl Runtime {
         self.change_everywhere(&change).await?;
         Ok(Controlled {
             applied: true,
-            why: Some("published again"),
+            why: Some("published again".into()),
             version: 0,
             status: orlog_model::Status::Running,
             paused: false,

@@ -3,6 +3,7 @@
 //! It decides the next input while earlier commits are still on their way to the disk; nothing leaves the process before
 //! they are durable. What it holds in memory is never ahead of what the committer has been given.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -87,7 +88,7 @@ impl State {
         if self.instance.is_none() {
             self.load_early().await?;
         }
-        if self.instance.as_ref().is_some_and(|instance| !instance.paused) {
+        if self.instance.is_some() && !self.is_paused() {
             self.apply_held().await?;
         }
         Ok(())
@@ -111,7 +112,7 @@ impl State {
         // Held until the commit lies with the committer: see `Programs`.
         let _lease = self.directory.context.programs.lease();
         if self.is_repeated(&input)? {
-            self.finish_without_commit("it was applied before", None);
+            self.finish_without_commit("it was applied before".into(), None);
             return Ok(true);
         }
         if self.instance.is_none() && matches!(*input, Input::Timer(_)) {
@@ -122,11 +123,11 @@ impl State {
             Decision::Commit(commit) => self.finish_with(*commit, None),
             Decision::Ignore { why, clear: Some(commit) } => {
                 self.directory.context.metrics.ignored.inc();
-                tracing::debug!(instance = %self.cell.key, input = input.label(), why, "ignored");
+                tracing::debug!(instance = %self.cell.key, input = input.label(), %why, "ignored");
                 self.finish_with(*commit, Some(why));
             }
             Decision::Ignore { why, clear: None } => self.finish_without_commit(why, None),
-            Decision::Refuse(refusal) => self.finish_without_commit("refused", Some(refusal.into())),
+            Decision::Refuse(refusal) => self.finish_without_commit("refused".into(), Some(refusal.into())),
         }
         if waited && self.instance.is_some() && !self.has_kept() {
             self.apply_held().await?;
@@ -209,17 +210,17 @@ impl State {
     }
 
     /// Takes the head off the queue and sends its consequences on; `ignored` says why there are none but clearing away.
-    fn finish_with(&mut self, commit: Commit, ignored: Option<&'static str>) {
+    fn finish_with(&mut self, commit: Commit, ignored: Option<Cow<'static, str>>) {
         self.remember(&commit);
         let Some(envelope) = self.cell.finish(1, self.has_ended()) else { return };
         let done = envelope.done.answered(|| self.answer(&commit, ignored));
         self.submit(commit, envelope.extra, done);
     }
 
-    fn finish_without_commit(&mut self, why: &'static str, refused: Option<ControlError>) {
+    fn finish_without_commit(&mut self, why: Cow<'static, str>, refused: Option<ControlError>) {
         let context = &self.directory.context;
         context.metrics.ignored.inc();
-        tracing::debug!(instance = %self.cell.key, why, "ignored");
+        tracing::debug!(instance = %self.cell.key, %why, "ignored");
         // What led to this may not be durable yet, and nobody must hear of it before it is.
         let waits = self.cell.has_extra() || !self.cell.is_durable();
         let Some(envelope) = self.cell.finish(usize::from(waits), self.has_ended()) else { return };
@@ -260,6 +261,10 @@ impl State {
         self.early.retain(|kept| !numbers.contains(&kept.number));
     }
 
+    fn is_paused(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.paused)
+    }
+
     fn has_ended(&self) -> bool {
         self.instance.as_ref().is_none_or(|instance| instance.status.is_final())
     }
@@ -275,20 +280,20 @@ impl State {
         }
     }
 
-    fn answer(&self, commit: &Commit, ignored: Option<&'static str>) -> Answer {
+    fn answer(&self, commit: &Commit, ignored: Option<Cow<'static, str>>) -> Answer {
         match &commit.dead_letter {
             Some(letter) => Err(ControlError::SetAside(letter.message.clone())),
             None => Ok(self.standing(ignored.is_none(), ignored)),
         }
     }
 
-    fn standing(&self, applied: bool, why: Option<&'static str>) -> Controlled {
+    fn standing(&self, applied: bool, why: Option<Cow<'static, str>>) -> Controlled {
         Controlled {
             applied,
             why,
             version: self.instance.as_ref().map_or(0, |i| i.version),
             status: self.instance.as_ref().map_or(Status::Running, |i| i.status),
-            paused: self.instance.as_ref().is_some_and(|i| i.paused),
+            paused: self.is_paused(),
         }
     }
 
@@ -302,6 +307,7 @@ impl State {
             tracing::debug!(instance = %self.cell.key, count = page.len(), last, "applying kept inputs");
             for (number, input) in page {
                 self.apply_one_held(number, &input.unkept());
+                // A program that broke down pauses its instance: the rest stays kept.
                 if self.has_kept() {
                     return Ok(());
                 }

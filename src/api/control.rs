@@ -1,5 +1,7 @@
 //! `POST /v1/sagas/{saga}/{correlation}/…`: what an operator can tell one instance. The answer comes when it is durable.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -69,7 +71,7 @@ pub(super) struct Answer {
     /// Something changed; false for a repetition or for something that means nothing now.
     applied: bool,
     /// Why nothing changed, where nothing did.
-    why: Option<&'static str>,
+    why: Option<String>,
     /// The state version the instance stands at.
     version: u64,
     /// Where it stands.
@@ -81,7 +83,7 @@ pub(super) struct Answer {
 impl From<Controlled> for Answer {
     fn from(controlled: Controlled) -> Self {
         let Controlled { applied, why, version, status, paused } = controlled;
-        Self { applied, why, version, status: status.as_str(), paused }
+        Self { applied, why: why.map(Cow::into_owned), version, status: status.as_str(), paused }
     }
 }
 

@@ -126,7 +126,8 @@ fn versions(app: &App, saga: &SagaName) -> Result<Versions, Problem> {
 fn source(app: &App, hash: &[u8; 16]) -> Result<Option<String>, Problem> {
     for reader in app.runtime.readers() {
         if let Some((_, source)) = reader.definition(hash)? {
-            return Ok(Some(source));
+            // A WebAssembly module is no text.
+            return Ok(String::from_utf8(source).ok());
         }
     }
     Ok(None)

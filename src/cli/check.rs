@@ -82,9 +82,10 @@ impl Report {
 
     fn verdict(&self, deny_warnings: bool) -> Result<(), Failure> {
         match (self.problems.len(), self.warnings.len()) {
-            (0, 0) if self.good.is_empty() => {
-                Err(Failure::failed(format!("there is no file named *{}", definitions::SUFFIX)))
-            }
+            (0, 0) if self.good.is_empty() => Err(Failure::failed(format!(
+                "there is no file named *{}",
+                definitions::SUFFIXES.join(" or *")
+            ))),
             (0, warnings) if warnings > 0 && deny_warnings => {
                 Err(Failure::failed(counted(warnings, "warning")))
             }
@@ -126,12 +127,15 @@ fn file(definition: &Definition) -> String {
 
 fn praise(definition: &Definition) -> String {
     let reference = definition.program.reference();
-    let steps = definition.compiled.as_ref().map_or(0, |compiled| compiled.definition().steps.len());
+    let steps = match &definition.compiled {
+        Some(compiled) => format!("steps: {}", compiled.definition().steps.len()),
+        None => "a WebAssembly module".to_owned(),
+    };
     let effects = &definition.program.manifest().effects;
     let names: Vec<_> = effects.iter().map(AsRef::as_ref).collect();
     let effects = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let (file, saga, version) = (file(definition), &reference.saga, reference.version);
-    format!("{file}: {saga} version {version} is well: steps: {steps}, effects: {effects}")
+    format!("{file}: {saga} version {version} is well: {steps}, effects: {effects}")
 }
 
 fn summary(definition: &Definition) -> Value {

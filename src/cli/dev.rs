@@ -44,8 +44,11 @@ fn greet(app: &App, address: SocketAddr, console: &Console) -> Result<(), Failur
         format!("{} v{}", reference.saga, reference.version)
     });
     let sagas = sagas.collect::<Vec<_>>().join(", ");
-    let sagas =
-        if sagas.is_empty() { "none; give a folder of *.saga.yaml with --definitions" } else { &sagas };
+    let sagas = if sagas.is_empty() {
+        "none; give a folder of *.saga.yaml or *.saga.wasm with --definitions"
+    } else {
+        &sagas
+    };
     let body = sample::event(&in_force);
     console.line(&format!(
         "orlog {version} is ready

@@ -18,7 +18,7 @@ pub(super) struct Flags {
     /// Where HTTP is served [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The folder with the definitions, *.saga.yaml
+    /// The folder with the definitions, *.saga.yaml and *.saga.wasm
     #[arg(long, value_name = "DIR")]
     definitions: Option<PathBuf>,
 }

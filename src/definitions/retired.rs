@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use orlog_model::{CorrelationId, Event, ProgramRef};
-use orlog_program::{Compiled, Context, Fault, Manifest, Program, Reaction, Stimulus};
+use orlog_program::{Context, Fault, Manifest, Problem, Program, Reaction, Stimulus};
 
 /// A program that begins nothing.
 pub(super) struct Retired {
-    program: Compiled,
+    program: Box<dyn Program>,
     manifest: Manifest,
 }
 
 impl Retired {
     /// Compiles a source from the store. One that this release cannot read is left out with a line in the log: its
     /// instances' inputs become dead letters, to be sent again with a release that can.
-    pub(super) fn compile(reference: &ProgramRef, source: &str) -> Option<Arc<dyn Program>> {
-        let program = match orlog_program::load(source, &format!("{} (kept)", reference.saga)) {
+    pub(super) fn compile(reference: &ProgramRef, source: &[u8]) -> Option<Arc<dyn Program>> {
+        let program = match load(source, &format!("{} (kept)", reference.saga)) {
             Ok(program) => program,
             Err(problems) => {
                 let why = problems.first().map(ToString::to_string);
@@ -27,6 +27,13 @@ impl Retired {
         manifest.triggers.iter_mut().for_each(|trigger| trigger.starts = false);
         Some(Arc::new(Self { program, manifest }))
     }
+}
+
+fn load(source: &[u8], file: &str) -> Result<Box<dyn Program>, Vec<Problem>> {
+    if orlog_program::is_wasm(source) {
+        return Ok(Box::new(orlog_program::load_wasm(source, file)?));
+    }
+    Ok(Box::new(orlog_program::load(&String::from_utf8_lossy(source), file)?))
 }
 
 impl Program for Retired {
@@ -50,7 +57,7 @@ impl Program for Retired {
     ) -> Result<Reaction, Fault> {
         match state {
             Some(_) => self.program.apply(state, stimulus, context),
-            None => Ok(Reaction::Ignored("the definition takes no new instances any more")),
+            None => Ok(Reaction::Ignored("the definition takes no new instances any more".into())),
         }
     }
 

@@ -129,6 +129,20 @@ fn the_schema_is_the_one_in_docs() {
 }
 
 #[test]
+fn check_takes_webassembly_modules_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = r#"(module
+        (@custom "orlog.manifest" "{\22saga\22:\22fine\22,\22version\22:3,\22events\22:[{\22type\22:\22FineSent\22,\22starts\22:true}]}")
+        (memory (export "memory") 1)
+        (func (export "alloc") (param i32) (result i32) (i32.const 1024))
+        (func (export "apply") (param i32 i32 i32 i32) (result i64) (i64.const 0)))"#;
+    std::fs::write(folder.path().join("fine.saga.wasm"), wat::parse_str(module).unwrap()).unwrap();
+    std::fs::write(folder.path().join("odd.saga.wasm"), "saga: order").unwrap();
+    let text = shown(&["check", folder.path().to_str().unwrap()]);
+    assert_snapshot!("check_modules", text.replace(&folder.path().display().to_string(), "DIR"));
+}
+
+#[test]
 fn a_folder_without_definitions_is_told_apart_from_good_ones() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run(&["check", folder.path().to_str().unwrap()]).status.code(), Some(1));

@@ -25,17 +25,19 @@
 //! | end of any other saga | ignore | ignore | ignore | ignore |
 //!
 //! A start of this very order, again, is ignored. Instructions carry who gave them and why into the history.
+//!
+//! To apply is to ask the program. An input that it cannot apply is set aside as a dead letter; when the program broke down
+//! over it, the instance is paused with the same commit.
 
 use orlog_model::{
-    Action, Commit, Control, Event, EventType, Input, InstanceKey, Outcome, Record, Status, TimerFired,
-    Timestamp,
+    Action, Control, Event, EventType, Input, InstanceKey, Outcome, Status, TimerFired, Timestamp,
 };
 use orlog_program::{Program, Stimulus};
 use serde_json::Value;
 
 use crate::decision::{Decision, Refusal, ignore_and_clear};
+use crate::flag::flag;
 use crate::kept::Kept;
-use crate::note::signed;
 use crate::react::{hold, react};
 use crate::subject::Subject;
 use crate::{early, family, tasks};
@@ -110,10 +112,15 @@ fn decide_control(subject: &Subject<'_>, input: &Input, control: &Control) -> De
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
         return Decision::Refuse(Refusal::Version { expected, actual: instance.version });
     }
-    let refuse =
-        |why| Decision::Refuse(Refusal::Status { status: instance.status, paused: instance.paused, why });
+    let refuse = |why: &'static str| {
+        Decision::Refuse(Refusal::Status {
+            status: instance.status,
+            paused: instance.paused,
+            why: why.into(),
+        })
+    };
     match &control.action {
-        Action::Resume if instance.paused => flag(subject, input, false),
+        Action::Resume if instance.paused => Decision::Commit(Box::new(flag(subject, input, false))),
         Action::Resume => refuse("only a paused instance can be resumed"),
         Action::Signal { .. } if instance.paused => hold(subject, input),
         Action::Signal { kind, data } => {
@@ -132,7 +139,7 @@ fn decide_control(subject: &Subject<'_>, input: &Input, control: &Control) -> De
             refuse("resume it first")
         }
         Action::Pause | Action::Cancel { .. } if instance.status.is_final() => refuse("it has ended"),
-        Action::Pause => flag(subject, input, true),
+        Action::Pause => Decision::Commit(Box::new(flag(subject, input, true))),
         Action::Cancel { reason } => react(subject, input, &Stimulus::Cancel { reason }),
         Action::Retry if instance.status == Status::Stuck => react(subject, input, &Stimulus::Retry),
         Action::Retry => refuse("only a stuck instance can be retried"),
@@ -159,37 +166,5 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
         trace: None,
         schema_version: 1,
         data: data.clone(),
-    }
-}
-
-/// Sets or clears the `paused` flag; the program is not asked.
-fn flag(subject: &Subject<'_>, input: &Input, paused: bool) -> Decision {
-    let mut commit = Commit::empty(subject.key.clone(), subject.now);
-    commit.instance = subject.instance.cloned().map(|mut instance| {
-        instance.version += 1;
-        instance.paused = paused;
-        instance.last_input = input.id();
-        instance.updated_at = subject.now;
-        subject.node.clone_into(&mut instance.node);
-        instance
-    });
-    commit.applied = Some(input.id());
-    commit.history = commit.instance.as_ref().map(|instance| Record {
-        version: instance.version,
-        at: subject.now,
-        input: input.id(),
-        label: input.label().to_owned(),
-        note: flag_note(input, paused),
-        status: instance.status,
-        work: Vec::new(),
-    });
-    Decision::Commit(Box::new(commit))
-}
-
-fn flag_note(input: &Input, paused: bool) -> String {
-    let word = if paused { "paused" } else { "resumed" };
-    match input {
-        Input::Control(control) => signed(word, control),
-        _ => word.to_owned(),
     }
 }

@@ -1,5 +1,7 @@
 //! What comes of an input: a commit, nothing, or a refusal with the reason.
 
+use std::borrow::Cow;
+
 use orlog_model::{Commit, Input, InstanceKey, Status, Timestamp};
 use uuid::Uuid;
 
@@ -13,7 +15,7 @@ pub enum Decision {
     /// Nothing changes for the instance. The commit, where there is one, only clears away rows of the input.
     Ignore {
         /// Why, for the log.
-        why: &'static str,
+        why: Cow<'static, str>,
         /// What to clear away.
         clear: Option<Box<Commit>>,
     },
@@ -43,7 +45,7 @@ pub enum Refusal {
         /// Whether it is paused.
         paused: bool,
         /// Why that forbids it.
-        why: &'static str,
+        why: Cow<'static, str>,
     },
     /// It has no such task that is open.
     #[error("the instance has no open task {id}")]
@@ -65,17 +67,17 @@ pub enum Refusal {
     },
 }
 
-pub(crate) fn ignore(why: &'static str) -> Decision {
-    Decision::Ignore { why, clear: None }
+pub(crate) fn ignore(why: impl Into<Cow<'static, str>>) -> Decision {
+    Decision::Ignore { why: why.into(), clear: None }
 }
 
 pub(crate) fn ignore_and_clear(
     key: &InstanceKey,
     input: &Input,
     now: Timestamp,
-    why: &'static str,
+    why: impl Into<Cow<'static, str>>,
 ) -> Decision {
     let commit = cleared(key, input, now);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
-    Decision::Ignore { why, clear: clears.then(|| Box::new(commit)) }
+    Decision::Ignore { why: why.into(), clear: clears.then(|| Box::new(commit)) }
 }

@@ -55,7 +55,7 @@ fn start(
     let event = begin(subject.key, command, parent, kind, data);
     match judge(subject, &Stimulus::Event(&event)) {
         Ok(Reaction::Applied(transition)) => apply(subject, input, *transition),
-        Ok(Reaction::Ignored(why) | Reaction::Refused(why)) => refuse("not_begun", why.to_owned()),
+        Ok(Reaction::Ignored(why) | Reaction::Refused(why)) => refuse("not_begun", why.into_owned()),
         Err(fault) => refuse("not_begun", fault.to_string()),
     }
 }

@@ -9,6 +9,7 @@ mod decide;
 mod decision;
 mod early;
 mod family;
+mod flag;
 mod kept;
 mod migrate;
 mod note;

@@ -5,6 +5,7 @@ use orlog_program::{Context, Fault, Reaction, Stimulus};
 
 use crate::apply::applied;
 use crate::decision::{Decision, Refusal, ignore_and_clear};
+use crate::flag::park;
 use crate::set_aside::{Grounds, set_aside};
 use crate::subject::{Cause, Subject, cleared, marker};
 
@@ -41,16 +42,15 @@ pub(crate) fn react(subject: &Subject<'_>, input: &Input, stimulus: &Stimulus<'_
 fn fault_commit(subject: &Subject<'_>, input: &Input, fault: &Fault) -> Commit {
     let reason = match fault {
         Fault::Schema(_) => DeadLetterReason::SchemaMismatch,
-        Fault::Program(_) => DeadLetterReason::ProgramError,
+        Fault::Program(_) | Fault::Broken(_) => DeadLetterReason::ProgramError,
         Fault::State(_) => DeadLetterReason::SnapshotInconsistent,
     };
-    set_aside(
-        subject.key,
-        input,
-        Grounds { reason, message: fault.to_string(), attempts: 1 },
-        subject.now,
-        subject.node,
-    )
+    let grounds = Grounds { reason, message: fault.to_string(), attempts: 1 };
+    let mut commit = set_aside(subject.key, input, grounds, subject.now, subject.node);
+    if let Fault::Broken(message) = fault {
+        park(subject, input, message, &mut commit);
+    }
+    commit
 }
 
 /// Keeps the input until the instance is resumed.

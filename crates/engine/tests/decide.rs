@@ -25,6 +25,7 @@ impl Scripted {
             reference: ProgramRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
             manifest: Manifest {
                 triggers: vec![
+                    Trigger { kind: kind("Endless"), starts: true },
                     Trigger { kind: kind("Placed"), starts: true },
                     Trigger { kind: kind("Paid"), starts: false },
                 ],
@@ -77,14 +78,15 @@ impl Program for Scripted {
                 "End" => Ok(step(Status::Completed, vec![], vec![])),
                 "Bad" => Err(Fault::Schema("orderId is missing".to_owned())),
                 "Broken" => Err(Fault::Program("division by zero".to_owned())),
-                _ => Ok(Reaction::Ignored("unknown")),
+                "Endless" => Err(Fault::Broken("it used all its fuel".to_owned())),
+                _ => Ok(Reaction::Ignored("unknown".into())),
             },
             Stimulus::Outcome { tag, .. } if *tag == "charge" => Ok(step(Status::Running, vec![], vec![])),
             Stimulus::Cancel { .. } => Ok(step(Status::Cancelled, vec![], vec![])),
             Stimulus::Timer { .. } | Stimulus::Retry | Stimulus::Skip | Stimulus::ForceComplete => {
                 Ok(step(Status::Compensating, vec![], vec![]))
             }
-            Stimulus::Outcome { .. } => Ok(Reaction::Ignored("no such tag")),
+            Stimulus::Outcome { .. } => Ok(Reaction::Ignored("no such tag".into())),
         }
     }
 }
@@ -369,6 +371,38 @@ fn a_fault_sets_the_input_aside_and_leaves_the_instance() {
         assert_eq!(letter.instance, Some(key()));
         assert!(commit.instance.is_none() && commit.applied.is_none(), "it can be sent again");
     }
+}
+
+#[test]
+fn a_program_that_breaks_down_pauses_its_instance_and_changes_nothing_else() {
+    let before = started();
+    let commit = commit(Some(&before), &event("Endless", 5));
+    let letter = commit.dead_letter.unwrap();
+    assert_eq!(letter.reason.as_str(), "program_error");
+    assert_eq!(letter.message, "it used all its fuel");
+    assert!(commit.applied.is_none(), "it can be sent again");
+    assert!(commit.work.is_empty() && commit.arm.is_empty() && commit.disarm.is_empty());
+    let history = commit.history.unwrap();
+    assert_eq!((history.version, history.note.as_str()), (2, "paused: it used all its fuel"));
+    let after = commit.instance.unwrap();
+    let failure = Failure { code: "program_broken".to_owned(), message: "it used all its fuel".to_owned() };
+    let flagged = Instance {
+        version: 2,
+        paused: true,
+        last_error: Some(failure),
+        updated_at: after.updated_at,
+        ..before.clone()
+    };
+    assert_eq!(after, flagged);
+    let kept = self::commit(Some(&after), &event("Rearm", 6));
+    assert!(kept.hold.is_some() && kept.instance.is_none(), "what comes later is kept");
+}
+
+#[test]
+fn a_program_that_breaks_down_over_the_first_event_begins_nothing() {
+    let commit = commit(None, &event("Endless", 5));
+    assert!(commit.instance.is_none() && commit.history.is_none() && commit.hold.is_none());
+    assert_eq!(commit.dead_letter.unwrap().message, "it used all its fuel");
 }
 
 #[test]

@@ -104,8 +104,8 @@ pub enum Change {
     PutDefinition {
         /// Its identity.
         program: ProgramRef,
-        /// Its source text.
-        source: String,
+        /// Its source: text, or the bytes of a WebAssembly module.
+        source: Vec<u8>,
     },
     /// Forget a definition to which no instance is pinned.
     DropDefinition {

@@ -2,11 +2,12 @@
 //!
 //! A saga written as YAML ([`compile_yaml`]) or with the builder ([`Definition::builder`]) becomes the same intermediate
 //! form, a [`Definition`], and from that a [`Compiled`] program, which runs on the step machine. A saga that is a program
-//! rather than a list of steps implements [`Native`].
+//! rather than a list of steps implements [`Native`], or is a WebAssembly module ([`load_wasm`]).
 
 mod builder;
 mod cause;
 mod compile;
+mod correlation;
 mod expression;
 mod form;
 mod limits;
@@ -18,6 +19,7 @@ mod program;
 mod schema;
 mod template;
 mod vocabulary;
+mod wasm;
 mod yaml;
 
 pub use builder::{Builder, Do, Migrate, On};
@@ -28,13 +30,14 @@ pub use form::{
     FactForm, Foreach, Handler, Human, Job, Join, MigrationForm, Moment, Otherwise, Step, Then, Undo,
 };
 pub use limits::{
-    DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION, MAX_EXPRESSION_BYTES,
-    MAX_JSON_DEPTH, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, TooLarge,
-    check_payload,
+    DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION, MAX_EXPRESSION_BYTES, MAX_FUEL,
+    MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
+    MAX_SOURCE_BYTES, MAX_STEPS, TooLarge, check_payload,
 };
 pub use lint::{Warning, lint};
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};
 pub use schema::schema;
+pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, load};

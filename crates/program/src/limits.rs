@@ -30,6 +30,28 @@ pub const MAX_JSON_DEPTH: usize = 64;
 
 /// After so many mistakes in one definition no more are looked for in expressions, and only so many are placed in its text.
 pub(crate) const MAX_FINDINGS: usize = 1000;
+/// The largest WebAssembly module, in bytes.
+pub const MAX_MODULE_BYTES: usize = 8 * 1024 * 1024;
+/// The fuel a module may burn in one transition, start function included; about one unit an instruction.
+pub const MAX_FUEL: u64 = 50_000_000;
+/// The most memory a module may have, in pages of 64 KiB.
+pub const MAX_MEMORY_PAGES: usize = 256;
+/// The most elements a table of a module may have.
+pub(crate) const MAX_TABLE_ELEMENTS: usize = 10_000;
+/// The most local variables a function of a module may have: a call clears them all for the price of one.
+pub(crate) const MAX_LOCALS: u64 = 1_000;
+/// How deep the functions of a module may call one another.
+pub(crate) const MAX_CALL_DEPTH: usize = 1_000;
+/// The cells that the functions of a module may have on the stack at a time, 8 bytes each.
+pub(crate) const MAX_STACK_CELLS: usize = 256 * 1024;
+/// The longest manifest of a module, in bytes.
+pub(crate) const MAX_MANIFEST_BYTES: usize = 64 * 1024;
+/// The longest answer of a module, in bytes: its state and its work.
+pub(crate) const MAX_ANSWER_BYTES: usize = 4 * MAX_PAYLOAD_BYTES;
+/// The most work items, timers, and waits each that one answer may hold; also the most names a manifest may list of a kind.
+pub(crate) const MAX_ORDERS: usize = 1_000;
+/// The longest text for people in an answer, in bytes.
+pub(crate) const MAX_TEXT_BYTES: usize = 4 * 1024;
 
 /// A value that is larger than the runner handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

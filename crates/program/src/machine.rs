@@ -86,7 +86,7 @@ pub(crate) fn apply(
     match version::read(saga, event)? {
         Reading::AsItIs => known(saga, state, stimulus, context),
         Reading::Newer(event) => known(saga, state, &Stimulus::Event(&event), context),
-        Reading::Ignored => Ok(Reaction::Ignored("its version is not accepted")),
+        Reading::Ignored => Ok(Reaction::Ignored("its version is not accepted".into())),
         Reading::TurnsBack(refused) => match state {
             Some(bytes) => Run::new(saga, context, State::decode(bytes, saga.steps.len())?).turn(refused),
             None => Err(Fault::Schema(refused.message)),
@@ -102,9 +102,9 @@ fn known(
 ) -> Result<Reaction, Fault> {
     match (state, stimulus) {
         (None, Stimulus::Event(event)) if saga.start.contains(&event.kind) => begin(saga, event, context),
-        (None, _) => Ok(Reaction::Ignored("there is no instance, and this does not begin one")),
+        (None, _) => Ok(Reaction::Ignored("there is no instance, and this does not begin one".into())),
         (Some(_), Stimulus::Event(event)) if saga.start.contains(&event.kind) => {
-            Ok(Reaction::Ignored("the instance has begun already"))
+            Ok(Reaction::Ignored("the instance has begun already".into()))
         }
         (Some(bytes), _) => Run::new(saga, context, State::decode(bytes, saga.steps.len())?).take(stimulus),
     }

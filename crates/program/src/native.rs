@@ -272,8 +272,8 @@ impl<N: Native> Program for NativeProgram<N> {
             | Stimulus::ForceComplete => self.other(decoded, stimulus, &mut orders)?,
         };
         match (answer, orders.wrong.take()) {
-            (Answer::Ignore(why), _) => Ok(Reaction::Ignored(why)),
-            (Answer::Refuse(why), _) => Ok(Reaction::Refused(why)),
+            (Answer::Ignore(why), _) => Ok(Reaction::Ignored(why.into())),
+            (Answer::Refuse(why), _) => Ok(Reaction::Refused(why.into())),
             (Answer::Reject(why), _) => Err(Fault::Schema(why)),
             (Answer::Become(_), Some(wrong)) => Err(Fault::Program(wrong)),
             (Answer::Become(state), None) => transition(&state, orders, stimulus),
@@ -306,18 +306,6 @@ fn transition<S: Serialize>(
         waits: orders.waits,
         reference: orders.reference,
         failure: orders.failure,
-        note: orders.note.unwrap_or_else(|| label(stimulus)),
+        note: orders.note.unwrap_or_else(|| stimulus.label()),
     })))
-}
-
-fn label(stimulus: &Stimulus<'_>) -> String {
-    match stimulus {
-        Stimulus::Event(event) => event.kind.to_string(),
-        Stimulus::Outcome { tag, verdict } => format!("{tag}: {}", verdict.label()),
-        Stimulus::Timer { name } => format!("{name}: due"),
-        Stimulus::Cancel { .. } => "cancel".to_owned(),
-        Stimulus::Retry => "retry".to_owned(),
-        Stimulus::Skip => "skip".to_owned(),
-        Stimulus::ForceComplete => "force-complete".to_owned(),
-    }
 }

@@ -3,6 +3,7 @@
 //! A program never reads a clock, draws a number, does I/O or iterates a hash map: the same state and stimulus always
 //! give the same bytes. Its state is a snapshot that the runner stores and hands back; nothing is replayed.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use orlog_model::{
@@ -129,6 +130,21 @@ pub enum Stimulus<'a> {
     ForceComplete,
 }
 
+impl Stimulus<'_> {
+    /// What happened, in a few words: the note of a transition whose program has none of its own.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Stimulus::Event(event) => event.kind.to_string(),
+            Stimulus::Outcome { tag, verdict } => format!("{tag}: {}", verdict.label()),
+            Stimulus::Timer { name } => format!("{name}: due"),
+            Stimulus::Cancel { .. } => "cancel".to_owned(),
+            Stimulus::Retry => "retry".to_owned(),
+            Stimulus::Skip => "skip".to_owned(),
+            Stimulus::ForceComplete => "force-complete".to_owned(),
+        }
+    }
+}
+
 /// What a program may know beside its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -146,9 +162,9 @@ pub enum Reaction {
     /// Something changed.
     Applied(Box<Transition>),
     /// Nothing changed, and that is right: a duplicate, an unknown or a late event. The text says why, for the log.
-    Ignored(&'static str),
+    Ignored(Cow<'static, str>),
     /// Refused: the status forbids it (an operator's `retry` of an instance that is not stuck). The text says why.
-    Refused(&'static str),
+    Refused(Cow<'static, str>),
 }
 
 /// A program cannot apply a stimulus.
@@ -160,6 +176,10 @@ pub enum Fault {
     /// The program itself failed: an expression, a contract.
     #[error("{0}")]
     Program(String),
+    /// The program broke down: a trap, a limit, an answer that is none. What it would have decided is not known, so the
+    /// instance is paused: nothing that comes later is applied to a state that missed this.
+    #[error("{0}")]
+    Broken(String),
     /// The stored state cannot be read.
     #[error("the stored state cannot be read: {0}")]
     State(String),

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::keys;
 use crate::range::Range;
 use crate::reader::Reader;
+use crate::source::SourceBytes;
 use crate::table::{TABLES, Table};
 use crate::tuple::{Fields, hex};
 use crate::value::decode;
@@ -93,8 +94,12 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
             (Some(of.tenant.clone()), format!("held:{of}:{number}"), json::<Input>(table, bytes)?)
         }
         Table::Definition => {
-            let (program, source): (ProgramRef, String) = decode(table, bytes)?;
-            let value = json!({ "saga": program.saga, "version": program.version, "source": source });
+            let (program, SourceBytes(source)): (ProgramRef, SourceBytes) = decode(table, bytes)?;
+            let mut value = json!({ "saga": program.saga, "version": program.version });
+            match String::from_utf8(source) {
+                Ok(text) => value["source"] = text.into(),
+                Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
+            }
             (None, format!("definition:{}", hex(key)), value)
         }
         Table::Meta if key == keys::DEPLOYMENT => {

@@ -32,6 +32,7 @@ mod recovery_tests;
 #[cfg(test)]
 mod samples;
 mod shared;
+mod source;
 mod stats;
 mod table;
 mod tables;

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::keys::{self, Keys};
 use crate::range::Range;
 use crate::shared::Shared;
+use crate::source::SourceBytes;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::tuple::{Fields, successor};
@@ -275,20 +276,24 @@ impl Reader {
         self.row(Table::DeadLetter, &keys::dead_letter(tenant, id))
     }
 
-    /// The definition with this hash.
+    /// The definition with this hash, and its source.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(ProgramRef, String)>, Error> {
-        self.row(Table::Definition, hash)
+    pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(ProgramRef, Vec<u8>)>, Error> {
+        let row: Option<(ProgramRef, SourceBytes)> = self.row(Table::Definition, hash)?;
+        Ok(row.map(|(program, SourceBytes(source))| (program, source)))
     }
 
-    /// All definitions.
+    /// All definitions with their sources.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn definitions(&self) -> Result<Vec<(ProgramRef, String)>, Error> {
-        let read = |_: &[u8], value: &[u8]| decode(Table::Definition, value);
+    pub fn definitions(&self) -> Result<Vec<(ProgramRef, Vec<u8>)>, Error> {
+        let read = |_: &[u8], value: &[u8]| {
+            let (program, SourceBytes(source)) = decode(Table::Definition, value)?;
+            Ok((program, source))
+        };
         self.rows_of(Table::Definition, &Range::all(), usize::MAX, read)
     }
 

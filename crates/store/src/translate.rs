@@ -11,6 +11,7 @@ use orlog_model::{
 use crate::error::Error;
 use crate::keys::{self, Keys};
 use crate::record::{Heads, Newness, Record};
+use crate::source::SourceRef;
 use crate::table::Table;
 use crate::tables::Tables;
 use crate::value::{EMPTY, decode, encode};
@@ -152,8 +153,8 @@ impl<'a> Translation<'a> {
         self.record.put(Newness::Any, Table::Checkpoint, &row, |buffer| encode(buffer, &position))
     }
 
-    fn define(&mut self, program: &ProgramRef, source: &str) -> Result<(), Error> {
-        let value = |buffer: &mut Vec<u8>| encode(buffer, &(program, source));
+    fn define(&mut self, program: &ProgramRef, source: &[u8]) -> Result<(), Error> {
+        let value = |buffer: &mut Vec<u8>| encode(buffer, &(program, SourceRef(source)));
         self.record.put(Newness::Any, Table::Definition, &program.hash, value)
     }
 

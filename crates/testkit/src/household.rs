@@ -147,7 +147,7 @@ fn household(
         Stimulus::Outcome { tag: "errand", verdict: Verdict::Failed { failure, .. } } => {
             house.brought = Some(json!(failure.code));
         }
-        _ => return Ok(Reaction::Ignored("a household has no use for it")),
+        _ => return Ok(Reaction::Ignored("a household has no use for it".into())),
     }
     if house.chosen.is_some() && house.brought.is_some() {
         next.status = Status::Completed;
@@ -171,7 +171,7 @@ fn errand(state: Option<&[u8]>, stimulus: &Stimulus<'_>, context: &Context<'_>) 
             next.work.push(Work::Fact(Fact { kind: word("ErrandDone"), data: json!({ "milk": 2 }) }));
         }
         Stimulus::Cancel { .. } => next.status = Status::Cancelled,
-        _ => return Ok(Reaction::Ignored("an errand has no use for it")),
+        _ => return Ok(Reaction::Ignored("an errand has no use for it".into())),
     }
     Ok(Reaction::Applied(Box::new(next)))
 }

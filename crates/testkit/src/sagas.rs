@@ -187,7 +187,9 @@ impl Program for Ledger {
         stimulus: &Stimulus<'_>,
         _: &Context<'_>,
     ) -> Result<Reaction, Fault> {
-        let Stimulus::Event(event) = stimulus else { return Ok(Reaction::Ignored("only events count")) };
+        let Stimulus::Event(event) = stimulus else {
+            return Ok(Reaction::Ignored("only events count".into()));
+        };
         let number = event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok());
         let number = number.ok_or_else(|| Fault::Schema("it has no number".to_owned()))?;
         let mut numbers = Self::numbers(state.unwrap_or_default());

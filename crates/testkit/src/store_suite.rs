@@ -247,10 +247,14 @@ pub fn dead_letters_and_definitions_are_kept(mut rig: Rig) {
     );
     rig.commit(&[Change::DropDeadLetter { tenant: tenant("acme"), id: Uuid::from_u128(1) }]);
     assert_eq!(rig.reader.dead_letter(&tenant("acme"), Uuid::from_u128(1)).unwrap(), None);
-    let program = ProgramRef { saga: saga("order"), version: 3, hash: [9; 16] };
-    rig.commit(&[Change::PutDefinition { program: program.clone(), source: "saga: order".to_owned() }]);
-    assert_eq!(rig.reader.definition(&[9; 16]).unwrap(), Some((program.clone(), "saga: order".to_owned())));
-    assert_eq!(rig.reader.definitions().unwrap(), [(program, "saga: order".to_owned())]);
+    let program = |hash| ProgramRef { saga: saga("order"), version: 3, hash: [hash; 16] };
+    let (text, module) = (b"saga: order".to_vec(), b"\0asm\xff".to_vec());
+    rig.commit(&[
+        Change::PutDefinition { program: program(9), source: text.clone() },
+        Change::PutDefinition { program: program(8), source: module.clone() },
+    ]);
+    assert_eq!(rig.reader.definition(&[9; 16]).unwrap(), Some((program(9), text.clone())));
+    assert_eq!(rig.reader.definitions().unwrap(), [(program(8), module), (program(9), text)]);
 }
 
 /// The last deployment is kept, and a definition that is dropped is gone.

@@ -12,7 +12,7 @@ fn puppet() -> Puppet {
             Stimulus::Event(_) => applied(step(Status::Running)),
             Stimulus::Skip => applied(step(Status::Compensating)),
             Stimulus::ForceComplete => applied(step(Status::Failed)),
-            _ => Reaction::Ignored("nothing"),
+            _ => Reaction::Ignored("nothing".into()),
         })
     })
 }

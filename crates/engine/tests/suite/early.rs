@@ -12,7 +12,7 @@ fn puppet() -> Puppet {
     Puppet::new(|stimulus| {
         Ok(match stimulus {
             Stimulus::Event(_) => applied(step(Status::Running)),
-            _ => Reaction::Ignored("nothing"),
+            _ => Reaction::Ignored("nothing".into()),
         })
     })
 }

@@ -25,7 +25,7 @@ fn puppet() -> Puppet {
                 "Placed" => with_work(Status::Running, vec![child()]),
                 "Done" => with_work(Status::Completed, fact()),
                 "Broke" => with_work(Status::Failed, fact()),
-                _ => Reaction::Ignored("unknown"),
+                _ => Reaction::Ignored("unknown".into()),
             },
             Stimulus::Outcome { verdict, .. } => match verdict {
                 Verdict::Succeeded { event, payload } => applied(orlog_model::Transition {
@@ -35,11 +35,13 @@ fn puppet() -> Puppet {
                 Verdict::Failed { failure, .. } => {
                     applied(orlog_model::Transition { note: failure.code.clone(), ..step(Status::Failed) })
                 }
-                Verdict::Accepted | Verdict::TimedOut { .. } => Reaction::Ignored("no end"),
+                Verdict::Accepted | Verdict::TimedOut { .. } => Reaction::Ignored("no end".into()),
             },
-            Stimulus::Cancel { reason: "past the pivot" } => Reaction::Refused("past the point of no return"),
+            Stimulus::Cancel { reason: "past the pivot" } => {
+                Reaction::Refused("past the point of no return".into())
+            }
             Stimulus::Cancel { .. } => applied(step(Status::Cancelled)),
-            _ => Reaction::Ignored("nothing"),
+            _ => Reaction::Ignored("nothing".into()),
         })
     })
 }

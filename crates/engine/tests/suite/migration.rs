@@ -14,7 +14,7 @@ fn puppet() -> Puppet {
         Ok(match stimulus {
             Stimulus::Event(event) if event.kind.as_str() == "Done" => applied(step(Status::Completed)),
             Stimulus::Event(_) => applied(step(Status::Running)),
-            _ => Reaction::Ignored("nothing"),
+            _ => Reaction::Ignored("nothing".into()),
         })
     })
 }

@@ -39,7 +39,7 @@ fn puppet() -> Puppet {
                 let note = format!("{} {payload}", event.as_ref().unwrap());
                 applied(Transition { note, ..step(Status::Running) })
             }
-            _ => Reaction::Ignored("nothing"),
+            _ => Reaction::Ignored("nothing".into()),
         })
     })
 }

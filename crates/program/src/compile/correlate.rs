@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use orlog_model::{CorrelationId, Event, EventType};
 use serde_json::Value;
 
-use crate::expression::{Bindings, Expression, Root, Scope, kind_of};
+use crate::correlation;
+use crate::expression::{Bindings, Expression, Root, Scope};
 use crate::form::Correlate;
 use crate::machine::{Saga, upcast};
 use crate::problem::{Finding, Findings};
@@ -69,18 +70,8 @@ pub(super) fn correlate(saga: &Saga, places: &Places, event: &Event) -> Result<C
         Places::One(place) => Some(place),
         Places::ByType(places) => places.get(&event.kind),
     };
-    let stated = place.and_then(|place| Some((place, place.value(data)?)));
-    match (stated, &event.correlation) {
-        (Some((place, value)), _) => identifier(event, place.text(), &value),
-        (None, Some(envelope)) => Ok(envelope.clone()),
-        (None, None) => Err(Fault::Schema(match place {
-            Some(place) => {
-                let (kind, text) = (&event.kind, place.text());
-                format!("{kind} has no `{text}`, which says to which instance it belongs")
-            }
-            None => format!("{} carries no correlation id", event.kind),
-        })),
-    }
+    let value = place.and_then(|place| place.value(data));
+    correlation::of(event, place.map(Place::text), value.as_ref())
 }
 
 impl Place {
@@ -92,26 +83,11 @@ impl Place {
 
     fn value(&self, data: &Value) -> Option<Value> {
         let value = match self {
-            Place::Path(path) => path.split('.').try_fold(data, |value, field| value.get(field))?.clone(),
+            Place::Path(path) => correlation::field(data, path)?.clone(),
             Place::Computed(_, expression) => {
                 expression.evaluate(&Bindings::before_any_instance().event(data)).ok()?
             }
         };
         (!value.is_null()).then_some(value)
     }
-}
-
-fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId, Fault> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) if number.is_i64() || number.is_u64() => number.to_string(),
-        other => {
-            return Err(Fault::Schema(format!(
-                "`{path}` of {} must be a text or a whole number, it is {}",
-                event.kind,
-                kind_of(other)
-            )));
-        }
-    };
-    CorrelationId::new(text).map_err(|error| Fault::Schema(format!("`{path}` of {}: {error}", event.kind)))
 }

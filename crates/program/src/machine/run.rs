@@ -76,8 +76,8 @@ impl<'a> Run<'a> {
                 self.go_on()?;
                 self.finish()
             }
-            Err(Unchanged::Ignored(why)) => Ok(Reaction::Ignored(why)),
-            Err(Unchanged::Refused(why)) => Ok(Reaction::Refused(why)),
+            Err(Unchanged::Ignored(why)) => Ok(Reaction::Ignored(why.into())),
+            Err(Unchanged::Refused(why)) => Ok(Reaction::Refused(why.into())),
             Err(Unchanged::Fault(fault)) => Err(fault),
         }
     }
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
     /// Turns back because of an input that cannot be taken.
     pub(super) fn turn(mut self, refused: Failure) -> Result<Reaction, Fault> {
         if self.state.phase != Phase::Running {
-            return Ok(Reaction::Ignored("the saga no longer goes forward"));
+            return Ok(Reaction::Ignored("the saga no longer goes forward".into()));
         }
         if self.state.flags.has(Flags::PIVOTED) {
             return Err(Fault::Schema(refused.message));

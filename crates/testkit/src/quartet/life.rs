@@ -194,7 +194,7 @@ impl<'a> Life<'a> {
         assert_eq!(reaction, decide(), "the same input gave something else the second time");
         match reaction.map_err(|fault| fault.to_string())? {
             Reaction::Applied(transition) => Ok(self.apply(*transition)),
-            Reaction::Ignored(why) | Reaction::Refused(why) => Err(why.to_owned()),
+            Reaction::Ignored(why) | Reaction::Refused(why) => Err(why.into_owned()),
         }
     }
 

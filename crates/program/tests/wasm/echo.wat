@@ -1,0 +1,31 @@
+;; Its state is a list: the state that it was given, and the input. There is a counter that only a fresh instance finds at 0.
+(module
+  (@custom "orlog.manifest" "MANIFEST")
+  (memory (export "memory") 2)
+  (data (i32.const 0) "{\22state\22:[null,")
+  (global $free (mut i32) (i32.const 1024))
+  (global $out (mut i32) (i32.const 65536))
+  (global $calls (mut i32) (i32.const 0))
+  (func $put (param $from i32) (param $length i32)
+    (memory.copy (global.get $out) (local.get $from) (local.get $length))
+    (global.set $out (i32.add (global.get $out) (local.get $length))))
+  (func $byte (param $byte i32)
+    (i32.store8 (global.get $out) (local.get $byte))
+    (global.set $out (i32.add (global.get $out) (i32.const 1))))
+  (func (export "alloc") (param $length i32) (result i32)
+    (global.get $free)
+    (global.set $free (i32.add (global.get $free) (local.get $length))))
+  (func (export "apply") (param $state i32) (param $state_length i32) (param $input i32) (param $length i32) (result i64)
+    (if (global.get $calls) (then unreachable))
+    (global.set $calls (i32.const 1))
+    (call $put (i32.const 0) (i32.const 10)) ;; {"state":[
+    (if (local.get $state_length)
+      (then (call $put (local.get $state) (local.get $state_length)))
+      (else (call $put (i32.const 10) (i32.const 4)))) ;; null
+    (call $byte (i32.const 44))
+    (call $put (local.get $input) (local.get $length))
+    (call $byte (i32.const 93))
+    (call $byte (i32.const 125))
+    (i64.or
+      (i64.shl (i64.const 65536) (i64.const 32))
+      (i64.extend_i32_u (i32.sub (global.get $out) (i32.const 65536))))))
