@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod definitions;
 pub mod telemetry;
+pub mod typed;
 
 pub use app::{App, Seams};
 pub use clock::SystemClock;

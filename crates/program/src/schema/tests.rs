@@ -197,3 +197,36 @@ fn every_field_says_what_it_is_for() {
     schema["$defs"].as_object().expect("definitions").values().for_each(walk);
     assert_eq!(schema["$schema"], json!("https://json-schema.org/draft/2020-12/schema"));
 }
+
+/// The blocks of the page about definitions, made whole.
+fn documented() -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("docs/definitions.md")).expect("the page is there");
+    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("it ends"));
+    blocks.map(whole).collect()
+}
+
+const VARS: &str = "nights items warehouse total delay dueAt customer branch id amount cancelledBy";
+
+fn whole(block: &str) -> String {
+    if block.starts_with("saga:") {
+        return block.to_owned();
+    }
+    let vars: Vec<_> = VARS.split(' ').map(|name| format!("{name}: =event.{name}")).collect();
+    let head = format!("{HEAD}vars: {{ {} }}\n", vars.join(", "));
+    let first = block.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
+    if first.starts_with("- ") {
+        format!("{head}steps:\n{block}")
+    } else {
+        format!("{head}{block}steps: [{{ id: a, do: {{ effect: e.x }} }}]\n")
+    }
+}
+
+#[test]
+fn every_example_on_the_page_about_definitions_can_be_read() {
+    let blocks = documented();
+    assert!(blocks.len() > 10, "{}", blocks.len());
+    for text in blocks {
+        assert_eq!(objections(&schema(), &yaml::to_json(&text), ""), Vec::<String>::new(), "{text}");
+        yaml::read(&text).unwrap_or_else(|problems| panic!("{problems:?} in\n{text}"));
+    }
+}
