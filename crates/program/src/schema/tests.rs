@@ -216,6 +216,8 @@ fn whole(block: &str) -> String {
     let first = block.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
     if first.starts_with("- ") {
         format!("{head}steps:\n{block}")
+    } else if block.contains("\nsteps:") {
+        format!("{head}{block}")
     } else {
         format!("{head}{block}steps: [{{ id: a, do: {{ effect: e.x }} }}]\n")
     }
@@ -225,10 +227,12 @@ fn whole(block: &str) -> String {
 fn every_example_on_the_page_about_definitions_compiles() {
     let blocks = documented();
     assert!(blocks.len() > 10, "{}", blocks.len());
+    let mut wrong = String::new();
     for text in blocks {
         assert_eq!(objections(&schema(), &yaml::to_json(&text), ""), Vec::<String>::new(), "{text}");
-        if let Err(problems) = crate::compile_yaml(&text, "definitions.md") {
-            panic!("{}\nin\n{text}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        for problem in crate::compile_yaml(&text, "definitions.md").err().unwrap_or_default() {
+            wrong += &format!("{problem}\n{text}\n");
         }
     }
+    assert!(wrong.is_empty(), "{wrong}");
 }
