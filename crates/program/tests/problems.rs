@@ -117,7 +117,7 @@ t.saga.yaml:8:34: steps[2].do.effect: `command` is there already; one of the two
 t.saga.yaml:9:11: steps[3].id: `saga` is taken: the timer of the whole saga goes by that name; choose another id
 t.saga.yaml:9:23: steps[3].do: it says nothing to do; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`
 t.saga.yaml:10:11: steps[4].id: a step id holds no ':'; use letters, digits and `-`
-t.saga.yaml:10:22: steps[4].do.retry: at least one attempt is made; 1 or more
+t.saga.yaml:10:46: steps[4].retry: at least one attempt is made; 1 or more
 t.saga.yaml:10:72: steps[4].timeout: a timeout must be longer than nothing
 "#);
 }

@@ -23,7 +23,7 @@ pub(super) fn check(definition: &Definition, findings: &mut Findings) {
         duration(&format!("{path}.timeout"), step.timeout, findings);
         fields(&path, step, findings);
         answers(&path, step, findings);
-        attempts(&format!("{path}.do.retry"), &step.action, step.retry, findings);
+        attempts(&format!("{path}.retry"), &step.action, step.retry, findings);
         if let Some(foreach) = &step.foreach {
             elements(&path, step, foreach, findings);
         }
@@ -120,7 +120,7 @@ fn attempts(path: &str, action: &Action, retry: Option<Retry>, findings: &mut Fi
     }
     if !matches!(action, Action::Command { .. } | Action::Effect { .. } | Action::Job(_)) {
         let message = format!("{} is not asked for again, so it has no `retry`", called(action));
-        findings.push(Finding::new(path.replace(".do.retry", ".retry"), message));
+        findings.push(Finding::new(path, message));
     }
 }
 

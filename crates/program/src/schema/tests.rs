@@ -212,7 +212,7 @@ fn whole(block: &str) -> String {
         return block.to_owned();
     }
     let vars: Vec<_> = VARS.split(' ').map(|name| format!("{name}: =event.{name}")).collect();
-    let head = format!("{HEAD}vars: {{ {} }}\n", vars.join(", "));
+    let head = format!("saga: t\nversion: 3\nstart: Go\nvars: {{ {} }}\n", vars.join(", "));
     let first = block.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
     if first.starts_with("- ") {
         format!("{head}steps:\n{block}")
