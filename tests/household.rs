@@ -242,6 +242,7 @@ async fn a_child_of_a_saga_that_nobody_defines_or_that_exists_fails_at_once() {
     let own = InstanceKey { saga, ..key.clone() };
     let mut wanted = household::told(&own, 0, START);
     wanted.kind = EventType::new("Wanted").expect("a short word");
+    wanted.data = json!({ "for": "nobody" });
     rig.publish(&wanted).await;
     rig.until("the errand is there", |rig| instance(rig, &own).is_some()).await;
     let opened = household::told(&key, 0, START);

@@ -163,7 +163,8 @@ fn errand(state: Option<&[u8]>, stimulus: &Stimulus<'_>, context: &Context<'_>) 
     let mut next = step();
     match stimulus {
         Stimulus::Event(event) if state.is_none() => {
-            next.state = event.data["for"].to_string().into_bytes();
+            let of = event.data["for"].as_str().ok_or_else(|| Fault::Schema("for whom?".to_owned()))?;
+            next.state = json!(of).to_string().into_bytes();
             next.timers.push(TimerChange::Arm { name: name("way"), due: context.now.after(ERRAND) });
         }
         Stimulus::Timer { .. } => {
