@@ -4,6 +4,8 @@
 
 #[path = "deploy/collecting.rs"]
 mod collecting;
+#[path = "deploy/migrating.rs"]
+mod migrating;
 #[path = "deploy/node.rs"]
 mod node;
 #[path = "deploy/starting.rs"]

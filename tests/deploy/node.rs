@@ -17,10 +17,13 @@ use orlog_model::{
 use orlog_store::InstanceQuery;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 /// Nothing in these tests takes longer.
 const PATIENCE: Duration = Duration::from_mins(1);
-const EFFECTS: [&str; 3] = ["test.charge", "test.pay", "test.ship"];
+const EFFECTS: [&str; 4] = ["test.charge", "test.pay", "test.ship", SLOW];
+/// An effect that is done only while the gate is open.
+const SLOW: &str = "test.slow";
 
 /// What each order had performed: step and version of the definition.
 type Performed = Arc<Mutex<BTreeMap<String, BTreeSet<(String, u32)>>>>;
@@ -87,6 +90,7 @@ pub(crate) struct Node {
     pub(crate) app: Arc<App>,
     home: TempDir,
     performed: Performed,
+    gate: watch::Sender<bool>,
 }
 
 impl Node {
@@ -95,8 +99,17 @@ impl Node {
         let home = tempfile::tempdir().unwrap();
         let performed = Performed::default();
         write(&home, files);
-        let app = start(&home, &EFFECTS, true, &performed).await.unwrap();
-        Self { app, home, performed }
+        let gate = watch::Sender::new(false);
+        let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
+        Self { app, home, performed, gate }
+    }
+
+    pub(crate) fn open_gate(&self) {
+        self.gate.send_replace(true);
+    }
+
+    pub(crate) fn close_gate(&self) {
+        self.gate.send_replace(false);
     }
 
     /// The same data with these effects, and with other files in the folder where there are any.
@@ -118,24 +131,24 @@ impl Node {
         files: Option<&[SourceFile]>,
         has_folder: bool,
     ) -> anyhow::Result<Self> {
-        let Self { app, home, performed } = self;
+        let Self { app, home, performed, gate } = self;
         app.stop().await?;
         drop(app);
         if let Some(files) = files {
             write(&home, files);
         }
-        let app = start(&home, effects, has_folder, &performed).await?;
-        Ok(Self { app, home, performed })
+        let app = start(&home, effects, has_folder, (&performed, &gate)).await?;
+        Ok(Self { app, home, performed, gate })
     }
 
     /// Stops the node and shows its data folder, then starts it again.
     pub(crate) async fn while_stopped(self, change: impl FnOnce(PathBuf)) -> Self {
-        let Self { app, home, performed } = self;
+        let Self { app, home, performed, gate } = self;
         app.stop().await.unwrap();
         drop(app);
         change(home.path().join("data"));
-        let app = start(&home, &EFFECTS, true, &performed).await.unwrap();
-        Self { app, home, performed }
+        let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
+        Self { app, home, performed, gate }
     }
 
     pub(crate) fn folder(&self) -> PathBuf {
@@ -177,12 +190,16 @@ impl Node {
         self.app.publish(vec![event]).await.unwrap();
     }
 
-    pub(crate) fn instance(&self, saga: &str, number: usize) -> Option<Instance> {
-        let key = InstanceKey {
+    pub(crate) fn key(saga: &str, number: usize) -> InstanceKey {
+        InstanceKey {
             tenant: TenantId::default(),
             saga: SagaName::new(saga).unwrap(),
             correlation: CorrelationId::new(format!("o-{number}")).unwrap(),
-        };
+        }
+    }
+
+    pub(crate) fn instance(&self, saga: &str, number: usize) -> Option<Instance> {
+        let key = Self::key(saga, number);
         self.app.runtime.reader(&key).unwrap().instance(&key).unwrap()
     }
 
@@ -257,7 +274,7 @@ async fn start(
     home: &TempDir,
     effects: &[&str],
     has_folder: bool,
-    performed: &Performed,
+    (performed, gate): (&Performed, &watch::Sender<bool>),
 ) -> anyhow::Result<Arc<App>> {
     let config = Config {
         data: home.path().join("data"),
@@ -266,13 +283,22 @@ async fn start(
     };
     let mut native = Native::new();
     for effect in effects {
-        let performed = Arc::clone(performed);
+        let (performed, is_slow) = (Arc::clone(performed), effect == &SLOW);
+        let gate = gate.subscribe();
         native = native.effect(effect, move |call| {
             let text = |name: &str| call.payload[name].as_str().unwrap_or_default().to_owned();
             let version = call.payload["version"].as_u64().unwrap_or_default();
             let done = (text("step"), u32::try_from(version).unwrap_or_default());
             performed.lock().unwrap().entry(text("order")).or_default().insert(done);
-            async { Ok(json!({})) }
+            let mut gate = gate.clone();
+            async move {
+                if is_slow {
+                    gate.wait_for(|open| *open)
+                        .await
+                        .map_err(|_| Refusal::failed("over", "the test is over"))?;
+                }
+                Ok(json!({}))
+            }
         });
     }
     let gateway = Upstream::gateway(Arc::new(Gateway), Policy::gateway());
