@@ -10,6 +10,7 @@ mod context;
 mod control;
 mod dead_letters;
 mod definitions;
+mod deploy;
 mod errors;
 mod events;
 mod extract;
@@ -18,6 +19,7 @@ mod index;
 mod inspect;
 mod mailboxes;
 mod metrics;
+mod migrate;
 mod observe;
 mod openapi;
 mod problem;
@@ -98,6 +100,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(timers::list))
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
+        .routes(routes!(migrate::migrate))
         .routes(routes!(inspect::rows))
         .routes(routes!(mailboxes::deepest));
     let node = OpenApiRouter::new()
@@ -109,6 +112,8 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(metrics::metrics))
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))
-        .routes(routes!(admin::reload));
+        .routes(routes!(deploy::deploy))
+        .routes(routes!(deploy::reload))
+        .routes(routes!(deploy::collect));
     OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(node)
 }

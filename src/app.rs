@@ -2,9 +2,13 @@
 //!
 //! Nothing is scanned at the start: what it costs does not depend on how many instances there are.
 
+mod collect;
+mod deploy;
 mod info;
 mod layout;
+mod migrate;
 mod settings;
+mod starting;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,17 +17,21 @@ use anyhow::Context;
 use orlog_actors::{CommitObserver, Parts, Programs, Runtime, ShardParts};
 use orlog_bus::{Bus, Embedded, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
-use orlog_model::{Change, Clock, Event, ProgramRef, Timestamp};
-use orlog_program::{Problem, Program};
+use orlog_model::{Clock, Event, Timestamp};
+use orlog_program::Program;
 use orlog_store::{Reader, Writer};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::definitions::{Definition, Definitions, Refused, Reloaded};
+use crate::definitions::Definitions;
 
+pub use collect::Collected;
+pub use deploy::{DeployError, Order};
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
+pub use migrate::{Move, Moved};
 
 /// What an embedding program, a test or a bench puts in the place of the ordinary.
 #[derive(Default)]
@@ -62,6 +70,9 @@ pub struct App {
     pub started_at: Timestamp,
     embedded: Arc<Embedded>,
     drained: watch::Sender<bool>,
+    /// Whoever changes which definitions there are, or moves instances between them, does it alone.
+    deploying: tokio::sync::Mutex<()>,
+    collected: Counter,
 }
 
 impl App {
@@ -90,11 +101,7 @@ impl App {
         let catalog = Arc::new(Catalog::new(upstreams, &clock, &attempts)?);
 
         let definitions = Definitions::new(config.definitions.clone(), seams.programs);
-        let in_force = definitions.read(&catalog).map_err(Refused)?;
-        stores.iter_mut().try_for_each(|(writer, reader)| keep(writer, reader, &in_force, started_at))?;
-        let kept = stores[0].1.definitions()?;
-        let programs = Arc::new(Programs::new(Definitions::programs(&in_force, &kept)));
-        definitions.put_in_force(in_force);
+        let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, started_at)?);
 
         let shards = settings::ranges(config.shards).zip(stores);
         let parts = Parts {
@@ -108,8 +115,11 @@ impl App {
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
         let mut registry = Registry::with_prefix("orlog");
         runtime.metrics().register(&mut registry);
+        let collected = Counter::default();
+        let help = "Definitions dropped because nobody used them";
+        registry.register("definitions_collected", help, collected.clone());
         let (registry, drained) = (Mutex::new(registry), watch::Sender::new(false));
-        Ok(Arc::new(Self {
+        let app = Arc::new(Self {
             runtime,
             bus,
             programs,
@@ -121,7 +131,11 @@ impl App {
             started_at,
             embedded,
             drained,
-        }))
+            deploying: tokio::sync::Mutex::default(),
+            collected,
+        });
+        app.collect_after_start();
+        Ok(app)
     }
 
     /// Publishes events; returns when they are durable.
@@ -140,30 +154,6 @@ impl App {
         }
         let messages = events.iter().map(|event| codec::encode(event, codec::subject_of(event))).collect();
         self.bus.publish(messages).await
-    }
-
-    /// Reads the definitions anew and puts them in force, all or none.
-    ///
-    /// # Errors
-    /// Everything that is wrong with them.
-    pub async fn reload(&self) -> Result<Reloaded, Vec<Problem>> {
-        let in_force = self.definitions.read(&self.catalog)?;
-        let failed = |why: String| {
-            let file = "the store".to_owned();
-            vec![Problem { file, line: 0, column: 0, path: String::new(), message: why, suggestion: None }]
-        };
-        for (program, source) in sources(&in_force) {
-            let change = Change::PutDefinition { program, source };
-            self.runtime.change_everywhere(&change).await.map_err(|error| failed(error.to_string()))?;
-        }
-        let mut kept = Vec::new();
-        for reader in self.runtime.readers().take(1) {
-            kept = reader.definitions().map_err(|error| failed(error.to_string()))?;
-        }
-        self.programs.replace(Definitions::programs(&in_force, &kept));
-        let reloaded = self.definitions.put_in_force(in_force);
-        tracing::info!(changed = ?reloaded.changed, retired = ?reloaded.retired, "the definitions are reloaded");
-        Ok(reloaded)
     }
 
     /// Takes no more work and waits until nothing is under way, as long as the configuration says. `false` when something
@@ -243,23 +233,17 @@ async fn open_bus(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<
     Ok(Arc::new(opened.context("the bus did not open")??))
 }
 
-/// Keeps the sources in a store, so that instances can be pinned to them.
-fn keep(writer: &mut Writer, reader: &Reader, in_force: &[Definition], now: Timestamp) -> anyhow::Result<()> {
-    let mut group = Vec::new();
-    for (program, source) in sources(in_force) {
-        if reader.definition(&program.hash)?.is_none() {
-            group.push(Change::PutDefinition { program, source });
-        }
-    }
-    if !group.is_empty() {
-        writer.commit(&group, now).context("the definitions cannot be kept")?;
-    }
-    Ok(())
-}
-
-fn sources(definitions: &[Definition]) -> impl Iterator<Item = (ProgramRef, Vec<u8>)> {
-    definitions.iter().filter_map(|definition| {
-        let source = definition.source.as_ref()?;
-        Some((definition.program.reference().clone(), source.to_vec()))
-    })
+/// Decides which definitions are in force and keeps that in every store, the first one first.
+fn put_in_force(
+    definitions: &Definitions,
+    catalog: &Catalog,
+    stores: &mut [(Writer, Reader)],
+    now: Timestamp,
+) -> anyhow::Result<Programs> {
+    let chosen = starting::choose(definitions, catalog, &stores[0].1, now)?;
+    stores.iter_mut().try_for_each(|(writer, reader)| starting::keep(writer, reader, &chosen, now))?;
+    let kept = stores[0].1.definitions()?;
+    let programs = Programs::new(Definitions::programs(&chosen.definitions, &kept));
+    definitions.put_in_force(chosen.definitions, chosen.deployment);
+    Ok(programs)
 }

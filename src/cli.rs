@@ -8,11 +8,13 @@ mod check;
 mod client;
 mod completions;
 mod console;
+mod deploy;
 mod dev;
 mod dlq;
 mod drain;
 pub mod exit;
 mod inspect;
+mod migrate;
 mod publish;
 mod run;
 mod saga;
@@ -70,6 +72,10 @@ enum Command {
     Inspect(inspect::Args),
     /// Ask a node to finish what is under way, and to end
     Drain(drain::Args),
+    /// Put the definitions of a folder in force, in the place of all that are
+    Deploy(deploy::Args),
+    /// Move running instances to another definition of their saga
+    Migrate(migrate::Args),
     /// Check definitions without running them
     Check(check::Args),
     /// Print the JSON Schema of definitions, for editors
@@ -111,6 +117,8 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Timers(args) => timers::perform(args, console).await,
         Command::Inspect(args) => inspect::perform(args, console).await,
         Command::Drain(args) => drain::perform(args, console).await,
+        Command::Deploy(args) => deploy::perform(args, console).await,
+        Command::Migrate(args) => migrate::perform(args, console).await,
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),
         Command::Bench(args) => measure(&args, console).await,

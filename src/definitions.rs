@@ -1,40 +1,33 @@
-//! The definitions in force: read from a folder, checked against the hands, refused whole when one is wrong.
+//! The definitions in force: read from files, checked against the hands, put in force together or refused whole.
 //!
-//! A source that was ever in force stays in the store: instances that are pinned to it go on with it. A definition whose
-//! file is gone takes no new instances, but its old ones go on.
+//! Which are in force is a record in the store, a [`Deployment`]. A folder of definitions is deployed when the node starts
+//! and finds it changed since it was deployed last, and on `/admin/reload`; `orlog deploy` brings files from anywhere.
+//!
+//! A source that was ever in force stays in the store while instances are pinned to it: they go on with it. A definition that
+//! is retired takes no new instances.
 
 mod definition;
+mod files;
 mod hands;
+mod plan;
 mod retired;
+mod warnings;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::Catalog;
-use orlog_model::ProgramRef;
+use orlog_model::{Deployment, ProgramRef, Timestamp};
 use orlog_program::{Problem, Program};
-use serde::Serialize;
+use orlog_store::Pins;
 
+use files::problem;
 use retired::Retired;
 
 pub use definition::Definition;
-
-/// What the name of a definition's file ends with: a text, a WebAssembly module.
-pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];
-
-/// What a reload came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Reloaded {
-    /// Sagas in force, with their versions.
-    pub sagas: BTreeMap<String, u32>,
-    /// Those whose definition is another than before.
-    pub changed: Vec<String>,
-    /// Those that take no new instances any more.
-    pub retired: Vec<String>,
-}
+pub use files::{SUFFIXES, SourceFile, digest, is_definition, list, read, read_folder};
+pub use plan::{Changed, Listed, Plan};
 
 /// Everything that is wrong with the definitions, one problem a line.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +45,34 @@ impl Refused {
 pub struct Definitions {
     folder: Option<PathBuf>,
     given: Vec<Definition>,
-    in_force: RwLock<Arc<[Definition]>>,
+    standing: RwLock<Standing>,
+}
+
+/// What is in force.
+#[derive(Clone, Default)]
+struct Standing {
+    definitions: Arc<[Definition]>,
+    deployment: Option<Arc<Deployment>>,
+}
+
+/// What was checked and can be put in force.
+#[derive(Clone)]
+pub struct Checked {
+    /// All definitions, in the order of their names.
+    pub definitions: Vec<Definition>,
+    /// The digest of the definitions folder, where they come from it.
+    pub folder: Option<[u8; 16]>,
+}
+
+/// Whether there is anybody for what older definitions need, and who needs it.
+#[derive(Clone, Copy)]
+pub struct Sight<'a> {
+    /// Who performs.
+    pub catalog: &'a Catalog,
+    /// Every program that is loaded.
+    pub loaded: &'a [Arc<dyn Program>],
+    /// How many instances are pinned to each.
+    pub pins: &'a Pins,
 }
 
 impl Definitions {
@@ -65,24 +85,40 @@ impl Definitions {
             source: None,
             file: None,
         });
-        Self { folder, given: given.collect(), in_force: RwLock::new(Arc::from([])) }
+        Self { folder, given: given.collect(), standing: RwLock::default() }
+    }
+
+    /// Where definitions are read from, where there is such a folder.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// The definitions for new instances, in the order of their names.
     #[must_use]
     pub fn in_force(&self) -> Arc<[Definition]> {
-        Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
+        self.standing().definitions
     }
 
-    /// Reads the folder anew and checks everything.
+    /// The record of what is in force; `None` where nothing was ever deployed.
+    #[must_use]
+    pub fn deployment(&self) -> Option<Arc<Deployment>> {
+        self.standing().deployment
+    }
+
+    fn standing(&self) -> Standing {
+        self.standing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Compiles files and checks them together with what the program itself brings. Blocks.
     ///
     /// # Errors
     /// Everything that is wrong, in all files.
-    pub fn read(&self, catalog: &Catalog) -> Result<Vec<Definition>, Vec<Problem>> {
+    pub fn check(&self, files: &[SourceFile], catalog: &Catalog) -> Result<Vec<Definition>, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut definitions = self.given.clone();
-        for file in self.folder.iter().flat_map(|folder| list(folder)) {
-            match file.and_then(|file| read(&file)) {
+        for file in files {
+            match files::compile(file) {
                 Ok(definition) => definitions.push(definition),
                 Err(found) => problems.extend(found),
             }
@@ -91,6 +127,38 @@ impl Definitions {
         problems.extend(definitions.iter().flat_map(|definition| hands::missing(definition, catalog)));
         problems.extend(definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])));
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
+    }
+
+    /// What putting checked definitions in force would change, with warnings.
+    #[must_use]
+    pub fn plan(&self, new: &[Definition], sight: &Sight<'_>) -> Plan {
+        let mut plan = Plan::of(self.deployment().as_deref(), new);
+        plan.warnings = warnings::all(&plan, &Self::sight(new, sight));
+        plan
+    }
+
+    /// What live instances of older definitions need and nobody offers; one warning each.
+    #[must_use]
+    pub fn old_needs(&self, sight: &Sight<'_>) -> Vec<String> {
+        warnings::old_needs(&Self::sight(&self.in_force(), sight))
+    }
+
+    fn sight<'a>(new: &'a [Definition], sight: &Sight<'a>) -> warnings::Sight<'a> {
+        let Sight { catalog, loaded, pins } = *sight;
+        warnings::Sight { new, catalog, loaded, pins }
+    }
+
+    /// The record of a deployment of checked definitions after `standing`, to be stored before they are put in force.
+    /// Retired definitions stay in it while `is_kept`.
+    #[must_use]
+    pub fn record(
+        standing: Option<&Deployment>,
+        checked: &Checked,
+        (at, by): (Timestamp, &str),
+        is_kept: impl Fn(&[u8; 16]) -> bool,
+    ) -> Deployment {
+        let folder = checked.folder.or(standing.and_then(|standing| standing.folder));
+        plan::record(standing, &checked.definitions, &plan::Occasion { at, by, folder }, is_kept)
     }
 
     /// All programs: of the definitions given here and of those kept in the store, older ones first.
@@ -103,20 +171,10 @@ impl Definitions {
         old.chain(in_force.iter().map(|definition| Arc::clone(&definition.program))).collect()
     }
 
-    /// Makes these the definitions in force and tells what is different.
-    pub fn put_in_force(&self, new: Vec<Definition>) -> Reloaded {
-        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *in_force, Arc::from(new));
-        let reference = |definition: &Definition| definition.program.reference().clone();
-        let now: Vec<ProgramRef> = in_force.iter().map(reference).collect();
-        let before: Vec<ProgramRef> = old.iter().map(reference).collect();
-        let has = |set: &[ProgramRef], one: &ProgramRef| set.iter().any(|other| other.saga == one.saga);
-        let names = |set: Vec<&ProgramRef>| set.into_iter().map(|one| one.saga.to_string()).collect();
-        Reloaded {
-            sagas: now.iter().map(|one| (one.saga.to_string(), one.version)).collect(),
-            changed: names(now.iter().filter(|one| !before.contains(one)).collect()),
-            retired: names(before.iter().filter(|one| !has(&now, one)).collect()),
-        }
+    /// Makes these the definitions in force; their record is in the store already.
+    pub fn put_in_force(&self, definitions: Vec<Definition>, deployment: Option<Deployment>) {
+        let standing = Standing { definitions: definitions.into(), deployment: deployment.map(Arc::new) };
+        *self.standing.write().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 }
 
@@ -124,48 +182,6 @@ impl fmt::Debug for Definitions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Definitions").field("folder", &self.folder).finish_non_exhaustive()
     }
-}
-
-/// Reads and compiles one file.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn read(file: &Path) -> Result<Definition, Vec<Problem>> {
-    let unreadable = |error: &dyn fmt::Display| vec![problem(file, format!("cannot be read: {error}"))];
-    let source = read_bounded(file).map_err(|error| unreadable(&error))?;
-    let name = file.display().to_string();
-    let (program, compiled): (Arc<dyn Program>, _) = if file.to_string_lossy().ends_with(SUFFIXES[1]) {
-        (Arc::new(orlog_program::load_wasm(&source, &name)?), None)
-    } else {
-        let text = std::str::from_utf8(&source).map_err(|error| unreadable(&error))?;
-        let compiled = Arc::new(orlog_program::compile_yaml(text, &name)?);
-        (Arc::clone(&compiled) as Arc<dyn Program>, Some(compiled))
-    };
-    Ok(Definition { program, compiled, source: Some(source.into()), file: Some(file.to_owned()) })
-}
-
-/// Reads one byte more than a definition may have, so that a larger one is refused without reading it whole.
-fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
-    let limit = orlog_program::MAX_MODULE_BYTES.max(orlog_program::MAX_SOURCE_BYTES) as u64;
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// The definition files of a folder, in the order of their names; instead of them, what is wrong with the folder.
-#[must_use]
-pub fn list(folder: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
-    let wrong = |error: std::io::Error| vec![problem(folder, format!("cannot be read: {error}"))];
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) => return vec![Err(wrong(error))],
-    };
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(wrong));
-    let is_definition =
-        |path: &PathBuf| SUFFIXES.iter().any(|suffix| path.to_string_lossy().ends_with(suffix));
-    let mut files: Vec<_> = paths.filter(|path| path.as_ref().map_or(true, is_definition)).collect();
-    files.sort_by(|a, b| a.as_ref().ok().cmp(&b.as_ref().ok()));
-    files
 }
 
 fn twice(first: &Definition, second: &Definition) -> Option<Problem> {
@@ -178,9 +194,4 @@ fn twice(first: &Definition, second: &Definition) -> Option<Problem> {
         suggestion: Some("keep the newest alone; older versions stay in the store".to_owned()),
         ..problem(Path::new(&place(second)), format!("the saga `{saga}` is defined in {} too", place(first)))
     })
-}
-
-fn problem(file: &Path, message: String) -> Problem {
-    let file = file.display().to_string();
-    Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/deploy.rs"]
+mod deploy;
 #[path = "cli/node.rs"]
 mod node;
 #[path = "cli/round_trip.rs"]

@@ -53,6 +53,14 @@ impl Runtime {
         }
         Ok(planned)
     }
+
+    /// What would become of one instance, were it told to migrate to `to`. Changes nothing. `None` where another process owns
+    /// its shard.
+    #[must_use]
+    pub fn plan_one(&self, key: InstanceKey, instance: &Instance, to: &dyn Program) -> Option<Planned> {
+        let context = self.context(&key)?;
+        Some(planned_for(context, key, instance, to))
+    }
 }
 
 fn planned_for(context: &Context, key: InstanceKey, instance: &Instance, to: &dyn Program) -> Planned {

@@ -268,6 +268,10 @@ impl Runtime {
         self.shards.iter().map(|shard| &*shard.directory.context)
     }
 
+    pub(crate) fn context(&self, key: &InstanceKey) -> Option<&Context> {
+        self.shard(key).ok().map(|shard| &*shard.directory.context)
+    }
+
     /// What it counts.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {

@@ -1,4 +1,4 @@
-//! `/info`, `/admin/drain`, `/admin/reload`: what the node is, and what an operator can tell it.
+//! `/info`, `/admin/drain`: what the node is, and what an operator can tell it.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::context::Api;
-use super::problem::{Code, Place, Problem};
+use super::problem::Problem;
 
 /// What the node is: build, definitions, effects, upstreams, durability, bounds
 #[utoipa::path(
@@ -39,29 +39,4 @@ pub(super) struct Drained {
 )]
 pub(super) async fn drain(State(api): State<Api>) -> Json<Drained> {
     Json(Drained { drained: api.app.drain().await })
-}
-
-/// Read the definitions anew
-///
-/// All of them or none: with one mistake, those in force stay.
-#[utoipa::path(
-    post,
-    path = "/admin/reload",
-    tag = "node",
-    responses((status = 200, description = "They are in force", body = Value))
-)]
-pub(super) async fn reload(State(api): State<Api>) -> Result<Json<Value>, Problem> {
-    match api.app.reload().await {
-        Ok(reloaded) => {
-            Ok(Json(serde_json::to_value(&reloaded).expect("what a reload came to is plain data")))
-        }
-        Err(problems) => {
-            let places = problems.iter().map(|problem| Place {
-                pointer: format!("{}:{}:{} {}", problem.file, problem.line, problem.column, problem.path),
-                detail: problem.to_string(),
-            });
-            let detail = format!("{} mistakes; the definitions in force stay", problems.len());
-            Err(Problem::new(Code::BadDefinitions, detail).with(places.collect()))
-        }
-    }
 }

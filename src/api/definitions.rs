@@ -1,17 +1,19 @@
 //! `/v1/definitions`: the programs in force, and the older ones that instances are pinned to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use orlog_model::SagaName;
+use orlog_model::{Deployment, SagaName};
 use orlog_program::Program;
-use serde::Serialize;
-use utoipa::ToSchema;
+use orlog_store::Pins;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::context::Api;
 use super::errors::bad_parameter;
-use super::extract::{Part, Tenant};
+use super::extract::{Params, Part, Tenant};
 use super::problem::{Code, Problem};
 use super::sagas::hex;
 use crate::app::App;
@@ -37,15 +39,50 @@ pub(super) struct Definition {
     version: u32,
     /// Its identity, in hexadecimal.
     hash: String,
-    /// New instances use it.
-    newest: bool,
+    /// New instances use it; otherwise it is retired.
+    in_force: bool,
+    /// The name of its file; absent where it is part of the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    /// When it was put in force, RFC 3339, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deployed_at: Option<String>,
+    /// Who put it in force, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deployed_by: Option<String>,
+    /// Since when it takes no new instances, RFC 3339, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retired_at: Option<String>,
+    /// Instances of all tenants that began with it and have not ended; only where `count` is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<u64>,
+    /// The same, of those that have ended and are still stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<u64>,
     /// The events it takes.
     events: Vec<TakenEvent>,
     /// The effects it may ask for.
     effects: Vec<String>,
+    /// The commands it may ask for.
+    commands: Vec<String>,
+    /// The sagas it may begin.
+    sagas: Vec<String>,
     /// Its source text, where it has one; only where one definition is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
+    /// The size of its WebAssembly module, where it is one; only where one definition is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module_bytes: Option<usize>,
+}
+
+/// What to say of definitions.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wanted {
+    /// Count the instances of each. Looks at every instance.
+    #[serde(default)]
+    count: bool,
 }
 
 /// An event that a definition takes.
@@ -58,21 +95,49 @@ struct TakenEvent {
     starts: bool,
 }
 
-impl Definition {
-    fn of(program: &dyn Program, newest: bool) -> Self {
+/// What definitions are described with.
+struct Sight {
+    deployment: Option<Arc<Deployment>>,
+    in_force: BTreeSet<[u8; 16]>,
+    pins: Option<Pins>,
+}
+
+impl Sight {
+    fn of(app: &App, wanted: &Wanted) -> Result<Self, Problem> {
+        let in_force = app.definitions.in_force();
+        Ok(Self {
+            deployment: app.definitions.deployment(),
+            in_force: in_force.iter().map(|definition| definition.program.reference().hash).collect(),
+            pins: wanted.count.then(|| app.pins(u64::MAX)).transpose()?,
+        })
+    }
+
+    fn describe(&self, program: &dyn Program) -> Definition {
         let (reference, manifest) = (program.reference(), program.manifest());
+        let in_force = self.in_force.contains(&reference.hash);
+        let deployed = self.deployment.as_ref().and_then(|deployment| deployment.find(&reference.hash));
+        let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
         let events = manifest
             .triggers
             .iter()
-            .map(|trigger| TakenEvent { kind: trigger.kind.to_string(), starts: trigger.starts });
-        Self {
+            .map(|trigger| TakenEvent { kind: trigger.kind.to_string(), starts: trigger.starts && in_force });
+        Definition {
             saga: reference.saga.to_string(),
             version: reference.version,
             hash: hex(&reference.hash),
-            newest,
+            in_force,
+            file: deployed.map(|deployed| deployed.file.clone()),
+            deployed_at: deployed.map(|deployed| deployed.at.to_string()),
+            deployed_by: deployed.map(|deployed| deployed.by.clone()),
+            retired_at: deployed.and_then(|deployed| deployed.retired_at).map(|at| at.to_string()),
+            live: pinned.map(|pinned| pinned.live),
+            ended: pinned.map(|pinned| pinned.ended),
             events: events.collect(),
             effects: manifest.effects.iter().map(ToString::to_string).collect(),
+            commands: manifest.commands.clone(),
+            sagas: manifest.sagas.iter().map(ToString::to_string).collect(),
             source: None,
+            module_bytes: None,
         }
     }
 }
@@ -82,11 +147,21 @@ impl Definition {
     get,
     path = "/v1/definitions",
     tag = "definitions",
+    params(Wanted),
     responses((status = 200, description = "Those for new instances", body = Definitions))
 )]
-pub(super) async fn list(State(api): State<Api>, _tenant: Tenant) -> Json<Definitions> {
-    let newest = api.app.programs.all_newest();
-    Json(Definitions { items: newest.iter().map(|program| Definition::of(program.as_ref(), true)).collect() })
+pub(super) async fn list(
+    State(api): State<Api>,
+    _tenant: Tenant,
+    Params(wanted): Params<Wanted>,
+) -> Result<Json<Definitions>, Problem> {
+    let list = move |app: &App| {
+        let sight = Sight::of(app, &wanted)?;
+        let in_force = app.definitions.in_force();
+        let items = in_force.iter().map(|definition| sight.describe(definition.program.as_ref()));
+        Ok(Definitions { items: items.collect() })
+    };
+    api.read(list).await.map(Json)
 }
 
 /// Show a definition, with its source and its older versions
@@ -94,41 +169,46 @@ pub(super) async fn list(State(api): State<Api>, _tenant: Tenant) -> Json<Defini
     get,
     path = "/v1/definitions/{saga}",
     tag = "definitions",
-    params(("saga" = String, Path, description = "Its name")),
+    params(("saga" = String, Path, description = "Its name"), Wanted),
     responses((status = 200, description = "Its versions", body = Versions))
 )]
 pub(super) async fn show(
     State(api): State<Api>,
     _tenant: Tenant,
     Part(saga): Part,
+    Params(wanted): Params<Wanted>,
 ) -> Result<Json<Versions>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| bad_parameter("saga", error.to_string()))?;
-    api.read(move |app| versions(app, &saga)).await.map(Json)
+    api.read(move |app| versions(app, &saga, &wanted)).await.map(Json)
 }
 
-fn versions(app: &App, saga: &SagaName) -> Result<Versions, Problem> {
-    let missing = || Problem::new(Code::NoDefinition, format!("there is no definition {saga}"));
-    let newest = app.programs.newest(saga);
-    let is_newest = |program: &Arc<dyn Program>| {
-        newest.as_ref().is_some_and(|newest| newest.reference().hash == program.reference().hash)
-    };
+fn versions(app: &App, saga: &SagaName, wanted: &Wanted) -> Result<Versions, Problem> {
     let mut programs = app.programs.all();
     programs.retain(|program| program.reference().saga == *saga);
-    programs.sort_by_key(|program| (!is_newest(program), std::cmp::Reverse(program.reference().version)));
+    if programs.is_empty() {
+        return Err(Problem::new(Code::NoDefinition, format!("there is no definition {saga}")));
+    }
+    let sight = Sight::of(app, wanted)?;
     let mut versions = Vec::with_capacity(programs.len());
     for program in &programs {
-        let source = source(app, &program.reference().hash)?;
-        versions.push(Definition { source, ..Definition::of(program.as_ref(), is_newest(program)) });
+        let (source, module_bytes) = source(app, &program.reference().hash)?;
+        versions.push(Definition { source, module_bytes, ..sight.describe(program.as_ref()) });
     }
-    if versions.is_empty() { Err(missing()) } else { Ok(Versions { saga: saga.to_string(), versions }) }
+    versions.sort_by_key(|version| (!version.in_force, std::cmp::Reverse(version.version)));
+    Ok(Versions { saga: saga.to_string(), versions })
 }
 
-fn source(app: &App, hash: &[u8; 16]) -> Result<Option<String>, Problem> {
+/// The source as text, or the size of what is none.
+fn source(app: &App, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
     for reader in app.runtime.readers() {
         if let Some((_, source)) = reader.definition(hash)? {
-            // A WebAssembly module is no text.
-            return Ok(String::from_utf8(source).ok());
+            let is_module = orlog_program::is_wasm(&source);
+            return Ok(if is_module {
+                (None, Some(source.len()))
+            } else {
+                (String::from_utf8(source).ok(), None)
+            });
         }
     }
-    Ok(None)
+    Ok((None, None))
 }

@@ -112,6 +112,8 @@ codes! {
     Task = "OR0027", CONFLICT, "The task forbids it";
     /// A migration has obstacles.
     Blocked = "OR0028", CONFLICT, "The instance cannot be migrated";
+    /// A reload where there is no folder.
+    NoFolder = "OR0029", CONFLICT, "The node has no folder of definitions";
 }
 
 /// An error, as callers see it (RFC 9457).

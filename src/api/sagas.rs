@@ -117,7 +117,7 @@ pub(super) async fn list(
 }
 
 /// A cursor is the number of a shard, a dot, and the cursor within the shard, which is empty at its beginning.
-fn resume(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
+pub(super) fn resume(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
     let Some(cursor) = cursor else { return Ok((0, None)) };
     let parts = cursor.split_once('.').and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
     let (shard, rest) =
@@ -126,7 +126,7 @@ fn resume(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
 }
 
 /// Looks through one shard after the other, from `first` on, until the page is full.
-fn find(
+pub(super) fn find(
     app: &App,
     mut query: InstanceQuery,
     first: usize,

@@ -88,6 +88,11 @@ impl Client {
         self.call(Method::POST, "/v1/events", &[], Some(events), PATIENCE).await
     }
 
+    /// Sends a body; the caller says what an answer that is no success means.
+    pub(super) async fn send(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        self.call(Method::POST, path, &[], Some(body), PATIENCE).await
+    }
+
     async fn call(
         &self,
         method: Method,

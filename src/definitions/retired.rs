@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlog_model::{CorrelationId, Event, ProgramRef};
-use orlog_program::{Context, Fault, Manifest, Problem, Program, Reaction, Stimulus};
+use orlog_program::{Compiled, Context, Fault, Manifest, Migration, Problem, Program, Reaction, Stimulus};
 
 /// A program that begins nothing.
 pub(super) struct Retired {
@@ -59,6 +59,19 @@ impl Program for Retired {
             Some(_) => self.program.apply(state, stimulus, context),
             None => Ok(Reaction::Ignored("the definition takes no new instances any more".into())),
         }
+    }
+
+    fn migrate(
+        &self,
+        from: &dyn Program,
+        state: &[u8],
+        context: &Context<'_>,
+    ) -> Result<Migration, Vec<String>> {
+        self.program.migrate(from, state, context)
+    }
+
+    fn compiled(&self) -> Option<&Compiled> {
+        self.program.compiled()
     }
 
     fn show(&self, state: &[u8]) -> Option<serde_json::Value> {

@@ -99,7 +99,7 @@ async fn a_reload_with_a_mistake_changes_nothing_and_names_every_place() {
     let versions = node.get("/v1/definitions/order").await.ok();
     assert_eq!(versions["versions"][0]["version"], 2);
     assert_eq!(
-        (&versions["versions"][0]["newest"], &versions["versions"][1]["newest"]),
+        (&versions["versions"][0]["in_force"], &versions["versions"][1]["in_force"]),
         (&json!(true), &json!(false))
     );
     assert!(versions["versions"][1]["source"].as_str().unwrap().contains("version: 1"));
@@ -117,4 +117,58 @@ async fn a_draining_node_takes_no_events_and_says_when_to_come_back() {
     node.get("/ready").await.problem("OR0018");
     assert_eq!(node.get("/health").await.ok()["status"], "ok");
     assert_eq!(node.get("/v1/sagas").await.ok()["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_are_deployed_by_name_and_shown_with_who_and_since_when() {
+    let node = Node::start().await;
+    node.order("", "o-1", 5, "running").await;
+    let text = std::fs::read_to_string(node.definitions().join("order.saga.yaml")).unwrap();
+    let files = json!([{ "name": "order.saga.yaml", "text": text.replace("version: 1", "version: 2") }]);
+    let bundle = json!({ "by": "alice", "files": files });
+    let plan = node.post("/admin/deploy?dry_run=true", &bundle).await.ok();
+    assert_eq!((&plan["dry_run"], &plan["changed"][0]["from_version"]), (&json!(true), &json!(1)));
+    assert_eq!(node.get("/v1/definitions").await.ok()["items"][0]["version"], 1);
+    let plan = node.post("/admin/deploy", &bundle).await.ok();
+    assert_eq!((&plan["dry_run"], &plan["number"]), (&json!(false), &json!(2)));
+    let shown = node.get("/v1/definitions/order?count=true").await.ok();
+    let [new, old] = &shown["versions"].as_array().unwrap()[..] else { panic!("{shown}") };
+    assert_eq!(
+        (&new["in_force"], &new["deployed_by"], &new["live"]),
+        (&json!(true), &json!("alice"), &json!(0))
+    );
+    assert_eq!((&old["in_force"], &old["live"], &old["ended"]), (&json!(false), &json!(1), &json!(0)));
+    assert!(old["retired_at"].is_string() && new["retired_at"].is_null(), "{shown}");
+    assert_eq!(new["file"], "order.saga.yaml");
+    assert_eq!(node.get("/v1/definitions").await.ok()["items"][0]["live"], json!(null));
+    assert_eq!(node.post("/admin/collect", &json!(null)).await.ok(), json!({ "dropped": [], "kept": 1 }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_cannot_be_read_is_refused_and_each_file_is_pointed_at() {
+    let node = Node::start().await;
+    let wrong = |files: serde_json::Value| {
+        let node = &node;
+        async move {
+            let answer = node.post("/admin/deploy", &json!({ "files": files })).await;
+            assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+            answer.problem("OR0002");
+            answer.json()["errors"].to_string()
+        }
+    };
+    for (file, text) in [
+        (json!({ "name": "../x.saga.yaml", "text": "" }), "is no name of a definition"),
+        (json!({ "name": "order.yaml", "text": "" }), "is no name of a definition"),
+        (json!({ "name": "x.saga.yaml" }), "either text or base64"),
+        (json!({ "name": "x.saga.yaml", "text": "", "base64": "" }), "either text or base64"),
+        (json!({ "name": "x.saga.wasm", "base64": "%" }), "base64"),
+        (json!({ "name": "a.saga.yaml", "text": "" }), "is there twice"),
+    ] {
+        let errors = wrong(json!([{ "name": "a.saga.yaml", "text": "" }, file])).await;
+        assert!(errors.contains("/files/1") && errors.contains(text), "{errors}");
+    }
+    let answer =
+        node.post("/admin/deploy", &json!({ "files": [{ "name": "a.saga.yaml", "text": "a: [" }] })).await;
+    answer.problem("OR0017");
+    assert!(answer.text.contains("a.saga.yaml:"), "{answer:?}");
 }

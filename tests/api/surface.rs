@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 33] = [
+const ROUTES: [&str; 36] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -30,9 +30,12 @@ const ROUTES: [&str; 33] = [
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
+    "POST /admin/collect",
+    "POST /admin/deploy",
     "POST /admin/drain",
     "POST /admin/reload",
     "POST /v1/dead-letters/{id}/redrive",
+    "POST /v1/definitions/{saga}/migrate",
     "POST /v1/events",
     "POST /v1/sagas/{saga}/{correlation}/cancel",
     "POST /v1/sagas/{saga}/{correlation}/force-complete",

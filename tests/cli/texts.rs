@@ -40,6 +40,8 @@ fn every_command_has_help() {
         "timers",
         "inspect",
         "drain",
+        "deploy",
+        "migrate",
         "check",
         "schema",
         "bench",

@@ -1,6 +1,7 @@
 //! Which definitions instances are pinned to, counted.
 //!
-//! Reads every snapshot, but of each only its beginning: 1,000,000 rows take 0.2 s of one core when they lie in memory.
+//! Reads every snapshot, but of each only its beginning: 1,000,000 rows take 1.5 s when they lie in memory
+//! (measured with 100,000).
 //! Commits are let through every few hundred rows.
 
 use std::collections::BTreeMap;

@@ -1,0 +1,199 @@
+//! Deploying: files are checked whole, their sources are kept, then one record puts them in force.
+//!
+//! The record of the first shard decides. A crash before it is durable leaves the old definitions in force, a crash after it
+//! the new ones; the other shards follow at once or at the next start.
+
+use std::sync::Arc;
+
+use orlog_actors::ControlError;
+use orlog_model::{Change, Deployment, ProgramRef};
+use orlog_store::{Pins, Reader};
+
+use super::App;
+use crate::definitions::{self, Checked, Definition, Definitions, Plan, Refused, Sight, SourceFile};
+
+/// How many instances are counted for the warnings of a deployment at most.
+const COUNTED: u64 = 5_000_000;
+
+/// What is to be deployed, and by whom.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// The files of all definitions.
+    pub files: Vec<SourceFile>,
+    /// Who says so, for the record.
+    pub by: String,
+    /// Only find out what would happen.
+    pub dry_run: bool,
+}
+
+/// Definitions were not deployed; those in force stay.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    /// They are wrong: correct them.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// There is no folder to deploy again: send the files.
+    #[error("this node has no folder of definitions; send them with `orlog deploy DIR`")]
+    NoFolder,
+    /// A shard is restarting: try again.
+    #[error(transparent)]
+    Shard(#[from] ControlError),
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] orlog_store::Error),
+    /// The definition that instances were to go to was dropped meanwhile: deploy it again.
+    #[error("{} version {} is not kept any more", .0.saga, .0.version)]
+    Dropped(ProgramRef),
+    /// The process is ending.
+    #[error("the process is ending")]
+    Ending,
+}
+
+enum Origin {
+    Folder,
+    Files(Vec<SourceFile>),
+}
+
+struct Prepared {
+    plan: Plan,
+    definitions: Vec<Definition>,
+    /// `None` where everything is as it was.
+    deployment: Option<Deployment>,
+    /// Sources that the stores do not have.
+    sources: Vec<Change>,
+}
+
+impl App {
+    /// Deploys files, or says what deploying them would change. All or nothing; goes on to its end even when whoever asked
+    /// goes away.
+    ///
+    /// # Errors
+    /// See [`DeployError`].
+    pub async fn deploy(self: &Arc<Self>, order: Order) -> Result<Plan, DeployError> {
+        let Order { files, by, dry_run } = order;
+        self.deploy_whole(Origin::Files(files), by, dry_run).await
+    }
+
+    /// Deploys the folder of definitions as it is now.
+    ///
+    /// # Errors
+    /// See [`DeployError`].
+    pub async fn reload(self: &Arc<Self>, by: String) -> Result<Plan, DeployError> {
+        self.deploy_whole(Origin::Folder, by, false).await
+    }
+
+    async fn deploy_whole(
+        self: &Arc<Self>,
+        origin: Origin,
+        by: String,
+        dry_run: bool,
+    ) -> Result<Plan, DeployError> {
+        let app = Arc::clone(self);
+        let whole = tokio::spawn(async move {
+            let _alone = app.deploying.lock().await;
+            let prepared = Arc::clone(&app).prepare(origin, by).await?;
+            if dry_run { Ok(prepared.plan) } else { app.carry_out(prepared).await }
+        });
+        whole.await.unwrap_or(Err(DeployError::Ending))
+    }
+
+    async fn prepare(self: Arc<Self>, origin: Origin, by: String) -> Result<Prepared, DeployError> {
+        let prepare = move || {
+            let (files, folder) = self.files(origin)?;
+            let definitions = self.definitions.check(&files, &self.catalog).map_err(Refused)?;
+            let loaded = self.programs.all();
+            let pins = self.pins(COUNTED)?;
+            let sight = Sight { catalog: &self.catalog, loaded: &loaded, pins: &pins };
+            let mut plan = self.definitions.plan(&definitions, &sight);
+            let checked = Checked { definitions, folder };
+            let is_kept = |hash: &[u8; 16]| self.programs.pinned(hash).is_some();
+            // The stored one may be newer: a deployment whose outcome was not heard.
+            let stored = self.first_store()?.deployment()?;
+            let record = Definitions::record(stored.as_ref(), &checked, (self.clock.now(), &by), is_kept);
+            let standing = self.definitions.deployment();
+            let deployment = Some(record).filter(|record| !is_the_same(standing.as_deref(), record));
+            plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
+            let sources = self.missing_sources(&checked.definitions)?;
+            Ok(Prepared { plan, definitions: checked.definitions, deployment, sources })
+        };
+        tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::Ending))
+    }
+
+    fn files(&self, origin: Origin) -> Result<(Vec<SourceFile>, Option<[u8; 16]>), DeployError> {
+        match origin {
+            Origin::Files(files) => Ok((files, None)),
+            Origin::Folder => {
+                let folder = self.definitions.folder().ok_or(DeployError::NoFolder)?;
+                let files = definitions::read_folder(folder).map_err(Refused)?;
+                let digest = definitions::digest(&files);
+                Ok((files, Some(digest)))
+            }
+        }
+    }
+
+    fn missing_sources(&self, definitions: &[Definition]) -> Result<Vec<Change>, orlog_store::Error> {
+        let mut missing = Vec::new();
+        for definition in definitions {
+            let Some(source) = &definition.source else { continue };
+            let program = definition.program.reference();
+            for reader in self.runtime.readers() {
+                if reader.definition(&program.hash)?.is_none() {
+                    missing.push(Change::PutDefinition { program: program.clone(), source: source.to_vec() });
+                    break;
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    async fn carry_out(self: &Arc<Self>, prepared: Prepared) -> Result<Plan, DeployError> {
+        let Prepared { mut plan, definitions, deployment, sources } = prepared;
+        plan.dry_run = false;
+        let Some(deployment) = deployment else { return Ok(plan) };
+        for source in sources {
+            self.runtime.change_everywhere(&source).await?;
+        }
+        self.decide(&deployment).await?;
+        self.programs.replace(Definitions::programs(&definitions, &self.first_store()?.definitions()?));
+        self.definitions.put_in_force(definitions, Some(deployment));
+        let (number, warnings) = (plan.number, plan.warnings.len());
+        tracing::info!(number, changes = plan.changes(), warnings, "definitions are deployed");
+        self.collect_soon();
+        Ok(plan)
+    }
+
+    /// Stores the record. What the first shard has is decided, even if another shard is restarting just now.
+    async fn decide(&self, deployment: &Deployment) -> Result<(), DeployError> {
+        let Err(error) = self.runtime.change_everywhere(&Change::Deploy(Box::new(deployment.clone()))).await
+        else {
+            return Ok(());
+        };
+        if self.first_store()?.deployment()?.as_ref() != Some(deployment) {
+            return Err(error.into());
+        }
+        tracing::warn!(%error, number = deployment.number, "a shard has not stored the deployment; it does at the next start");
+        Ok(())
+    }
+
+    /// The store that decides what is in force.
+    fn first_store(&self) -> Result<&Reader, orlog_store::Error> {
+        self.runtime.readers().next().ok_or(orlog_store::Error::Closed)
+    }
+
+    /// Counts the instances of all shards by the definition they are pinned to, `limit` in each at most. Blocks.
+    ///
+    /// # Errors
+    /// When a store cannot be read.
+    pub fn pins(&self, limit: u64) -> Result<Pins, orlog_store::Error> {
+        let mut pins = Pins { complete: true, ..Pins::default() };
+        for reader in self.runtime.readers() {
+            pins.add(&reader.pins(limit)?);
+        }
+        Ok(pins)
+    }
+}
+
+/// Whether a record puts nothing else in force than the one before it, from the same files.
+fn is_the_same(standing: Option<&Deployment>, record: &Deployment) -> bool {
+    standing.is_some_and(|old| old.folder == record.folder && old.in_force().eq(record.in_force()))
+}

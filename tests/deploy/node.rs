@@ -1,0 +1,307 @@
+//! A node whose definitions are deployed, and what was performed on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orlog::app::{DeployError, Order};
+use orlog::definitions::{Listed, Plan, SourceFile};
+use orlog::{App, Config, Seams};
+use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
+use orlog_model::{
+    CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, TenantId, Timestamp,
+    WorkItem,
+};
+use orlog_store::InstanceQuery;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+/// Nothing in these tests takes longer.
+const PATIENCE: Duration = Duration::from_mins(1);
+const EFFECTS: [&str; 4] = ["test.charge", "test.pay", "test.ship", SLOW];
+/// An effect that is done only while the gate is open.
+const SLOW: &str = "test.slow";
+
+/// What each order had performed: step and version of the definition.
+type Performed = Arc<Mutex<BTreeMap<String, BTreeSet<(String, u32)>>>>;
+
+/// Takes every command.
+struct Gateway;
+
+#[async_trait]
+impl Provider for Gateway {
+    async fn perform(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+        Ok(Reply::from(Value::Null))
+    }
+}
+
+/// A definition to be made.
+#[derive(Clone)]
+pub(crate) struct Saga {
+    pub(crate) name: &'static str,
+    pub(crate) version: u32,
+    /// What its first step asks for.
+    pub(crate) effect: &'static str,
+    /// It waits for the event `Shipped` in between.
+    pub(crate) waits: bool,
+}
+
+impl Saga {
+    pub(crate) fn order(version: u32) -> Self {
+        Self { name: "order", version, effect: "test.charge", waits: false }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let Self { name, version, effect, waits } = self;
+        let data = |step: &str| {
+            format!("data: {{ order: =vars.orderId, saga: {name}, step: {step}, version: {version} }}")
+        };
+        let wait = "  - id: wait\n    do: { command: shipping.Ship }\n    ok: Shipped\n";
+        let (charge, ship, wait) = (data("charge"), data("ship"), if *waits { wait } else { "" });
+        format!(
+            "saga: {name}\nversion: {version}\ncorrelate: orderId\nstart: OrderPlaced\n\
+             vars: {{ orderId: =event.orderId }}\nsteps:\n  - id: charge\n    do: {{ effect: {effect}, {charge} }}\n\
+             {wait}  - id: ship\n    do: {{ effect: test.ship, {ship} }}\n"
+        )
+    }
+
+    pub(crate) fn file(&self) -> SourceFile {
+        file(&format!("{}.saga.yaml", self.name), &self.text())
+    }
+}
+
+pub(crate) fn file(name: &str, text: &str) -> SourceFile {
+    SourceFile { path: name.into(), bytes: text.as_bytes().into() }
+}
+
+/// The definition of orders, in some version.
+pub(crate) fn order(version: u32) -> SourceFile {
+    Saga::order(version).file()
+}
+
+pub(crate) fn names(listed: &[Listed]) -> Vec<&str> {
+    listed.iter().map(|one| one.saga.as_str()).collect()
+}
+
+pub(crate) struct Node {
+    pub(crate) app: Arc<App>,
+    home: TempDir,
+    performed: Performed,
+    gate: watch::Sender<bool>,
+}
+
+impl Node {
+    /// A node with these definitions in its folder.
+    pub(crate) async fn start(files: &[SourceFile]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let performed = Performed::default();
+        write(&home, files);
+        let gate = watch::Sender::new(false);
+        let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
+        Self { app, home, performed, gate }
+    }
+
+    pub(crate) fn open_gate(&self) {
+        self.gate.send_replace(true);
+    }
+
+    pub(crate) fn close_gate(&self) {
+        self.gate.send_replace(false);
+    }
+
+    /// The same data with these effects, and with other files in the folder where there are any.
+    pub(crate) async fn restart_with(self, effects: &[&str], files: Option<&[SourceFile]>) -> Self {
+        self.try_restart(effects, files, true).await.unwrap()
+    }
+
+    pub(crate) async fn restart(self) -> Self {
+        self.restart_with(&EFFECTS, None).await
+    }
+
+    pub(crate) async fn restart_without_folder(self) -> Self {
+        self.try_restart(&EFFECTS, None, false).await.unwrap()
+    }
+
+    pub(crate) async fn try_restart(
+        self,
+        effects: &[&str],
+        files: Option<&[SourceFile]>,
+        has_folder: bool,
+    ) -> anyhow::Result<Self> {
+        let Self { app, home, performed, gate } = self;
+        app.stop().await?;
+        drop(app);
+        if let Some(files) = files {
+            write(&home, files);
+        }
+        let app = start(&home, effects, has_folder, (&performed, &gate)).await?;
+        Ok(Self { app, home, performed, gate })
+    }
+
+    /// Stops the node and shows its data folder, then starts it again.
+    pub(crate) async fn while_stopped(self, change: impl FnOnce(PathBuf)) -> Self {
+        let Self { app, home, performed, gate } = self;
+        app.stop().await.unwrap();
+        drop(app);
+        change(home.path().join("data"));
+        let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
+        Self { app, home, performed, gate }
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.home.path().join("definitions")
+    }
+
+    pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<Plan, DeployError> {
+        self.app.deploy(Order { files: files.to_vec(), by: "alice".to_owned(), dry_run: false }).await
+    }
+
+    pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<Plan, DeployError> {
+        self.app.deploy(Order { files: files.to_vec(), by: "alice".to_owned(), dry_run: true }).await
+    }
+
+    /// What a dry run says about live instances.
+    pub(crate) async fn live_warnings(&self, new: &Saga) -> Vec<String> {
+        let warnings = self.try_out(&[new.file()]).await.unwrap().warnings;
+        warnings.into_iter().filter(|warning| warning.contains(" live instance")).collect()
+    }
+
+    pub(crate) async fn place(&self, number: usize) {
+        self.publish("OrderPlaced", number).await;
+    }
+
+    pub(crate) async fn publish(&self, kind: &str, number: usize) {
+        let event = Event {
+            id: EventId::new(format!("{kind}-{number}")).unwrap(),
+            tenant: TenantId::default(),
+            kind: EventType::new(kind).unwrap(),
+            source: "urn:test".to_owned(),
+            subject: None,
+            time: Timestamp::from_millis(1_700_000_000_000),
+            schema_version: 1,
+            correlation: None,
+            causation: None,
+            trace: None,
+            data: json!({ "orderId": format!("o-{number}") }),
+        };
+        self.app.publish(vec![event]).await.unwrap();
+    }
+
+    pub(crate) fn key(saga: &str, number: usize) -> InstanceKey {
+        InstanceKey {
+            tenant: TenantId::default(),
+            saga: SagaName::new(saga).unwrap(),
+            correlation: CorrelationId::new(format!("o-{number}")).unwrap(),
+        }
+    }
+
+    pub(crate) fn instance(&self, saga: &str, number: usize) -> Option<Instance> {
+        let key = Self::key(saga, number);
+        self.app.runtime.reader(&key).unwrap().instance(&key).unwrap()
+    }
+
+    pub(crate) fn order(&self, number: usize) -> Option<Instance> {
+        self.instance("order", number)
+    }
+
+    /// Whether the instance of whichever saga waits for its event.
+    pub(crate) fn is_waiting(&self, number: usize) -> bool {
+        ["order", "waiting"]
+            .iter()
+            .filter_map(|saga| self.instance(saga, number))
+            .any(|instance| instance.waits.iter().any(|wait| wait.name.as_str() == "Shipped"))
+    }
+
+    pub(crate) fn count(&self, status: Status) -> usize {
+        let query = InstanceQuery { statuses: vec![status], limit: usize::MAX, ..InstanceQuery::default() };
+        self.app.runtime.readers().map(|reader| reader.instances(&query).unwrap().items.len()).sum()
+    }
+
+    pub(crate) fn dead_letters(&self) -> usize {
+        let letters = |reader: &orlog_store::Reader| reader.dead_letters(&TenantId::default(), None, 99);
+        self.app.runtime.readers().map(|reader| letters(reader).unwrap().len()).sum()
+    }
+
+    pub(crate) fn performed(&self) -> BTreeMap<String, BTreeSet<(String, u32)>> {
+        self.performed.lock().unwrap().clone()
+    }
+
+    /// The definitions in the store, as saga and version.
+    pub(crate) fn kept(&self) -> BTreeSet<(String, u32)> {
+        let reader = self.app.runtime.readers().next().unwrap();
+        let kept = reader.definitions().unwrap().into_iter();
+        kept.map(|(program, _)| (program.saga.to_string(), program.version)).collect()
+    }
+
+    /// Those in force, as saga and version.
+    pub(crate) fn in_force(&self) -> BTreeSet<(String, u32)> {
+        let in_force = self.app.definitions.in_force();
+        let references = in_force.iter().map(|definition| definition.program.reference());
+        references.map(|program| (program.saga.to_string(), program.version)).collect()
+    }
+
+    /// Looks again after each commit until it is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let mut commits = self.app.runtime.readers().next().unwrap().watch();
+        let waited = tokio::time::timeout(PATIENCE, async {
+            loop {
+                commits.borrow_and_update();
+                if is_so(self) {
+                    return;
+                }
+                commits.changed().await.unwrap();
+            }
+        });
+        assert!(waited.await.is_ok(), "it never comes to this: {what}");
+    }
+}
+
+fn write(home: &TempDir, files: &[SourceFile]) {
+    let folder = home.path().join("definitions");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+    std::fs::create_dir(&folder).unwrap();
+    for file in files {
+        std::fs::write(folder.join(&file.path), &file.bytes).unwrap();
+    }
+}
+
+async fn start(
+    home: &TempDir,
+    effects: &[&str],
+    has_folder: bool,
+    (performed, gate): (&Performed, &watch::Sender<bool>),
+) -> anyhow::Result<Arc<App>> {
+    let config = Config {
+        data: home.path().join("data"),
+        definitions: has_folder.then(|| home.path().join("definitions")),
+        ..Config::default()
+    };
+    let mut native = Native::new();
+    for effect in effects {
+        let (performed, is_slow) = (Arc::clone(performed), effect == &SLOW);
+        let gate = gate.subscribe();
+        native = native.effect(effect, move |call| {
+            let text = |name: &str| call.payload[name].as_str().unwrap_or_default().to_owned();
+            let version = call.payload["version"].as_u64().unwrap_or_default();
+            let done = (text("step"), u32::try_from(version).unwrap_or_default());
+            performed.lock().unwrap().entry(text("order")).or_default().insert(done);
+            let mut gate = gate.clone();
+            async move {
+                if is_slow {
+                    gate.wait_for(|open| *open)
+                        .await
+                        .map_err(|_| Refusal::failed("over", "the test is over"))?;
+                }
+                Ok(json!({}))
+            }
+        });
+    }
+    let gateway = Upstream::gateway(Arc::new(Gateway), Policy::gateway());
+    let upstreams = vec![native.upstream("world", Policy::default()), gateway];
+    App::start_with(config, Seams { upstreams, ..Seams::default() }).await
+}
