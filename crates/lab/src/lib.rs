@@ -1,0 +1,21 @@
+//! Tries definitions without a runner: no store, no bus, no clock; everything in memory and in virtual time.
+//!
+//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stand [`trial`] (test files beside definitions),
+//! [`simulate`] (recorded events against definitions), [`explore`] (random interleavings under invariants) and, without it,
+//! [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
+
+mod answers;
+
+
+mod lab;
+mod moves;
+mod player;
+
+
+mod watch;
+
+pub use answers::{Answering, Tag, answering};
+pub use lab::{Asked, Did, Entry, Lab, Observer, Programs, Seen, Taken};
+pub use moves::{EventMove, Move};
+pub use player::{Cannot, Played, Player};
+pub use watch::{Broken, Watch};

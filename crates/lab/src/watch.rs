@@ -1,0 +1,5 @@
+//! x
+/// x
+pub struct Watch;
+/// x
+pub struct Broken;
