@@ -20,6 +20,7 @@ mod mailboxes;
 mod metrics;
 mod observe;
 mod openapi;
+mod pictures;
 mod problem;
 mod requests;
 mod sagas;
@@ -98,6 +99,8 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(timers::list))
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
+        .routes(routes!(pictures::of_definition))
+        .routes(routes!(pictures::of_instance))
         .routes(routes!(inspect::rows))
         .routes(routes!(mailboxes::deepest));
     let node = OpenApiRouter::new()

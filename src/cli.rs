@@ -20,6 +20,7 @@ mod schema;
 mod serve;
 mod settings;
 mod task;
+mod test;
 mod timers;
 
 use std::process::ExitCode;
@@ -74,6 +75,8 @@ enum Command {
     Check(check::Args),
     /// Print the JSON Schema of definitions, for editors
     Schema,
+    /// Play the test files that stand beside definitions
+    Test(test::Args),
     /// Measure what this machine does
     Bench(bench::Bench),
     /// Print the completions for a shell
@@ -113,6 +116,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Drain(args) => drain::perform(args, console).await,
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),
+        Command::Test(args) => test::perform(&args, console),
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::perform(&args, Cli::command(), console),
     }

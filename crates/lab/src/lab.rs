@@ -219,9 +219,17 @@ impl Lab {
         if !again && self.entries.get(key).is_some_and(|entry| entry.has_applied(input)) {
             return Taken::Ignored("it was applied before".to_owned());
         }
-        let before = self.entries.get_mut(key).and_then(|entry| entry.instance.take());
-        let subject =
-            Subject { key, instance: before.as_ref(), program: program.as_ref(), now: self.now, node: NODE };
+        let entry = self.entries.get_mut(key);
+        let (before, early) =
+            entry.map_or_else(Default::default, |entry| (entry.instance.take(), entry.early()));
+        let subject = Subject {
+            key,
+            instance: before.as_ref(),
+            program: program.as_ref(),
+            now: self.now,
+            node: NODE,
+            early: &early,
+        };
         let decision = decide(&subject, input);
         observer.decided(&Seen { subject, input, decision: &decision });
         self.carry_out(key, before, input, decision)
@@ -270,7 +278,7 @@ impl Lab {
             self.sequence += 1;
             self.ask(key, item);
         }
-        self.consequences_of(key, &was);
+        self.consequences_of(key, input, &was);
     }
 }
 

@@ -5,17 +5,15 @@
 //! [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
 
 mod answers;
-
-
+pub mod graph;
 mod lab;
 mod moves;
 mod player;
-
-
+pub mod trial;
 mod watch;
 
-pub use answers::{Answering, Tag, answering};
+pub use answers::{Answering, By, Tag, answering};
 pub use lab::{Asked, Did, Entry, Lab, Observer, Programs, Seen, Taken};
-pub use moves::{EventMove, Move};
+pub use moves::{EventMove, Move, Verb};
 pub use player::{Cannot, Played, Player};
-pub use watch::{Broken, Watch};
+pub use watch::{Broken, Rule, Watch};

@@ -12,7 +12,6 @@ mod report;
 use std::sync::Arc;
 
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Timestamp};
-use orlog_program::Program as _;
 
 use crate::lab::{Lab, Programs, Taken};
 use crate::moves::Move;
@@ -21,6 +20,7 @@ use crate::watch::Watch;
 
 pub use expect::{Deadline, Expect, Fields, Reference, WorkItemForm};
 pub use judge::story;
+pub(crate) use report::escape;
 pub use report::{Outcome, Summary, junit};
 
 /// A test file.
@@ -153,10 +153,4 @@ pub fn story_of(case: &Case, saga: &SagaName, programs: &Arc<Programs>) -> Vec<S
     }
     let entry = player.focus().and_then(|key| player.lab.entry(key));
     entry.map_or_else(|| vec!["no instance has begun".to_owned()], |entry| story(entry, case.begins))
-}
-
-/// The saga of a program, for [`run`].
-#[must_use]
-pub fn saga_of(program: &dyn orlog_program::Program) -> SagaName {
-    program.reference().saga.clone()
 }

@@ -1,5 +1,118 @@
-//! x
-/// x
-pub struct Watch;
-/// x
-pub struct Broken;
+//! Rules that hold for every definition in every life, watched decision by decision.
+//!
+//! - The same input on the same snapshot gives the same commit.
+//! - What was done and has an undo is undone once, the last done first, one after another; nothing else is undone; nothing
+//!   done before a point of no return is undone after it; no success is lost.
+//! - After it turned back, nothing but undos is asked for.
+//! - At the end nothing is left standing; the end is told once.
+//! - Timers are armed only for what is under way; the state stays within its bound.
+
+mod ledger;
+mod marks;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use orlog_engine::{Decision, decide};
+use orlog_model::InstanceKey;
+use orlog_program::MAX_PAYLOAD_BYTES;
+
+use crate::lab::{Observer, Seen};
+use ledger::Ledger;
+pub(crate) use marks::Marks;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Which rule: the same word for the same kind of mistake.
+    pub rule: Rule,
+    /// What happened.
+    pub message: String,
+}
+
+/// The rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Deciding twice gives the same.
+    Deterministic,
+    /// Only what was done is undone, and once.
+    UndoneOnce,
+    /// The last done is undone first, one after another.
+    UndoneInReverse,
+    /// What is undone was asked to be.
+    UndoAsked,
+    /// A success is not forgotten.
+    SuccessKept,
+    /// Nothing done before the point of no return is undone.
+    PivotHolds,
+    /// Nothing new begins after it turned back.
+    NothingNew,
+    /// Nothing is left at the end.
+    NothingLeft,
+    /// The end is told once.
+    ToldOnce,
+    /// A timer is for something under way.
+    TimersMatter,
+    /// The state is bounded.
+    Bounded,
+    /// A second delivery changes nothing.
+    DuplicateHarmless,
+    /// A final state can be reached.
+    EndReachable,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Watches all instances of a lab.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    ledgers: BTreeMap<InstanceKey, Ledger>,
+    broken: Vec<Broken>,
+}
+
+impl Watch {
+    /// Nothing was seen yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The rules that did not hold, in the order in which that was seen.
+    #[must_use]
+    pub fn broken(&self) -> &[Broken] {
+        &self.broken
+    }
+
+    fn break_rule(&mut self, rule: Rule, message: String) {
+        self.broken.push(Broken { rule, message });
+    }
+}
+
+impl Observer for Watch {
+    fn decided(&mut self, seen: &Seen<'_>) {
+        if decide(&seen.subject, seen.input) != *seen.decision {
+            let message = format!("{} was decided twice, and differently", seen.input.label());
+            self.break_rule(Rule::Deterministic, message);
+        }
+        let ledger = self.ledgers.entry(seen.subject.key.clone()).or_default();
+        let mut broken = Vec::new();
+        match seen.decision {
+            Decision::Commit(commit) => {
+                if let Some(after) = &commit.instance {
+                    if after.state.len() > MAX_PAYLOAD_BYTES {
+                        let message = format!("the state has {} bytes", after.state.len());
+                        broken.push(Broken { rule: Rule::Bounded, message });
+                    }
+                    ledger.take(seen, commit, after, &mut broken);
+                }
+            }
+            Decision::Ignore { why, .. } => ledger.ignored(seen, why, &mut broken),
+            Decision::Refuse(_) => {}
+        }
+        self.broken.extend(broken);
+    }
+}

@@ -1,12 +1,13 @@
 //! What the lab knows of one instance.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
+use orlog_engine::Kept;
 use orlog_model::{
-    Commit, DeadLetter, EventId, Input, Instance, InstanceKey, Name, OutboxKey, Record, Status, TaskForm,
+    Commit, DeadLetter, EventId, Input, Instance, Name, OutboxKey, Record, Status, Task, TaskForm, TaskStep,
     Timestamp, WorkItem,
 };
-use serde_json::Value;
+use uuid::Uuid;
 
 /// One instance: its snapshot and everything around it.
 #[derive(Clone, Debug, Default)]
@@ -15,16 +16,13 @@ pub struct Entry {
     pub(super) instance: Option<Instance>,
     /// The last work asked for under each tag.
     pub(super) asked: BTreeMap<Name, Asked>,
-    pub(super) tasks: BTreeMap<Name, TaskForm>,
-    pub(super) kept: VecDeque<Input>,
+    /// Inputs kept while it is paused, or until it begins, by number.
+    pub(super) kept: BTreeMap<u64, Input>,
+    numbers: u64,
     applied: BTreeSet<EventId>,
     history: Vec<Record>,
     did: Vec<Did>,
     dead_letters: Vec<DeadLetter>,
-    /// Who began it, and the work that its end answers.
-    pub(super) parent: Option<(InstanceKey, Asked)>,
-    /// The data of its last fact.
-    pub(super) last_fact: Option<Value>,
 }
 
 /// Work that was asked for.
@@ -74,8 +72,8 @@ impl Entry {
     }
 
     /// Tasks that are open.
-    pub fn tasks(&self) -> impl Iterator<Item = &TaskForm> {
-        self.tasks.values()
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.instance.iter().flat_map(|instance| &instance.tasks)
     }
 
     /// Its history.
@@ -101,8 +99,23 @@ impl Entry {
         match input {
             Input::Event(event) => self.applied.contains(&event.id),
             Input::Control(control) => self.applied.contains(&control.id),
-            Input::Outcome(_) | Input::Timer(_) => false,
+            Input::Workflow(command) => self.applied.contains(&command.id),
+            Input::Outcome(_) | Input::Timer(_) | Input::Early(_) => false,
         }
+    }
+
+    /// What is kept for an instance that has not begun.
+    pub(super) fn early(&self) -> Vec<Kept> {
+        let early = self.kept.iter().filter_map(|(number, input)| match input {
+            Input::Early(early) => Some(Kept { number: *number, id: early.input.id(), until: early.until }),
+            Input::Event(_) | Input::Outcome(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
+        });
+        early.collect()
+    }
+
+    /// The outcome of this work is known.
+    pub(super) fn settle(&mut self, work_id: Uuid) {
+        self.asked.values_mut().filter(|asked| asked.item.id == work_id).for_each(|asked| asked.settled = true);
     }
 
     /// Takes what a commit says about the instance itself; its work and its timers are taken elsewhere.
@@ -110,12 +123,18 @@ impl Entry {
         if let Some(settled) = &commit.settles {
             self.asked.values_mut().filter(|asked| asked.outbox == *settled).for_each(|a| a.settled = true);
         }
-        self.kept.extend(commit.hold);
+        self.kept.retain(|number, _| !commit.release.contains(number));
+        for input in commit.hold {
+            self.numbers += 1;
+            self.kept.insert(self.numbers, input);
+        }
         self.applied.extend(commit.applied);
         if let (Input::Timer(fired), Some(_), true) = (input, &commit.history, keeps_history) {
             self.did.push(Did::Fired(fired.name.clone(), fired.due));
         }
         if keeps_history {
+            let opened = commit.tasks.into_iter().filter(|task| task.event.step == TaskStep::Opened);
+            self.did.extend(opened.map(|task| Did::Task(task.row.task.form)));
             self.history.extend(commit.history);
             self.dead_letters.extend(commit.dead_letter.map(|letter| *letter));
         }
@@ -138,6 +157,5 @@ impl Entry {
     pub(super) fn forget(&mut self) {
         self.asked = BTreeMap::new();
         self.applied = BTreeSet::new();
-        self.last_fact = None;
     }
 }

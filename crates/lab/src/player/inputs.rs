@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    Action, Control, CorrelationId, Event, EventId, EventType, Failure, Input, InstanceKey, Outcome, Verdict,
+    Action, Control, CorrelationId, Event, EventId, EventType, Failure, Input, InstanceKey, Outcome, TaskOrder,
+    Verdict,
 };
 use orlog_program::{Action as Asks, Correlate, Definition, Program};
 use serde_json::{Map, Value};
@@ -126,18 +127,26 @@ impl Player {
         by: Option<&str>,
         data: &Value,
     ) -> Result<Input, Cannot> {
-        let chosen = outcome.cloned().or(self.how(key, tag).ok);
-        let mut payload = data.clone();
-        if let Some(by) = by {
-            let mut fields = payload.as_object().cloned().unwrap_or_default();
-            fields.insert("by".to_owned(), Value::from(by));
-            payload = Value::Object(fields);
-        }
-        self.outcome(key, tag, Verdict::Succeeded { event: chosen, payload })
+        let open = self.lab.entry(key).and_then(|entry| entry.tasks().find(|task| task.form.tag.as_str() == tag));
+        let Some(task) = open.cloned() else {
+            let open = self.lab.entry(key).into_iter().flat_map(crate::lab::Entry::tasks);
+            let open = open.map(|task| task.form.tag.to_string()).collect();
+            return Err(Cannot::NotAsked { tag: tag.to_owned(), open });
+        };
+        let chosen = outcome.cloned().or(self.how(key, tag).ok).or(task.form.outcomes.first().cloned());
+        let somebody = || task.claimed_by.clone().or(task.form.assignee.clone());
+        let by = by.map(ToOwned::to_owned).or_else(somebody).unwrap_or_else(|| "somebody".to_owned());
+        let order = TaskOrder::Complete { outcome: chosen, data: data.clone() };
+        Ok(self.control_by(Some(by), Action::Task { id: task.id, order, roles: task.form.roles }))
     }
 
     pub(super) fn control(&mut self, action: Action) -> Input {
-        Input::Control(Control { id: self.next_id(), action, expected_version: None, at: self.lab.now() })
+        self.control_by(None, action)
+    }
+
+    fn control_by(&mut self, by: Option<String>, action: Action) -> Input {
+        let (id, at) = (self.next_id(), self.lab.now());
+        Input::Control(Control { id, action, expected_version: None, at, by, reason: None })
     }
 
     pub(super) fn outcome(&self, key: &InstanceKey, tag: &str, verdict: Verdict) -> Result<Input, Cannot> {
@@ -209,6 +218,8 @@ pub(super) fn action(verb: &Verb) -> Action {
         Verb::Pause => Action::Pause,
         Verb::Resume => Action::Resume,
         Verb::Retry => Action::Retry,
+        Verb::Skip => Action::Skip,
+        Verb::ForceComplete => Action::ForceComplete,
     }
 }
 

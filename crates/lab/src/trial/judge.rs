@@ -95,6 +95,7 @@ impl Line {
                     (format!("start {}", s.saga), s.data.clone(), json!(s.correlation.as_str()))
                 }
                 Work::Stop(s) => (format!("stop {}", s.saga), Value::Null, json!(s.correlation.as_str())),
+                Work::End(e) => (format!("end {}", e.to.saga), e.ended.data.clone(), json!(e.to.correlation.as_str())),
             },
         };
         Self { text, data, id, tag: tag(did) }
@@ -173,7 +174,7 @@ fn judge_timers(expected: &[Deadline], entry: Option<&Entry>, now: Timestamp) ->
 
 fn judge_tasks(expected: &[(String, Fields)], entry: Option<&Entry>) -> Option<String> {
     let open = entry.into_iter().flat_map(Entry::tasks);
-    let actual: Vec<_> = open.map(|task| (task.tag.to_string(), form(task))).collect();
+    let actual: Vec<_> = open.map(|task| (task.form.tag.to_string(), form(&task.form))).collect();
     let same = |(tag, fields): &(String, Fields), (name, form): &(String, Value)| {
         tag == name && is_part(&Value::Object(fields.clone()), form)
     };
