@@ -12,6 +12,7 @@ mod dev;
 mod dlq;
 mod drain;
 pub mod exit;
+mod graph;
 mod inspect;
 mod publish;
 mod run;
@@ -77,6 +78,8 @@ enum Command {
     Schema,
     /// Play the test files that stand beside definitions
     Test(test::Args),
+    /// Draw a definition, and where an instance stands
+    Graph(graph::Args),
     /// Measure what this machine does
     Bench(bench::Bench),
     /// Print the completions for a shell
@@ -117,6 +120,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),
         Command::Test(args) => test::perform(&args, console),
+        Command::Graph(args) => graph::perform(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::perform(&args, Cli::command(), console),
     }

@@ -3,7 +3,7 @@
 mod files;
 mod watch;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use orlog_lab::trial::{self, Outcome, Summary};
@@ -159,10 +159,4 @@ fn as_json(run: &Run) -> Value {
 
 fn millis(took: Duration) -> String {
     format!("{:.1} ms", took.as_secs_f64() * 1000.0)
-}
-
-/// A problem with a file as a whole.
-fn problem(file: &Path, message: String) -> Problem {
-    let file = file.display().to_string();
-    Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
 }

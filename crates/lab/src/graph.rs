@@ -30,7 +30,10 @@ impl Place {
     pub fn of(shown: &Value) -> Self {
         let steps = shown["steps"].as_array().into_iter().flatten();
         let mark = |step: &Value| Some((step["id"].as_str()?.to_owned(), step["state"].as_str()?.to_owned()));
-        Self { phase: shown["phase"].as_str().map(ToOwned::to_owned), marks: steps.filter_map(mark).collect() }
+        Self {
+            phase: shown["phase"].as_str().map(ToOwned::to_owned),
+            marks: steps.filter_map(mark).collect(),
+        }
     }
 
     /// The mark of a step.
@@ -57,8 +60,6 @@ enum Look {
 }
 
 impl Look {
-    const ALL: [Self; 6] = [Self::Pending, Self::Open, Self::Done, Self::Failed, Self::Undone, Self::Skipped];
-
     fn of(mark: &str) -> Self {
         match mark {
             "running" | "pausing" => Look::Open,

@@ -197,8 +197,7 @@ impl Lab {
         let mut fired = 0;
         while let Some(timer) = self.timers.take_due(time) {
             self.now = self.now.max(timer.due);
-            let input =
-                Input::Timer(TimerFired { name: timer.name, token: timer.token, due: timer.due });
+            let input = Input::Timer(TimerFired { name: timer.name, token: timer.token, due: timer.due });
             self.take(&timer.key, &input, observer);
             fired += 1;
         }

@@ -1,8 +1,7 @@
 //! Tries definitions without a runner: no store, no bus, no clock; everything in memory and in virtual time.
 //!
-//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stand [`trial`] (test files beside definitions),
-//! [`simulate`] (recorded events against definitions), [`explore`] (random interleavings under invariants) and, without it,
-//! [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
+//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stands [`trial`] (test files beside definitions), and,
+//! without it, [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
 
 mod answers;
 pub mod graph;

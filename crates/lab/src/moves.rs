@@ -130,7 +130,9 @@ impl fmt::Display for Move {
             Move::Event(event) => return event.fmt(f),
             Move::Advance(by) => json!({ "advance": duration(*by) }),
             Move::At(time) => json!({ "at": time.to_string() }),
-            Move::Ok { tag, event, data } => fields("ok", tag, [("event", text(event)), ("data", some(data))]),
+            Move::Ok { tag, event, data } => {
+                fields("ok", tag, [("event", text(event)), ("data", some(data))])
+            }
             Move::Fail { tag, event, code, message, data } => {
                 let more = [
                     ("event", text(event)),
@@ -246,7 +248,10 @@ mod tests {
     #[test]
     fn moves_read_as_they_are_written_in_a_test_file() {
         let kind = |name: &str| EventType::new(name).unwrap();
-        check(&Move::Event(EventMove::new(kind("Placed"), json!({"id": "o1"}))), r#"{ "Placed": {"id":"o1"} }"#);
+        check(
+            &Move::Event(EventMove::new(kind("Placed"), json!({"id": "o1"}))),
+            r#"{ "Placed": {"id":"o1"} }"#,
+        );
         check(&Move::Event(EventMove::new(kind("retry"), Value::Null)), r#"{ "event": "retry" }"#);
         check(&Move::Advance(Duration::from_secs(5430)), r#"{ "advance": "1h30m30s" }"#);
         check(&Move::Operator(Verb::Retry), "retry");

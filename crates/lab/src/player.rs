@@ -1,12 +1,13 @@
 //! Plays moves on a lab: what a move means for the instance that a test or an exploration is about.
 
 mod inputs;
+mod words;
 
 use orlog_model::{Action, Failure, Input, InstanceKey, SagaName, Timestamp, Verdict};
 
 use crate::lab::{Lab, Observer, Taken};
 use crate::moves::{EventMove, Move};
-use inputs::{Called, action};
+use words::{Called, action};
 
 /// A lab, and the instance that moves are about: the first of its saga.
 #[derive(Clone)]
@@ -140,7 +141,9 @@ impl Player {
                 };
                 self.fail(key, tag, called, failure, data)?
             }
-            Move::Task { tag, outcome, by, data } => self.task(key, tag, outcome.as_ref(), by.as_deref(), data)?,
+            Move::Task { tag, outcome, by, data } => {
+                self.task(key, tag, outcome.as_ref(), by.as_deref(), data)?
+            }
             Move::Operator(verb) => {
                 let action = action(verb);
                 self.control(action)

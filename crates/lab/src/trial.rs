@@ -137,7 +137,9 @@ fn judge_move(played: &Played, refused: Option<&str>) -> Result<(), String> {
         (None, Some(_)) => Err("this was to be refused, and was not".to_owned()),
         (Some(why), None) => Err(format!("this was refused: {why}")),
         (Some(why), Some(part)) if why.contains(part) => Ok(()),
-        (Some(why), Some(part)) => Err(format!("this was to be refused with `{part}`, it was refused: {why}")),
+        (Some(why), Some(part)) => {
+            Err(format!("this was to be refused with `{part}`, it was refused: {why}"))
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use orlog_lab::trial::Book;
 use orlog_model::SagaName;
 use orlog_program::{Problem, Program};
 
-use super::problem;
 use crate::definitions;
 
 /// What the name of a test file ends with.
@@ -71,4 +70,10 @@ pub(in crate::cli) fn beside(folder: &Path, saga: &SagaName) -> Vec<Arc<dyn Prog
     let files = definitions::list(folder).into_iter().filter_map(Result::ok);
     let found = files.filter_map(|file| definitions::read(&file).ok());
     found.map(|definition| definition.program).filter(|program| program.reference().saga != *saga).collect()
+}
+
+/// A problem with a file as a whole.
+fn problem(file: &Path, message: String) -> Problem {
+    let file = file.display().to_string();
+    Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
 }

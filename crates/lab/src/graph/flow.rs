@@ -96,7 +96,8 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
     let position = |id: &str| definition.steps.iter().position(|step| step.id.as_str() == id);
     let ways: Vec<_> = definition.steps.iter().enumerate().flat_map(|(at, step)| way(at, step)).collect();
     let label = |from: usize| {
-        let labels = ways.iter().filter(|(at, to, _)| *at == from && *to == definition.steps[index].id.as_str());
+        let labels =
+            ways.iter().filter(|(at, to, _)| *at == from && *to == definition.steps[index].id.as_str());
         let labels: Vec<_> = labels.map(|(_, _, label)| label.clone()).collect();
         (!labels.is_empty()).then(|| labels.join(" or "))
     };
@@ -109,7 +110,8 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
         }
     };
     if let Action::Job(job) = &step.action {
-        found.extend(job.prerequisites.iter().chain(&job.dependencies).filter_map(|id| position(id.as_str())));
+        found
+            .extend(job.prerequisites.iter().chain(&job.dependencies).filter_map(|id| position(id.as_str())));
     }
     found.sort_unstable();
     found.dedup();
@@ -133,7 +135,8 @@ fn plain(expression: &str) -> &str {
 fn step(step: &Step) -> Node {
     let (icon, label) = action(&step.action);
     let mut notes = Vec::new();
-    notes.extend(step.foreach.as_ref().map(|each| format!("for each {} in {}", each.name, plain(&each.list))));
+    notes
+        .extend(step.foreach.as_ref().map(|each| format!("for each {} in {}", each.name, plain(&each.list))));
     notes.extend(step.when.as_ref().map(|when| format!("if {}", plain(when))));
     notes.extend(step.timeout.map(|timeout| format!("within {}", duration(timeout))));
     let join = step.after.as_ref().and_then(|after| match after.join {

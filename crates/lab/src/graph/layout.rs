@@ -22,6 +22,8 @@ pub(super) struct Spot {
     pub(super) y: f64,
     pub(super) width: f64,
     pub(super) height: f64,
+    /// What it needs from side to side: also for the words on the arrow that leads to it.
+    room: f64,
     layer: usize,
     before: Vec<usize>,
     after: Vec<usize>,
@@ -38,14 +40,16 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Places nodes of these sizes.
-    pub(super) fn of(flow: &Flow, sizes: &[(f64, f64)]) -> Self {
+    ///
+    /// `words` are the widths of what stands on the arrows, above where they first arrive.
+    pub(super) fn of(flow: &Flow, sizes: &[(f64, f64)], words: &[f64]) -> Self {
         let layers = layers(flow);
-        let mut spots: Vec<_> = sizes
-            .iter()
-            .zip(&layers)
-            .map(|((width, height), layer)| spot(*width, *height, *layer))
-            .collect();
-        let ways = flow.arrows.iter().map(|arrow| way(&mut spots, arrow.from, arrow.to)).collect();
+        let mut spots: Vec<_> =
+            sizes.iter().zip(&layers).map(|((width, height), layer)| spot(*width, *height, *layer)).collect();
+        let ways: Vec<_> = flow.arrows.iter().map(|arrow| way(&mut spots, arrow.from, arrow.to)).collect();
+        for (way, words) in ways.iter().zip(words) {
+            spots[way[1]].room = spots[way[1]].room.max(*words);
+        }
         let mut rows = rows(&spots);
         order(&mut rows, &spots);
         place(&rows, &mut spots);
@@ -55,7 +59,7 @@ impl Layout {
 }
 
 fn spot(width: f64, height: f64, layer: usize) -> Spot {
-    Spot { x: 0.0, y: 0.0, width, height, layer, before: Vec::new(), after: Vec::new() }
+    Spot { x: 0.0, y: 0.0, width, height, room: width, layer, before: Vec::new(), after: Vec::new() }
 }
 
 /// The longest way from the start. Arrows form no circle: a definition that compiled has none; for one that did not, the
@@ -200,7 +204,7 @@ fn settle(row: &[usize], wanted: &[f64], spots: &mut [Spot]) {
         while let Some(last) = blocks.last() {
             let (left, left_offset) = *last.0.last().expect("a block has members");
             let (right, right_offset) = block.0[0];
-            let needed = (spots[left].width + spots[right].width) / 2.0 + GAP_X;
+            let needed = (spots[left].room + spots[right].room) / 2.0 + GAP_X;
             if (block.1 + right_offset) - (last.1 + left_offset) >= needed {
                 break;
             }
@@ -222,17 +226,19 @@ fn settle(row: &[usize], wanted: &[f64], spots: &mut [Spot]) {
 
 /// Moves everything into the positive and gives each layer its height. The size of the whole.
 fn shift(rows: &[Vec<usize>], spots: &mut [Spot]) -> (f64, f64) {
-    let left = spots.iter().map(|spot| spot.x - spot.width / 2.0).fold(f64::MAX, f64::min);
+    let left = spots.iter().map(|spot| spot.x - spot.room / 2.0).fold(f64::MAX, f64::min);
     let mut top = 0.0;
     for row in rows {
         let height = row.iter().map(|index| spots[*index].height).fold(0.0, f64::max);
         for index in row {
             let spot = &mut spots[*index];
             spot.x -= left;
-            spot.y = if spot.height > 0.0 { top + (height - spot.height) / 2.0 } else { top + height / 2.0 };
+            // An arrow passes a layer straight down, so that it meets no box.
+            spot.height = if spot.height > 0.0 { spot.height } else { height };
+            spot.y = top + (height - spot.height) / 2.0;
         }
         top += height + GAP_Y;
     }
-    let right = spots.iter().map(|spot| spot.x + spot.width / 2.0).fold(0.0, f64::max);
+    let right = spots.iter().map(|spot| spot.x + spot.room / 2.0).fold(0.0, f64::max);
     (right, top - GAP_Y)
 }

@@ -43,13 +43,18 @@ text{font:12px system-ui,sans-serif;fill:#27272a}.t{font-weight:600;font-size:13
 pub fn svg(definition: &Definition, place: Option<&Place>) -> String {
     let flow = Flow::of(definition);
     let sizes: Vec<_> = flow.nodes.iter().map(|node| size(node, place)).collect();
-    let layout = Layout::of(&flow, &sizes);
+    let words: Vec<_> =
+        flow.arrows.iter().map(|arrow| arrow.label.as_deref().map_or(0.0, label_width)).collect();
+    let layout = Layout::of(&flow, &sizes, &words);
     let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
     let mut text = String::new();
     let name = escape(&format!("{} version {}", definition.saga, definition.version));
-    line(&mut text, format_args!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
-    ));
+    line(
+        &mut text,
+        format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
+        ),
+    );
     line(&mut text, format_args!("<title>{name}</title><style>{STYLE}</style>"));
     line(&mut text, format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"));
     let phase = place.and_then(|place| place.phase.as_ref()).map(|phase| format!(": {phase}"));
@@ -114,40 +119,55 @@ fn cut(text: &str) -> String {
 
 /// A smooth line through the spots, from the bottom of the first to the top of the last, with a head.
 fn draw_arrow(text: &mut String, way: &[usize], spots: &[Spot]) {
-    let points: Vec<(f64, f64)> = way
-        .iter()
-        .enumerate()
-        .map(|(place, index)| {
-            let spot = &spots[*index];
-            (spot.x, if place == 0 { spot.y + spot.height } else { spot.y })
-        })
-        .collect();
-    let Some(((x, y), rest)) = points.split_first() else { return };
-    let mut path = format!("M{x:.1} {y:.1}");
-    let mut from = (*x, *y);
-    for (place, to) in rest.iter().enumerate() {
-        let last = place + 1 == rest.len();
-        let end = if last { to.1 - 7.0 } else { to.1 };
+    let Some((first, rest)) = way.split_first() else { return };
+    let mut from = (spots[*first].x, spots[*first].y + spots[*first].height);
+    let mut path = format!("M{:.1} {:.1}", from.0, from.1);
+    for (place, index) in rest.iter().enumerate() {
+        let (spot, last) = (&spots[*index], place + 1 == rest.len());
+        let end = if last { spot.y - 7.0 } else { spot.y };
         let half = (end - from.1) / 2.0;
-        write!(path, " C{:.1} {:.1} {:.1} {:.1} {:.1} {end:.1}", from.0, from.1 + half, to.0, end - half, to.0)
-            .expect("a String takes everything");
-        from = *to;
+        let curve = format!(
+            " C{:.1} {:.1} {:.1} {:.1} {:.1} {end:.1}",
+            from.0,
+            from.1 + half,
+            spot.x,
+            end - half,
+            spot.x
+        );
+        path.push_str(&curve);
+        from = (spot.x, end);
+        if !last {
+            from.1 = spot.y + spot.height;
+            path.push_str(&format!("V{:.1}", from.1));
+        }
     }
-    let (x, y) = from;
     line(text, format_args!("<path class=\"a\" d=\"{path}\"/>"));
-    line(text, format_args!("<path class=\"h\" d=\"M{:.1} {:.1}h9l-4.500 8z\"/>", x - 4.5, y - 8.0));
+    line(
+        text,
+        format_args!("<path class=\"h\" d=\"M{:.1} {:.1}h9l-4.500 8z\"/>", from.0 - 4.5, from.1 - 1.0),
+    );
 }
 
-/// The condition of a way, on ground of its own in the middle of the first stretch.
+/// How wide the words on an arrow are.
+fn label_width(label: &str) -> f64 {
+    wide(label, 6.4) + 10.0
+}
+
+/// The condition of a way, on ground of its own above where it first arrives.
 fn draw_label(text: &mut String, arrow: &Arrow, spots: &[&Spot]) {
-    let (Some(label), [from, to, ..]) = (&arrow.label, spots) else { return };
-    let top = from.y + from.height;
-    let (x, y) = (f64::midpoint(from.x, to.x), f64::midpoint(top, to.y));
-    let width = wide(label, 6.0) + 8.0;
-    line(text, format_args!(
-        "<g><title>{}</title><rect class=\"lb\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"3\"/><text class=\"l\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
-        escape(label), x - width / 2.0, y - 9.0, y + 2.0, cut(label),
-    ));
+    let (Some(label), [_, to, ..]) = (&arrow.label, spots) else { return };
+    let (x, y, width) = (to.x, to.y - 20.0, label_width(label));
+    line(
+        text,
+        format_args!(
+            "<g><title>{}</title><rect class=\"lb\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"3\"/><text class=\"l\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
+            escape(label),
+            x - width / 2.0,
+            y - 9.0,
+            y + 2.0,
+            cut(label),
+        ),
+    );
 }
 
 fn draw_node(text: &mut String, node: &Node, spot: &Spot, place: Option<&Place>) {
@@ -156,37 +176,63 @@ fn draw_node(text: &mut String, node: &Node, spot: &Spot, place: Option<&Place>)
     let (left, middle) = (spot.x - spot.width / 2.0, spot.y + spot.height / 2.0);
     line(text, format_args!("<g class=\"{class}\"><title>{}</title>", tooltip(node, mark)));
     match node.shape {
-        Shape::Diamond => line(text, format_args!(
-            "<path class=\"b\" d=\"M{left:.1} {middle:.1}L{:.1} {:.1}L{:.1} {middle:.1}L{:.1} {:.1}z\"/>",
-            spot.x, spot.y, left + spot.width, spot.x, spot.y + spot.height,
-        )),
+        Shape::Diamond => line(
+            text,
+            format_args!(
+                "<path class=\"b\" d=\"M{left:.1} {middle:.1}L{:.1} {:.1}L{:.1} {middle:.1}L{:.1} {:.1}z\"/>",
+                spot.x,
+                spot.y,
+                left + spot.width,
+                spot.x,
+                spot.y + spot.height,
+            ),
+        ),
         Shape::Pill | Shape::Box => {
             let radius = if node.shape == Shape::Pill { spot.height / 2.0 } else { 7.0 };
-            line(text, format_args!(
-                "<rect class=\"b\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{radius:.1}\"/>",
-                spot.y, spot.width, spot.height,
-            ));
+            line(
+                text,
+                format_args!(
+                    "<rect class=\"b\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{radius:.1}\"/>",
+                    spot.y, spot.width, spot.height,
+                ),
+            );
         }
     }
     match node.shape {
         Shape::Box => draw_box(text, node, spot, mark),
         Shape::Pill | Shape::Diamond => {
             let mut y = middle + 4.0 - (LINE * if mark.is_some() { 0.5 } else { 0.0 });
-            line(text, format_args!(
-                "<text class=\"t\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>", spot.x, cut(&node.title),
-            ));
+            line(
+                text,
+                format_args!(
+                    "<text class=\"t\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+                    spot.x,
+                    cut(&node.title),
+                ),
+            );
             if let Some(mark) = mark {
                 y += LINE;
-                line(text, format_args!(
-                    "<text class=\"m\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>", spot.x, escape(mark),
-                ));
+                line(
+                    text,
+                    format_args!(
+                        "<text class=\"m\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+                        spot.x,
+                        escape(mark),
+                    ),
+                );
             }
         }
     }
     if let Some(join) = &node.join {
-        line(text, format_args!(
-            "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", spot.x + 10.0, spot.y - 5.0, escape(join),
-        ));
+        line(
+            text,
+            format_args!(
+                "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                spot.x + 10.0,
+                spot.y - 5.0,
+                escape(join),
+            ),
+        );
     }
     text.push_str("</g>\n");
 }
@@ -196,27 +242,46 @@ fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
     let mut y = spot.y + PAD + 11.0;
     let mut x = left;
     if let Some(icon) = node.icon {
-        line(text, format_args!(
-            "<path class=\"i\" transform=\"translate({x:.1} {:.1})\" d=\"{}\"/>", y - 12.0, icon.path(),
-        ));
+        line(
+            text,
+            format_args!(
+                "<path class=\"i\" transform=\"translate({x:.1} {:.1})\" d=\"{}\"/>",
+                y - 12.0,
+                icon.path(),
+            ),
+        );
         x += 22.0;
     }
     line(text, format_args!("<text class=\"t\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", cut(&node.title)));
     if let Some(mark) = mark {
-        line(text, format_args!(
-            "<text class=\"m\" text-anchor=\"end\" x=\"{right:.1}\" y=\"{y:.1}\">{}</text>", escape(mark),
-        ));
+        line(
+            text,
+            format_args!(
+                "<text class=\"m\" text-anchor=\"end\" x=\"{right:.1}\" y=\"{y:.1}\">{}</text>",
+                escape(mark),
+            ),
+        );
     }
     for (detail, class) in details(node) {
         y += LINE;
-        line(text, format_args!("<text class=\"{class}\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>", cut(&detail)));
+        line(
+            text,
+            format_args!("<text class=\"{class}\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>", cut(&detail)),
+        );
     }
     if node.pivot {
         let bottom = spot.y + spot.height;
-        line(text, format_args!("<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">point of no return</text>", bottom - 9.0));
-        line(text, format_args!(
-            "<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD,
-        ));
+        line(
+            text,
+            format_args!(
+                "<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">point of no return</text>",
+                bottom - 9.0
+            ),
+        );
+        line(
+            text,
+            format_args!("<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD,),
+        );
     }
 }
 

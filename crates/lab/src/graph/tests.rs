@@ -1,3 +1,5 @@
+//! Pictures of a definition with everything in it.
+
 use orlog_program::compile_yaml;
 use serde_json::json;
 
@@ -52,7 +54,12 @@ fn what_users_wrote_is_escaped() {
 #[test]
 fn a_wide_and_long_definition_is_drawn_in_bounded_time() {
     let steps: String = (0..300)
-        .map(|n| format!("  - {{ id: s{n}, after: [{}], do: {{ effect: e }} }}\n", if n < 20 { String::new() } else { format!("s{}", n - 20) }))
+        .map(|n| {
+            format!(
+                "  - {{ id: s{n}, after: [{}], do: {{ effect: e }} }}\n",
+                if n < 20 { String::new() } else { format!("s{}", n - 20) }
+            )
+        })
         .collect();
     let text = format!("saga: wide\nversion: 1\nstart: A\nsteps:\n{steps}");
     let drawn = svg(&definition(&text), None);

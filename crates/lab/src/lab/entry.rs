@@ -108,14 +108,21 @@ impl Entry {
     pub(super) fn early(&self) -> Vec<Kept> {
         let early = self.kept.iter().filter_map(|(number, input)| match input {
             Input::Early(early) => Some(Kept { number: *number, id: early.input.id(), until: early.until }),
-            Input::Event(_) | Input::Outcome(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
+            Input::Event(_)
+            | Input::Outcome(_)
+            | Input::Timer(_)
+            | Input::Control(_)
+            | Input::Workflow(_) => None,
         });
         early.collect()
     }
 
     /// The outcome of this work is known.
     pub(super) fn settle(&mut self, work_id: Uuid) {
-        self.asked.values_mut().filter(|asked| asked.item.id == work_id).for_each(|asked| asked.settled = true);
+        self.asked
+            .values_mut()
+            .filter(|asked| asked.item.id == work_id)
+            .for_each(|asked| asked.settled = true);
     }
 
     /// Takes what a commit says about the instance itself; its work and its timers are taken elsewhere.
@@ -124,7 +131,7 @@ impl Entry {
             self.asked.values_mut().filter(|asked| asked.outbox == *settled).for_each(|a| a.settled = true);
         }
         self.kept.retain(|number, _| !commit.release.contains(number));
-        for input in commit.hold {
+        if let Some(input) = commit.hold {
             self.numbers += 1;
             self.kept.insert(self.numbers, input);
         }

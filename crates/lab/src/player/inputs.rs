@@ -3,26 +3,16 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    Action, Control, CorrelationId, Event, EventId, EventType, Failure, Input, InstanceKey, Outcome, TaskOrder,
-    Verdict,
+    Action, Control, CorrelationId, Event, EventId, EventType, Failure, Input, InstanceKey, Outcome,
+    TaskOrder, Verdict,
 };
-use orlog_program::{Action as Asks, Correlate, Definition, Program};
-use serde_json::{Map, Value};
+use orlog_program::{Action as Asks, Definition, Program};
+use serde_json::Value;
 
+use super::words::{Called, fill, place};
 use super::{Cannot, Player};
 use crate::answers::{By, answering, step_of};
-use crate::moves::{EventMove, Verb};
-
-/// What a failure is called.
-#[derive(Clone, Copy)]
-pub(super) enum Called<'e> {
-    /// That event.
-    Event(&'e EventType),
-    /// It has a code: a refusal, where both are possible.
-    Code,
-    /// Nothing is said.
-    Nothing,
-}
+use crate::moves::EventMove;
 
 /// How a tag is answered, with the first names of success and failure.
 struct How {
@@ -127,7 +117,8 @@ impl Player {
         by: Option<&str>,
         data: &Value,
     ) -> Result<Input, Cannot> {
-        let open = self.lab.entry(key).and_then(|entry| entry.tasks().find(|task| task.form.tag.as_str() == tag));
+        let open =
+            self.lab.entry(key).and_then(|entry| entry.tasks().find(|task| task.form.tag.as_str() == tag));
         let Some(task) = open.cloned() else {
             let open = self.lab.entry(key).into_iter().flat_map(crate::lab::Entry::tasks);
             let open = open.map(|task| task.form.tag.to_string()).collect();
@@ -209,41 +200,4 @@ impl Player {
 
 fn definition(program: &dyn Program) -> Option<&Definition> {
     program.compiled().map(orlog_program::Compiled::definition)
-}
-
-/// What an operator says, as an action.
-pub(super) fn action(verb: &Verb) -> Action {
-    match verb {
-        Verb::Cancel(reason) => Action::Cancel { reason: reason.clone() },
-        Verb::Pause => Action::Pause,
-        Verb::Resume => Action::Resume,
-        Verb::Retry => Action::Retry,
-        Verb::Skip => Action::Skip,
-        Verb::ForceComplete => Action::ForceComplete,
-    }
-}
-
-/// The field of an event's data that names the instance, where it is a plain path.
-pub(crate) fn place<'d>(definition: &'d Definition, kind: &EventType) -> Option<&'d str> {
-    let path = match &definition.correlate {
-        Correlate::Envelope => None,
-        Correlate::Field(path) => Some(path),
-        Correlate::ByType(paths) => paths.get(kind),
-    };
-    path.map(String::as_str).filter(|path| !path.starts_with('='))
-}
-
-/// Puts a text at a path where nothing is yet.
-pub(crate) fn fill(data: &mut Value, path: &str, text: &str) {
-    let mut at = data;
-    for field in path.split('.') {
-        if at.is_null() {
-            *at = Value::Object(Map::new());
-        }
-        let Value::Object(fields) = at else { return };
-        at = fields.entry(field).or_insert(Value::Null);
-    }
-    if at.is_null() {
-        *at = Value::from(text);
-    }
 }

@@ -24,11 +24,7 @@ pub(super) fn diff<E, A>(
 }
 
 /// The positions of a longest common subsequence.
-fn longest_common<E, A>(
-    expected: &[E],
-    actual: &[A],
-    same: impl Fn(&E, &A) -> bool,
-) -> Vec<(usize, usize)> {
+fn longest_common<E, A>(expected: &[E], actual: &[A], same: impl Fn(&E, &A) -> bool) -> Vec<(usize, usize)> {
     let mut lengths = vec![vec![0_usize; actual.len() + 1]; expected.len() + 1];
     for (e, row) in expected.iter().enumerate().rev() {
         for (a, item) in actual.iter().enumerate().rev() {

@@ -59,7 +59,8 @@ fn judge_work(expected: &[WorkItemForm], entry: Option<&Entry>) -> Option<String
     }
     let lines = diff(expected, &actual, |e, a| a.matches(e), show_form, |line| line.text.clone());
     let mut text = block("work", &lines);
-    for (expected, actual) in expected.iter().zip(&actual).filter(|(e, a)| e.line == a.text && !a.matches(e)) {
+    for (expected, actual) in expected.iter().zip(&actual).filter(|(e, a)| e.line == a.text && !a.matches(e))
+    {
         let mut found = Vec::new();
         if let Some(data) = &expected.data {
             differences(data, &actual.data, "data", &mut found);
@@ -86,16 +87,20 @@ impl Line {
             Did::Fired(name, _) => (format!("timer {name}"), Value::Null, Value::Null),
             Did::Task(form) => (format!("task {}", form.tag), form.data.clone(), Value::Null),
             Did::Work(item) => match &item.work {
-                Work::Command(c) => {
-                    (format!("command {}.{}", c.aggregate_type, c.name), c.payload.clone(), json!(c.aggregate_id))
-                }
+                Work::Command(c) => (
+                    format!("command {}.{}", c.aggregate_type, c.name),
+                    c.payload.clone(),
+                    json!(c.aggregate_id),
+                ),
                 Work::Effect(e) => (format!("effect {}", e.name), e.payload.clone(), Value::Null),
                 Work::Fact(f) => (format!("fact {}", f.kind), f.data.clone(), Value::Null),
                 Work::Start(s) => {
                     (format!("start {}", s.saga), s.data.clone(), json!(s.correlation.as_str()))
                 }
                 Work::Stop(s) => (format!("stop {}", s.saga), Value::Null, json!(s.correlation.as_str())),
-                Work::End(e) => (format!("end {}", e.to.saga), e.ended.data.clone(), json!(e.to.correlation.as_str())),
+                Work::End(e) => {
+                    (format!("end {}", e.to.saga), e.ended.data.clone(), json!(e.to.correlation.as_str()))
+                }
             },
         };
         Self { text, data, id, tag: tag(did) }
@@ -118,7 +123,8 @@ fn tag(did: &Did) -> Option<String> {
 }
 
 fn show_form(form: &WorkItemForm) -> String {
-    let more = [("data", form.data.clone()), ("id", form.id.clone()), ("tag", form.tag.clone().map(Value::from))];
+    let more =
+        [("data", form.data.clone()), ("id", form.id.clone()), ("tag", form.tag.clone().map(Value::from))];
     let more: Vec<_> =
         more.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value?))).collect();
     if more.is_empty() { form.line.clone() } else { format!("{} {{ {} }}", form.line, more.join(", ")) }
@@ -137,7 +143,8 @@ fn by_step(state: &Value) -> Value {
     let mut state = state.clone();
     let Some(steps) = state.get_mut("steps") else { return state };
     if let Value::Array(list) = steps {
-        let named = list.iter().filter_map(|step| Some((step["id"].as_str()?.to_owned(), step["state"].clone())));
+        let named =
+            list.iter().filter_map(|step| Some((step["id"].as_str()?.to_owned(), step["state"].clone())));
         *steps = Value::Object(named.collect());
     }
     state
@@ -179,7 +186,8 @@ fn judge_tasks(expected: &[(String, Fields)], entry: Option<&Entry>) -> Option<S
         tag == name && is_part(&Value::Object(fields.clone()), form)
     };
     let whole = expected.len() == actual.len() && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
-    let show = |tag: &str, fields: String| if fields == "{}" { tag.to_owned() } else { format!("{tag} {fields}") };
+    let show =
+        |tag: &str, fields: String| if fields == "{}" { tag.to_owned() } else { format!("{tag} {fields}") };
     let lines = diff(
         expected,
         &actual,
@@ -247,8 +255,9 @@ pub fn story(entry: &Entry, begins: Timestamp) -> Vec<String> {
         let since = format!("+{}", duration(record.at.since(begins)));
         format!("{since:<10} {} | {} | {}{work}", record.label, record.note, record.status)
     };
-    let letters = entry.dead_letters().iter().map(|letter| {
-        format!("set aside: {} | {}", letter.reason.as_str(), letter.message)
-    });
+    let letters = entry
+        .dead_letters()
+        .iter()
+        .map(|letter| format!("set aside: {} | {}", letter.reason.as_str(), letter.message));
     entry.history().iter().map(line).chain(letters).collect()
 }

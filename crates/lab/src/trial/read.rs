@@ -1,25 +1,22 @@
 //! From the text of a test file to its cases; every mistake with its place, all of them at once.
 
 mod checks;
+mod reading;
 mod steps;
 
 use orlog_model::Timestamp;
 use orlog_program::Problem;
-use orlog_program::document::{Document, Entry, Item};
+use orlog_program::document::{Document, Item};
 
 use super::{Book, Case, Step, What};
 use checks::expect;
+use reading::{Reading, find};
 use steps::step;
 
 /// The time at which a case begins that says nothing.
 const BEGINS: &str = "2026-01-01T00:00:00Z";
 const TOP: [&str; 2] = ["saga", "tests"];
 const CASE: [&str; 4] = ["name", "now", "given", "expect"];
-
-/// Collects mistakes.
-pub(super) struct Reading {
-    pub(super) problems: Vec<Problem>,
-}
 
 impl Book {
     /// Reads a test file. `file` is only named in problems.
@@ -80,67 +77,6 @@ impl Reading {
         }
         Some(Case { name: name?, line: item.line(), begins: begins?, steps })
     }
-
-    pub(super) fn wrong<T>(&mut self, problem: Problem) -> Option<T> {
-        self.problems.push(problem);
-        None
-    }
-
-    /// A map's fields; those that are not known are mistakes.
-    pub(super) fn fields<'d>(&mut self, item: &Item<'d>, valid: &[&str]) -> Option<Vec<Entry<'d>>> {
-        let Some(entries) = item.map() else {
-            return self.wrong(item.must_be(&format!("a map with {}", valid.join(", "))));
-        };
-        let unknown = entries.iter().filter(|entry| !valid.contains(&entry.name));
-        self.problems.extend(unknown.map(|entry| entry.unknown(valid)));
-        Some(entries)
-    }
-
-    pub(super) fn required<'e, 'd>(
-        &mut self,
-        item: &Item<'d>,
-        fields: &'e [Entry<'d>],
-        name: &str,
-    ) -> Option<&'e Item<'d>> {
-        let found = find(fields, name);
-        if found.is_none() {
-            self.problems.push(item.problem(format!("`{name}` is missing")));
-        }
-        found
-    }
-
-    pub(super) fn text(&mut self, item: &Item<'_>) -> Option<String> {
-        match item.text() {
-            Some(text) => Some(text.to_owned()),
-            None => self.wrong(item.must_be("a text")),
-        }
-    }
-
-    pub(super) fn time(&mut self, item: &Item<'_>) -> Option<Timestamp> {
-        let text = self.text(item)?;
-        match Timestamp::parse(&text) {
-            Ok(time) => Some(time),
-            Err(error) => self.wrong(item.problem(error.to_string())),
-        }
-    }
-
-    /// A text that is a name of that kind.
-    pub(super) fn name<T>(
-        &mut self,
-        item: &Item<'_>,
-        new: impl Fn(String) -> Result<T, orlog_model::IdError>,
-    ) -> Option<T> {
-        let text = self.text(item)?;
-        match new(text) {
-            Ok(name) => Some(name),
-            Err(error) => self.wrong(item.problem(error.to_string())),
-        }
-    }
-}
-
-/// The field of that name.
-pub(super) fn find<'e, 'd>(fields: &'e [Entry<'d>], name: &str) -> Option<&'e Item<'d>> {
-    fields.iter().find(|entry| entry.name == name).map(|entry| &entry.item)
 }
 
 #[cfg(test)]

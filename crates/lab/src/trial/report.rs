@@ -63,11 +63,14 @@ pub fn junit(outcomes: &[Outcome]) -> String {
         let file = escape(&suite[0].file);
         let Summary { passed, failed } = Summary::of(suite);
         let time: Duration = suite.iter().map(|outcome| outcome.took).sum();
-        line(&mut xml, format_args!(
-            "  <testsuite name=\"{file}\" tests=\"{}\" failures=\"{failed}\" time=\"{:.6}\">",
-            passed + failed,
-            time.as_secs_f64(),
-        ));
+        line(
+            &mut xml,
+            format_args!(
+                "  <testsuite name=\"{file}\" tests=\"{}\" failures=\"{failed}\" time=\"{:.6}\">",
+                passed + failed,
+                time.as_secs_f64(),
+            ),
+        );
         for outcome in suite {
             case(&mut xml, outcome, &file);
         }

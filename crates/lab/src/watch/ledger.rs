@@ -6,7 +6,7 @@ use orlog_model::{Action, Commit, Control, Input, Instance, Status, Verdict, Wor
 use orlog_program::{Action as Asks, Compiled, Definition};
 
 use super::marks::{Marks, is_under_way, is_undo, was_done};
-use super::{Broken, Rule};
+use super::rule::{Broken, Rule};
 use crate::answers::{Tag, step_of};
 use crate::lab::Seen;
 
@@ -78,19 +78,24 @@ impl Ledger {
     pub(super) fn ignored(&self, seen: &Seen<'_>, why: &str, broken: &mut Vec<Broken>) {
         let marks = Marks::of(seen.subject.program, seen.subject.instance);
         let Some(tag) = done_for_sure(seen) else { return };
-        let step = seen.subject.program.compiled().and_then(|c| step_of(c.definition(), Tag::parse(&tag).step));
+        let step =
+            seen.subject.program.compiled().and_then(|c| step_of(c.definition(), Tag::parse(&tag).step));
         if step.is_some_and(|step| step.undo.is_some())
             && matches!(marks.get(&tag), "failed" | "given_up")
             && !self.forced
         {
-            let message = format!("the late success of {tag} was ignored ({why}), so that it is never undone");
+            let message =
+                format!("the late success of {tag} was ignored ({why}), so that it is never undone");
             broken.push(Broken { rule: Rule::SuccessKept, message });
         }
     }
 
     fn note_done(&mut self, view: &View<'_>) {
         let fresh = view.after.iter().filter(|(tag, mark)| {
-            was_done(mark) && !was_done(view.before.get(tag)) && !view.after.has_elements(tag) && view.has_undo(tag)
+            was_done(mark)
+                && !was_done(view.before.get(tag))
+                && !view.after.has_elements(tag)
+                && view.has_undo(tag)
         });
         let fresh: Vec<_> = fresh.map(|(tag, _)| tag.to_owned()).collect();
         self.done.extend(fresh);
@@ -113,7 +118,10 @@ impl Ledger {
             if !now.insert(tag.clone()) {
                 wrong(Rule::UndoneOnce, format!("the undo of {tag} was asked for twice at once"));
             } else if self.undone.contains(&tag) {
-                wrong(Rule::UndoneOnce, format!("{tag} was undone already, and its undo was asked for again"));
+                wrong(
+                    Rule::UndoneOnce,
+                    format!("{tag} was undone already, and its undo was asked for again"),
+                );
             } else if !self.done.contains(&tag) {
                 wrong(Rule::UndoneOnce, format!("the undo of {tag} was asked for, but {tag} was never done"));
             } else if self.kept.contains(&tag) {

@@ -4,7 +4,7 @@ use orlog_model::Status;
 use orlog_program::document::{Entry, Item, suggestion};
 use serde_json::{Map, Value};
 
-use super::{Reading, find};
+use super::reading::{Reading, find};
 use crate::trial::expect::{Deadline, Expect, Fields, WorkItemForm};
 
 const EXPECT: [&str; 13] = [

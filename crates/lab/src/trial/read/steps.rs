@@ -5,7 +5,7 @@ use orlog_program::document::{Entry, Item, suggestion};
 use serde_json::Value;
 
 use super::checks::expect;
-use super::{Reading, find};
+use super::reading::{Reading, find};
 use crate::moves::{EventMove, Move, RESERVED, Verb};
 use crate::trial::{Step, What};
 
@@ -139,12 +139,7 @@ fn of_verb(reading: &mut Reading, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Opt
     })
 }
 
-fn event(
-    reading: &mut Reading,
-    item: &Item<'_>,
-    fields: &[Entry<'_>],
-    data: Value,
-) -> Option<EventMove> {
+fn event(reading: &mut Reading, item: &Item<'_>, fields: &[Entry<'_>], data: Value) -> Option<EventMove> {
     let version = match find(fields, "version") {
         None => 1,
         Some(item) => match item.json().as_u64().and_then(|number| u32::try_from(number).ok()) {
