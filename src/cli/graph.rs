@@ -69,11 +69,9 @@ fn read(file: &Path) -> Result<Value, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     let mut value: Value =
         serde_json::from_str(&text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
-    match value.get_mut("state") {
-        Some(state) if state.is_object() => Ok(state.take()),
-        Some(_) | None if value["steps"].is_array() => Ok(value),
-        Some(_) | None => {
-            Err(wrong("it shows no steps; print it with `orlog saga show --output json`".to_owned()))
-        }
+    let shown = if value["state"].is_object() { value["state"].take() } else { value };
+    if shown["steps"].is_array() {
+        return Ok(shown);
     }
+    Err(wrong("it shows no steps; print it with `orlog saga show --output json`".to_owned()))
 }
