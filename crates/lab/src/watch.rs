@@ -19,6 +19,7 @@ use orlog_program::MAX_PAYLOAD_BYTES;
 
 use crate::lab::{Observer, Seen};
 use ledger::Ledger;
+pub(crate) use marks::{Marks, is_under_way, is_undo};
 pub use rule::{Broken, Rule};
 
 /// Watches all instances of a lab.

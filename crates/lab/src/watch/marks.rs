@@ -9,6 +9,7 @@ use serde_json::Value;
 /// By tag: a step, or an element of a step for each element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
+    phase: String,
     by_tag: BTreeMap<String, String>,
 }
 
@@ -25,7 +26,7 @@ impl Marks {
                 by_tag.insert(format!("{id}[{index}]"), state.to_owned());
             }
         }
-        Self { by_tag }
+        Self { phase: shown["phase"].as_str().unwrap_or_default().to_owned(), by_tag }
     }
 
     /// The word for a tag; empty where there is none.
@@ -36,6 +37,12 @@ impl Marks {
     /// All of them, in the order of tags.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.by_tag.iter().map(|(tag, mark)| (tag.as_str(), mark.as_str()))
+    }
+
+    /// Without what differs between instances: what an exploration counts.
+    pub(crate) fn signature(&self) -> String {
+        let marks: Vec<_> = self.by_tag.iter().map(|(tag, mark)| format!("{tag}={mark}")).collect();
+        format!("{} {}", self.phase, marks.join(" "))
     }
 
     /// Whether the step for each element of this tag has elements: then these count, not the step itself.
