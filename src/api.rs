@@ -22,6 +22,7 @@ mod metrics;
 mod migrate;
 mod observe;
 mod openapi;
+mod pictures;
 mod problem;
 mod requests;
 mod sagas;
@@ -101,6 +102,8 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
         .routes(routes!(migrate::migrate))
+        .routes(routes!(pictures::of_definition))
+        .routes(routes!(pictures::of_instance))
         .routes(routes!(inspect::rows))
         .routes(routes!(mailboxes::deepest));
     let node = OpenApiRouter::new()

@@ -13,6 +13,7 @@ mod dev;
 mod dlq;
 mod drain;
 pub mod exit;
+mod graph;
 mod inspect;
 mod migrate;
 mod publish;
@@ -22,6 +23,7 @@ mod schema;
 mod serve;
 mod settings;
 mod task;
+mod test;
 mod timers;
 
 use std::process::ExitCode;
@@ -80,6 +82,10 @@ enum Command {
     Check(check::Args),
     /// Print the JSON Schema of definitions, for editors
     Schema,
+    /// Play the test files that stand beside definitions
+    Test(test::Args),
+    /// Draw a definition, and where an instance stands
+    Graph(graph::Args),
     /// Measure what this machine does
     Bench(bench::Bench),
     /// Print the completions for a shell
@@ -121,6 +127,8 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Migrate(args) => migrate::perform(args, console).await,
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),
+        Command::Test(args) => test::perform(&args, console),
+        Command::Graph(args) => graph::perform(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::perform(&args, Cli::command(), console),
     }

@@ -148,7 +148,7 @@ fn summary(definition: &Definition) -> Value {
     })
 }
 
-fn details(problem: &Problem) -> Value {
+pub(super) fn details(problem: &Problem) -> Value {
     let Problem { file, line, column, path, message, suggestion } = problem;
     json!({
         "file": file, "line": line, "column": column, "path": path, "message": message, "suggestion": suggestion,

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 36] = [
+const ROUTES: [&str; 38] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -23,10 +23,12 @@ const ROUTES: [&str; 36] = [
     "GET /v1/dead-letters/{id}",
     "GET /v1/definitions",
     "GET /v1/definitions/{saga}",
+    "GET /v1/definitions/{saga}/graph.svg",
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
+    "GET /v1/sagas/{saga}/{correlation}/graph.svg",
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",

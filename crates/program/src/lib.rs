@@ -40,4 +40,4 @@ pub use problem::Problem;
 pub use program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};
 pub use schema::schema;
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
-pub use yaml::{compile_yaml, load};
+pub use yaml::{compile_yaml, document, load};

@@ -4,6 +4,7 @@
 //! of text, 72 levels, 50,000 values with aliases counted in full, 1000 steps.
 
 mod decode;
+pub mod document;
 pub(crate) mod duration;
 mod place;
 mod tree;

@@ -22,6 +22,7 @@ const BELOW_ACTORS: &[&str] = &[
     "orlog-effect",
     "orlog-engine",
 ];
+const BELOW_LAB: &[&str] = &["orlog-model", "orlog-program", "orlog-engine"];
 const BELOW_ROOF: &[&str] = &[
     "orlog-model",
     "orlog-journal",
@@ -31,10 +32,11 @@ const BELOW_ROOF: &[&str] = &[
     "orlog-effect",
     "orlog-engine",
     "orlog-actors",
+    "orlog-lab",
 ];
 
 /// The house from the ground up: a crate and what it may depend on.
-const HOUSE: [(&str, &[&str]); 11] = [
+const HOUSE: [(&str, &[&str]); 12] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-program", &["orlog-model"]),
@@ -43,6 +45,7 @@ const HOUSE: [(&str, &[&str]); 11] = [
     ("orlog-effect", &["orlog-model"]),
     ("orlog-engine", &["orlog-model", "orlog-program"]),
     ("orlog-actors", BELOW_ACTORS),
+    ("orlog-lab", BELOW_LAB),
     ("orlog", BELOW_ROOF),
     ("orlog-testkit", BELOW_ROOF),
     ("xtask", &[]),

@@ -1,0 +1,299 @@
+//! Payloads under which conditions can hold and fail: the fields that expressions read, with values around those that they
+//! are compared with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use orlog_program::{Action, Correlate, Definition, Moment};
+use serde_json::{Map, Value, json};
+
+/// What every instance is called.
+const CORRELATION: &str = "o1";
+/// A longer list of candidates helps nobody.
+const MOST: usize = 24;
+
+/// Candidates for each field of the data of events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    /// By path; the first one is what is taken mostly.
+    fields: BTreeMap<String, Vec<Value>>,
+    correlation: BTreeSet<String>,
+}
+
+impl Samples {
+    /// From everything a definition's expressions read and compare.
+    pub(super) fn of(definition: &Definition) -> Self {
+        let mut this = Self::default();
+        let form = serde_json::to_value(definition).unwrap_or_default();
+        let mut texts = Vec::new();
+        collect(&form, &mut texts);
+        let texts = texts;
+        let aliases = aliases(definition);
+        let items = item_fields(definition, &texts);
+        for text in &texts {
+            for (chain, rest) in chains(text) {
+                this.read(&chain, rest, text, &aliases);
+            }
+        }
+        for (list, fields) in items {
+            let element = |n: usize| fields.element(n);
+            let lists = [vec![element(1), element(2)], Vec::new(), vec![element(1)], (0..4).map(element).collect()];
+            for path in paths(&list, &aliases) {
+                this.fields.insert(path, lists.iter().cloned().map(Value::Array).collect());
+            }
+        }
+        this.moments(definition, &aliases);
+        this.correlations(definition);
+        this
+    }
+
+    fn read(&mut self, chain: &str, rest: &str, text: &str, aliases: &BTreeMap<String, Vec<String>>) {
+        let (chain, method) = method(chain, rest);
+        for path in paths(chain, aliases) {
+            let values = self.fields.entry(path).or_insert_with(|| vec![json!(7)]);
+            let found = match method {
+                Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => {
+                    vec![json!([1, 2]), json!([]), json!([7, 1000, 0])]
+                }
+                Some(_) => literals(text).into_iter().filter(Value::is_string).collect(),
+                None => near(rest, text),
+            };
+            values.extend(found.into_iter().take(MOST));
+            values.dedup();
+        }
+    }
+
+    fn moments(&mut self, definition: &Definition, aliases: &BTreeMap<String, Vec<String>>) {
+        for step in &definition.steps {
+            let (template, values) = match &step.action {
+                Action::Wait(Moment::For(template)) => (template, vec![json!("30m"), json!("0s")]),
+                Action::Wait(Moment::Until(template)) => {
+                    (template, vec![json!("2026-01-02T00:00:00Z"), json!("2025-01-01T00:00:00Z")])
+                }
+                _ => continue,
+            };
+            for (chain, _) in chains(template.as_str().unwrap_or_default()) {
+                for path in paths(&chain, aliases) {
+                    self.fields.insert(path, values.clone());
+                }
+            }
+        }
+    }
+
+    fn correlations(&mut self, definition: &Definition) {
+        let places: Vec<&String> = match &definition.correlate {
+            Correlate::Envelope => Vec::new(),
+            Correlate::Field(place) => vec![place],
+            Correlate::ByType(places) => places.values().collect(),
+        };
+        for place in places {
+            match place.strip_prefix('=') {
+                None => drop(self.correlation.insert(place.clone())),
+                Some(expression) => {
+                    let read = chains(expression).into_iter();
+                    self.correlation.extend(read.filter_map(|(c, _)| Some(c.strip_prefix("event.")?.to_owned())));
+                }
+            }
+        }
+    }
+
+    /// A payload: mostly the usual values, each sometimes another.
+    pub(super) fn payload(&self, rng: &mut Rng) -> Value {
+        let mut data = Value::Object(Map::new());
+        for (path, values) in &self.fields {
+            let pick = if rng.u8(0..10) < 6 { 0 } else { rng.usize(0..values.len()) };
+            set(&mut data, path, values[pick].clone());
+        }
+        for path in &self.correlation {
+            set(&mut data, path, Value::from(CORRELATION));
+        }
+        data
+    }
+}
+
+/// The parts of an element that expressions read.
+#[derive(Default)]
+struct ItemFields(BTreeSet<String>);
+
+impl ItemFields {
+    fn element(&self, number: usize) -> Value {
+        if self.0.is_empty() {
+            return json!(format!("i{number}"));
+        }
+        let mut element = Value::Object(Map::new());
+        for path in &self.0 {
+            set(&mut element, path, json!(number));
+        }
+        element
+    }
+}
+
+/// For each list that a step goes through, what is read of its elements.
+fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFields)> {
+    let each = definition.steps.iter().filter_map(|step| step.foreach.as_ref());
+    each.flat_map(|each| {
+        let prefix = format!("{}.", each.name);
+        let mut fields = ItemFields::default();
+        for text in texts {
+            for (start, _) in text.match_indices(&prefix) {
+                let alone = !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+                let chain = chain_at(&text[start + prefix.len()..]);
+                if alone && !chain.is_empty() {
+                    fields.0.insert(chain.to_owned());
+                }
+            }
+        }
+        let list = chains(&each.list).into_iter().next().map(|(chain, _)| chain);
+        list.map(|list| (list, fields))
+    })
+    .collect()
+}
+
+/// Every text of the form.
+fn collect(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::String(text) => into.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+        Value::Object(fields) => fields.values().for_each(|item| collect(item, into)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Which fields of events a variable remembers.
+fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
+    let saves = definition.steps.iter().flat_map(|step| &step.save);
+    let handlers = definition.on.iter().flat_map(|handler| &handler.save);
+    let mut aliases: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, template) in definition.vars.iter().chain(saves).chain(handlers) {
+        let found = template.as_str().and_then(|text| text.strip_prefix('=')).map(chains).unwrap_or_default();
+        let paths = found.into_iter().filter_map(|(chain, _)| Some(chain.strip_prefix("event.")?.to_owned()));
+        aliases.entry(name.clone()).or_default().extend(paths);
+    }
+    aliases
+}
+
+/// The fields of events behind `event.a.b` or `vars.x.y`.
+fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    if let Some(path) = chain.strip_prefix("event.") {
+        return vec![path.to_owned()];
+    }
+    let Some(rest) = chain.strip_prefix("vars.") else { return Vec::new() };
+    let (name, more) = rest.split_once('.').map_or((rest, ""), |(name, more)| (name, more));
+    let full = |path: &String| if more.is_empty() { path.clone() } else { format!("{path}.{more}") };
+    aliases.get(name).into_iter().flatten().map(full).collect()
+}
+
+/// The chains of fields in an expression, each with what follows it.
+fn chains(text: &str) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    for root in ["event.", "vars."] {
+        for (start, _) in text.match_indices(root) {
+            let alone = !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+            let fields = chain_at(&text[start + root.len()..]);
+            if alone && !fields.is_empty() {
+                let end = start + root.len() + fields.len();
+                found.push((text[start..end].to_owned(), &text[end..]));
+            }
+        }
+    }
+    found
+}
+
+fn chain_at(text: &str) -> &str {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(text.len());
+    text[..end].trim_end_matches('.')
+}
+
+/// The last field of a chain is a method where a bracket follows.
+fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
+    match chain.rsplit_once('.') {
+        Some((chain, method)) if rest.starts_with('(') => (chain, Some(method)),
+        Some(_) | None => (chain, None),
+    }
+}
+
+/// Values around what a field is compared with; where that is not a literal, around all literals of the expression.
+fn near(rest: &str, text: &str) -> Vec<Value> {
+    let rest = rest.trim_start();
+    let operator = ["==", "!=", "<=", ">=", "<", ">", " in "].into_iter().find(|op| rest.starts_with(op.trim_start()));
+    let compared = operator.map(|operator| literals(rest[operator.trim_start().len()..].trim_start()));
+    let all = compared.filter(|found| !found.is_empty()).unwrap_or_else(|| literals(text));
+    let mut values = Vec::new();
+    for literal in all {
+        match literal.as_i64() {
+            Some(number) => values.extend([number, number + 1, number - 1].map(Value::from)),
+            None => values.push(literal.clone()),
+        }
+        if literal.is_boolean() {
+            values.extend([json!(true), json!(false)]);
+        }
+    }
+    values.extend([json!(1000), json!(0), json!("x"), json!(true)]);
+    values
+}
+
+/// The literals of an expression: texts, numbers, truth values.
+fn literals(text: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(c) = rest.chars().next() {
+        let word = before.is_alphanumeric() || matches!(before, '_' | '.');
+        let taken = match c {
+            '\'' | '"' => rest[1..].find(c).map(|end| (Value::from(&rest[1..=end]), end + 2)),
+            c if c.is_ascii_digit() && !word => {
+                let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+                serde_json::from_str(&rest[..end]).ok().map(|number| (number, end))
+            }
+            't' if !word && rest.starts_with("true") => Some((json!(true), 4)),
+            'f' if !word && rest.starts_with("false") => Some((json!(false), 5)),
+            _ => None,
+        };
+        let length = match taken {
+            Some((value, length)) => {
+                found.push(value);
+                length
+            }
+            None => c.len_utf8(),
+        };
+        before = rest[..length].chars().next_back().unwrap_or(' ');
+        rest = &rest[length..];
+    }
+    found.truncate(MOST);
+    found
+}
+
+fn set(data: &mut Value, path: &str, value: Value) {
+    let mut at = data;
+    for field in path.split('.') {
+        if !at.is_object() {
+            *at = Value::Object(Map::new());
+        }
+        let Value::Object(fields) = at else { return };
+        at = fields.entry(field).or_insert(Value::Null);
+    }
+    // A path that others go through stays an object.
+    if !at.is_object() || value.is_array() {
+        *at = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_around_what_they_are_compared_with() {
+        let around: Vec<_> = near(" > 100 && x", "event.total > 100 && x").into_iter().take(3).collect();
+        assert_eq!(around, [json!(100), json!(101), json!(99)]);
+        assert_eq!(near(" == 'open'", "event.status == 'open'")[0], json!("open"));
+        assert_eq!(literals("a1 == 1.5 || 'x' in y || true"), [json!(1.5), json!("x"), json!(true)]);
+    }
+
+    #[test]
+    fn chains_end_where_the_fields_end() {
+        let found = chains("vars.items.size() > 3 && event.a.b == revents.c");
+        let found: Vec<_> = found.iter().map(|(chain, rest)| (chain.as_str(), rest.chars().next())).collect();
+        assert_eq!(found, [("event.a.b", Some(' ')), ("vars.items.size", Some('('))]);
+    }
+}

@@ -1,0 +1,67 @@
+//! Pictures of a definition with everything in it.
+
+use orlog_program::compile_yaml;
+use serde_json::json;
+
+use super::*;
+
+/// Everything that can be drawn.
+fn trip() -> Definition {
+    serde_json::from_str(include_str!("tests/trip.json")).unwrap()
+}
+
+fn definition(text: &str) -> Definition {
+    let compiled = compile_yaml(text, "a.saga.yaml").unwrap_or_else(|problems| panic!("{problems:#?}"));
+    compiled.definition().clone()
+}
+
+fn halfway() -> Place {
+    Place::of(&json!({ "phase": "running", "steps": [
+        { "id": "hotel", "state": "done" },
+        { "id": "flight-a", "state": "undone" },
+        { "id": "flight-b", "state": "done" },
+        { "id": "seat", "state": "done" },
+        { "id": "route", "state": "done" },
+        { "id": "manual", "state": "bypassed" },
+        { "id": "auto", "state": "failed" },
+        { "id": "pay", "state": "running" },
+        { "id": "lines", "state": "pending" },
+    ] }))
+}
+
+#[test]
+fn draws_mermaid() {
+    insta::assert_snapshot!("mermaid", mermaid(&trip(), None));
+    insta::assert_snapshot!("mermaid_halfway", mermaid(&trip(), Some(&halfway())));
+}
+
+#[test]
+fn draws_svg() {
+    insta::assert_snapshot!("svg", svg(&trip(), None));
+    insta::assert_snapshot!("svg_halfway", svg(&trip(), Some(&halfway())));
+}
+
+#[test]
+fn what_users_wrote_is_escaped() {
+    let nasty = "saga: '<script>'\nversion: 1\nstart: 'A\"><script>alert(1)</script>'\nsteps:\n  - { id: 'a\"]-->x<b>&', do: { effect: 'e<&>\"`#' } }\n";
+    let drawn = svg(&definition(nasty), None);
+    assert!(!drawn.contains("<script") && !drawn.contains("<b>"), "{drawn}");
+    let text = mermaid(&definition(nasty), None);
+    assert!(!text.contains("<script") && !text.contains("]-->x"), "{text}");
+    assert_eq!(text.lines().count(), 6, "{text}");
+}
+
+#[test]
+fn a_wide_and_long_definition_is_drawn_in_bounded_time() {
+    let steps: String = (0..300)
+        .map(|n| {
+            format!(
+                "  - {{ id: s{n}, after: [{}], do: {{ effect: e }} }}\n",
+                if n < 20 { String::new() } else { format!("s{}", n - 20) }
+            )
+        })
+        .collect();
+    let text = format!("saga: wide\nversion: 1\nstart: A\nsteps:\n{steps}");
+    let drawn = svg(&definition(&text), None);
+    assert_eq!(drawn.matches("class=\"h\"").count(), 320);
+}

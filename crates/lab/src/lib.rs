@@ -1,0 +1,18 @@
+//! Tries definitions without a runner: no store, no bus, no clock; everything in memory and in virtual time.
+//!
+//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stands [`trial`] (test files beside definitions), and,
+//! without it, [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
+
+mod answers;
+pub mod graph;
+mod lab;
+mod moves;
+mod player;
+pub mod trial;
+mod watch;
+
+pub use answers::{Answering, By, Tag, answering};
+pub use lab::{Asked, Did, Entry, Lab, Observer, Programs, Seen, Taken};
+pub use moves::{EventMove, Move, Verb};
+pub use player::{Cannot, Played, Player};
+pub use watch::{Broken, Rule, Watch};
