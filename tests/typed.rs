@@ -37,6 +37,7 @@ fn the_mapping_tells_whom_each_handler_serves() {
         mapping,
         [
             "bank.charge: booking [\"charge\"]",
+            "bank.refund: booking [\"charge\"]",
             "house.release: booking [\"reserve\"]",
             "house.reserve: booking [\"reserve\"]",
             "mail.ticket: booking [\"send\"]",
@@ -52,6 +53,7 @@ fn a_step_without_handler_is_an_error() {
         misfits(&handlers, &[saga]),
         [
             "step `reserve` of booking asks for house.release, which no handler performs",
+            "step `charge` of booking asks for bank.refund, which no handler performs",
             "step `send` of booking asks for mail.ticket, which no handler performs",
         ]
     );

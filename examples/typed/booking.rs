@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use orlog::typed::{Compensation, Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger};
 use orlog_effect::Refusal;
-use orlog_program::{Builder, Compiled, Problem};
+use orlog_program::{Compiled, Problem};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -153,6 +153,20 @@ impl Handler for Charge {
     }
 }
 
+/// Gives the money back.
+pub(crate) struct Refund;
+
+#[async_trait]
+impl Compensation for Refund {
+    const EFFECT: &'static str = "bank.refund";
+    type Command = Card;
+
+    async fn undo(&self, order: Card) -> Result<(), Refusal> {
+        println!("refund to {}", order.card);
+        Ok(())
+    }
+}
+
 /// Sends the ticket.
 pub(crate) struct Send;
 
@@ -171,7 +185,12 @@ impl Handler for Send {
 /// All handlers over one house.
 pub(crate) fn handlers(house: &House) -> Handlers {
     let reserve = Reserve(Arc::clone(house));
-    Handlers::new().handler(reserve).compensation(Release(Arc::clone(house))).handler(Charge).handler(Send)
+    Handlers::new()
+        .handler(reserve)
+        .compensation(Release(Arc::clone(house)))
+        .handler(Charge)
+        .compensation(Refund)
+        .handler(Send)
 }
 
 /// The saga.
@@ -182,7 +201,7 @@ pub(crate) fn saga() -> Result<Arc<Compiled>, Vec<Problem>> {
         .step::<Reserve>("reserve", place())
         .undo::<Release>(place())
         .step::<Charge>("charge", json!({ "card": "=vars.card" }))
-        .tune(Builder::pivot)
+        .undo::<Refund>(json!({ "card": "=vars.card" }))
         .step::<Send>("send", place())
         .completed::<Booked>(json!({}))
         .failed::<BookingFailed>(json!({ "reason": "=failure.message" }))
