@@ -2,6 +2,7 @@
 //!
 //! Nothing is scanned at the start: what it costs does not depend on how many instances there are.
 
+mod background;
 mod collect;
 mod deploy;
 mod info;
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::definitions::Definitions;
+use background::Background;
 
 pub use collect::Collected;
 pub use deploy::{DeployError, Order};
@@ -73,6 +75,7 @@ pub struct App {
     /// Whoever changes which definitions there are, or moves instances between them, does it alone.
     deploying: tokio::sync::Mutex<()>,
     collected: Counter,
+    background: Background,
 }
 
 impl App {
@@ -133,6 +136,7 @@ impl App {
             drained,
             deploying: tokio::sync::Mutex::default(),
             collected,
+            background: Background::default(),
         });
         app.collect_after_start();
         Ok(app)
@@ -175,6 +179,7 @@ impl App {
     /// # Errors
     /// When the store cannot be brought up to date; what was committed is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
+        self.background.stop().await;
         let stopped = self.runtime.stop().await;
         let embedded = Arc::clone(&self.embedded);
         tokio::task::spawn_blocking(move || embedded.close()).await.context("the bus did not close")?;

@@ -51,8 +51,7 @@ impl App {
 
     fn collect_later(self: &Arc<Self>, after: Duration) {
         let app = Arc::downgrade(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(after).await;
+        self.background.later(after, async move {
             let Some(app) = app.upgrade() else { return };
             if let Err(error) = app.collect_whole().await {
                 tracing::warn!(%error, "definitions that nobody uses could not be collected; the next time they are");

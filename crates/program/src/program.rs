@@ -68,7 +68,8 @@ pub trait Program: Send + Sync + 'static {
 /// A state that was moved to another program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Migration {
-    /// The new state, its timers and waits. It asks for no work.
+    /// The new state, its waits and all of its timers: those that were armed and are not armed here are off. It asks for no
+    /// work.
     pub transition: Transition,
     /// New tags of work and tasks that are open, by old one; those not named keep theirs.
     pub tags: Vec<(Name, Name)>,

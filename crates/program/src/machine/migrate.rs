@@ -266,8 +266,8 @@ impl Mover<'_> {
         tags
     }
 
-    /// Timers of renamed steps go by their new names; the time of the whole saga is kept, begins or ends. Nothing is armed
-    /// while a person must decide.
+    /// All timers: those of steps are due when they were, under their new names; the time of the whole saga is kept, begins or
+    /// ends. Nothing is armed while a person must decide.
     fn timers(&self, before: &Run<'_>, after: &Run<'_>) -> Vec<TimerChange> {
         if self.old.phase == Phase::Stuck {
             return Vec::new();
@@ -276,8 +276,8 @@ impl Mover<'_> {
         let mut rename = |old: Name, new: Name, due| {
             if old != new {
                 changes.push(TimerChange::Cancel { name: old });
-                changes.push(TimerChange::Arm { name: new, due });
             }
+            changes.push(TimerChange::Arm { name: new, due });
         };
         for at in (0..self.from.steps.len()).flat_map(|step| before.places(step)) {
             let slot = self.old.slot(at);
@@ -292,9 +292,9 @@ impl Mover<'_> {
             }
         }
         match (self.old.until, after.state.until) {
-            (None, Some(due)) => changes.push(TimerChange::Arm { name: saga_timer(), due }),
+            (_, Some(due)) => changes.push(TimerChange::Arm { name: saga_timer(), due }),
             (Some(_), None) => changes.push(TimerChange::Cancel { name: saga_timer() }),
-            (None, None) | (Some(_), Some(_)) => {}
+            (None, None) => {}
         }
         changes
     }
