@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::node::{Node, run};
+use crate::node::{Node, run, until};
 
 fn order(version: u32, wrong: &str) -> String {
     format!(
@@ -51,4 +51,57 @@ fn a_folder_is_deployed_whole_or_refused_whole_with_every_mistake() {
     std::fs::remove_file(folder.join("other.saga.yaml")).unwrap();
     let retired = deploy(&node, &folder, &[]);
     assert!(retired.contains("retired    other  1") && retired.contains("unchanged  order  2"), "{retired}");
+}
+
+#[test]
+fn instances_are_moved_and_the_exit_code_says_whether_any_had_to_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|name| home.path().join(name));
+    let text = |version: u32, step: &str, migrates: &str| {
+        format!(
+            "saga: order\nversion: {version}\ncorrelate: id\nstart: OrderPlaced\nsteps:\n  - id: {step}\n    \
+             do: {{ event: Paid }}\n{migrates}"
+        )
+    };
+    for (folder, text) in [(&old, text(1, "pay", "")), (&new, text(2, "charge", ""))] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("order.saga.yaml"), text).unwrap();
+    }
+    let node = Node::start(&home.path().join("data"), &old);
+    let event = |id: u32| {
+        serde_json::json!({
+            "specversion": "1.0", "id": id.to_string(), "source": "test", "type": "OrderPlaced", "data": { "id": id.to_string() },
+        })
+    };
+    node.feed(&["publish"], &format!("{}\n{}\n", event(1), event(2)));
+    until("instances", || {
+        let listed = node.ask(&["saga", "list"]);
+        (listed["items"].as_array().unwrap().len() == 2).then_some(())
+    });
+    deploy(&node, &new, &[]);
+    let migrate = |more: &[&str]| {
+        let args = [&["migrate", "order", "--from", "1", "--by", "alice", "--url", &node.url], more].concat();
+        let output = run(&args);
+        let texts = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        format!("exit {}\n{}", output.status.code().unwrap(), texts.concat())
+    };
+    let blocked = migrate(&[]);
+    assert!(
+        blocked.starts_with("exit 4\n") && blocked.contains("nothing says what becomes of step `pay`"),
+        "{blocked}"
+    );
+    assert!(blocked.contains("0 safe, 0 mapped, 2 blocked; 0 go by version 2 now"), "{blocked}");
+    assert!(migrate(&["--skip-blocked"]).starts_with("exit 0\n"));
+    let mapped = text(2, "charge", "migrates: [{ from: 1, steps: { pay: charge } }]\n");
+    std::fs::write(new.join("order.saga.yaml"), mapped).unwrap();
+    let again = deploy(&node, &new, &[]);
+    assert!(again.contains("version 2 again, with another text"), "{again}");
+    let plan = migrate(&["--dry-run", "--only", "2"]);
+    assert!(plan.contains("0 safe, 1 mapped, 0 blocked; nothing was changed: a dry run"), "{plan}");
+    let done = migrate(&["--limit", "1"]);
+    assert!(done.starts_with("exit 0\n") && done.contains("1 go by version 2 now"), "{done}");
+    let rest = migrate(&[]);
+    assert!(rest.contains("0 safe, 1 mapped, 0 blocked; 1 go by version 2 now"), "{rest}");
+    assert!(migrate(&[]).contains("0 safe, 0 mapped, 0 blocked; 0 go by version 2 now"));
+    assert!(migrate(&["--to", "9"]).starts_with("exit 3\n"));
 }
