@@ -261,16 +261,14 @@ pub fn dead_letters_and_definitions_are_kept(mut rig: Rig) {
 pub fn a_deployment_replaces_the_one_before(mut rig: Rig) {
     let program = ProgramRef { saga: saga("order"), version: 3, hash: [9; 16] };
     let deployment = |number| {
-        let (at, by) = (at(number), "alice".to_owned());
-        let file = "order.saga.yaml".to_owned();
+        let (at, by, file) = (at(number), "alice".to_owned(), "order.saga.yaml".to_owned());
         let program = program.clone();
         let definition = Deployed { program, file, at, by: by.clone(), retired_at: None };
         let number = number.unsigned_abs();
         Deployment { number, at, by, folder: Some([1; 16]), definitions: vec![definition] }
     };
     assert_eq!(rig.reader.deployment().unwrap(), None);
-    rig.commit(&[Change::Deploy(Box::new(deployment(1)))]);
-    rig.commit(&[Change::Deploy(Box::new(deployment(2)))]);
+    [1, 2].map(|number| rig.commit(&[Change::Deploy(Box::new(deployment(number)))]));
     assert_eq!(rig.reader.deployment().unwrap(), Some(deployment(2)));
     let rows = rig.reader.rows("meta", None, 99).unwrap();
     let shown = rows.iter().find(|row| row.key == "meta:deployment").unwrap();
