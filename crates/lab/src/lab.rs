@@ -246,7 +246,7 @@ impl Lab {
                 let taken = meaning(&commit);
                 (Some(commit), taken)
             }
-            Decision::Ignore { why, clear } => (clear, Taken::Ignored(why.to_owned())),
+            Decision::Ignore { why, clear } => (clear, Taken::Ignored(why.into_owned())),
             Decision::Refuse(refusal) => (None, Taken::Refused(refusal)),
         };
         match commit {

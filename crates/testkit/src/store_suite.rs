@@ -268,7 +268,9 @@ pub fn a_deployment_replaces_the_one_before(mut rig: Rig) {
         Deployment { number, at, by, folder: Some([1; 16]), definitions: vec![definition] }
     };
     assert_eq!(rig.reader.deployment().unwrap(), None);
-    [1, 2].map(|number| rig.commit(&[Change::Deploy(Box::new(deployment(number)))]));
+    for number in [1, 2] {
+        rig.commit(&[Change::Deploy(Box::new(deployment(number)))]);
+    }
     assert_eq!(rig.reader.deployment().unwrap(), Some(deployment(2)));
     let rows = rig.reader.rows("meta", None, 99).unwrap();
     let shown = rows.iter().find(|row| row.key == "meta:deployment").unwrap();
