@@ -89,8 +89,10 @@ fn dead_edge(saga: &Saga, state: &State, from: usize, to: usize) -> bool {
     let Call::Switch(cases) = &saga.steps[from].task.call else { return slot.mark == Mark::Bypassed };
     match slot.mark {
         Mark::Bypassed => true,
-        Mark::Done => {
+        // One that is skipped takes no way at all.
+        Mark::Done | Mark::Skipped => {
             let taken = usize::try_from(slot.again).ok().and_then(|taken| cases.get(taken));
+            let taken = taken.filter(|_| slot.mark == Mark::Done);
             let named = cases.iter().any(|case| case.then.contains(&to));
             named && !taken.is_some_and(|case| case.then.contains(&to))
         }
@@ -98,7 +100,6 @@ fn dead_edge(saga: &Saga, state: &State, from: usize, to: usize) -> bool {
         | Mark::Open
         | Mark::Pausing
         | Mark::Blocked
-        | Mark::Skipped
         | Mark::Failed
         | Mark::GivenUp
         | Mark::Doomed

@@ -1,0 +1,71 @@
+//! The saga language, sentence by sentence: what each word means for an instance.
+
+use orlog_program::{Compiled, compile_yaml};
+use orlog_testkit::quartet::{Life, failed, succeeded};
+use serde_json::{Value, json};
+
+#[path = "language/attempts.rs"]
+mod attempts;
+#[path = "language/elements.rs"]
+mod elements;
+#[path = "language/events.rs"]
+mod events;
+#[path = "language/migration.rs"]
+mod migration;
+#[path = "language/others.rs"]
+mod others;
+#[path = "language/races.rs"]
+mod races;
+#[path = "language/stuck.rs"]
+mod stuck;
+#[path = "language/ways.rs"]
+mod ways;
+
+const HEAD: &str = "saga: t\nversion: 2\nstart: Go\n";
+const FACTS: &str = "completed: { fact: Completed }\nfailed: { fact: Failed, data: =failure }\n";
+
+/// A saga with these steps, and whatever else is said.
+#[track_caller]
+fn saga(rest: &str) -> Compiled {
+    compile_yaml(&format!("{HEAD}{FACTS}{rest}"), "t.saga.yaml").unwrap_or_else(|problems| {
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        panic!("{}", lines.join("\n"))
+    })
+}
+
+/// What is wrong with a saga.
+#[track_caller]
+fn wrong(rest: &str) -> String {
+    let problems = compile_yaml(&format!("{HEAD}{rest}"), "t").expect_err("it is wrong");
+    let lines: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
+    lines.join("\n")
+}
+
+#[track_caller]
+fn begun<'a>(saga: &'a Compiled, data: Value) -> Life<'a> {
+    let mut life = Life::new(saga);
+    life.event("Go", data).expect("it begins");
+    life
+}
+
+#[track_caller]
+fn ok(life: &mut Life<'_>, tag: &str) -> String {
+    life.outcome(tag, &succeeded(json!({}))).unwrap_or_else(|why| panic!("{tag}: {why}"))
+}
+
+#[track_caller]
+fn fail(life: &mut Life<'_>, tag: &str) -> String {
+    life.outcome(tag, &failed("broken")).unwrap_or_else(|why| panic!("{tag}: {why}"))
+}
+
+/// What the instance was asked for since `from`.
+fn since<'l>(life: &'l Life<'_>, from: usize) -> Vec<&'l str> {
+    life.work()[from..].iter().map(|work| work.tag().map_or("fact or stop", |tag| tag.as_str())).collect()
+}
+
+/// Where a step stands.
+fn stands(life: &Life<'_>, id: &str) -> String {
+    let shown = life.shown();
+    let step = shown["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap();
+    step["state"].as_str().unwrap().to_owned()
+}
