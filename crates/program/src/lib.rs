@@ -16,6 +16,7 @@ mod machine;
 mod native;
 mod problem;
 mod program;
+mod reaction;
 mod schema;
 mod template;
 mod vocabulary;
@@ -37,7 +38,8 @@ pub use limits::{
 pub use lint::{Warning, lint};
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
 pub use problem::Problem;
-pub use program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};
+pub use program::Program;
+pub use reaction::{Context, Fault, Manifest, Migration, Reaction, Stimulus, Trigger};
 pub use schema::schema;
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

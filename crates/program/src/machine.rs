@@ -58,7 +58,7 @@ use orlog_model::Event;
 use serde_json::Value;
 
 use crate::limits::check_payload;
-use crate::program::{Context, Fault, Reaction, Stimulus};
+use crate::reaction::{Context, Fault, Reaction, Stimulus};
 use run::Run;
 use state::State;
 use version::Reading;

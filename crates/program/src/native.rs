@@ -69,7 +69,8 @@ use sha2::{Digest, Sha256};
 pub use orders::Orders;
 
 use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
+use crate::program::Program;
+use crate::reaction::{Context, Fault, Manifest, Reaction, Stimulus, Trigger};
 
 /// A saga written in Rust. All methods are pure.
 pub trait Native: Send + Sync + 'static {

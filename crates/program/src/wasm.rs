@@ -23,7 +23,8 @@ use sha2::{Digest, Sha256};
 use crate::correlation;
 use crate::limits::MAX_MODULE_BYTES;
 use crate::problem::{Finding, Problem};
-use crate::program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus};
+use crate::program::Program;
+use crate::reaction::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
 use guest::Guest;
 use manifest::Declared;
 

@@ -1,7 +1,7 @@
 //! The saga language, sentence by sentence: what each word means for an instance.
 
 use orlog_program::{Compiled, compile_yaml};
-use orlog_testkit::quartet::{Life, failed, succeeded};
+use orlog_testkit::quartet::{self, Life, failed, succeeded};
 use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
@@ -68,4 +68,35 @@ fn stands(life: &Life<'_>, id: &str) -> String {
     let shown = life.shown();
     let step = shown["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap();
     step["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_saga_here_stands_the_quartet() {
+    let sagas = [
+        (races::RACE, json!({})),
+        (races::QUORUM, json!({ "n": 3 })),
+        (races::QUORUM, json!({ "n": 1 })),
+        (ways::ROUTE, json!({ "total": 5 })),
+        (ways::ROUTE, json!({ "total": 5000 })),
+        (
+            elements::LINES,
+            json!({ "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }, { "sku": "c", "n": 3 }] }),
+        ),
+        (attempts::BOOK, json!({})),
+        (stuck::PIVOT, json!({})),
+        (stuck::UNDO, json!({})),
+        (events::EFFECT, json!({})),
+        (others::APPROVE, json!({ "who": "ada", "branch": "n" })),
+        (others::CHILD, json!({})),
+        (others::FLOW, json!({ "url": "u" })),
+    ];
+    let mut lives = 0;
+    for (text, start) in sagas {
+        let saga = saga(text);
+        let samples = quartet::Samples::of(saga.definition())
+            .starting(start)
+            .answering("probe", json!({ "frames": 24 }));
+        lives += quartet::check_with(&saga, &samples).lives;
+    }
+    assert!(lives > 80, "{lives} lives");
 }

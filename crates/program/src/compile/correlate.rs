@@ -10,7 +10,7 @@ use crate::expression::{Bindings, Expression, Root, Scope};
 use crate::form::Correlate;
 use crate::machine::{Saga, upcast};
 use crate::problem::{Finding, Findings};
-use crate::program::Fault;
+use crate::reaction::Fault;
 use crate::template::compile_expression;
 
 /// Where events say to which instance they belong.

@@ -3,7 +3,7 @@
 use orlog_model::{EffectName, EventType, SagaName};
 
 use crate::form::{Action, DEFAULT_EARLY, Definition};
-use crate::program::{Manifest, Trigger};
+use crate::reaction::{Manifest, Trigger};
 
 pub(super) fn of(definition: &Definition, answers: &[EventType]) -> Manifest {
     Manifest {

@@ -9,7 +9,7 @@ use super::reading::expression_error;
 use super::run::Run;
 use super::state::{At, Flags, Slot};
 use crate::cause::Cause;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 /// `failure` in the undo of what was done and is not needed.
 pub(super) static LOST: LazyLock<Cause> = LazyLock::new(|| Cause {

@@ -9,7 +9,7 @@ use super::state::{At, Flags, Slot};
 use crate::cause::Cause;
 use crate::expression::EvalError;
 use crate::form::Join;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 /// Why a step cannot begin.
 pub(super) struct Unready {

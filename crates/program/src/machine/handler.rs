@@ -9,7 +9,7 @@ use super::saga::{Handler, handler_tag};
 use super::state::{Flags, Slot};
 use crate::cause::Cause;
 use crate::form::Then;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 impl Run<'_> {
     /// Every handler of the event whose condition holds, in order. Whether there was one.

@@ -20,7 +20,7 @@ use super::saga::{Call, ESCALATE, Migrates, Saga, Step};
 use super::state::{At, Flags, Slot, State};
 use super::timers::prefixed;
 use crate::expression::Bindings;
-use crate::program::{Context, Migration};
+use crate::reaction::{Context, Migration};
 
 /// Where an instance comes from.
 #[derive(Clone, Copy, Debug)]

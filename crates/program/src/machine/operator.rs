@@ -14,7 +14,7 @@ use super::run::{Run, Unchanged};
 use super::saga::Call;
 use super::state::{At, Flags, Slot};
 use crate::cause::Cause;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 impl Run<'_> {
     pub(super) fn cancel(&mut self, reason: &str) -> Result<(), Unchanged> {

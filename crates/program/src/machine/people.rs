@@ -7,7 +7,7 @@ use super::run::{Run, Unchanged};
 use super::saga::{Call, Human, Task};
 use super::values::{payload, wrong};
 use crate::expression::{Bindings, EvalError, kind_of};
-use crate::program::Fault;
+use crate::reaction::Fault;
 use crate::template::Template;
 
 /// A task that is opened, and when it goes to others.

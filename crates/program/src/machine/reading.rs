@@ -10,7 +10,7 @@ use super::state::At;
 use super::table::Answer;
 use crate::cause::Cause;
 use crate::expression::EvalError;
-use crate::program::Stimulus;
+use crate::reaction::Stimulus;
 
 /// What a stimulus says about one step or element.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::state::{At, Flags, State};
 use crate::cause::Cause;
 use crate::expression::Bindings;
 use crate::limits::check_payload;
-use crate::program::{Context, Fault, Reaction, Stimulus};
+use crate::reaction::{Context, Fault, Reaction, Stimulus};
 use crate::template::Template;
 
 /// A transition in the making.

@@ -11,7 +11,7 @@ use super::saga::Call;
 use super::state::{At, Flags, Slot};
 use super::table::{self, Answer, Move};
 use crate::cause::Cause;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 impl Run<'_> {
     pub(super) fn settle(&mut self, reading: &Reading<'_>) -> Result<(), Unchanged> {

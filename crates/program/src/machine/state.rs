@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::mark::{Mark, Phase};
 use crate::cause::Cause;
 use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 use format1::Format1;
 pub(super) use place::{At, Slot};

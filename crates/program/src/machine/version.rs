@@ -7,7 +7,7 @@ use super::saga::{Saga, Versions};
 use crate::expression::Bindings;
 use crate::form::Otherwise;
 use crate::limits::check_payload;
-use crate::program::Fault;
+use crate::reaction::Fault;
 
 /// How an event is to be read.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use orlog_model::{
 use serde_json::Value;
 
 use crate::limits::check_payload;
-use crate::program::Context;
+use crate::reaction::Context;
 
 /// Takes down what is to be done. A name that is none is kept back and makes the input a dead letter that says so.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::manifest::Declared;
 use super::orders::{self, Order, TaskOrder, TimerOrder, WaitOrder};
 use crate::limits::{MAX_JSON_DEPTH, MAX_ORDERS, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, TooLarge};
-use crate::program::{Context, Fault, Migration, Reaction, Stimulus};
+use crate::reaction::{Context, Fault, Migration, Reaction, Stimulus};
 
 /// A new state with what follows from it, or one of three reasons why there is none.
 #[derive(Deserialize)]

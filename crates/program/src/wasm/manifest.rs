@@ -11,7 +11,7 @@ use crate::builder::split_command;
 use crate::form::DEFAULT_EARLY;
 use crate::limits::{MAX_MANIFEST_BYTES, MAX_ORDERS};
 use crate::problem::Finding;
-use crate::program::{Manifest, Trigger};
+use crate::reaction::{Manifest, Trigger};
 
 const SECTION: &str = "orlog.manifest";
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::manifest::Declared;
 use crate::builder::split_command;
 use crate::limits::{MAX_TEXT_BYTES, check_payload};
-use crate::program::Context;
+use crate::reaction::Context;
 
 /// A piece of work.
 #[derive(Deserialize)]

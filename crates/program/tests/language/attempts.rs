@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{begun, ok, saga, stands};
 
-const BOOK: &str = "steps:
+pub(super) const BOOK: &str = "steps:
   - { id: one, do: { effect: e.one }, undo: { effect: u.one } }
   - id: book
     do: { command: hotels.Book }

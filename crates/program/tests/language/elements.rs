@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{begun, fail, ok, saga, since, stands, wrong};
 
-const LINES: &str = "vars: { items: =event.items }
+pub(super) const LINES: &str = "vars: { items: =event.items }
 steps:
   - { id: first, do: { effect: e.first }, undo: { effect: u.first } }
   - id: lines

@@ -93,7 +93,7 @@ fn the_same_event_for_two_open_steps_needs_conditions_on_all_but_the_last() {
     assert_eq!(life.event("X", json!({ "n": 1 })).unwrap(), "a: ok, completed");
 }
 
-const EFFECT: &str = "steps:
+pub(super) const EFFECT: &str = "steps:
   - { id: a, do: { effect: e.a }, ok: [ { event: Big, when: event.n > 9 }, { event: Small, when: event.n > 0 } ], fail: [None] }
 ";
 

@@ -36,7 +36,7 @@ fn an_instance_whose_steps_are_all_there_is_safe() {
     let migration = life.migrate(&new).unwrap();
     assert!(!migration.mapped && migration.tags.is_empty() && migration.transition.work.is_empty());
     assert_eq!(migration.transition.note, "migrated from version 1 to 2");
-    assert_eq!(life.timers(), ["saga", "pay"]);
+    assert_eq!(life.timers(), ["pay", "saga"]);
     ok(&mut life, "pay");
     assert_eq!(life.labels().last().unwrap(), "e.finish");
 }
@@ -61,7 +61,7 @@ migrates:
     assert!(migration.mapped);
     let renamed = migration.tags.iter().find(|(old, _)| old.as_str() == "pay").map(|(_, new)| new.as_str());
     assert_eq!(renamed, Some("charge"));
-    assert_eq!(life.timers(), ["saga", "charge"]);
+    assert_eq!(life.timers(), ["charge", "saga"]);
     assert_eq!((stands(&life, "reserve").as_str(), stands(&life, "charge").as_str()), ("done", "running"));
     assert_eq!(life.shown()["vars"]["currency"], "EUR");
     fail(&mut life, "charge");

@@ -36,7 +36,7 @@ steps:
     );
 }
 
-const APPROVE: &str = "vars: { who: =event.who, branch: =event.branch }
+pub(super) const APPROVE: &str = "vars: { who: =event.who, branch: =event.branch }
 steps:
   - { id: one, do: { effect: e.one }, undo: { effect: u.one } }
   - id: approve
@@ -120,7 +120,7 @@ fn cancelling_closes_the_task_and_its_timers() {
     );
 }
 
-const CHILD: &str = "steps:
+pub(super) const CHILD: &str = "steps:
   - { id: one, after: [], do: { effect: e.one }, undo: { effect: u.one } }
   - { id: kid, after: [], do: { saga: equipment, event: Needed, data: { for: =key.correlation } }, save: { laptop: =event.laptop }, undo: { effect: u.kid, data: =vars.laptop }, timeout: 1h }
 ";
@@ -204,7 +204,7 @@ fn people_and_sagas_can_undo_too() {
     assert_eq!((life.status(), life.tasks().len()), (Status::Failed, 0));
 }
 
-const FLOW: &str = "env: { REGION: eu }
+pub(super) const FLOW: &str = "env: { REGION: eu }
 vars: { url: =event.url }
 steps:
   - { id: fetch, after: [], do: { job: { type: python, script: 'get()', args: { url: =vars.url } } } }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{begun, fail, ok, saga, since, stands, wrong};
 
-const RACE: &str = "steps:
+pub(super) const RACE: &str = "steps:
   - { id: a1, after: [], do: { effect: e.a1 }, undo: { effect: u.a1 } }
   - { id: a2, do: { effect: e.a2 }, undo: { effect: u.a2 }, timeout: 1h }
   - { id: b, after: [], do: { effect: e.b }, undo: { effect: u.b } }
@@ -99,7 +99,7 @@ fn a_failure_outside_the_race_turns_everything_back() {
     assert_eq!(life.status(), Status::Failed);
 }
 
-const QUORUM: &str = "vars: { n: =event.n }
+pub(super) const QUORUM: &str = "vars: { n: =event.n }
 steps:
   - { id: a, after: [], do: { effect: e.a }, undo: { effect: u.a } }
   - { id: b, after: [], do: { effect: e.b }, undo: { effect: u.b } }

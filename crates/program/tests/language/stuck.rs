@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{begun, fail, ok, saga, stands, wrong};
 
-const PIVOT: &str = "timeout: 1d
+pub(super) const PIVOT: &str = "timeout: 1d
 on: [ { event: Stop, then: cancel } ]
 steps:
   - { id: pay, do: { effect: e.pay }, undo: { effect: u.pay } }
@@ -104,7 +104,7 @@ fn ending_by_force_past_the_pivot_completes() {
     assert!(life.waits().is_empty());
 }
 
-const UNDO: &str = "steps:
+pub(super) const UNDO: &str = "steps:
   - { id: a, do: { effect: e.a }, undo: { effect: u.a } }
   - { id: b, do: { effect: e.b }, undo: { effect: u.b } }
   - { id: c, do: { effect: e.c } }

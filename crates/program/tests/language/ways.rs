@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{begun, fail, ok, saga, stands, wrong};
 
-const ROUTE: &str = "vars: { total: =event.total }
+pub(super) const ROUTE: &str = "vars: { total: =event.total }
 steps:
   - { id: route, do: { switch: [ { when: =vars.total > 1000, then: [manual, log] }, { when: vars.total > 0, then: auto } ] } }
   - { id: manual, do: { effect: e.m }, undo: { effect: u.m } }

@@ -20,6 +20,7 @@ pub struct Life<'a> {
     failure: Option<Failure>,
     work: Vec<Work>,
     asked: Vec<String>,
+    undone: Vec<String>,
     timers: Vec<(String, Timestamp)>,
     tasks: Vec<TaskForm>,
     inputs: usize,
@@ -46,6 +47,7 @@ impl<'a> Life<'a> {
             failure: None,
             work: Vec::new(),
             asked: Vec::new(),
+            undone: Vec::new(),
             timers: Vec::new(),
             tasks: Vec::new(),
             inputs: 0,
@@ -175,6 +177,7 @@ impl<'a> Life<'a> {
         for task in &mut self.tasks {
             task.tag = renamed(task.tag.as_str()).cloned().unwrap_or_else(|| task.tag.clone());
         }
+        self.timers.clear();
         self.apply(migration.transition.clone());
         Ok(migration)
     }
@@ -206,6 +209,12 @@ impl<'a> Life<'a> {
                 self.asked.push(tag.to_string());
             }
         }
+        let tasks = transition.tasks.iter().filter_map(|change| match change {
+            TaskChange::Open(form) => Some(&form.tag),
+            TaskChange::Assign { .. } | TaskChange::Close { .. } => None,
+        });
+        let tags = transition.work.iter().filter_map(Work::tag).chain(tasks).map(ToString::to_string);
+        self.undone.extend(tags.filter(|tag| tag.starts_with("undo:")));
         self.work.extend(transition.work.iter().cloned());
         for change in &transition.timers {
             let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
@@ -274,11 +283,10 @@ impl<'a> Life<'a> {
         self.work.iter().map(Work::label).collect()
     }
 
-    /// The tags of undos it has asked for, in order.
+    /// The tags of undos it has asked for, of people too, in order.
     #[must_use]
     pub fn undone(&self) -> Vec<String> {
-        let tags = self.work.iter().filter_map(Work::tag).map(ToString::to_string);
-        tags.filter(|tag| tag.starts_with("undo:")).collect()
+        self.undone.clone()
     }
 
     /// The tags of all work it has asked for, each once, at its last place.

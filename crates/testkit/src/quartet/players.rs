@@ -1,125 +1,102 @@
-//! The other players: aggregates, Gateway and providers, as far as a definition says what they answer.
+//! The other players: aggregates, Gateway, providers, people, children, clocks, as far as a definition says what they answer.
 
-use std::collections::BTreeMap;
+use orlog_model::{EventType, Verdict};
+use orlog_program::{Action, AnswerForm, Compiled, Definition, Step};
+use serde_json::Value;
 
-use orlog_model::{EventType, Verdict, WaitKind};
-use orlog_program::{Action, Compiled, Definition, Step};
-use serde_json::{Map, Value, json};
+use super::Life;
+use super::life::{failed, succeeded};
+use super::samples::{Known, Samples};
 
-use super::{Life, succeeded};
-
-/// Payloads for the start event and for answers.
-#[derive(Clone, Debug, Default)]
-pub struct Samples {
-    start: Value,
-    by_name: BTreeMap<String, Value>,
-    any: Value,
+/// What stands open under a tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open<'a> {
+    pub(super) step: &'a Step,
+    pub(super) undo: bool,
+    pub(super) element: Option<usize>,
 }
 
-impl Samples {
-    /// Payloads that hold every field the definition's expressions read from `event`. Each field is the number 7, which most
-    /// conditions and payloads can live with; [`Samples::starting`] and [`Samples::answering`] set better ones.
-    #[must_use]
-    pub fn of(definition: &Definition) -> Self {
-        let mut start = json!({});
-        definition.vars.values().for_each(|template| read(template, &mut start));
-        let mut any = json!({});
-        definition
-            .steps
-            .iter()
-            .flat_map(|step| step.save.values())
-            .for_each(|template| read(template, &mut any));
-        Self { start, by_name: BTreeMap::new(), any }
+impl<'a> Open<'a> {
+    pub(super) fn of(definition: &'a Definition, tag: &str) -> Option<Self> {
+        let (undo, rest) = tag.strip_prefix("undo:").map_or((false, tag), |rest| (true, rest));
+        let (id, element) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
+            Some((id, number)) => (id, number.parse().ok()),
+            None => (rest, None),
+        };
+        let step = definition.steps.iter().find(|step| step.id.as_str() == id)?;
+        Some(Self { step, undo, element })
     }
 
-    /// Begins instances with this payload.
-    #[must_use]
-    pub fn starting(mut self, data: Value) -> Self {
-        self.start = data;
-        self
+    pub(super) fn action(&self) -> &'a Action {
+        match (self.undo, &self.step.undo) {
+            (true, Some(undo)) => &undo.action,
+            (true, None) | (false, _) => &self.step.action,
+        }
     }
 
-    /// Answers with this payload: by event type, or by step id for outcomes.
-    #[must_use]
-    pub fn answering(mut self, name: &str, data: Value) -> Self {
-        self.by_name.insert(name.to_owned(), data);
-        self
-    }
-
-    /// The payload of a start event.
-    #[must_use]
-    pub fn start(&self, _kind: &EventType) -> Value {
-        self.start.clone()
-    }
-
-    /// The payload of an answer.
-    #[must_use]
-    pub fn answer(&self, name: &str) -> Value {
-        self.by_name.get(name).unwrap_or(&self.any).clone()
-    }
-}
-
-/// Makes every `event.a.b` that a template reads exist.
-fn read(template: &Value, into: &mut Value) {
-    match template {
-        Value::String(text) if text.starts_with('=') => {
-            for chain in text.split("event.").skip(1) {
-                let end = chain
-                    .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
-                    .unwrap_or(chain.len());
-                set(into, chain[..end].trim_end_matches('.'));
+    /// What means success.
+    fn ok(&self) -> Vec<AnswerForm> {
+        match (self.undo, &self.step.undo, &self.step.action) {
+            (true, Some(undo), _) => undo.ok.clone(),
+            (_, _, Action::Event { events, when }) => {
+                let answer = |event: &EventType| AnswerForm { event: event.clone(), when: when.clone() };
+                events.iter().map(answer).collect()
             }
+            (_, _, _) => self.step.ok.clone(),
         }
-        Value::Array(items) => items.iter().for_each(|item| read(item, into)),
-        Value::Object(fields) => fields.values().for_each(|item| read(item, into)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-}
 
-fn set(into: &mut Value, path: &str) {
-    let mut at = into;
-    for field in path.split('.') {
-        if !at.is_object() {
-            *at = Value::Object(Map::new());
+    /// The event of success.
+    pub(super) fn event(&self) -> Option<EventType> {
+        self.ok().into_iter().next().map(|answer| answer.event)
+    }
+
+    pub(super) fn fail(&self) -> &'a [AnswerForm] {
+        match (self.undo, &self.step.undo) {
+            (true, Some(undo)) => &undo.fail,
+            (true, None) | (false, _) => &self.step.fail,
         }
-        at = at.as_object_mut().expect("it was made one").entry(field).or_insert(json!(7));
+    }
+
+    /// An event answers it, not an outcome.
+    pub(super) fn by_event(&self) -> bool {
+        match self.action() {
+            Action::Command { .. } => !self.ok().is_empty(),
+            Action::Event { .. } => true,
+            Action::Effect { .. }
+            | Action::Wait(_)
+            | Action::Human(_)
+            | Action::Saga { .. }
+            | Action::Job(_)
+            | Action::Switch(_) => false,
+        }
     }
 }
 
-pub(super) fn is_command(action: &Action) -> bool {
-    matches!(action, Action::Command { .. })
-}
-
-fn find<'a>(definition: &'a Definition, tag: &str) -> Option<&'a Step> {
-    let id = tag.strip_prefix("undo:").unwrap_or(tag);
-    definition.steps.iter().find(|step| step.id.as_str() == id)
-}
-
-/// The event that answers the work of a tag; `None` where its outcome does.
-fn answering_event<'a>(definition: &'a Definition, tag: &str) -> Option<&'a EventType> {
-    let step = find(definition, tag)?;
-    match step.undo.as_ref().filter(|_| tag.starts_with("undo:")) {
-        Some(undo) => undo.ok.first().filter(|_| is_command(&undo.action)),
-        None => step.ok.first().filter(|_| is_command(&step.action)),
-    }
-    .map(|answer| &answer.event)
-}
-
-/// Tags of work whose answer the instance waits for, oldest first. Where several steps wait for one type of event, the
-/// one asked last is meant.
+/// Tags of what the instance waits for: steps and elements under way, then the undo, in the order of the definition.
 #[must_use]
 pub fn open(life: &Life<'_>, definition: &Definition) -> Vec<String> {
-    let waits = life.waits();
-    let newest_for = |event: &EventType| {
-        life.asked().iter().rev().find(|tag| answering_event(definition, tag) == Some(event))
-    };
-    let awaited = |tag: &&String| match answering_event(definition, tag) {
-        Some(event) => {
-            waits.contains(&(WaitKind::Event, event.to_string())) && newest_for(event) == Some(*tag)
+    let shown = life.shown();
+    let mut tags = Vec::new();
+    for (form, step) in definition.steps.iter().zip(shown["steps"].as_array().into_iter().flatten()) {
+        let id = form.id.as_str();
+        match (&form.foreach, step["elements"].as_array()) {
+            (None, _) => tags.extend(tag(id, &step["state"])),
+            (Some(_), elements) => {
+                let each = elements.into_iter().flatten().enumerate();
+                tags.extend(each.filter_map(|(n, element)| tag(&format!("{id}[{n}]"), &element["state"])));
+            }
         }
-        None => waits.contains(&(WaitKind::Outcome, (*tag).clone())),
-    };
-    life.asked().iter().filter(awaited).cloned().collect()
+    }
+    tags
+}
+
+fn tag(id: &str, state: &Value) -> Option<String> {
+    match state.as_str() {
+        Some("running" | "pausing") => Some(id.to_owned()),
+        Some("undoing" | "undo_pausing") => Some(format!("undo:{id}")),
+        Some(_) | None => None,
+    }
 }
 
 /// Answers the action of a step with success.
@@ -133,10 +110,49 @@ pub fn answer_ok(
     samples: &Samples,
 ) -> Result<String, String> {
     let definition = saga.definition();
-    match (answering_event(definition, tag), find(definition, tag)) {
-        (Some(event), _) => life.event(event.as_str(), samples.answer(event.as_str())),
-        (None, Some(step)) if is_command(&step.action) => life.outcome(tag, &Verdict::Accepted),
-        (None, _) => life.outcome(tag, &succeeded(samples.answer(tag))),
+    let Some(open) = Open::of(definition, tag) else { return Err(format!("nobody knows {tag}")) };
+    let ok = open.ok();
+    let answer = ok.first();
+    let name = answer.map_or_else(|| tag.to_owned(), |answer| answer.event.to_string());
+    let payload = payload(life, &open, answer, &name, samples);
+    match (open.action(), answer) {
+        (_, Some(answer)) if open.by_event() => life.event(answer.event.as_str(), payload),
+        (Action::Command { .. }, _) => life.outcome(tag, &Verdict::Accepted),
+        (Action::Wait(_), _) => life.fire(tag, std::time::Duration::ZERO),
+        (Action::Human(_), answer) => {
+            let event = answer.map(|answer| answer.event.clone());
+            life.outcome(tag, &Verdict::Succeeded { event, payload })
+        }
+        (_, _) => life.outcome(tag, &succeeded(payload)),
+    }
+}
+
+/// Answers the action of a step, or its undo, with an event or a named outcome of failure.
+///
+/// # Errors
+/// Why nothing changed.
+pub fn answer_fail(
+    life: &mut Life<'_>,
+    saga: &Compiled,
+    tag: &str,
+    event: &EventType,
+    samples: &Samples,
+) -> Result<String, String> {
+    let Some(open) = Open::of(saga.definition(), tag) else { return Err(format!("nobody knows {tag}")) };
+    let answer = open.fail().iter().find(|answer| answer.event == *event);
+    let payload = payload(life, &open, answer, event.as_str(), samples);
+    if open.by_event() {
+        return life.event(event.as_str(), payload);
+    }
+    match open.action() {
+        Action::Human(_) => life.outcome(tag, &Verdict::Succeeded { event: Some(event.clone()), payload }),
+        Action::Command { .. }
+        | Action::Effect { .. }
+        | Action::Wait(_)
+        | Action::Event { .. }
+        | Action::Saga { .. }
+        | Action::Job(_)
+        | Action::Switch(_) => life.outcome(tag, &failed("refused")),
     }
 }
 
@@ -145,8 +161,34 @@ pub fn answer_ok(
 /// # Errors
 /// Why nothing changed.
 pub fn answer_undone(life: &mut Life<'_>, saga: &Compiled, tag: &str) -> Result<String, String> {
-    match answering_event(saga.definition(), tag) {
-        Some(event) => life.event(event.as_str(), Value::Null),
-        None => life.outcome(tag, &succeeded(Value::Null)),
+    answer_ok(life, saga, tag, &Samples::of(saga.definition()))
+}
+
+/// A payload that says what the answer's condition wants to hear, as far as that can be read from it.
+fn payload(
+    life: &Life<'_>,
+    open: &Open<'_>,
+    answer: Option<&AnswerForm>,
+    name: &str,
+    samples: &Samples,
+) -> Value {
+    let mut payload = samples.answer(name);
+    if let Some(when) = answer.and_then(|answer| answer.when.as_deref()) {
+        let vars = life.shown()["vars"].clone();
+        let list = open.step.foreach.as_ref().map(|foreach| (foreach, elements(&foreach.list, &vars)));
+        let element = list.as_ref().zip(open.element).map(|((foreach, list), index)| {
+            (foreach.name.as_str(), list.get(index).cloned().unwrap_or_default(), index)
+        });
+        Known { vars: &vars, element: element.as_ref().map(|(name, value, index)| (*name, value, *index)) }
+            .satisfy(when, &mut payload);
     }
+    payload
+}
+
+/// The list of a `foreach` that is a plain path under `vars`.
+fn elements(list: &str, vars: &Value) -> Vec<Value> {
+    let path = list.trim_start_matches('=').trim();
+    let value =
+        path.strip_prefix("vars.").map(|path| path.split('.').fold(vars, |value, field| &value[field]));
+    value.and_then(Value::as_array).cloned().unwrap_or_default()
 }
