@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the system packages that Orlog needs to build; costs nothing when they are there.
 #
-# libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h).
+# libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h). npm builds the WebAssembly
+# example in AssemblyScript for its test.
 # Exit code 1, with the command to type, if something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -20,6 +21,7 @@ missing_packages() {
     command -v make >/dev/null || echo make
     command -v pkg-config >/dev/null || echo pkg-config
     has_libclang || echo libclang-dev
+    command -v npm >/dev/null || echo nodejs npm
 }
 
 fail() {
