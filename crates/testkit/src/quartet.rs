@@ -136,7 +136,13 @@ impl<'a> Stage<'a> {
             assert_eq!(life.state(), before, "a second answer to {tag} changed the state");
         }
         let saga = &self.saga.reference().saga;
-        assert_eq!(life.status(), Status::Completed, "{saga}: {} does not lead to completion", self.start);
+        assert_eq!(
+            life.status(),
+            Status::Completed,
+            "{saga}: {} does not lead to completion: {}",
+            self.start,
+            life.shown()
+        );
         nothing_left(&life, "after completion");
         count(&life, played);
     }

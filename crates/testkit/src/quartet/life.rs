@@ -54,7 +54,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Shows it an event.
+    /// Shows it an event, in the version that the definition's expressions are written for.
     ///
     /// # Errors
     /// Why nothing changed.
@@ -62,7 +62,10 @@ impl<'a> Life<'a> {
     /// # Panics
     /// When the type is no event type.
     pub fn event(&mut self, kind: &str, data: Value) -> Result<String, String> {
-        self.event_of(kind, 1, data)
+        let definition = self.program.compiled().map(orlog_program::Compiled::definition);
+        let known = definition.and_then(|it| it.events.iter().find(|(name, _)| name.as_str() == kind));
+        let newest = known.and_then(|(_, form)| form.accepts.iter().max());
+        self.event_of(kind, newest.copied().unwrap_or(1), data)
     }
 
     /// Shows it an event whose payload is of that version.
