@@ -12,7 +12,8 @@ pub struct Orders;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
-    order_id: String,
+    #[serde(rename = "orderId")]
+    id: String,
     total: i64,
     payment_id: Option<String>,
     /// What is asked for; nothing when it has ended.
@@ -100,7 +101,8 @@ fn begin(event: &Event, orders: &mut orlog_guest::Orders) -> Answer<Order> {
         Err(error) => return Answer::Reject(error.to_string()),
     };
     orders.reference(&order_id);
-    let order = Order { order_id, total, payment_id: None, at: None, done: Vec::new(), end: End::Completed };
+    let order =
+        Order { id: order_id, total, payment_id: None, at: None, done: Vec::new(), end: End::Completed };
     order.ask(Asked::Do(Step::Reserve), orders)
 }
 
@@ -177,7 +179,7 @@ impl Order {
             Step::Ship => {
                 self.at = None;
                 orders.end(Status::Completed);
-                orders.tell("OrderCompleted", &Ask { order_id: &self.order_id, amount: None });
+                orders.tell("OrderCompleted", &Ask { order_id: &self.id, amount: None });
                 Answer::Become(self)
             }
         }
@@ -198,13 +200,13 @@ impl Order {
         }
         self.at = None;
         orders.end(if self.end == End::Cancelled { Status::Cancelled } else { Status::Failed });
-        orders.tell("OrderCancelled", &Ask { order_id: &self.order_id, amount: None });
+        orders.tell("OrderCancelled", &Ask { order_id: &self.id, amount: None });
         Answer::Become(self)
     }
 
     fn ask(mut self, asked: Asked, orders: &mut orlog_guest::Orders) -> Answer<Order> {
         let tag = tag(asked);
-        let about = Ask { order_id: &self.order_id, amount: None };
+        let about = Ask { order_id: &self.id, amount: None };
         match asked {
             Asked::Do(Step::Reserve) => orders.command(tag, "inventory.ReserveStock", &about),
             Asked::Do(Step::Charge) => {
