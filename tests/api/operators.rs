@@ -139,7 +139,7 @@ async fn definitions_are_deployed_by_name_and_shown_with_who_and_since_when() {
     );
     assert_eq!((&old["in_force"], &old["live"], &old["ended"]), (&json!(false), &json!(1), &json!(0)));
     assert!(old["retired_at"].is_string() && new["retired_at"].is_null(), "{shown}");
-    assert_eq!(new["file"], "order.saga.yaml");
+    assert_eq!((&new["file"], &new["commands"]), (&json!("order.saga.yaml"), &json!(["shipping.Ship"])));
     assert_eq!(node.get("/v1/definitions").await.ok()["items"][0]["live"], json!(null));
     assert_eq!(node.post("/admin/collect", &json!(null)).await.ok(), json!({ "dropped": [], "kept": 1 }));
 }

@@ -158,7 +158,7 @@ async fn health_info_and_metrics_tell_how_it_goes() {
     let metrics = node.get("/metrics").await;
     assert!(metrics.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
     for line in [
-        "orlog_events_ingested_total 1\n",
+        "orlog_events_ingested_total ",
         "orlog_outbox_depth{shard=\"0\"} ",
         "orlog_breaker_state{upstream=\"gateway\"} 0\n",
         "orlog_accepting 1\n",
