@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use orlog_model::{Change, Input, InstanceKey};
+use orlog_model::{Change, Input, InstanceKey, TenantId};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::done::Done;
 
@@ -159,6 +160,14 @@ impl Cell {
     /// Whether the input at the head brings a change of its own.
     pub(crate) fn has_extra(&self) -> bool {
         self.lock().queue.front().is_some_and(|envelope| envelope.extra.is_some())
+    }
+
+    /// The dead letter that the input at the head comes from.
+    pub(crate) fn letter(&self) -> Option<(TenantId, Uuid)> {
+        match self.lock().queue.front()?.extra.as_ref()? {
+            Change::DropDeadLetter { tenant, id } => Some((tenant.clone(), *id)),
+            _ => None,
+        }
     }
 
     /// Announces one more commit that no input of the queue led to.

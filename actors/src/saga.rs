@@ -10,7 +10,9 @@ use std::sync::Arc;
 use orlog_engine::{
     Decision, Grounds, Kept, MAX_EARLY, Subject, decide, decide_undefined, migrate, set_aside,
 };
-use orlog_model::{Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Status};
+use orlog_model::{
+    Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Original, Status,
+};
 use orlog_program::Program;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -151,7 +153,18 @@ impl State {
         }
         let id = input.id();
         let context = &self.directory.context;
-        Ok(self.recent.contains(&id) || context.reader.applied(&self.cell.key, &id, context.clock.now())?)
+        if self.recent.contains(&id) {
+            return Ok(true);
+        }
+        let known = context.reader.applied(&self.cell.key, &id, context.clock.now())?;
+        Ok(known && !self.is_letter()?)
+    }
+
+    /// Whether the input at the head lies among the dead letters: then it was not applied, even if its id was noted when it
+    /// was kept for later.
+    fn is_letter(&self) -> Result<bool, ActorProcessingErr> {
+        let Some((tenant, id)) = self.cell.letter() else { return Ok(false) };
+        Ok(self.directory.context.reader.dead_letter(&tenant, id)?.is_some())
     }
 
     fn decide(&self, input: &Input, attempts: u32) -> Decision {
@@ -251,6 +264,10 @@ impl State {
             self.instance = Some(instance.clone());
         }
         self.recent.extend(commit.applied.clone());
+        if let Some(Original::Input(input)) = commit.dead_letter.as_ref().map(|letter| &letter.original) {
+            let id = input.id();
+            self.recent.retain(|recent| *recent != id);
+        }
     }
 
     fn expired(&mut self, numbers: &[u64]) {
