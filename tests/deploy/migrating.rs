@@ -114,11 +114,13 @@ async fn timers_and_work_under_way_survive_under_their_new_names_and_the_history
     let second = node.order(2).unwrap();
     assert_eq!(second.open[0].tag.as_str(), "pay");
     let reader = node.app.runtime.readers().next().unwrap();
-    let note = |reader: &Reader, number: usize| {
+    let last_note = |reader: &Reader, number: usize| {
         let last = reader.history(&Node::key("order", number), 0, 99).unwrap().pop().unwrap();
         last.note
     };
-    assert!(note(reader, 1).contains("by alice") && note(reader, 1).contains("migrated from 1 to 2"));
+    assert!(
+        last_note(reader, 1).contains("by alice") && last_note(reader, 1).contains("migrated from 1 to 2")
+    );
     // The outcome of what was asked for under the old name arrives under the new one.
     node.open_gate();
     node.until("the second waits", |node| node.is_waiting(2)).await;
