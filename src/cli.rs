@@ -13,6 +13,7 @@ mod dev;
 mod dlq;
 mod drain;
 pub mod exit;
+mod explore;
 mod graph;
 mod inspect;
 mod migrate;
@@ -22,6 +23,7 @@ mod saga;
 mod schema;
 mod serve;
 mod settings;
+mod simulate;
 mod task;
 mod test;
 mod timers;
@@ -84,6 +86,10 @@ enum Command {
     Schema,
     /// Play the test files that stand beside definitions
     Test(test::Args),
+    /// Play recorded events against definitions, in virtual time
+    Simulate(simulate::Args),
+    /// Try random lives of definitions, and watch rules that hold for every life
+    Explore(explore::Args),
     /// Draw a definition, and where an instance stands
     Graph(graph::Args),
     /// Measure what this machine does
@@ -128,6 +134,8 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),
         Command::Test(args) => test::perform(&args, console),
+        Command::Simulate(args) => simulate::perform(&args, console),
+        Command::Explore(args) => explore::perform(&args, console),
         Command::Graph(args) => graph::perform(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::perform(&args, Cli::command(), console),

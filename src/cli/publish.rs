@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use batches::{Batch, Batches, Line};
-use csv_rows::Columns;
+pub(super) use batches::Line;
+use batches::{Batch, Batches};
+pub(super) use csv_rows::Columns;
 use progress::Progress;
 
 use super::client::{Client, Server, Trouble};
@@ -52,11 +53,7 @@ struct Tally {
 
 pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
     let client = Client::new(&args.server)?;
-    let (input, bytes) = open(args.file.as_ref())?;
-    let lines: Box<dyn Iterator<Item = Result<Line, Failure>>> = match args.columns.wanted() {
-        Some(columns) => csv_rows::read(input, columns)?,
-        None => Box::new(json_lines::read(BufReader::new(input))),
-    };
+    let (lines, bytes) = lines(args.file.as_ref(), &args.columns)?;
     let progress = Progress::new(bytes);
     let mut tally = Tally::default();
     for batch in Batches::new(lines, usize::from(args.batch)) {
@@ -70,6 +67,19 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
     }
     progress.finish();
     report(&tally, console)
+}
+
+/// Events, one after another.
+type Lines = Box<dyn Iterator<Item = Result<Line, Failure>>>;
+
+/// The events of a file, and its size where it is known.
+pub(super) fn lines(file: Option<&PathBuf>, columns: &Columns) -> Result<(Lines, Option<u64>), Failure> {
+    let (input, bytes) = open(file)?;
+    let lines: Lines = match columns.wanted() {
+        Some(columns) => csv_rows::read(input, columns)?,
+        None => Box::new(json_lines::read(BufReader::new(input))),
+    };
+    Ok((lines, bytes))
 }
 
 fn report(tally: &Tally, console: &Console) -> Result<(), Failure> {

@@ -24,9 +24,8 @@ use crate::player::{Cannot, Played, Player};
 use crate::watch::{Broken, Marks, Rule, Watch};
 use choose::Chooser;
 use cover::Coverage;
+use reach::reaches_end;
 use samples::Samples;
-
-pub(crate) use reach::reaches_end;
 
 /// When every life begins: as test cases do.
 const BEGINS: &str = "2026-01-01T00:00:00Z";
@@ -99,7 +98,9 @@ pub fn explore(program: &Arc<dyn Program>, options: Options) -> Report {
     let mut found = Found::default();
     for run in 0..options.runs {
         let mut rng = Rng::with_seed(options.seed.wrapping_add(run as u64));
-        if let Err((broken, moves)) = live(program, &programs, &samples, &mut coverage, &mut rng, options.steps, &mut found) {
+        if let Err((broken, moves)) =
+            live(program, &programs, &samples, &mut coverage, &mut rng, options.steps, &mut found)
+        {
             let before = moves.len();
             let moves = shrink::shrink(moves, broken.rule, |moves| replay(program, &programs, moves));
             let broken = replay(program, &programs, &moves).unwrap_or(broken);

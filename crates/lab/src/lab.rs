@@ -26,6 +26,9 @@ const NODE: &str = "lab";
 /// Inputs that one input may lead to, those of other sagas included; sagas that begin one another for ever stop here.
 const MAX_CONSEQUENCES: usize = 10_000;
 
+/// Why a second delivery is ignored.
+pub(crate) const DUPLICATE: &str = "it was applied before";
+
 /// Sees every decision, before it is applied.
 pub trait Observer {
     /// An input was decided.
@@ -216,7 +219,7 @@ impl Lab {
             return Taken::Ignored(format!("there is no definition {}", key.saga));
         };
         if !again && self.entries.get(key).is_some_and(|entry| entry.has_applied(input)) {
-            return Taken::Ignored("it was applied before".to_owned());
+            return Taken::Ignored(DUPLICATE.to_owned());
         }
         let entry = self.entries.get_mut(key);
         let (before, early) =

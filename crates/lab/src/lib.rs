@@ -1,13 +1,15 @@
 //! Tries definitions without a runner: no store, no bus, no clock; everything in memory and in virtual time.
 //!
-//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stands [`trial`] (test files beside definitions), and,
-//! without it, [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
+//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stand [`trial`] (test files beside definitions),
+//! [`simulate`] (recorded events), [`explore`] (random lives under rules) and, without it, [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
 
 mod answers;
+pub mod explore;
 pub mod graph;
 mod lab;
 mod moves;
 mod player;
+pub mod simulate;
 pub mod trial;
 mod watch;
 

@@ -104,7 +104,7 @@ pub fn run(case: &Case, saga: &SagaName, programs: &Arc<Programs>) -> Vec<Miss> 
             }
             What::Expect(expect) => {
                 let key = at.as_ref().or(player.focus());
-                let found = judge::misses(expect, key, &player.lab, &watch);
+                let found = judge::misses(expect, key, &player, &watch);
                 misses.extend(found.into_iter().map(|message| miss(step.line, message)));
             }
         }

@@ -10,13 +10,13 @@ use crate::cli::exit::Failure;
 const MOST_BYTES: usize = 4 << 20;
 
 /// An event and where it stands.
-pub(super) struct Line {
+pub(in crate::cli) struct Line {
     /// The number of its line, from 1.
-    pub(super) number: u64,
+    pub(in crate::cli) number: u64,
     /// Its length in the file.
-    pub(super) bytes: usize,
+    pub(in crate::cli) bytes: usize,
     /// The event.
-    pub(super) event: Value,
+    pub(in crate::cli) event: Value,
 }
 
 /// The events of one request.

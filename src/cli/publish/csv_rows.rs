@@ -14,7 +14,7 @@ use super::batches::Line;
 /// Which columns mean what.
 #[derive(Clone, Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "the fields are the names of the flags")]
-pub(super) struct Columns {
+pub(in crate::cli) struct Columns {
     /// Read CSV with a head line, one event a row
     #[arg(long, requires = "correlation_column")]
     csv: bool,

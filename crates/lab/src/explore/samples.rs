@@ -37,7 +37,8 @@ impl Samples {
         }
         for (list, fields) in items {
             let element = |n: usize| fields.element(n);
-            let lists = [vec![element(1), element(2)], Vec::new(), vec![element(1)], (0..4).map(element).collect()];
+            let lists =
+                [vec![element(1), element(2)], Vec::new(), vec![element(1)], (0..4).map(element).collect()];
             for path in paths(&list, &aliases) {
                 this.fields.insert(path, lists.iter().cloned().map(Value::Array).collect());
             }
@@ -91,7 +92,8 @@ impl Samples {
                 None => drop(self.correlation.insert(place.clone())),
                 Some(expression) => {
                     let read = chains(expression).into_iter();
-                    self.correlation.extend(read.filter_map(|(c, _)| Some(c.strip_prefix("event.")?.to_owned())));
+                    self.correlation
+                        .extend(read.filter_map(|(c, _)| Some(c.strip_prefix("event.")?.to_owned())));
                 }
             }
         }
@@ -215,7 +217,8 @@ fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
 /// Values around what a field is compared with; where that is not a literal, around all literals of the expression.
 fn near(rest: &str, text: &str) -> Vec<Value> {
     let rest = rest.trim_start();
-    let operator = ["==", "!=", "<=", ">=", "<", ">", " in "].into_iter().find(|op| rest.starts_with(op.trim_start()));
+    let operator =
+        ["==", "!=", "<=", ">=", "<", ">", " in "].into_iter().find(|op| rest.starts_with(op.trim_start()));
     let compared = operator.map(|operator| literals(rest[operator.trim_start().len()..].trim_start()));
     let all = compared.filter(|found| !found.is_empty()).unwrap_or_else(|| literals(text));
     let mut values = Vec::new();

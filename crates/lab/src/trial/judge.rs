@@ -7,12 +7,20 @@ use serde_json::{Value, json};
 
 use super::diff::diff;
 use super::expect::{Deadline, Expect, Fields, WorkItemForm, differences, is_part};
+use crate::explore::end_is_reachable;
 use crate::lab::{Did, Entry, Lab};
 use crate::moves::duration;
+use crate::player::Player;
 use crate::watch::Watch;
 
 /// Everything that is not as expected, each in lines for people.
-pub(super) fn misses(expect: &Expect, key: Option<&InstanceKey>, lab: &Lab, watch: &Watch) -> Vec<String> {
+pub(super) fn misses(
+    expect: &Expect,
+    key: Option<&InstanceKey>,
+    player: &Player,
+    watch: &Watch,
+) -> Vec<String> {
+    let lab = &player.lab;
     let entry = key.and_then(|key| lab.entry(key));
     let mut misses = Vec::new();
     if let Some(expected) = expect.status {
@@ -47,6 +55,7 @@ pub(super) fn misses(expect: &Expect, key: Option<&InstanceKey>, lab: &Lab, watc
     }
     if expect.sound {
         misses.extend(watch.broken().iter().map(|broken| format!("not sound: {broken}")));
+        misses.extend(end_is_reachable(player).err().map(|broken| format!("not sound: {broken}")));
     }
     misses
 }
