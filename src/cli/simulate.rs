@@ -111,13 +111,13 @@ fn programs_of(folder: &Path) -> Result<Arc<Programs>, Failure> {
         }
     }
     match (problems.is_empty(), programs.is_empty()) {
-        (false, _) => Err(refused(problems)),
+        (false, _) => Err(refused(&problems)),
         (true, true) => Err(Failure::failed(format!("there is no definition in {}", folder.display()))),
         (true, false) => Ok(Arc::new(Programs::new(programs))),
     }
 }
 
-fn refused(problems: Vec<Problem>) -> Failure {
+fn refused(problems: &[Problem]) -> Failure {
     let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
     Failure::failed(lines.join("\n"))
 }

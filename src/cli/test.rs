@@ -26,7 +26,7 @@ pub(super) struct Args {
     /// How the result is written
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Write JUnit XML there too
+    /// Write `JUnit` XML there too
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Run again whenever a test or a definition changes

@@ -180,11 +180,11 @@ fn checked(player: &mut Player, one: &Move, observer: &mut dyn Observer) -> Resu
         return player.play(one, None, observer).map(|_| None);
     }
     let before = snapshot(player);
-    let played: Played = player.play(one, None, observer)?;
+    let again: Played = player.play(one, None, observer)?;
     if snapshot(player) == before {
         return Ok(None);
     }
-    let message = format!("the last input came a second time, and it was not ignored: {played:?}");
+    let message = format!("the last input came a second time, and it was not ignored: {again:?}");
     Ok(Some(Broken { rule: Rule::DuplicateHarmless, message }))
 }
 
@@ -221,7 +221,8 @@ impl Counterexample {
     /// As a test file. `definition` is the file of the definition, as seen from the test.
     #[must_use]
     pub fn test_case(&self, definition: &str, seed: u64) -> String {
-        let moves: String = self.moves.iter().map(|one| format!("      - {one}\n")).collect();
+        let moves: Vec<_> = self.moves.iter().map(|one| format!("      - {one}\n")).collect();
+        let moves = moves.concat();
         let comment = self.broken.message.replace('\n', " ");
         format!(
             "# {comment}\nsaga: {}\ntests:\n  - name: found by explore with seed {}\n    given:\n{moves}    expect: {{ sound: true }}\n",

@@ -131,11 +131,11 @@ impl fmt::Display for Move {
             Move::Advance(by) => json!({ "advance": duration(*by) }),
             Move::At(time) => json!({ "at": time.to_string() }),
             Move::Ok { tag, event, data } => {
-                fields("ok", tag, [("event", text(event)), ("data", some(data))])
+                fields("ok", tag, [("event", text(event.as_ref())), ("data", some(data))])
             }
             Move::Fail { tag, event, code, message, data } => {
                 let more = [
-                    ("event", text(event)),
+                    ("event", text(event.as_ref())),
                     ("code", code.clone().map(Value::from)),
                     ("message", message.clone().map(Value::from)),
                     ("data", some(data)),
@@ -144,8 +144,11 @@ impl fmt::Display for Move {
             }
             Move::Timeout { tag } => json!({ "timeout": tag }),
             Move::Task { tag, outcome, by, data } => {
-                let more =
-                    [("outcome", text(outcome)), ("by", by.clone().map(Value::from)), ("data", some(data))];
+                let more = [
+                    ("outcome", text(outcome.as_ref())),
+                    ("by", by.clone().map(Value::from)),
+                    ("data", some(data)),
+                ];
                 fields("task", tag, more)
             }
             Move::Operator(Verb::Cancel(reason)) => json!({ "cancel": reason }),
@@ -165,7 +168,7 @@ impl fmt::Display for EventMove {
         }
         let more = [
             ("version", Some(self.version).filter(|v| *v != 1).map(Value::from)),
-            ("id", text(&self.id)),
+            ("id", text(self.id.as_ref())),
             ("time", self.time.map(|time| Value::from(time.to_string()))),
             ("correlation", self.correlation.clone().map(Value::from)),
             ("data", some(&self.data)),
@@ -194,8 +197,8 @@ pub(crate) const RESERVED: [&str; 16] = [
     "expect",
 ];
 
-fn text(name: &Option<impl fmt::Display>) -> Option<Value> {
-    name.as_ref().map(|name| Value::from(name.to_string()))
+fn text(name: Option<&impl fmt::Display>) -> Option<Value> {
+    name.map(|name| Value::from(name.to_string()))
 }
 
 fn some(data: &Value) -> Option<Value> {
@@ -230,7 +233,8 @@ pub(crate) fn duration(duration: Duration) -> String {
         let count = millis / size;
         millis %= size;
         if count > 0 {
-            text.push_str(&format!("{count}{unit}"));
+            text += &count.to_string();
+            text += unit;
         }
     }
     if text.is_empty() { "0s".to_owned() } else { text }

@@ -96,8 +96,8 @@ pub fn run(case: &Case, saga: &SagaName, programs: &Arc<Programs>) -> Vec<Miss> 
         };
         match &step.what {
             What::Move { one, refused } => {
-                let played = player.play(one, at.as_ref(), &mut watch).map_err(|cannot| cannot.to_string());
-                if let Err(message) = played.and_then(|played| judge_move(&played, refused.as_deref())) {
+                let done = player.play(one, at.as_ref(), &mut watch).map_err(|cannot| cannot.to_string());
+                if let Err(message) = done.and_then(|done| judge_move(&done, refused.as_deref())) {
                     misses.push(miss(step.line, message));
                     break;
                 }

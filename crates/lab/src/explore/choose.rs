@@ -29,7 +29,7 @@ impl Chooser<'_> {
         let weighted = rng.u8(0..100);
         let chosen = match (instance.paused, instance.status) {
             (true, _) if weighted < 60 => Some(Move::Operator(Verb::Resume)),
-            (false, Status::Stuck) if weighted < 60 => Some(self.verdict_of_a_person(rng)),
+            (false, Status::Stuck) if weighted < 60 => Some(Self::verdict_of_a_person(rng)),
             _ => None,
         };
         chosen.unwrap_or_else(|| match weighted {
@@ -41,7 +41,7 @@ impl Chooser<'_> {
             94..=95 => self.signal(rng),
             96..=97 => Move::Operator(Verb::Cancel("explored".to_owned())),
             98 => Move::Operator(Verb::Pause),
-            _ => self.verdict_of_a_person(rng),
+            _ => Self::verdict_of_a_person(rng),
         })
     }
 
@@ -58,7 +58,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn verdict_of_a_person(&self, rng: &mut Rng) -> Move {
+    fn verdict_of_a_person(rng: &mut Rng) -> Move {
         Move::Operator(match rng.u8(0..8) {
             0..=4 => Verb::Retry,
             5..=6 => Verb::Skip,

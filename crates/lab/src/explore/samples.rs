@@ -133,7 +133,7 @@ impl ItemFields {
 /// For each list that a step goes through, what is read of its elements.
 fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFields)> {
     let each = definition.steps.iter().filter_map(|step| step.foreach.as_ref());
-    each.flat_map(|each| {
+    each.filter_map(|each| {
         let prefix = format!("{}.", each.name);
         let mut fields = ItemFields::default();
         for text in texts {

@@ -101,13 +101,12 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
         let labels: Vec<_> = labels.map(|(_, _, label)| label.clone()).collect();
         (!labels.is_empty()).then(|| labels.join(" or "))
     };
-    let mut found: Vec<usize> = match &step.after {
-        Some(after) => after.steps.iter().filter_map(|id| position(id.as_str())).collect(),
-        None => {
-            let from: Vec<_> =
-                ways.iter().filter(|(_, to, _)| *to == step.id.as_str()).map(|(at, _, _)| *at).collect();
-            if from.is_empty() { index.checked_sub(1).into_iter().collect() } else { from }
-        }
+    let mut found: Vec<usize> = if let Some(after) = &step.after {
+        after.steps.iter().filter_map(|id| position(id.as_str())).collect()
+    } else {
+        let from: Vec<_> =
+            ways.iter().filter(|(_, to, _)| *to == step.id.as_str()).map(|(at, _, _)| *at).collect();
+        if from.is_empty() { index.checked_sub(1).into_iter().collect() } else { from }
     };
     if let Action::Job(job) = &step.action {
         found

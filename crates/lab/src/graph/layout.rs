@@ -197,14 +197,15 @@ fn place(rows: &[Vec<usize>], spots: &mut [Spot]) {
 /// Puts a row as near to the wanted places as its order and its gaps allow: neighbours that would overlap form a block, which
 /// stands around the mean of what its members want.
 fn settle(row: &[usize], wanted: &[f64], spots: &mut [Spot]) {
-    // A block: its members' offsets from its own place, and that place.
-    let mut blocks: Vec<(Vec<(usize, f64)>, f64, f64)> = Vec::new();
+    // A block: its members' offsets from its own place, that place, and its weight.
+    type Block = (Vec<(usize, f64)>, f64, f64);
+    let mut blocks: Vec<Block> = Vec::new();
     for (index, want) in row.iter().zip(wanted) {
         let mut block = (vec![(*index, 0.0)], *want, 1.0);
         while let Some(last) = blocks.last() {
             let (left, left_offset) = *last.0.last().expect("a block has members");
             let (right, right_offset) = block.0[0];
-            let needed = (spots[left].room + spots[right].room) / 2.0 + GAP_X;
+            let needed = f64::midpoint(spots[left].room, spots[right].room) + GAP_X;
             if (block.1 + right_offset) - (last.1 + left_offset) >= needed {
                 break;
             }

@@ -59,7 +59,7 @@ pub fn svg(definition: &Definition, place: Option<&Place>) -> String {
     line(&mut text, format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"));
     let phase = place.and_then(|place| place.phase.as_ref()).map(|phase| format!(": {phase}"));
     let caption = format!("{name}{}", escape(&phase.unwrap_or_default()));
-    line(&mut text, format_args!("<text class=\"s\" x=\"{MARGIN}\" y=\"{:.0}\">{caption}</text>", MARGIN));
+    line(&mut text, format_args!("<text class=\"s\" x=\"{MARGIN}\" y=\"{MARGIN:.0}\">{caption}</text>"));
     line(&mut text, format_args!("<g transform=\"translate({MARGIN} {:.0})\">", MARGIN + LINE));
     for (arrow, way) in flow.arrows.iter().zip(&layout.ways) {
         draw_arrow(&mut text, way, &layout.spots);
@@ -138,7 +138,7 @@ fn draw_arrow(text: &mut String, way: &[usize], spots: &[Spot]) {
         from = (spot.x, end);
         if !last {
             from.1 = spot.y + spot.height;
-            path.push_str(&format!("V{:.1}", from.1));
+            path.extend([format!("V{:.1}", from.1)]);
         }
     }
     line(text, format_args!("<path class=\"a\" d=\"{path}\"/>"));
@@ -280,7 +280,7 @@ fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
         );
         line(
             text,
-            format_args!("<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD,),
+            format_args!("<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD),
         );
     }
 }

@@ -53,7 +53,7 @@ fn what_users_wrote_is_escaped() {
 
 #[test]
 fn a_wide_and_long_definition_is_drawn_in_bounded_time() {
-    let steps: String = (0..300)
+    let steps: Vec<_> = (0..300)
         .map(|n| {
             format!(
                 "  - {{ id: s{n}, after: [{}], do: {{ effect: e }} }}\n",
@@ -61,7 +61,7 @@ fn a_wide_and_long_definition_is_drawn_in_bounded_time() {
             )
         })
         .collect();
-    let text = format!("saga: wide\nversion: 1\nstart: A\nsteps:\n{steps}");
+    let text = format!("saga: wide\nversion: 1\nstart: A\nsteps:\n{}", steps.concat());
     let drawn = svg(&definition(&text), None);
     assert_eq!(drawn.matches("class=\"h\"").count(), 320);
 }

@@ -77,7 +77,7 @@ fn judge_work(expected: &[WorkItemForm], entry: Option<&Entry>) -> Option<String
         if let Some(id) = expected.id.as_ref().filter(|id| **id != actual.id) {
             found.push(format!("id: expected {id}, is {}", actual.id));
         }
-        text.push_str(&found.iter().map(|line| format!("\n    {}: {line}", actual.text)).collect::<String>());
+        text.extend(found.iter().map(|line| format!("\n    {}: {line}", actual.text)));
     }
     Some(text)
 }
@@ -252,7 +252,7 @@ fn judge_letters(expected: &[String], entry: Option<&Entry>) -> Option<String> {
 }
 
 fn block(name: &str, lines: &[String]) -> String {
-    let lines: String = lines.iter().map(|line| format!("\n    {line}")).collect();
+    let lines = lines.iter().map(|line| format!("\n    {line}")).collect::<Vec<_>>().concat();
     format!("{name}:{lines}")
 }
 
@@ -260,7 +260,8 @@ fn block(name: &str, lines: &[String]) -> String {
 #[must_use]
 pub fn story(entry: &Entry, begins: Timestamp) -> Vec<String> {
     let line = |record: &orlog_model::Record| {
-        let work: String = record.work.iter().map(|(label, _)| format!("\n            → {label}")).collect();
+        let work: Vec<_> = record.work.iter().map(|(label, _)| format!("\n            → {label}")).collect();
+        let work = work.concat();
         let since = format!("+{}", duration(record.at.since(begins)));
         format!("{since:<10} {} | {} | {}{work}", record.label, record.note, record.status)
     };

@@ -1,4 +1,4 @@
-//! What a run of tests came to, as values, and as JUnit XML for build servers.
+//! What a run of tests came to, as values, and as `JUnit` XML for build servers.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Outcome {
     }
 }
 
-/// As JUnit XML: a suite for each file.
+/// As `JUnit` XML: a suite for each file.
 #[must_use]
 pub fn junit(outcomes: &[Outcome]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");

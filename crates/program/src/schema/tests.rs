@@ -227,12 +227,12 @@ fn whole(block: &str) -> String {
 fn every_example_on_the_page_about_definitions_compiles() {
     let blocks = documented();
     assert!(blocks.len() > 10, "{}", blocks.len());
-    let mut wrong = String::new();
+    let mut wrong = Vec::new();
     for text in blocks {
         assert_eq!(objections(&schema(), &yaml::to_json(&text), ""), Vec::<String>::new(), "{text}");
         for problem in crate::compile_yaml(&text, "definitions.md").err().unwrap_or_default() {
-            wrong += &format!("{problem}\n{text}\n");
+            wrong.push(format!("{problem}\n{text}"));
         }
     }
-    assert!(wrong.is_empty(), "{wrong}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,5 +1,7 @@
 //! `expect`: what must be so.
 
+#![expect(clippy::option_option, reason = "outside: it could be read; inside: there is something")]
+
 use orlog_model::Status;
 use orlog_program::document::{Entry, Item, suggestion};
 use serde_json::{Map, Value};

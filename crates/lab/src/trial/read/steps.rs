@@ -1,5 +1,7 @@
 //! The items of `given`: what happens, or what is expected in between.
 
+#![expect(clippy::option_option, reason = "outside: it could be read; inside: there is something")]
+
 use orlog_model::{EventId, EventType, Timestamp};
 use orlog_program::document::{Entry, Item, suggestion};
 use serde_json::Value;
