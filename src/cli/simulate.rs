@@ -97,7 +97,7 @@ fn answers(named: &str) -> Result<Answers, Failure> {
         file => {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| Failure::failed(format!("--answers {file} cannot be read: {error}")))?;
-            Answers::read(&text, file).map_err(refused)
+            Answers::read(&text, file).map_err(|problems| refused(&problems))
         }
     }
 }

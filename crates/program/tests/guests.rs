@@ -1,4 +1,4 @@
-//! Real guests, led through their lives: the order saga in AssemblyScript, built by npm, and the one in Rust.
+//! Real guests, led through their lives: the order saga in `AssemblyScript`, built by npm, and the one in Rust.
 //!
 //! The one in Rust runs on the host, because a toolchain need not know `wasm32`: a module that repeats what it is told gives
 //! the bytes of the input, and a module that holds the answer hands it to the runner.

@@ -1,5 +1,7 @@
 //! The saga language, sentence by sentence: what each word means for an instance.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use orlog_program::{Compiled, compile_yaml};
 use orlog_testkit::quartet::{self, Life, failed, succeeded};
 use serde_json::{Value, json};
@@ -42,7 +44,7 @@ fn wrong(rest: &str) -> String {
 }
 
 #[track_caller]
-fn begun<'a>(saga: &'a Compiled, data: Value) -> Life<'a> {
+fn begun(saga: &Compiled, data: Value) -> Life<'_> {
     let mut life = Life::new(saga);
     life.event("Go", data).expect("it begins");
     life

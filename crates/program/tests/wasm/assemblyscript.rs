@@ -1,6 +1,6 @@
-//! Builds the AssemblyScript example with npm, in a folder of the target directory.
+//! Builds the `AssemblyScript` example with npm, in a folder of the target directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/wasm-assemblyscript");
@@ -21,7 +21,7 @@ pub(crate) fn order() -> Option<Vec<u8>> {
     }
 }
 
-fn build(folder: &PathBuf) -> Result<Vec<u8>, String> {
+fn build(folder: &Path) -> Result<Vec<u8>, String> {
     let mut changed = !folder.join("node_modules").exists();
     std::fs::create_dir_all(folder.join("src")).map_err(|error| error.to_string())?;
     for file in FILES {
@@ -31,7 +31,7 @@ fn build(folder: &PathBuf) -> Result<Vec<u8>, String> {
         if std::fs::read(&copy).is_ok_and(|there| there == text) {
             continue;
         }
-        changed |= file.ends_with(".json");
+        changed |= file.starts_with("package");
         std::fs::write(copy, text).map_err(|error| error.to_string())?;
     }
     if changed {
