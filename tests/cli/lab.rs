@@ -31,7 +31,7 @@ fn the_tests_of_the_examples_pass() {
 
 #[test]
 fn the_examples_are_sound() {
-    for name in ["orders", "fines"] {
+    for name in ["orders", "fines", "loan", "media", "onboarding", "trip"] {
         let found = shown(&["explore", &examples(name), "--runs", "60"]);
         assert!(found.starts_with("exit 0\n"), "{found}");
     }

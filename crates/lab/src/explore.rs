@@ -147,8 +147,9 @@ fn live(
     let mut player = player(program, programs);
     let mut scout = Scout { watch: Watch::new(), coverage };
     let mut moves = Vec::new();
+    let calm = rng.bool();
     for _ in 0..steps {
-        let one = Chooser { program: program.as_ref(), samples, player: &player }.choose(rng);
+        let one = Chooser { program: program.as_ref(), samples, player: &player, calm }.choose(rng);
         let Ok(checked) = checked(&mut player, &one, &mut scout) else { continue };
         found.moves += 1;
         moves.push(one);

@@ -77,7 +77,7 @@ fn next(
     let waits = open.iter().any(|(tag, mark)| {
         matches!(*mark, "pausing" | "undo_pausing") || (is_under_way(mark) && waits_for_time(definition, tag))
     });
-    let chooser = Chooser { program, samples, player };
+    let chooser = Chooser { program, samples, player, calm: true };
     let answer = undo.or_else(|| rng.choice(running));
     match (answer, to_next) {
         (_, Some(advance)) if waits && rng.bool() => advance,

@@ -27,7 +27,8 @@ impl Samples {
         let form = serde_json::to_value(definition).unwrap_or_default();
         let mut texts = Vec::new();
         collect(&form, &mut texts);
-        let texts = texts;
+        // An optional field is a field.
+        let texts: Vec<_> = texts.iter().map(|text| text.replace(".?", ".")).collect();
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);
         for text in &texts {
@@ -49,18 +50,24 @@ impl Samples {
     }
 
     fn read(&mut self, chain: &str, rest: &str, text: &str, aliases: &BTreeMap<String, Vec<String>>) {
-        let (chain, method) = method(chain, rest);
-        for path in paths(chain, aliases) {
+        let (fields, method) = method(chain, rest);
+        for path in paths(fields, aliases) {
             let values = self.fields.entry(path).or_insert_with(|| vec![json!(7)]);
             let found = match method {
                 Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => {
                     vec![json!([1, 2]), json!([]), json!([7, 1000, 0])]
                 }
+                Some("orValue" | "or" | "hasValue" | "value") => near("", rest),
                 Some(_) => literals(text).into_iter().filter(Value::is_string).collect(),
+                None if is_joined(chain, rest, text) => vec![json!("text")],
                 None => near(rest, text),
             };
+            // What fits comes before the number that fits mostly.
+            let old = std::mem::take(values);
             values.extend(found.into_iter().take(MOST));
-            values.dedup();
+            values.extend(old);
+            let mut seen = BTreeSet::new();
+            values.retain(|value| seen.insert(value.to_string()));
         }
     }
 
@@ -103,7 +110,9 @@ impl Samples {
     pub(super) fn payload(&self, rng: &mut Rng) -> Value {
         let mut data = Value::Object(Map::new());
         for (path, values) in &self.fields {
-            let pick = if rng.u8(0..10) < 6 { 0 } else { rng.usize(0..values.len()) };
+            let usual = values.len().min(if rng.bool() { 1 } else { 3 });
+            let most = if rng.u8(0..10) < 9 { usual } else { values.len() };
+            let pick = rng.usize(0..most);
             set(&mut data, path, values[pick].clone());
         }
         for path in &self.correlation {
@@ -201,6 +210,15 @@ fn chains(text: &str) -> Vec<(String, &str)> {
     found
 }
 
+/// Whether it is joined to a text: then it must be one.
+fn is_joined(chain: &str, rest: &str, text: &str) -> bool {
+    let behind =
+        rest.trim_start().strip_prefix('+').is_some_and(|more| more.trim_start().starts_with(['"', '\'']));
+    let before = text.find(chain).map_or("", |start| text[..start].trim_end());
+    let before = before.strip_suffix('+').map_or("", str::trim_end);
+    behind || before.ends_with(['"', '\''])
+}
+
 fn chain_at(text: &str) -> &str {
     let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(text.len());
     text[..end].trim_end_matches('.')
@@ -223,13 +241,14 @@ fn near(rest: &str, text: &str) -> Vec<Value> {
     let all = compared.filter(|found| !found.is_empty()).unwrap_or_else(|| literals(text));
     let mut values = Vec::new();
     for literal in all {
-        match literal.as_i64() {
-            Some(number) => values.extend([number, number + 1, number - 1].map(Value::from)),
-            None => values.push(literal.clone()),
+        match (literal.as_i64(), literal.as_bool()) {
+            (Some(number), _) => values.extend([number, number + 1, number - 1].map(Value::from)),
+            (None, Some(truth)) => values.extend([json!(!truth), json!(truth)]),
+            (None, None) => values.push(literal.clone()),
         }
-        if literal.is_boolean() {
-            values.extend([json!(true), json!(false)]);
-        }
+    }
+    if values.is_empty() {
+        values.push(json!(7));
     }
     values.extend([json!(1000), json!(0), json!("x"), json!(true)]);
     values

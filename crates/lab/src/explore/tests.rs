@@ -204,7 +204,7 @@ fn check(mistake: Mistake, rules: &[Rule]) {
 
 #[test]
 fn finds_a_lost_undo() {
-    check(Mistake::LosesAnUndo, &[Rule::UndoAsked]);
+    check(Mistake::LosesAnUndo, &[Rule::UndoAsked, Rule::EndReachable]);
 }
 
 #[test]

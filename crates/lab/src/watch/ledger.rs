@@ -42,7 +42,10 @@ impl View<'_> {
     }
 
     fn has_undo(&self, tag: &str) -> bool {
-        let step = self.definition.and_then(|definition| step_of(definition, Tag::parse(tag).step));
+        let tag = Tag::parse(tag);
+        let step = self.definition.and_then(|definition| step_of(definition, tag.step));
+        // Of a step for each element, the elements are undone.
+        let step = step.filter(|step| step.foreach.is_none() || tag.index.is_some());
         step.and_then(|step| step.undo.as_ref()).is_some_and(|undo| !matches!(undo.action, Asks::Human(_)))
     }
 }
