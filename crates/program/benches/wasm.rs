@@ -28,7 +28,7 @@ fn echo() -> WasmProgram {
     load(&wat::parse_str(text).expect("it is well formed"))
 }
 
-/// A real guest: the module in the file `ORLOG_BENCH_WASM`, or the AssemblyScript example; `None` without npm.
+/// A real guest: the module in the file `ORLOG_BENCH_WASM`, or the `AssemblyScript` example; `None` without npm.
 fn guest() -> Option<Vec<u8>> {
     match std::env::var_os("ORLOG_BENCH_WASM") {
         Some(file) => Some(std::fs::read(file).expect("ORLOG_BENCH_WASM names a module of the order saga")),
