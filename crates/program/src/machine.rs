@@ -26,6 +26,9 @@
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; nothing more happens |
 //! | any | anything else | the same; nothing changes |
 //!
+//! A command that is asked for again keeps its tag. An event that answers any of its attempts counts; of outcomes the runner
+//! hands over only that of the newest attempt, because only that work is open.
+//!
 //! An expression that has no value fails its step, so that what was done gets undone; in an undo it makes the instance
 //! stuck. Only in `vars`, `save`, the handlers and the two facts is it a [`Fault`], because there the input or the definition
 //! as a whole is wrong.
