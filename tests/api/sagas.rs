@@ -154,3 +154,16 @@ async fn another_tenant_sees_and_touches_no_instance() {
     let rows = get("acme", "/v1/inspect/saga").await.ok();
     assert_eq!(rows["rows"][0]["key"], "saga:acme:order:o-1");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_shows_the_definition_and_where_an_instance_stands() {
+    let node = Node::start().await;
+    node.order("", "o-1", 5, "running").await;
+    let whole = node.get("/v1/definitions/order/graph.svg").await;
+    assert_eq!(whole.headers["content-type"], "image/svg+xml");
+    assert!(whole.text.starts_with("<svg ") && !whole.text.contains("<g class=\"done\">"), "{}", whole.text);
+    let placed = node.get("/v1/sagas/order/o-1/graph.svg").await;
+    assert!(placed.headers["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    assert!(placed.text.contains("<g class=\"done\">") && placed.text.contains("<g class=\"open\">"));
+    node.get("/v1/sagas/order/o-2/graph.svg").await.problem("OR0011");
+}

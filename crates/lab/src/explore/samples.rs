@@ -53,19 +53,21 @@ impl Samples {
         let (fields, method) = method(chain, rest);
         for path in paths(fields, aliases) {
             let values = self.fields.entry(path).or_insert_with(|| vec![json!(7)]);
-            let found = match method {
+            let (fits, perhaps) = match method {
                 Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => {
-                    vec![json!([1, 2]), json!([]), json!([7, 1000, 0])]
+                    (vec![json!([1, 2]), json!([]), json!([7, 1000, 0])], Vec::new())
                 }
-                Some("orValue" | "or" | "hasValue" | "value") => near("", rest),
-                Some(_) => literals(text).into_iter().filter(Value::is_string).collect(),
-                None if is_joined(chain, rest, text) => vec![json!("text")],
-                None => near(rest, text),
+                Some("orValue" | "or" | "hasValue" | "value") => (Vec::new(), around(&literals(rest))),
+                Some(_) => (literals(text).into_iter().filter(Value::is_string).collect(), Vec::new()),
+                None if is_joined(chain, rest, text) => (vec![json!("text")], Vec::new()),
+                None => (compared(rest), around(&literals(text))),
             };
-            // What fits comes before the number that fits mostly.
+            // What fits comes before what only might.
             let old = std::mem::take(values);
-            values.extend(found.into_iter().take(MOST));
+            values.extend(fits.into_iter().take(MOST));
             values.extend(old);
+            values.extend(perhaps.into_iter().take(MOST));
+            values.extend([json!(1000), json!(0), json!("x"), json!(true)]);
             let mut seen = BTreeSet::new();
             values.retain(|value| seen.insert(value.to_string()));
         }
@@ -232,25 +234,29 @@ fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
     }
 }
 
-/// Values around what a field is compared with; where that is not a literal, around all literals of the expression.
-fn near(rest: &str, text: &str) -> Vec<Value> {
+/// Values around the literal that a field is compared with.
+fn compared(rest: &str) -> Vec<Value> {
     let rest = rest.trim_start();
-    let operator =
-        ["==", "!=", "<=", ">=", "<", ">", " in "].into_iter().find(|op| rest.starts_with(op.trim_start()));
-    let compared = operator.map(|operator| literals(rest[operator.trim_start().len()..].trim_start()));
-    let all = compared.filter(|found| !found.is_empty()).unwrap_or_else(|| literals(text));
+    let operators = ["==", "!=", "<=", ">=", "<", ">", "in "];
+    let behind = operators.into_iter().find_map(|operator| rest.strip_prefix(operator));
+    let behind = behind.map_or("", str::trim_start);
+    let is_literal = behind.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\'' | '"' | '['))
+        || behind.starts_with("true")
+        || behind.starts_with("false");
+    let end = behind.find(['&', '|']).unwrap_or(behind.len());
+    if is_literal { around(&literals(&behind[..end])) } else { Vec::new() }
+}
+
+/// Each literal and its neighbours.
+fn around(literals: &[Value]) -> Vec<Value> {
     let mut values = Vec::new();
-    for literal in all {
+    for literal in literals {
         match (literal.as_i64(), literal.as_bool()) {
             (Some(number), _) => values.extend([number, number + 1, number - 1].map(Value::from)),
             (None, Some(truth)) => values.extend([json!(!truth), json!(truth)]),
             (None, None) => values.push(literal.clone()),
         }
     }
-    if values.is_empty() {
-        values.push(json!(7));
-    }
-    values.extend([json!(1000), json!(0), json!("x"), json!(true)]);
     values
 }
 
@@ -306,9 +312,9 @@ mod tests {
 
     #[test]
     fn values_stand_around_what_they_are_compared_with() {
-        let around: Vec<_> = near(" > 100 && x", "event.total > 100 && x").into_iter().take(3).collect();
-        assert_eq!(around, [json!(100), json!(101), json!(99)]);
-        assert_eq!(near(" == 'open'", "event.status == 'open'")[0], json!("open"));
+        assert_eq!(compared(" > 100 && x == 3"), [json!(100), json!(101), json!(99)]);
+        assert_eq!(compared(" == 'open'"), [json!("open")]);
+        assert_eq!(compared(" == vars.x || 5"), Vec::<Value>::new());
         assert_eq!(literals("a1 == 1.5 || 'x' in y || true"), [json!(1.5), json!("x"), json!(true)]);
     }
 
