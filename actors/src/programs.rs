@@ -12,7 +12,7 @@ use orlog_program::{Fault, Program};
 ///
 /// A program that takes no new instances may be dropped once no instance is pinned to it, and no instance can be *about to
 /// be*: it may have been decided by a set that is no longer in force, and not be durable yet. Whoever decides therefore
-/// keeps a [`Lease`] from before it looks a program up until its commit lies with the committer. So, for a program that the
+/// keeps a lease from before it looks a program up until its commit lies with the committer. So, for a program that the
 /// set in force gives to no new instance:
 ///
 /// 1. When [`Programs::settled`] answers `true`, every decision by an older set lies with a committer. Later ones are made by

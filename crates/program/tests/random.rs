@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 /// What a random step is like. Each number picks one of a few.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of a step that is there or not")]
 struct Shape {
     /// Bit n: after step n.
     after: u8,
@@ -73,12 +74,15 @@ fn build(shapes: &[Shape], pivots: bool) -> Compiled {
         completed: { fact: Completed }\nfailed: { fact: Failed, data: =failure.code }\nsteps:\n"
         .to_owned();
     for (i, shape) in shapes.iter().enumerate() {
-        text += &format!("  - {{ id: s{i}, {} }}\n", step(i, shape, pivots && shape.pivot));
+        text.extend([format!("  - {{ id: s{i}, {} }}\n", step(i, shape, pivots && shape.pivot))]);
     }
     match compile_yaml(&text, "random") {
         Ok(saga) => saga,
         Err(problems) if pivots => {
-            assert!(problems.iter().all(|p| p.path.ends_with(".pivot")), "{problems:?}\n{text}");
+            assert!(
+                problems.iter().all(|p| p.path.rsplit('.').next() == Some("pivot")),
+                "{problems:?}\n{text}"
+            );
             build(shapes, false)
         }
         Err(problems) => panic!("{problems:?}\n{text}"),
@@ -188,7 +192,9 @@ impl<'a> Watched<'a> {
         assert!(undos.len() <= 1 || again, "undos one after another, not {undos:?}: {note}");
         // Of several timers that fired, the first may have begun to undo what was lost before another turned back.
         let one = !note.contains("; ");
-        undos.iter().for_each(|tag| self.undo_begins(&tag["undo:".len()..], one));
+        for tag in &undos {
+            self.undo_begins(&tag["undo:".len()..], one);
+        }
         self.check_timers();
         true
     }
@@ -203,12 +209,11 @@ impl<'a> Watched<'a> {
                 Some((place, "undone" | "undo skipped")) => {
                     *self.undone.entry(place.to_owned()).or_default() += 1;
                 }
-                Some(_) => {}
                 None if part == "past the point of no return" => {
                     self.pivoted = true;
                     self.stack.clear();
                 }
-                None => {}
+                Some(_) | None => {}
             }
         }
         let shown = self.life.shown();
@@ -238,7 +243,7 @@ impl<'a> Watched<'a> {
         if self.life.status() == Status::Stuck {
             return;
         }
-        for step in shown["steps"].as_array().unwrap() {
+        for step in shown["steps"].as_array().expect("a list") {
             let elements = step["elements"].as_array().cloned().unwrap_or_default();
             let limits =
                 std::iter::once(step).chain(&elements).filter(|slot| !slot["until"].is_null()).count();
