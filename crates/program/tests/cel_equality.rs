@@ -1,0 +1,25 @@
+//! Lists and maps of JSON are compared with everything else, too.
+
+use serde_json::json;
+
+#[track_caller]
+fn check(source: &str, expected: bool) {
+    let bindings = json!({ "vars": { "n": 1, "none": null }, "event": { "a": [1], "b": {} } });
+    let value = orlog_program::evaluate(source, bindings.as_object().expect("an object"));
+    assert_eq!(value, Ok(json!(expected)), "{source}");
+}
+
+#[test]
+fn a_list_or_a_map_is_unlike_anything_that_is_none() {
+    for other in ["null", "1", "1.5", "'a'", "true", "vars.n", "vars.none"] {
+        for value in ["event", "event.a", "event.b", "vars"] {
+            check(&format!("{value} == {other}"), false);
+            check(&format!("{other} != {value}"), true);
+        }
+    }
+    check("event.a == event.b", false);
+    check("event.a == [1]", true);
+    check("event != {'a': [1], 'b': {}}", false);
+    check("vars.none == null", true);
+    check("null in [event, event.a]", false);
+}
