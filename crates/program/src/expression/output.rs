@@ -120,6 +120,8 @@ pub(super) fn reason(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("there is no `{key}`"),
         ExecutionError::IndexOutOfBounds(_) => "the index is outside the list".to_owned(),
+        // Not the value: CEL's own maps print in another order each time.
+        ExecutionError::UnsupportedKeyType(_) => "this value cannot be a key of a map".to_owned(),
         ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
         ExecutionError::RemainderByZero(_) => "remainder by zero".to_owned(),
         ExecutionError::Overflow(operator, ..) => format!("overflow in {operator}"),
