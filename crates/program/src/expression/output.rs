@@ -115,8 +115,17 @@ fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// The longest reason, in bytes: keys and texts of the payload stand in some, and an error is stored with its instance.
+const MAX_REASON_BYTES: usize = 300;
+
 /// A CEL error as a short sentence. The debug form of whole values, which CEL puts into some, stays out.
 pub(super) fn reason(error: &ExecutionError) -> String {
+    let mut text = sentence(error);
+    text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));
+    text
+}
+
+fn sentence(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("there is no `{key}`"),
         ExecutionError::IndexOutOfBounds(_) => "the index is outside the list".to_owned(),
@@ -134,10 +143,6 @@ pub(super) fn reason(error: &ExecutionError) -> String {
         ExecutionError::UnexpectedType { got, want } => format!("it needs {want}, this is {got}"),
         ExecutionError::UndeclaredReference(name) => format!("`{name}` is not known here"),
         ExecutionError::DuplicateKey(_) => "a map names a key twice".to_owned(),
-        other => {
-            let mut text = other.to_string();
-            text.truncate(text.floor_char_boundary(200));
-            text
-        }
+        other => other.to_string(),
     }
 }

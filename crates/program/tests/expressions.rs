@@ -1,4 +1,4 @@
-//! Lists and maps of JSON are compared with everything else, too.
+//! Expressions as a definition meets them: equality over all of JSON, and reasons that are short and always the same.
 
 use serde_json::json;
 
@@ -22,4 +22,14 @@ fn a_list_or_a_map_is_unlike_anything_that_is_none() {
     check("event != {'a': [1], 'b': {}}", false);
     check("vars.none == null", true);
     check("null in [event, event.a]", false);
+}
+
+#[test]
+fn a_reason_is_short_and_the_same_every_time() {
+    let bindings = json!({ "event": { "long": "x".repeat(10_000) } });
+    let of = |source| orlog_program::evaluate(source, bindings.as_object().expect("an object"));
+    let why = of("{'a': 1}[event.long]").expect_err("there is no such key");
+    assert!(why.len() < 1000, "{} bytes", why.len());
+    let why = of("{'y': 1, 'z': 2} in {'a': 1}").expect_err("a map is no key");
+    assert!(why.contains("cannot be a key"), "{why}");
 }
