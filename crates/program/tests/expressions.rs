@@ -33,3 +33,12 @@ fn a_reason_is_short_and_the_same_every_time() {
     let why = of("{'y': 1, 'z': 2} in {'a': 1}").expect_err("a map is no key");
     assert!(why.contains("cannot be a key"), "{why}");
 }
+
+#[test]
+fn the_size_of_a_value_is_that_of_its_texts_in_json() {
+    let bindings = json!({ "event": { "many": vec!["x".repeat(31); 6_000] } });
+    let of = |source| orlog_program::evaluate(source, bindings.as_object().expect("an object"));
+    assert!(of("event.many").is_ok(), "192,000 bytes of text");
+    let why = of("event.many.map(i, bytes(i))").expect_err("as base64 it takes a third more");
+    assert!(why.contains("more than 262144 bytes"), "{why}");
+}

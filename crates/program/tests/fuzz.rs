@@ -1,6 +1,8 @@
 //! Fuzzing without coverage: random definitions, expressions and states, made from those that are valid. Nothing panics,
 //! whatever is refused is refused in few words, and the same input gives the same twice.
 //!
+//! An input that takes longer than [`PATIENCE`] is a failure too; the process ends then, as nothing else ends a parser.
+//!
 //! Each target runs for `ORLOG_FUZZ_SECONDS` from a random seed (`make fuzz` sets 60); without it, the same inputs every time,
 //! so that a test run is the same for everybody. A failure prints the target, the seed and the input;
 //! `ORLOG_FUZZ_SEED=… ORLOG_FUZZ_RUNS=1` makes that one input again.
@@ -24,6 +26,7 @@ mod state;
 mod yaml;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use random::Random;
@@ -35,12 +38,32 @@ fn number(name: &str) -> Option<u64> {
 /// Inputs of each target in a test run.
 const TEST_RUNS: u64 = 300;
 
+/// What one input may take, on a loaded machine and without optimization.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Does it; ends the process, telling `what` was under way, where it does not come to an end.
+fn with_patience<T>(what: impl Fn() -> String + Sync, work: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (done, waiting) = mpsc::channel::<()>();
+        let what = &what;
+        scope.spawn(move || {
+            if let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(PATIENCE) {
+                eprintln!("still busy after {PATIENCE:?}: {}", what());
+                std::process::abort();
+            }
+        });
+        let value = work();
+        drop(done);
+        value
+    })
+}
+
 /// Makes inputs and runs them, each with a seed of its own, until the time is over.
-fn fuzz<T>(
+fn fuzz<T: Sync>(
     target: &str,
     make: impl Fn(&mut Random) -> T,
     run: impl Fn(&T) -> bool,
-    show: impl Fn(&T) -> String,
+    show: impl Fn(&T) -> String + Sync,
 ) {
     let seconds = number("ORLOG_FUZZ_SECONDS");
     let seed = || if seconds.is_some() { Random::any_seed() } else { 1 };
@@ -53,11 +76,13 @@ fn fuzz<T>(
     while runs < most && (runs == 0 || begin.elapsed() < Duration::from_secs(seconds)) {
         let seed = first.wrapping_add(runs);
         let input = make(&mut Random::new(seed));
+        let again =
+            || format!("{target}: failed; ORLOG_FUZZ_SEED={seed} ORLOG_FUZZ_RUNS=1\n{}", show(&input));
         let started = Instant::now();
-        match catch_unwind(AssertUnwindSafe(|| run(&input))) {
+        match with_patience(again, || catch_unwind(AssertUnwindSafe(|| run(&input)))) {
             Ok(valid) => taken += u64::from(valid),
             Err(panic) => {
-                println!("{target}: failed; ORLOG_FUZZ_SEED={seed} ORLOG_FUZZ_RUNS=1\n{}", show(&input));
+                println!("{}", again());
                 resume_unwind(panic);
             }
         }

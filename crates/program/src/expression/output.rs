@@ -20,8 +20,7 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
         depth.checked_sub(1).ok_or_else(|| format!("its value nests deeper than {MAX_JSON_DEPTH} levels"))?;
     spend(left, 1)?;
     if let Some(text) = value.downcast_ref::<CelString>() {
-        spend(left, text.inner().len())?;
-        return Ok(Value::String(text.inner().to_owned()));
+        return paid(left, text.inner().to_owned());
     }
     if let Some(integer) = value.downcast_ref::<CelInt>() {
         return Ok(Value::from(*integer.inner()));
@@ -40,16 +39,15 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
         return Ok(Value::Null);
     }
     if let Some(bytes) = value.downcast_ref::<CelBytes>() {
-        spend(left, bytes.inner().len())?;
-        return Ok(Value::String(to_base64(bytes.inner())));
+        return paid(left, to_base64(bytes.inner()));
     }
     if let Some(kind) = value.downcast_ref::<CelType>() {
-        return Ok(Value::from(kind.name()));
+        return paid(left, kind.name().to_owned());
     }
     match value.get_type().kind() {
         Kind::List => list(value, depth, left),
         Kind::Map => map(value, depth, left),
-        Kind::Timestamp | Kind::Duration => as_text(value),
+        Kind::Timestamp | Kind::Duration => paid(left, text_of(value)?),
         _ => Err(match value.get_type().name() {
             "optional_type" => "its value is an optional; end it with .orValue(…)".to_owned(),
             other => format!("its value is of type {other}, which JSON does not have"),
@@ -95,10 +93,6 @@ fn key_text(key: &dyn Val) -> Result<String, String> {
     }
 }
 
-fn as_text(value: &dyn Val) -> Result<Value, String> {
-    text_of(value).map(Value::String)
-}
-
 /// What CEL's `string()` makes of it.
 fn text_of(value: &dyn Val) -> Result<String, String> {
     let args = vec![CowVal::Borrowed(value)];
@@ -106,6 +100,12 @@ fn text_of(value: &dyn Val) -> Result<String, String> {
     let string = environment().find_overload("string", &args).ok_or_else(unreadable)?;
     let text = string(args).map_err(|error| reason(&error))?;
     text.downcast_ref::<CelString>().map(|text| text.inner().to_owned()).ok_or_else(unreadable)
+}
+
+/// A text of the value, counted as it stands in the JSON.
+fn paid(left: &mut usize, text: String) -> Result<Value, String> {
+    spend(left, text.len())?;
+    Ok(Value::String(text))
 }
 
 fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
