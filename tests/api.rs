@@ -8,6 +8,9 @@ mod node;
 #[path = "api/bad_input.rs"]
 mod bad_input;
 #[cfg(test)]
+#[path = "api/colleague.rs"]
+mod colleague;
+#[cfg(test)]
 #[path = "api/events.rs"]
 mod events;
 #[cfg(test)]

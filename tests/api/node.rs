@@ -126,6 +126,14 @@ impl Node {
         change: impl FnOnce(&mut Config),
         programs: Vec<Arc<dyn Program>>,
     ) -> Self {
+        Self::start_whole(change, programs, Vec::new()).await
+    }
+
+    pub(crate) async fn start_whole(
+        change: impl FnOnce(&mut Config),
+        programs: Vec<Arc<dyn Program>>,
+        more: Vec<Upstream>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let definitions = folder.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
@@ -134,8 +142,8 @@ impl Node {
             Config { data: folder.path().join("data"), definitions: Some(definitions), ..Config::default() };
         change(&mut config);
         let refunds = Arc::new(AtomicBool::new(true));
-        let upstreams =
-            vec![effects(Arc::clone(&refunds)), Upstream::gateway(Arc::new(Gateway), Policy::gateway())];
+        let gateway = Upstream::gateway(Arc::new(Gateway), Policy::gateway());
+        let upstreams = [effects(Arc::clone(&refunds)), gateway].into_iter().chain(more).collect();
         let clock = Some(Arc::new(Breakable) as Arc<dyn Clock>);
         let app =
             App::start_with(config, Seams { clock, upstreams, programs, ..Seams::default() }).await.unwrap();

@@ -116,6 +116,17 @@ fn an_order_in_assemblyscript_lives_like_the_declarative_one() {
     lives(&|state, stimulus, context| program.apply(state, stimulus, context));
 }
 
+/// `ORLOG_RUST_GUEST` names the module that `cargo build --target wasm32-unknown-unknown -p orlog-example-wasm` made.
+#[test]
+fn an_order_in_rust_lives_the_same_as_a_module() {
+    let Some(file) = std::env::var_os("ORLOG_RUST_GUEST") else {
+        println!("passed over: ORLOG_RUST_GUEST names no module");
+        return;
+    };
+    let program = load(&std::fs::read(file).unwrap());
+    lives(&|state, stimulus, context| program.apply(state, stimulus, context));
+}
+
 const ECHO: &str = include_str!("wasm/echo.wat");
 const CONSTANT: &str = include_str!("wasm/constant.wat");
 const MANIFEST: &str = include_str!("../../../examples/wasm-rust/src/manifest.json");
