@@ -59,6 +59,7 @@ impl Offer {
             verdict,
             attempts,
             at: self.directory.context.clock.now(),
+            facts: Vec::new(),
         };
         let envelope = Envelope::new(Input::Outcome(outcome), Done::Nothing);
         self.directory.dispatch(&self.item.instance, envelope)

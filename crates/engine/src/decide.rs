@@ -24,6 +24,8 @@
 //! | end of a saga that is open work | ignore | hold | apply (a late success is undone) | apply |
 //! | end of any other saga | ignore | ignore | ignore | ignore |
 //!
+//! What an outcome tells besides (facts) goes out with whatever commit is made of it.
+//!
 //! A start of this very order, again, is ignored. Instructions carry who gave them and why into the history.
 //!
 //! To apply is to ask the program. An input that it cannot apply is set aside as a dead letter; when the program broke down
@@ -40,14 +42,15 @@ use crate::flag::flag;
 use crate::kept::Kept;
 use crate::react::{hold, react};
 use crate::subject::Subject;
-use crate::{early, family, tasks};
+use crate::{aside, early, family, tasks};
 
 /// Decides one input. See the table above.
 #[must_use]
 pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
     match input {
         Input::Event(event) => decide_event(subject, input, event),
-        Input::Outcome(outcome) => decide_outcome(subject, input, outcome),
+        Input::Outcome(outcome) if outcome.facts.is_empty() => decide_outcome(subject, input, outcome),
+        Input::Outcome(outcome) => aside::decide(subject, outcome),
         Input::Timer(timer) => decide_timer(subject, input, timer),
         Input::Control(control) => decide_control(subject, input, control),
         Input::Workflow(command) => family::decide_workflow(subject, input, command),
@@ -83,7 +86,7 @@ fn starts(program: &dyn Program, event: &Event) -> bool {
     program.manifest().triggers.iter().any(|t| t.starts && t.kind == event.kind)
 }
 
-fn decide_outcome(subject: &Subject<'_>, input: &Input, outcome: &Outcome) -> Decision {
+pub(crate) fn decide_outcome(subject: &Subject<'_>, input: &Input, outcome: &Outcome) -> Decision {
     let open = subject.instance.and_then(|i| i.open.iter().find(|o| o.id == outcome.work_id));
     match (subject.instance, open) {
         (Some(instance), Some(_)) if instance.paused => hold(subject, input),

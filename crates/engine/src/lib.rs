@@ -4,6 +4,7 @@
 //! deterministic ids: deciding the same input on the same snapshot again makes the same commit, byte for byte.
 
 mod apply;
+mod aside;
 mod child;
 mod decide;
 mod decision;

@@ -5,9 +5,9 @@
 use orlog_engine::{Decision, Refusal, Subject, decide};
 use orlog_model::{
     Action, ArmedTimer, Command, Commit, Confirmation, Control, CorrelationId, Effect, EffectName, Event,
-    EventId, EventType, Failure, Input, Instance, InstanceKey, Lane, Name, OutboxKey, Outcome, ProgramRef,
-    SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Verdict, Work,
-    WorkKind,
+    EventId, EventType, Fact, Failure, Input, Instance, InstanceKey, Lane, Name, OutboxKey, Outcome,
+    ProgramRef, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Verdict,
+    Work, WorkKind,
 };
 use orlog_program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
 use serde_json::{Value, json};
@@ -159,6 +159,7 @@ fn outcome(work_id: uuid::Uuid) -> Input {
         verdict: Verdict::Succeeded { event: None, payload: Value::Null },
         attempts: 1,
         at: at(2_000),
+        facts: Vec::new(),
     })
 }
 
@@ -250,6 +251,45 @@ fn an_outcome_closes_its_work_and_settles_its_row() {
     assert_eq!(commit.settles.unwrap().sequence, 9);
     assert_eq!(commit.instance.unwrap().open.len(), 1);
     assert_eq!(commit.applied, None);
+}
+
+/// The outcome, and two facts besides.
+fn telling(work_id: uuid::Uuid) -> Input {
+    let Input::Outcome(outcome) = outcome(work_id) else { unreachable!("it is an outcome") };
+    let fact = |of: &str| Fact { kind: kind(of), data: json!({"of": of}) };
+    Input::Outcome(Outcome { facts: vec![fact("PointsEarned"), fact("LimitReached")], ..outcome })
+}
+
+#[track_caller]
+fn check_told(decision: Decision) -> Commit {
+    let (Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. }) = decision else {
+        panic!("{decision:?}")
+    };
+    let labels: Vec<_> = commit.work.iter().map(|item| item.work.label()).collect();
+    assert_eq!(labels, ["PointsEarned", "LimitReached"]);
+    assert_ne!(commit.work[0].id, commit.work[1].id);
+    *commit
+}
+
+#[test]
+fn what_a_handler_tells_besides_goes_out_whatever_becomes_of_its_answer() {
+    let instance = started();
+    let open = instance.open[0].id;
+    let applied = check_told(decided(Some(&instance), &telling(open)));
+    assert_eq!(applied.history.as_ref().unwrap().work.len(), 2);
+    let late = check_told(decided(Some(&instance), &telling(uuid::Uuid::nil())));
+    assert!(late.instance.is_none() && late.settles.is_some());
+    check_told(decided(None, &telling(open)));
+    let again = check_told(decided(Some(&instance), &telling(open)));
+    assert_eq!(again.work, applied.work, "a second delivery makes the same");
+}
+
+#[test]
+fn what_is_held_tells_nothing_a_second_time() {
+    let instance = paused();
+    let held = check_told(decided(Some(&instance), &telling(instance.open[0].id)));
+    let Some(Input::Outcome(kept)) = held.hold else { panic!("{held:?}") };
+    assert!(kept.facts.is_empty());
 }
 
 #[test]

@@ -250,6 +250,9 @@ pub struct Outcome {
     pub attempts: u32,
     /// When it was known.
     pub at: Timestamp,
+    /// What there is to tell everybody besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<Fact>,
 }
 
 /// How it ended.

@@ -146,7 +146,14 @@ impl Player {
         let wrong = || Cannot::Wrong(format!("`{tag}` is answered by an event, not by an outcome"));
         let asked = asked.ok_or_else(wrong)?;
         let (work_id, outbox) = (asked.item.id, asked.outbox.clone());
-        Ok(Input::Outcome(Outcome { work_id, outbox, verdict, attempts: 1, at: self.lab.now() }))
+        Ok(Input::Outcome(Outcome {
+            work_id,
+            outbox,
+            verdict,
+            attempts: 1,
+            at: self.lab.now(),
+            facts: Vec::new(),
+        }))
     }
 
     /// Answers are for what was asked; a step that waits for an event asks for nothing.

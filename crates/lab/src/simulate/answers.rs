@@ -83,7 +83,14 @@ impl Answers {
             }
         };
         let outbox = asked.outbox.clone();
-        Some(Input::Outcome(Outcome { work_id: item.id, outbox, verdict, attempts: 1, at: now }))
+        Some(Input::Outcome(Outcome {
+            work_id: item.id,
+            outbox,
+            verdict,
+            attempts: 1,
+            at: now,
+            facts: Vec::new(),
+        }))
     }
 }
 
