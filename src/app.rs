@@ -19,7 +19,7 @@ use orlog_actors::{CommitObserver, Parts, Programs, Runtime, ShardParts};
 use orlog_bus::{Bus, Embedded, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
-use orlog_program::Program;
+use orlog_program::{Problem, Program};
 use orlog_store::{Reader, Writer};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -27,7 +27,8 @@ use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, Refused};
+use crate::upstreams::Upstreams;
 use background::Background;
 
 pub use collect::Collected;
@@ -60,6 +61,8 @@ pub struct App {
     pub programs: Arc<Programs>,
     /// The upstreams.
     pub catalog: Arc<Catalog>,
+    /// Where the upstreams come from.
+    pub upstreams: Upstreams,
     /// The present.
     pub clock: Arc<dyn Clock>,
     /// As it was started.
@@ -100,8 +103,8 @@ impl App {
         let bus = Arc::clone(&embedded) as Arc<dyn Bus>;
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
-        let upstreams = config.effects().upstreams()?.into_iter().chain(seams.upstreams).collect();
-        let catalog = Arc::new(Catalog::new(upstreams, &clock, &attempts)?);
+        let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams);
+        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, &clock, &attempts)?);
 
         let definitions = Definitions::new(config.definitions.clone(), seams.programs);
         let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, started_at)?);
@@ -127,6 +130,7 @@ impl App {
             bus,
             programs,
             catalog,
+            upstreams,
             clock,
             config,
             definitions,
@@ -158,6 +162,16 @@ impl App {
         }
         let messages = events.iter().map(|event| codec::encode(event, codec::subject_of(event))).collect();
         self.bus.publish(messages).await
+    }
+
+    /// The catalog of the upstreams as their files describe them now, not in force yet.
+    fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Problem>> {
+        let next = self.catalog.renewed(self.upstreams.read()?);
+        next.map(Arc::new).map_err(|error| {
+            let file = "the upstreams".to_owned();
+            let message = error.to_string();
+            vec![Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }]
+        })
     }
 
     /// Takes no more work and waits until nothing is under way, as long as the configuration says. `false` when something

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use orlog_effect::config::{GatewayConfig, HttpConfig};
 use serde::{Deserialize, Serialize};
 
+pub use blame::Mistake;
 pub use layers::{Layers, Setting};
 pub use sections::{
     Bus, Drain, Durability, Http, Limits, Log, LogFormat, Store, Telemetry, TenantMode, Tenants,
@@ -37,6 +38,9 @@ pub struct Config {
     /// The folder with the definitions.
     #[serde(with = "text::optional")]
     pub definitions: Option<PathBuf>,
+    /// The folder with the upstreams that have a file of their own.
+    #[serde(with = "text::optional")]
+    pub effects: Option<PathBuf>,
     /// Into how many stores the instances are divided.
     pub shards: u16,
     /// Who is let in.
@@ -69,6 +73,7 @@ impl Default for Config {
             data: PathBuf::from("data"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             definitions: None,
+            effects: None,
             shards: 1,
             tenants: Tenants::default(),
             store: Store::default(),
@@ -118,7 +123,7 @@ impl Config {
 
     /// The upstreams and the gateway, as `orlog_effect` takes them.
     #[must_use]
-    pub fn effects(&self) -> orlog_effect::EffectsConfig {
+    pub fn upstreams(&self) -> orlog_effect::EffectsConfig {
         orlog_effect::EffectsConfig { upstreams: self.upstreams.clone(), gateway: self.gateway.clone() }
     }
 
@@ -179,6 +184,6 @@ mod tests {
         let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();
         let config: Config = toml::from_str(&lines.join("\n")).unwrap();
         assert!(config.gateway.is_some());
-        assert_eq!(config.effects().upstreams().unwrap().len(), 2);
+        assert_eq!(config.upstreams().upstreams().unwrap().len(), 2);
     }
 }

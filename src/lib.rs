@@ -10,6 +10,7 @@ pub mod config;
 pub mod definitions;
 pub mod telemetry;
 pub mod typed;
+pub mod upstreams;
 
 pub use app::{App, Seams};
 pub use clock::SystemClock;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ fn a_part_of_an_upstream_may_come_from_the_environment() {
     let environment = variables(&[("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://pay:80")]);
     let config = Layers::none().file(&file.path).unwrap().environment(environment).load().unwrap();
     assert_eq!(config.upstreams["pay"].base_url, "http://pay:80");
-    assert_eq!(config.upstreams["pay"].concurrency.get(), 3);
+    assert_eq!(config.upstreams["pay"].concurrency.map(NonZeroU32::get), Some(3));
 }
 
 #[test]

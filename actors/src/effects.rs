@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_bus::Bus;
-use orlog_effect::Performer;
+use orlog_effect::{Catalog, Performer, Renewal};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::sync::oneshot;
 
-use crate::hands::Hands;
+use crate::hands::{Hands, Who};
 use crate::metrics::Metrics;
 use crate::provider::{self, Provider};
 use crate::publisher::Publisher;
@@ -27,8 +28,11 @@ pub(crate) struct Arguments {
     pub(crate) intensity: Intensity,
 }
 
-/// It takes no messages.
-pub(crate) enum Message {}
+/// What it is told.
+pub(crate) enum Message {
+    /// Put another catalog in force; tell what that came to.
+    Renew(Arc<Catalog>, oneshot::Sender<Renewal>),
+}
 
 /// What it holds.
 pub(crate) struct State {
@@ -47,20 +51,28 @@ impl Actor for Effects {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let state = State { arguments, restarts: Restarts::default() };
-        for performer in state.arguments.hands.performers() {
-            state.start_provider(Arc::clone(performer), myself.get_cell()).await?;
+        for performer in state.arguments.hands.catalog().performers() {
+            state.start_provider(performer, myself.get_cell()).await?;
         }
         state.start_publisher(myself.get_cell()).await?;
+        state.arguments.hands.put_supervisor(myself);
         Ok(state)
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Message>,
+        myself: ActorRef<Message>,
         message: Message,
-        _: &mut State,
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        match message {}
+        match message {
+            Message::Renew(next, reply) => {
+                let renewal = state.renew(&next, myself.get_cell()).await?;
+                // An error means that nobody waits for the answer any more.
+                drop(reply.send(renewal));
+                Ok(())
+            }
+        }
     }
 
     async fn handle_supervisor_evt(
@@ -79,15 +91,30 @@ impl Actor for Effects {
 }
 
 impl State {
+    /// The new providers stand before the new catalog sends anything to them, and the old ones hand over after it has
+    /// taken the place of the old catalog: so nothing finds nobody.
+    async fn renew(&self, next: &Catalog, me: ActorCell) -> Result<Renewal, ActorProcessingErr> {
+        let hands = &self.arguments.hands;
+        for performer in hands.catalog().fresh(next) {
+            self.start_provider(performer, me.clone()).await?;
+        }
+        let renewal = hands.catalog().adopt(next);
+        renewal.retired.iter().for_each(|performer| hands.retire(performer));
+        Ok(renewal)
+    }
+
     async fn start_provider(
         &self,
         performer: Arc<Performer>,
         me: ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        let name = performer.upstream().name.clone();
-        let arguments = provider::Arguments { performer, metrics: Arc::clone(&self.arguments.metrics) };
+        let arguments = provider::Arguments {
+            performer: Arc::clone(&performer),
+            hands: Arc::clone(&self.arguments.hands),
+            metrics: Arc::clone(&self.arguments.metrics),
+        };
         let (actor, _) = Actor::spawn_linked(None, Provider, arguments, me).await?;
-        self.arguments.hands.put_provider(name, actor);
+        self.arguments.hands.put_provider(performer, actor);
         Ok(())
     }
 
@@ -97,17 +124,30 @@ impl State {
         Ok(())
     }
 
-    /// Starts another in the place of a dead one, unless that happens too often.
+    /// Starts another in the place of a dead one, unless that happens too often. One that is retired has a successor.
     async fn replace(&mut self, dead: &ActorCell, me: ActorCell) -> Result<(), ActorProcessingErr> {
+        let who = self.arguments.hands.who(dead.get_id());
+        if let Who::Provider(performer) = &who
+            && performer.is_retired()
+        {
+            tracing::info!(upstream = performer.upstream().name, "a provider that was replaced has ended");
+            self.arguments.hands.remove_provider(performer);
+            return Ok(());
+        }
         if !self.restarts.admit(self.arguments.intensity, Instant::now()) {
             return Err("providers die too often".into());
         }
-        let name = self.arguments.hands.upstream_of(dead.get_id());
-        tracing::warn!(upstream = name.as_deref().unwrap_or("facts"), "a provider died and is started again");
-        let mut performers = self.arguments.hands.performers();
-        match name.and_then(|name| performers.find(|p| p.upstream().name == name).cloned()) {
-            Some(performer) => self.start_provider(performer, me).await,
-            None => self.start_publisher(me).await,
+        match who {
+            Who::Provider(performer) => {
+                let upstream = &performer.upstream().name;
+                tracing::warn!(upstream, "a provider died and is started again");
+                self.start_provider(performer, me).await
+            }
+            Who::Publisher => {
+                tracing::warn!("the publisher died and is started again");
+                self.start_publisher(me).await
+            }
+            Who::Nobody => Ok(()),
         }
     }
 }

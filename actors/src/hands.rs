@@ -8,62 +8,109 @@ use orlog_model::{Lane, WorkKind};
 use ractor::{ActorId, ActorRef};
 
 use crate::offer::Offer;
-use crate::{provider, publisher};
+use crate::under_way::UnderWay;
+use crate::{effects, provider, publisher};
 
-/// Providers by upstream, and the publisher.
+/// Providers by performer, the publisher, and what is under way anywhere.
 pub(crate) struct Hands {
     catalog: Arc<Catalog>,
     present: RwLock<Present>,
+    under_way: Arc<UnderWay>,
 }
 
 #[derive(Default)]
 struct Present {
-    providers: BTreeMap<String, ActorRef<provider::Message>>,
+    /// By [`Performer::serial`]: after a reload an old and a new one of the same name stand side by side for a while.
+    providers: BTreeMap<u64, (Arc<Performer>, ActorRef<provider::Message>)>,
     publisher: Option<ActorRef<publisher::Message>>,
+    supervisor: Option<ActorRef<effects::Message>>,
+}
+
+/// Who an actor is.
+pub(crate) enum Who {
+    Provider(Arc<Performer>),
+    Publisher,
+    /// Another one has taken its place already.
+    Nobody,
 }
 
 impl Hands {
     pub(crate) fn new(catalog: Arc<Catalog>) -> Arc<Self> {
-        Arc::new(Self { catalog, present: RwLock::default() })
+        Arc::new(Self { catalog, present: RwLock::default(), under_way: Arc::default() })
     }
 
     /// Hands offers of one lane to whoever sees them through. Where nobody is there at the moment they go back.
     pub(crate) fn take(&self, lane: &Lane, offers: Vec<Offer>) {
-        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
         if matches!(lane.kind, WorkKind::Fact | WorkKind::Saga) {
+            let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
             // An error gives the offers back to be dropped, and dropped they return to the relay.
             let taken =
                 present.publisher.as_ref().map(|publisher| publisher.cast(publisher::Message(offers)));
             return drop(taken);
         }
-        match self.catalog.performer(lane) {
-            Some(performer) => {
-                let provider = present.providers.get(&performer.upstream().name);
-                drop(provider.map(|provider| provider.cast(provider::Message(offers))));
+        let mut parts: BTreeMap<u64, Vec<Offer>> = BTreeMap::new();
+        for offer in offers {
+            match self.catalog.performer_of(&offer.item) {
+                Some(performer) => parts.entry(performer.serial()).or_default().push(offer),
+                None => {
+                    let verdict = self.catalog.nobody(&offer.item);
+                    offer.conclude(verdict, 0, false);
+                }
             }
-            None => offers.into_iter().for_each(|offer| {
-                let verdict = self.catalog.nobody(&offer.item);
-                offer.conclude(verdict, 0, false);
-            }),
+        }
+        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        for (serial, offers) in parts {
+            let provider = present.providers.get(&serial).map(|(_, provider)| provider);
+            drop(provider.map(|provider| provider.cast(provider::Message::Offers(offers))));
         }
     }
 
-    pub(crate) fn performers(&self) -> impl Iterator<Item = &Arc<Performer>> {
-        self.catalog.performers()
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.catalog
     }
 
-    pub(crate) fn put_provider(&self, upstream: String, actor: ActorRef<provider::Message>) {
-        self.present.write().unwrap_or_else(PoisonError::into_inner).providers.insert(upstream, actor);
+    /// What is under way, whichever provider has it.
+    pub(crate) fn under_way(&self) -> &Arc<UnderWay> {
+        &self.under_way
+    }
+
+    pub(crate) fn put_provider(&self, performer: Arc<Performer>, actor: ActorRef<provider::Message>) {
+        let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        present.providers.insert(performer.serial(), (performer, actor));
+    }
+
+    /// Tells the provider of a performer that another one has taken its place.
+    pub(crate) fn retire(&self, performer: &Performer) {
+        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, actor)) = present.providers.get(&performer.serial()) {
+            // An error means that it is gone already.
+            drop(actor.cast(provider::Message::Retire));
+        }
+    }
+
+    pub(crate) fn remove_provider(&self, performer: &Performer) {
+        self.present.write().unwrap_or_else(PoisonError::into_inner).providers.remove(&performer.serial());
     }
 
     pub(crate) fn put_publisher(&self, actor: ActorRef<publisher::Message>) {
         self.present.write().unwrap_or_else(PoisonError::into_inner).publisher = Some(actor);
     }
 
-    /// The upstream whose provider this is; `None` for the publisher.
-    pub(crate) fn upstream_of(&self, id: ActorId) -> Option<String> {
+    pub(crate) fn put_supervisor(&self, actor: ActorRef<effects::Message>) {
+        self.present.write().unwrap_or_else(PoisonError::into_inner).supervisor = Some(actor);
+    }
+
+    pub(crate) fn supervisor(&self) -> Option<ActorRef<effects::Message>> {
+        self.present.read().unwrap_or_else(PoisonError::into_inner).supervisor.clone()
+    }
+
+    pub(crate) fn who(&self, id: ActorId) -> Who {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-        let mut providers = present.providers.iter();
-        providers.find(|(_, actor)| actor.get_id() == id).map(|(name, _)| name.clone())
+        if present.publisher.as_ref().is_some_and(|publisher| publisher.get_id() == id) {
+            return Who::Publisher;
+        }
+        let mut providers = present.providers.values();
+        let found = providers.find(|(_, actor)| actor.get_id() == id);
+        found.map_or(Who::Nobody, |(performer, _)| Who::Provider(Arc::clone(performer)))
     }
 }

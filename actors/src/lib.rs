@@ -37,6 +37,7 @@ mod saga;
 mod shard;
 mod submission;
 mod timer;
+mod under_way;
 
 pub use control::{ControlError, Controlled};
 pub use limits::{Limits, LimitsError};

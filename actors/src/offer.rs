@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use orlog_effect::Progress;
 use orlog_model::{Change, Input, OutboxKey, Outcome, Verdict, WorkItem};
 use ractor::ActorRef;
 
@@ -15,8 +16,8 @@ use crate::submission::{Submission, Unavailable};
 pub(crate) enum Message {
     /// There may be something in the outbox, or room in a lane.
     Wake,
-    /// An offer came back unfinished.
-    Returned(OutboxKey),
+    /// An offer came back unfinished; how far it had come.
+    Returned(OutboxKey, Progress),
     /// The task that watches the store ended.
     Ended(String),
 }
@@ -32,8 +33,8 @@ pub(crate) struct Room {
 /// A work item on its way. Dropped without [`Offer::conclude`], it comes back.
 pub(crate) struct Offer {
     pub(crate) item: WorkItem,
-    /// An earlier attempt may have been under way when the process died.
-    pub(crate) in_doubt: bool,
+    /// How far it has come in other hands; in doubt when an attempt may have been under way as the process died.
+    pub(crate) progress: Progress,
     pub(crate) key: OutboxKey,
     pub(crate) directory: Arc<Directory>,
     pub(crate) relay: ActorRef<Message>,
@@ -71,7 +72,7 @@ impl Drop for Offer {
         self.room.offered.fetch_sub(1, Ordering::AcqRel);
         // Errors mean that the relay is gone; the next one reads the outbox from its beginning.
         if !self.concluded {
-            drop(self.relay.cast(Message::Returned(self.key.clone())));
+            drop(self.relay.cast(Message::Returned(self.key.clone(), self.progress)));
         } else if self.room.starved.swap(false, Ordering::AcqRel) {
             drop(self.relay.cast(Message::Wake));
         }

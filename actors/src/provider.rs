@@ -1,12 +1,11 @@
 //! The actor of one upstream: takes offers, sees each through in a task of its own, and reports the verdict.
 //!
-//! How to try (breaker, limits, pauses, deadlines) is the performer's business. An item that is offered again while it is
-//! under way is not performed twice at once: the second offer waits for the end of the first and then goes back to the
-//! relay, which knows whether the item still lies in the outbox.
+//! How to try (breaker, limits, pauses, deadlines) is the performer's business.
+//!
+//! A reload that changes the upstream starts another provider beside this one and retires this one: attempts under way go
+//! on to their end here, and what waits for its next attempt goes on there, under the same id, with its attempts counted.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_effect::Performer;
@@ -14,10 +13,11 @@ use orlog_model::{Confirmation, Verdict, Work};
 use prometheus_client::metrics::counter::Counter;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
+use crate::hands::Hands;
 use crate::metrics::Metrics;
 use crate::offer::Offer;
+use crate::under_way::Place;
 
 /// The actor.
 pub(crate) struct Provider;
@@ -25,12 +25,14 @@ pub(crate) struct Provider;
 /// What it needs.
 pub(crate) struct Arguments {
     pub(crate) performer: Arc<Performer>,
+    pub(crate) hands: Arc<Hands>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 /// What every task needs.
-struct Hands {
+struct Own {
     performer: Arc<Performer>,
+    hands: Arc<Hands>,
     metrics: Arc<Metrics>,
     verdicts: Verdicts,
 }
@@ -67,13 +69,19 @@ impl Verdicts {
     }
 }
 
-/// Offers to take.
-pub(crate) struct Message(pub(crate) Vec<Offer>);
+/// What it is told.
+pub(crate) enum Message {
+    /// Take these.
+    Offers(Vec<Offer>),
+    /// Another one has taken its place: end what cannot be interrupted, hand over the rest, and stop.
+    Retire,
+    /// Nothing is under way any more.
+    Ended,
+}
 
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
 pub(crate) struct State {
-    hands: Arc<Hands>,
-    under_way: Waiting,
+    own: Arc<Own>,
     tasks: JoinSet<()>,
 }
 
@@ -87,83 +95,70 @@ impl Actor for Provider {
         _: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let Arguments { performer, metrics } = arguments;
+        let Arguments { performer, hands, metrics } = arguments;
         let verdicts = Verdicts::of_upstream(&performer.upstream().name, &metrics);
-        let hands = Arc::new(Hands { performer, metrics, verdicts });
-        Ok(State { hands, under_way: Arc::default(), tasks: JoinSet::new() })
+        Ok(State { own: Arc::new(Own { performer, hands, metrics, verdicts }), tasks: JoinSet::new() })
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Message>,
-        Message(offers): Message,
+        myself: ActorRef<Message>,
+        message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        while state.tasks.try_join_next().is_some() {}
-        for offer in offers {
-            state.take(offer);
+        match message {
+            Message::Offers(offers) => state.take(offers),
+            Message::Retire => state.retire(myself),
+            Message::Ended => myself.stop(None),
         }
         Ok(())
     }
 }
 
 impl State {
-    fn take(&mut self, offer: Offer) {
-        if let Some((under_way, offer)) = UnderWay::begin(&self.under_way, offer) {
-            self.tasks.spawn(see_through(Arc::clone(&self.hands), offer, under_way));
+    fn take(&mut self, offers: Vec<Offer>) {
+        while self.tasks.try_join_next().is_some() {}
+        for offer in offers {
+            if let Some((place, offer)) = self.own.hands.under_way().begin(offer) {
+                self.tasks.spawn(see_through(Arc::clone(&self.own), offer, place));
+            }
         }
+    }
+
+    /// What comes after this finds the performer retired and is handed on at once.
+    fn retire(&mut self, myself: ActorRef<Message>) {
+        let mut under_way = std::mem::take(&mut self.tasks);
+        self.tasks.spawn(async move {
+            while under_way.join_next().await.is_some() {}
+            // An error means that it has been stopped meanwhile.
+            drop(myself.cast(Message::Ended));
+        });
     }
 }
 
-async fn see_through(hands: Arc<Hands>, offer: Offer, under_way: UnderWay) {
+async fn see_through(own: Arc<Own>, mut offer: Offer, place: Place) {
     let begun = Instant::now();
-    let done = if offer.in_doubt {
-        hands.performer.resume(&offer.item).await
-    } else {
-        hands.performer.perform(&offer.item).await
+    let progress = offer.progress;
+    // Should the task be given up, an attempt may have been under way.
+    offer.progress.in_doubt = true;
+    let done = match own.performer.go_on(&offer.item, progress).await {
+        Ok(done) => done,
+        Err(progress) => {
+            offer.progress = progress;
+            drop(place);
+            let lane = offer.item.work.lane();
+            return own.hands.take(&lane, vec![offer]);
+        }
     };
-    let metrics = &hands.metrics;
-    metrics.effect_attempts.inc_by(u64::from(done.attempts));
+    let metrics = &own.metrics;
+    metrics.effect_attempts.inc_by(u64::from(done.attempts.saturating_sub(progress.attempts)));
     metrics.effect_seconds.observe(begun.elapsed().as_secs_f64());
-    hands.verdicts.of(&done.verdict).inc();
+    own.verdicts.of(&done.verdict).inc();
     let silent = done.verdict == Verdict::Accepted && !wants_acceptance(&offer.item.work);
     offer.conclude(done.verdict, done.attempts, silent);
-    drop(under_way);
+    drop(place);
 }
 
 fn wants_acceptance(work: &Work) -> bool {
     matches!(work, Work::Command(command) if command.confirmation == Confirmation::Acceptance)
-}
-
-/// The items under way, each with the later offers of it.
-type Waiting = Arc<Mutex<HashMap<Uuid, Vec<Offer>>>>;
-
-/// An item's place among those under way. When it is given up, the later offers go back to their relay: the first one may
-/// belong to a relay that is gone, and then nobody else would ask again.
-struct UnderWay {
-    all: Waiting,
-    id: Uuid,
-}
-
-impl UnderWay {
-    fn begin(all: &Waiting, offer: Offer) -> Option<(Self, Offer)> {
-        let id = offer.item.id;
-        match all.lock().unwrap_or_else(PoisonError::into_inner).entry(id) {
-            Entry::Occupied(mut later) => {
-                later.get_mut().push(offer);
-                None
-            }
-            Entry::Vacant(place) => {
-                place.insert(Vec::new());
-                Some((Self { all: Arc::clone(all), id }, offer))
-            }
-        }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let later = self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
-        drop(later);
-    }
 }

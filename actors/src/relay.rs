@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use orlog_effect::Progress;
 use orlog_model::{Lane, OutboxKey, WorkItem};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -35,7 +36,7 @@ pub(crate) struct State {
     directory: Arc<Directory>,
     hands: Arc<Hands>,
     lanes: BTreeMap<Lane, Position>,
-    returned: Vec<OutboxKey>,
+    returned: Vec<(OutboxKey, Progress)>,
     _watch: Driver,
 }
 
@@ -80,11 +81,11 @@ impl Actor for Relay {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             Message::Wake => state.offer_all(&myself)?,
-            Message::Returned(key) => {
+            Message::Returned(key, progress) => {
                 if state.returned.is_empty() {
                     drop(myself.send_after(RETURN_PAUSE, || Message::Wake));
                 }
-                state.returned.push(key);
+                state.returned.push((key, progress));
             }
             Message::Ended(why) => return Err(why.into()),
         }
@@ -94,11 +95,11 @@ impl Actor for Relay {
 
 impl State {
     fn offer_all(&mut self, myself: &ActorRef<Message>) -> Result<(), orlog_store::Error> {
-        for key in std::mem::take(&mut self.returned) {
+        for (key, progress) in std::mem::take(&mut self.returned) {
             if let Some(item) = self.directory.context.reader.outbox_item(&key)? {
                 let room = Arc::clone(&self.position(&key.lane).room);
                 let lane = key.lane.clone();
-                let offer = self.offer(myself, room, (key, item), true);
+                let offer = self.offer(myself, room, (key, item), progress);
                 self.hands.take(&lane, vec![offer]);
             }
         }
@@ -136,7 +137,8 @@ impl State {
         position.recovering = recovering && more;
         if let Some((last, _)) = page.last() {
             position.after = last.sequence;
-            let offers = page.into_iter().map(|row| self.offer(myself, Arc::clone(&room), row, recovering));
+            let progress = Progress { attempts: 0, in_doubt: recovering };
+            let offers = page.into_iter().map(|row| self.offer(myself, Arc::clone(&room), row, progress));
             let offers: Vec<Offer> = offers.collect();
             self.hands.take(lane, offers);
         }
@@ -148,11 +150,11 @@ impl State {
         myself: &ActorRef<Message>,
         room: Arc<Room>,
         (key, item): (OutboxKey, WorkItem),
-        in_doubt: bool,
+        progress: Progress,
     ) -> Offer {
         room.offered.fetch_add(1, Ordering::AcqRel);
         self.directory.context.metrics.offered.inc();
         let directory = Arc::clone(&self.directory);
-        Offer { item, in_doubt, key, directory, relay: myself.clone(), room, concluded: false }
+        Offer { item, progress, key, directory, relay: myself.clone(), room, concluded: false }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::Bus;
-use orlog_effect::Catalog;
+use orlog_effect::{Catalog, Renewal};
 use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, Timestamp};
 use orlog_store::{Reader, Writer};
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
@@ -97,6 +97,7 @@ pub struct Runtime {
     root: ActorRef<root::Message>,
     ended: Mutex<Option<JoinHandle<()>>>,
     shards: Vec<Running>,
+    hands: Arc<Hands>,
     bus: Arc<dyn Bus>,
     metrics: Arc<Metrics>,
     slots: Slots,
@@ -143,7 +144,7 @@ impl Runtime {
             shards.push(Running { slots: shard.slots, directory, writer });
         }
         let effects = effects::Arguments {
-            hands,
+            hands: Arc::clone(&hands),
             bus: Arc::clone(&parts.bus),
             metrics: Arc::clone(&metrics),
             intensity: config.intensity,
@@ -155,11 +156,25 @@ impl Runtime {
             root,
             ended: Mutex::new(Some(ended)),
             shards,
+            hands,
             bus: parts.bus,
             metrics,
             slots: config.slots,
             accepting: true.into(),
         })
+    }
+
+    /// Puts another catalog in force, made by [`Catalog::renewed`] of the one this runtime was started with. Upstreams that
+    /// did not change go on as they are; attempts under way at the others go on to their end, and what waits there goes on
+    /// where the new catalog says.
+    ///
+    /// # Errors
+    /// When the hands are not up; then the old catalog stays in force.
+    pub async fn renew(&self, next: Arc<Catalog>) -> Result<Renewal, ControlError> {
+        let supervisor = self.hands.supervisor().ok_or(ControlError::Unavailable)?;
+        let (reply, answer) = oneshot::channel();
+        supervisor.cast(effects::Message::Renew(next, reply)).map_err(|_| ControlError::Unavailable)?;
+        answer.await.map_err(|_| ControlError::Unavailable)
     }
 
     /// Instructs one instance; returns when the consequences are durable.

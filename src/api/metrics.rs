@@ -98,7 +98,8 @@ fn stores(app: &App, registry: &mut Registry) {
 }
 
 fn upstreams(app: &App, registry: &mut Registry) {
-    let (states, opened, in_flight) = (Labelled::default(), Labelled::default(), Labelled::default());
+    let (states, opened) = (Labelled::default(), Labelled::default());
+    let (in_flight, retries) = (Labelled::default(), Labelled::default());
     for condition in app.catalog.conditions() {
         let label = [("upstream", condition.upstream)];
         if let Some(state) = condition.breaker {
@@ -111,8 +112,12 @@ fn upstreams(app: &App, registry: &mut Registry) {
         }
         opened.get_or_create(&label).set(condition.opened);
         in_flight.get_or_create(&label).set(condition.in_flight as u64);
+        if let Some(left) = condition.retries_left {
+            retries.get_or_create(&label).set(left);
+        }
     }
     registry.register("breaker_state", "0 closed, 1 half open, 2 open", states);
     registry.register("breaker_openings", "How often a breaker has opened since the start", opened);
     registry.register("upstream_in_flight", "Work items at an upstream", in_flight);
+    registry.register("upstream_retries_left", "Retries that the budget of an upstream allows", retries);
 }

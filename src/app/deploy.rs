@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use orlog_actors::ControlError;
+use orlog_effect::Catalog;
 use orlog_model::{Change, Deployment, ProgramRef};
 use orlog_store::{Pins, Reader};
 
@@ -50,6 +51,7 @@ pub enum DeployError {
 }
 
 enum Origin {
+    /// The folder of definitions, and that of the upstreams.
     Folder,
     Files(Vec<SourceFile>),
 }
@@ -61,6 +63,8 @@ struct Prepared {
     deployment: Option<Deployment>,
     /// Sources that the stores do not have.
     sources: Vec<Change>,
+    /// The upstreams as their files describe them now.
+    upstreams: Option<Arc<Catalog>>,
 }
 
 impl App {
@@ -74,7 +78,8 @@ impl App {
         self.deploy_whole(Origin::Files(files), by, dry_run).await
     }
 
-    /// Deploys the folder of definitions as it is now.
+    /// Deploys the folder of definitions as it is now, and puts the upstreams in force that their files describe: all or
+    /// nothing.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -99,11 +104,16 @@ impl App {
 
     async fn prepare(self: Arc<Self>, origin: Origin, by: String) -> Result<Prepared, DeployError> {
         let prepare = move || {
+            let upstreams = match &origin {
+                Origin::Folder => Some(self.next_catalog().map_err(Refused)?),
+                Origin::Files(_) => None,
+            };
+            let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
             let (files, folder) = self.files(origin)?;
-            let definitions = self.definitions.check(&files, &self.catalog).map_err(Refused)?;
+            let definitions = self.definitions.check(&files, catalog).map_err(Refused)?;
             let loaded = self.programs.all();
             let pins = self.pins(COUNTED)?;
-            let sight = Sight { catalog: &self.catalog, loaded: &loaded, pins: &pins };
+            let sight = Sight { catalog, loaded: &loaded, pins: &pins };
             let mut plan = self.definitions.plan(&definitions, &sight);
             let checked = Checked { definitions, folder };
             let is_kept = |hash: &[u8; 16]| self.programs.pinned(hash).is_some();
@@ -114,7 +124,8 @@ impl App {
             let deployment = Some(record).filter(|record| !is_the_same(standing.as_deref(), record));
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
             let sources = self.missing_sources(&checked.definitions)?;
-            Ok(Prepared { plan, definitions: checked.definitions, deployment, sources })
+            plan.upstreams = self.catalog.changes(catalog);
+            Ok(Prepared { plan, definitions: checked.definitions, deployment, sources, upstreams })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::Ending))
     }
@@ -147,12 +158,16 @@ impl App {
     }
 
     async fn carry_out(self: &Arc<Self>, prepared: Prepared) -> Result<Plan, DeployError> {
-        let Prepared { mut plan, definitions, deployment, sources } = prepared;
+        let Prepared { mut plan, definitions, deployment, sources, upstreams } = prepared;
         plan.dry_run = false;
-        let Some(deployment) = deployment else { return Ok(plan) };
         for source in sources {
             self.runtime.change_everywhere(&source).await?;
         }
+        if let Some(next) = upstreams.filter(|_| !plan.upstreams.is_empty()) {
+            self.runtime.renew(next).await?;
+            tracing::info!(changed = ?plan.upstreams, "upstreams are reloaded");
+        }
+        let Some(deployment) = deployment else { return Ok(plan) };
         self.decide(&deployment).await?;
         self.programs.replace(Definitions::programs(&definitions, &self.first_store()?.definitions()?));
         self.definitions.put_in_force(definitions, Some(deployment));

@@ -31,7 +31,7 @@ pub struct Info {
     pub stream: String,
     /// The definitions for new instances.
     pub sagas: Vec<SagaInfo>,
-    /// The effects and who performs each.
+    /// The effects and who performs each; several where tenants have their own.
     pub effects: BTreeMap<String, String>,
     /// How the upstreams do.
     pub upstreams: Vec<UpstreamInfo>,
@@ -67,6 +67,10 @@ pub struct UpstreamInfo {
     pub opened: u64,
     /// Items it is at work on.
     pub in_flight: usize,
+    /// Retries that its budget allows at once; `None`: any number.
+    pub retries_left: Option<u64>,
+    /// For whom it works; `None`: for all tenants.
+    pub tenants: Option<Vec<String>>,
 }
 
 /// A store.
@@ -111,7 +115,8 @@ pub(super) fn of(sight: Sight<'_>) -> Info {
         effects: sight
             .catalog
             .effects()
-            .map(|(effect, upstream)| (effect.to_owned(), upstream.to_owned()))
+            .into_iter()
+            .map(|(effect, upstreams)| (effect, upstreams.join(", ")))
             .collect(),
         upstreams: upstreams(sight.catalog),
         shards: shards(config, sight.runtime),
@@ -148,6 +153,8 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
         breaker: condition.breaker.map(orlog_effect::breaker::State::as_str),
         opened: condition.opened,
         in_flight: condition.in_flight,
+        retries_left: condition.retries_left,
+        tenants: condition.tenants,
     });
     info.collect()
 }

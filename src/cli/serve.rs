@@ -80,10 +80,23 @@ fn heard_by(seams: Seams, spans: Option<&Arc<Spans>>) -> Seams {
 }
 
 async fn until(app: &App, signals: &mut Signals) -> End {
-    tokio::select! {
-        () = signals.next() => End::Signal,
-        () = app.drained() => End::Drained,
-        () = app.runtime.ended() => End::GaveUp,
+    loop {
+        let Signals { terminate, interrupt, hangup } = signals;
+        tokio::select! {
+            _ = terminate.recv() => return End::Signal,
+            _ = interrupt.recv() => return End::Signal,
+            _ = hangup.recv() => reload(app).await,
+            () = app.drained() => return End::Drained,
+            () = app.runtime.ended() => return End::GaveUp,
+        }
+    }
+}
+
+/// A mistake changes nothing and is logged, place by place.
+async fn reload(app: &App) {
+    for problem in app.reload().await.err().into_iter().flatten() {
+        let (file, line, column) = (&problem.file, problem.line, problem.column);
+        tracing::error!(file, line, column, "not reloaded: {problem}");
     }
 }
 
@@ -102,15 +115,20 @@ async fn finish(app: &App, end: &End) -> Result<(), Failure> {
     }
 }
 
-/// The signals that ask the process to end.
+/// The signals that ask the process to end, and SIGHUP, which asks it to reload.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn next(&mut self) {

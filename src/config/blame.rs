@@ -11,13 +11,33 @@ use super::{Config, Error, defaults};
 const LIKENESS: f64 = 0.8;
 const MISSING: &str = "missing field";
 
+/// A mistake in a TOML text: where it stands, what is wrong, and what was probably meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Mistake {
+    /// The mistake behind an error in this text.
+    #[must_use]
+    pub fn of(text: &str, error: &toml::de::Error) -> Self {
+        let offset = error.span().map_or(0, |span| span.start);
+        let before = &text[..offset.min(text.len())];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Self { line, column, what: explain(error.message()) }
+    }
+}
+
 /// An error in the text of the file itself.
 pub(super) fn file(path: &Path, text: &str, error: &toml::de::Error) -> Error {
-    let offset = error.span().map_or(0, |span| span.start);
-    let before = &text[..offset.min(text.len())];
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Error::Wrong { place: format!("{}:{line}:{column}", path.display()), what: explain(error.message()) }
+    let Mistake { line, column, what } = Mistake::of(text, error);
+    Error::Wrong { place: format!("{}:{line}:{column}", path.display()), what }
 }
 
 /// The layer that makes the whole unusable: the first that is wrong on its own, else nobody in particular. A layer may

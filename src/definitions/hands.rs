@@ -66,7 +66,8 @@ fn nobody_performs(effect: &str, catalog: &Catalog) -> Option<(String, String)> 
         return None;
     }
     let likeness = |name: &str| strsim::jaro_winkler(effect, name);
-    let near = catalog.effects().map(|(name, _)| name).filter(|name| likeness(name) > 0.8);
+    let effects = catalog.effects();
+    let near = effects.iter().map(|(name, _)| name.as_str()).filter(|name| likeness(name) > 0.8);
     let suggestion = match near.max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!(

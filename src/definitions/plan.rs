@@ -23,6 +23,8 @@ pub struct Plan {
     pub retired: Vec<Listed>,
     /// Definitions that stay as they are.
     pub unchanged: Vec<Listed>,
+    /// Upstreams whose file is new, was changed or is gone. Only a reload looks at them.
+    pub upstreams: Vec<String>,
     /// What is allowed, but should be known.
     pub warnings: Vec<String>,
 }
@@ -63,6 +65,7 @@ impl Plan {
             changed: Vec::new(),
             retired: Vec::new(),
             unchanged: Vec::new(),
+            upstreams: Vec::new(),
             warnings: Vec::new(),
         };
         for (program, file) in deployable(new) {

@@ -1,9 +1,9 @@
 //! The catalog: which upstream performs which work.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_model::{Clock, EffectName, Failure, Lane, Verdict, WorkItem, WorkKind};
+use orlog_model::{Clock, EffectName, Failure, Lane, TenantId, Verdict, Work, WorkItem, WorkKind};
 use serde_json::Value;
 
 use crate::observer::Observer;
@@ -39,64 +39,194 @@ pub enum Error {
     },
 }
 
-/// All performers of a process. Does not change: on reload a new one takes its place, with its breakers closed.
-#[derive(Default)]
+/// All performers of a process.
+///
+/// It can be replaced as a whole: [`Catalog::renewed`] makes the next one, in which upstreams that did not change keep
+/// their performers with breakers and limits as they stand, and [`Catalog::adopt`] puts it in force. Whoever looks sees
+/// the old one or the new one, never a mixture.
 pub struct Catalog {
+    table: RwLock<Arc<Table>>,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+}
+
+#[derive(Default)]
+struct Table {
     upstreams: BTreeMap<String, Arc<Performer>>,
-    effects: BTreeMap<String, Arc<Performer>>,
+    effects: BTreeMap<String, Vec<Arc<Performer>>>,
     gateway: Option<Arc<Performer>>,
+}
+
+/// What a renewal did.
+#[derive(Default)]
+pub struct Renewal {
+    /// In force from now on.
+    pub begun: Vec<Arc<Performer>>,
+    /// No longer in force, and retired.
+    pub retired: Vec<Arc<Performer>>,
 }
 
 impl Catalog {
     /// Puts a performer before each upstream.
     ///
     /// # Errors
-    /// When two upstreams claim one name, one effect or the commands.
+    /// When two upstreams claim one name, one effect for the same tenants, or the commands.
     pub fn new(
         upstreams: Vec<Upstream>,
         clock: &Arc<dyn Clock>,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, Error> {
-        let mut catalog = Self::default();
-        for upstream in upstreams {
-            catalog.add(Performer::observed(upstream, Arc::clone(clock), Arc::clone(observer)))?;
-        }
-        Ok(catalog)
+        let empty =
+            Self { table: RwLock::default(), clock: Arc::clone(clock), observer: Arc::clone(observer) };
+        empty.renewed(upstreams)
     }
 
-    /// Who performs the work of a lane; `None`: nobody. Facts are the bus's business.
+    /// The catalog of these upstreams. Those that did not change keep their performers.
+    ///
+    /// # Errors
+    /// As [`Catalog::new`].
+    pub fn renewed(&self, upstreams: Vec<Upstream>) -> Result<Self, Error> {
+        let (present, mut table) = (self.table(), Table::default());
+        for upstream in upstreams {
+            let kept = present.upstreams.get(&upstream.name);
+            let performer = match kept.filter(|kept| kept.upstream().is_same(&upstream)) {
+                Some(kept) => Arc::clone(kept),
+                None => Performer::observed(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer)),
+            };
+            table.add(performer)?;
+        }
+        Ok(Self {
+            table: RwLock::new(Arc::new(table)),
+            clock: Arc::clone(&self.clock),
+            observer: Arc::clone(&self.observer),
+        })
+    }
+
+    /// The performers that are in `next` and not here.
+    #[must_use]
+    pub fn fresh(&self, next: &Self) -> Vec<Arc<Performer>> {
+        next.table().without(&self.table())
+    }
+
+    /// The names of the upstreams that are not the same in `next`, in their order.
+    #[must_use]
+    pub fn changes(&self, next: &Self) -> Vec<String> {
+        let (past, next) = (self.table(), next.table());
+        let changed = next.without(&past).into_iter().chain(past.without(&next));
+        let names: BTreeSet<_> = changed.map(|performer| performer.upstream().name.clone()).collect();
+        names.into_iter().collect()
+    }
+
+    /// Puts another one in force and retires the performers that it lacks.
+    pub fn adopt(&self, next: &Self) -> Renewal {
+        let next = next.table();
+        let past = {
+            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *table, Arc::clone(&next))
+        };
+        let renewal = Renewal { begun: next.without(&past), retired: past.without(&next) };
+        renewal.retired.iter().for_each(|performer| performer.retire());
+        renewal
+    }
+
+    /// Who performs the work of a lane for a tenant at least; `None`: nobody for anybody. Facts are the bus's business.
     #[must_use]
     pub fn performer(&self, lane: &Lane) -> Option<Arc<Performer>> {
         match lane.kind {
-            WorkKind::Effect => self.effects.get(lane.name.as_str()).cloned(),
-            WorkKind::Command => self.gateway.clone(),
+            WorkKind::Effect => self.table().effects.get(lane.name.as_str())?.first().cloned(),
+            WorkKind::Command => self.table().gateway.clone(),
             WorkKind::Fact | WorkKind::Saga => None,
+        }
+    }
+
+    /// Who performs an item; an upstream that names the tenant goes before one for all.
+    #[must_use]
+    pub fn performer_of(&self, item: &WorkItem) -> Option<Arc<Performer>> {
+        match &item.work {
+            Work::Effect(effect) => {
+                let table = self.table();
+                let mut performers = table.effects.get(effect.name.as_str())?.iter();
+                performers.find(|performer| serves(performer, &item.instance.tenant)).cloned()
+            }
+            Work::Command(_) => self.table().gateway.clone(),
+            Work::Fact(_) | Work::Start(_) | Work::Stop(_) => None,
         }
     }
 
     /// Sees an item through, whoever performs it. What nobody performs fails at once with the code `effect_unknown` or
     /// `no_gateway`.
     pub async fn perform(&self, item: &WorkItem) -> Done {
-        match self.performer(&item.work.lane()) {
+        match self.performer_of(item) {
             Some(performer) => performer.perform(item).await,
             None => Done { verdict: self.nobody(item), attempts: 0 },
         }
     }
 
     /// All performers, in the order of their upstreams' names.
-    pub fn performers(&self) -> impl Iterator<Item = &Arc<Performer>> {
-        self.upstreams.values()
+    #[must_use]
+    pub fn performers(&self) -> Vec<Arc<Performer>> {
+        self.table().upstreams.values().cloned().collect()
     }
 
-    /// The effects and the upstream of each, in the order of their names.
-    pub fn effects(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.effects.iter().map(|(effect, performer)| (effect.as_str(), performer.upstream().name.as_str()))
+    /// The effects and the upstreams of each, in the order of their names.
+    #[must_use]
+    pub fn effects(&self) -> Vec<(String, Vec<String>)> {
+        let name = |performer: &Arc<Performer>| performer.upstream().name.clone();
+        let table = self.table();
+        let effects = table.effects.iter();
+        effects.map(|(effect, all)| (effect.clone(), all.iter().map(name).collect())).collect()
     }
 
     /// How each upstream does, in the order of their names.
     #[must_use]
     pub fn conditions(&self) -> Vec<Condition> {
-        self.upstreams.values().map(|performer| performer.condition()).collect()
+        self.table().upstreams.values().map(|performer| performer.condition()).collect()
+    }
+
+    fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The verdict on work that nobody performs: it fails at once, with the code `effect_unknown` or `no_gateway`.
+    #[must_use]
+    pub fn nobody(&self, item: &WorkItem) -> Verdict {
+        let (code, message) = match item.work.kind() {
+            WorkKind::Effect => ("effect_unknown", self.unknown(&item.work.label())),
+            WorkKind::Command => {
+                ("no_gateway", "commands have nowhere to go: no gateway is configured".to_owned())
+            }
+            WorkKind::Fact | WorkKind::Saga => {
+                ("not_an_effect", "facts and sagas are published, not performed".to_owned())
+            }
+        };
+        Verdict::Failed {
+            event: None,
+            failure: Failure { code: code.to_owned(), message },
+            payload: Value::Null,
+        }
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let table = self.table();
+        if table.effects.contains_key(name) {
+            return format!("no upstream performs {name} for this tenant");
+        }
+        let near = table.effects.keys().map(|known| (strsim::jaro_winkler(name, known), known));
+        let nearest = near.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.8);
+        match nearest {
+            Some((_, known)) => format!("no upstream performs {name}; did you mean {known}?"),
+            None => format!("no upstream performs {name}"),
+        }
+    }
+}
+
+impl Table {
+    fn without(&self, other: &Self) -> Vec<Arc<Performer>> {
+        let is_there = |performer: &Arc<Performer>| {
+            let there = other.upstreams.get(&performer.upstream().name);
+            there.is_some_and(|there| Arc::ptr_eq(there, performer))
+        };
+        self.upstreams.values().filter(|performer| !is_there(performer)).cloned().collect()
     }
 
     fn add(&mut self, performer: Arc<Performer>) -> Result<(), Error> {
@@ -120,42 +250,33 @@ impl Catalog {
         }
     }
 
+    /// Those for all tenants stand behind those for some.
     fn add_effect(&mut self, effect: &EffectName, performer: &Arc<Performer>) -> Result<(), Error> {
-        match self.effects.insert(effect.to_string(), Arc::clone(performer)) {
-            Some(first) => Err(Error::EffectTwice {
+        let all = self.effects.entry(effect.to_string()).or_default();
+        if let Some(first) = all.iter().find(|first| contend(first, performer)) {
+            return Err(Error::EffectTwice {
                 effect: effect.clone(),
                 first: first.upstream().name.clone(),
                 second: performer.upstream().name.clone(),
-            }),
-            None => Ok(()),
+            });
         }
+        match performer.upstream().tenants {
+            Some(_) => all.insert(0, Arc::clone(performer)),
+            None => all.push(Arc::clone(performer)),
+        }
+        Ok(())
     }
+}
 
-    /// The verdict on work that nobody performs: it fails at once, with the code `effect_unknown` or `no_gateway`.
-    #[must_use]
-    pub fn nobody(&self, item: &WorkItem) -> Verdict {
-        let (code, message) = match item.work.kind() {
-            WorkKind::Effect => ("effect_unknown", self.unknown(&item.work.label())),
-            WorkKind::Command => {
-                ("no_gateway", "commands have nowhere to go: no gateway is configured".to_owned())
-            }
-            WorkKind::Fact | WorkKind::Saga => {
-                ("not_an_effect", "facts and sagas are published, not performed".to_owned())
-            }
-        };
-        Verdict::Failed {
-            event: None,
-            failure: Failure { code: code.to_owned(), message },
-            payload: Value::Null,
-        }
-    }
+fn serves(performer: &Performer, tenant: &TenantId) -> bool {
+    performer.upstream().tenants.as_ref().is_none_or(|tenants| tenants.contains(tenant))
+}
 
-    fn unknown(&self, name: &str) -> String {
-        let near = self.effects.keys().map(|known| (strsim::jaro_winkler(name, known), known));
-        let nearest = near.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.8);
-        match nearest {
-            Some((_, known)) => format!("no upstream performs {name}; did you mean {known}?"),
-            None => format!("no upstream performs {name}"),
-        }
+/// Whether there is a tenant for whom it is not said which of the two it is.
+fn contend(a: &Performer, b: &Performer) -> bool {
+    match (&a.upstream().tenants, &b.upstream().tenants) {
+        (None, None) => true,
+        (Some(a), Some(b)) => !a.is_disjoint(b),
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }

@@ -9,19 +9,25 @@
 //! base_url = "http://127.0.0.1:8080"
 //! ```
 //!
+//! Every kind of upstream has keys of its own, and all have those of [`terms`]. A file of its own says `kind` where it is not
+//! HTTP, see [`Described`].
+//!
 //! Every key but the URLs and the paths has a default; an unknown key is refused.
 
+mod terms;
+
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orlog_model::EffectName;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::backoff::Backoff;
-use crate::breaker;
+pub use terms::{
+    BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
+};
+pub(crate) use terms::{Terms, upstream_config};
+
 use crate::gateway::{DEFAULT_PATH, Gateway};
 use crate::http::{self, Http, Method, Operation, TemplateError};
 use crate::policy::Policy;
@@ -65,33 +71,31 @@ pub struct EffectsConfig {
     pub gateway: Option<GatewayConfig>,
 }
 
-/// One HTTP upstream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HttpConfig {
-    /// Begins every URL.
-    pub base_url: String,
-    /// Attempts at once.
-    #[serde(default = "concurrency")]
-    pub concurrency: NonZeroU32,
-    /// Attempts in all for one item; as many as the deadline allows where absent.
-    #[serde(default)]
-    pub attempts: Option<NonZeroU32>,
-    /// The time one attempt may take.
-    #[serde(default = "attempt_timeout", with = "crate::duration")]
-    pub attempt_timeout: Duration,
-    /// The time all attempts may take together.
-    #[serde(default = "deadline", with = "crate::duration")]
-    pub deadline: Duration,
-    /// The pauses between attempts.
-    #[serde(default)]
-    pub backoff: BackoffConfig,
-    /// When to stop asking.
-    #[serde(default)]
-    pub breaker: BreakerConfig,
-    /// What it performs, by the effect's name.
-    #[serde(default)]
-    pub effects: BTreeMap<EffectName, OperationConfig>,
+/// The kinds of upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Requests over HTTP.
+    #[default]
+    Http,
+}
+
+/// An upstream as a file of its own describes it.
+#[derive(Clone, Debug)]
+pub enum Described {
+    /// See [`HttpConfig`].
+    Http(Box<HttpConfig>),
+}
+
+upstream_config! {
+    /// One HTTP upstream.
+    HttpConfig {
+        /// Begins every URL.
+        pub base_url: String,
+        /// What it performs, by the effect's name.
+        #[serde(default)]
+        pub effects: BTreeMap<EffectName, OperationConfig>,
+    }
 }
 
 /// One effect of an HTTP upstream.
@@ -111,70 +115,15 @@ pub struct OperationConfig {
     pub body: Option<bool>,
 }
 
-/// Where commands go.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GatewayConfig {
-    /// Begins every URL.
-    pub base_url: String,
-    /// May hold `{aggregate_type}`, `{aggregate_id}` and `{name}`.
-    #[serde(default = "gateway_path")]
-    pub path: String,
-    /// Attempts at once.
-    #[serde(default = "concurrency")]
-    pub concurrency: NonZeroU32,
-    /// Attempts in all for one command; until it is accepted or refused where absent.
-    #[serde(default)]
-    pub attempts: Option<NonZeroU32>,
-    /// The time one attempt may take.
-    #[serde(default = "attempt_timeout", with = "crate::duration")]
-    pub attempt_timeout: Duration,
-    /// The time all attempts may take together; any where absent.
-    #[serde(default, with = "crate::duration::option")]
-    pub deadline: Option<Duration>,
-    /// The pauses between attempts.
-    #[serde(default)]
-    pub backoff: BackoffConfig,
-    /// When to stop asking.
-    #[serde(default)]
-    pub breaker: BreakerConfig,
-}
-
-/// The pauses between attempts.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BackoffConfig {
-    /// The shortest.
-    #[serde(with = "crate::duration")]
-    pub first: Duration,
-    /// The longest.
-    #[serde(with = "crate::duration")]
-    pub max: Duration,
-    /// A pause is at most this many times the one before it.
-    pub multiplier: NonZeroU32,
-}
-
-/// When to stop asking, and for how long.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BreakerConfig {
-    /// Opens after this many failures in a row.
-    pub failures: NonZeroU32,
-    /// Opens also at this share of failures.
-    pub rate: Option<RateConfig>,
-    /// How long it refuses before it tries one.
-    #[serde(with = "crate::duration")]
-    pub open_for: Duration,
-}
-
-/// A share of the latest answers.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RateConfig {
-    /// Failures in a hundred.
-    pub percent: u8,
-    /// How many of the latest answers are looked at.
-    pub window: NonZeroU32,
+upstream_config! {
+    /// Where commands go.
+    GatewayConfig {
+        /// Begins every URL.
+        pub base_url: String,
+        /// May hold `{aggregate_type}`, `{aggregate_id}` and `{name}`.
+        #[serde(default = "gateway_path")]
+        pub path: String,
+    }
 }
 
 impl EffectsConfig {
@@ -197,16 +146,37 @@ impl HttpConfig {
         let operations =
             self.effects.iter().map(|(effect, config)| Ok((effect.clone(), config.build(name, effect)?)));
         let http = Http::new(name, &self.base_url, operations.collect::<Result<_, Error>>()?)?;
-        let policy = Policy {
-            attempts: self.attempts.map(NonZeroU32::get),
-            attempt_timeout: self.attempt_timeout,
-            deadline: Some(self.deadline),
-            backoff: self.backoff.into(),
-            concurrency: self.concurrency.get() as usize,
-            breaker: Some(self.breaker.into()),
-        };
-        Ok(Upstream::effects(name, http.effects(), Arc::new(http), policy))
+        let policy = self.policy(Policy::default());
+        let upstream = Upstream::effects(name, http.effects(), Arc::new(http), policy);
+        Ok(upstream.for_tenants(self.tenants.clone()).made_from(origin(self)))
     }
+}
+
+impl Described {
+    /// Reads a file of this kind.
+    ///
+    /// # Errors
+    /// What the deserializer says.
+    pub fn read<'de, D: Deserializer<'de>>(kind: Kind, file: D) -> Result<Self, D::Error> {
+        match kind {
+            Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
+        }
+    }
+
+    /// The upstream it describes.
+    ///
+    /// # Errors
+    /// When it cannot be made; the text names the place.
+    pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
+        match self {
+            Self::Http(config) => config.upstream(name),
+        }
+    }
+}
+
+/// Two descriptions of one text make upstreams that do the same. They hold references to secrets, not secrets.
+fn origin(config: &impl Serialize) -> String {
+    serde_json::to_string(config).expect("a description is plain data")
 }
 
 impl OperationConfig {
@@ -236,15 +206,8 @@ impl GatewayConfig {
     pub fn upstream(&self) -> Result<Upstream, Error> {
         let wrong = |source| Error::Path { upstream: "gateway".to_owned(), place: "path".to_owned(), source };
         let gateway = Gateway::new(&self.base_url, self.path.parse().map_err(wrong)?)?;
-        let policy = Policy {
-            attempts: self.attempts.map(NonZeroU32::get),
-            attempt_timeout: self.attempt_timeout,
-            deadline: self.deadline,
-            backoff: self.backoff.into(),
-            concurrency: self.concurrency.get() as usize,
-            breaker: Some(self.breaker.into()),
-        };
-        Ok(Upstream::gateway(Arc::new(gateway), policy))
+        let policy = self.policy(Policy::gateway());
+        Ok(Upstream::gateway(Arc::new(gateway), policy).made_from(origin(self)))
     }
 }
 
@@ -259,45 +222,6 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
     Ok((parsed, value))
 }
 
-impl Default for BackoffConfig {
-    fn default() -> Self {
-        let Backoff { first, max, multiplier } = Backoff::default();
-        Self { first, max, multiplier: NonZeroU32::new(multiplier).expect("the default is not zero") }
-    }
-}
-
-impl From<BackoffConfig> for Backoff {
-    fn from(config: BackoffConfig) -> Self {
-        Self { first: config.first, max: config.max, multiplier: config.multiplier.get() }
-    }
-}
-
-impl Default for BreakerConfig {
-    fn default() -> Self {
-        let breaker::Options { failures, open_for, .. } = breaker::Options::default();
-        Self { failures: NonZeroU32::new(failures).expect("the default is not zero"), rate: None, open_for }
-    }
-}
-
-impl From<BreakerConfig> for breaker::Options {
-    fn from(config: BreakerConfig) -> Self {
-        let rate = config.rate.map(|rate| breaker::Rate { percent: rate.percent, window: rate.window.get() });
-        Self { failures: config.failures.get(), rate, open_for: config.open_for }
-    }
-}
-
-fn concurrency() -> NonZeroU32 {
-    u32::try_from(Policy::default().concurrency).ok().and_then(NonZeroU32::new).expect("the default is small")
-}
-
-fn attempt_timeout() -> Duration {
-    Policy::default().attempt_timeout
-}
-
-fn deadline() -> Duration {
-    Policy::default().deadline.expect("the default has a deadline")
-}
-
 fn method() -> String {
     "POST".to_owned()
 }
@@ -308,7 +232,11 @@ fn gateway_path() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::backoff::Backoff;
+    use crate::breaker;
     use crate::upstream::Serves;
 
     const FULL: &str = r#"
@@ -344,7 +272,7 @@ mod tests {
         assert_eq!(payments.policy.backoff.max, Duration::from_secs(90));
         assert_eq!(payments.policy.backoff.multiplier, Backoff::default().multiplier);
         assert_eq!(payments.policy.breaker.unwrap().rate, Some(breaker::Rate { percent: 50, window: 20 }));
-        assert_eq!((gateway.name.as_str(), gateway.policy), ("gateway", Policy::gateway()));
+        assert_eq!((gateway.name.as_str(), &gateway.policy), ("gateway", &Policy::gateway()));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! The hands: providers that act on the world, and the policies under which they try.
 //!
 //! A work item's way: [`Catalog`] (who performs it) → [`Performer`] (when, how often, until when) → [`Provider`] (one
-//! attempt) → the world. What the performer decides is decided by two plain state machines, [`backoff`] and [`breaker`].
+//! attempt) → the world. What the performer decides is decided by plain state machines: [`backoff`], [`breaker`], [`budget`] and [`rate`].
 
+mod admission;
 pub mod backoff;
 pub mod breaker;
+pub mod budget;
 pub mod catalog;
 pub mod config;
 mod duration;
+mod fair;
 mod gate;
 mod gateway;
 pub mod http;
@@ -16,15 +19,17 @@ mod observer;
 mod performer;
 mod policy;
 mod provider;
+pub mod rate;
+mod turnstile;
 mod upstream;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, Renewal};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
 pub use gateway::Gateway;
 pub use http::Http;
 pub use native::{Native, NativeCall, PlainCall};
 pub use observer::{Attempted, Ending, Observer, Silent};
-pub use performer::{Condition, Done, Performer};
-pub use policy::Policy;
+pub use performer::{Condition, Done, Performer, Progress};
+pub use policy::{InDoubt, Policy, Share};
 pub use provider::{Attempt, Probe, Provider, Refusal, Reply, Trouble};
 pub use upstream::{Serves, Upstream};

@@ -1,19 +1,21 @@
 //! The performer: sees one upstream's work items through, attempt by attempt, to a verdict.
 //!
-//! For each item: a free place among the upstream's concurrent attempts, admission by its breaker, an attempt with a
-//! time limit, and then the verdict or a pause and the next one. While the breaker is open items wait; they do not fail.
-//! No attempt begins after the deadline. Dropping the future gives up every place it holds.
+//! For each item: admission (retry budget, rates, a place, the breaker's leave), an attempt with a time limit, and then the
+//! verdict or a pause and the next one. While the breaker is open items wait; they do not fail. No attempt begins after the
+//! deadline. Dropping the future gives up every place it holds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use orlog_model::{Clock, Failure, Timestamp, Verdict, Work, WorkItem};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::watch;
 
+use crate::admission::{Admission, Admitted, Asker};
 use crate::backoff::{self, Backoff, Exhausted, Limits, Next, Tried};
 use crate::breaker::{Health, State};
-use crate::gate::{Gate, Pass};
 use crate::observer::{Attempted, Ending, Observer, Silent};
+use crate::policy::InDoubt;
 use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
 use crate::upstream::Upstream;
 
@@ -22,8 +24,18 @@ pub struct Performer {
     upstream: Upstream,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
-    places: Semaphore,
-    gate: Option<Gate>,
+    admission: Admission,
+    retired: watch::Sender<bool>,
+    serial: u64,
+}
+
+/// How far an item has come in the hands of another performer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// An attempt may have been done without our knowing.
+    pub in_doubt: bool,
 }
 
 /// What an item came to.
@@ -46,6 +58,10 @@ pub struct Condition {
     pub opened: u64,
     /// Items that hold a place: attempts under way and items that wait for the breaker.
     pub in_flight: usize,
+    /// Retries that its budget allows at once; `None`: any number.
+    pub retries_left: Option<u64>,
+    /// For whom it works; `None`: for all tenants.
+    pub tenants: Option<Vec<String>>,
 }
 
 impl Performer {
@@ -58,12 +74,28 @@ impl Performer {
     /// Tells `observer` of every attempt and every change of the breaker.
     #[must_use]
     pub fn observed(upstream: Upstream, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
-        let places = Semaphore::new(upstream.policy.concurrency.clamp(1, Semaphore::MAX_PERMITS));
-        let gate = upstream
-            .policy
-            .breaker
-            .map(|options| Gate::new(&upstream.name, options, Arc::clone(&clock), Arc::clone(&observer)));
-        Arc::new(Self { upstream, clock, observer, places, gate })
+        let admission = Admission::new(&upstream.name, &upstream.policy, &clock, Arc::clone(&observer));
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let retired = watch::Sender::new(false);
+        Arc::new(Self { upstream, clock, observer, admission, retired, serial })
+    }
+
+    /// Tells performers of one upstream apart: after a reload there may be an old one and a new one.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Another one takes its place: attempts under way go on to their end, everything else is handed over.
+    pub fn retire(&self) {
+        self.retired.send_replace(true);
+    }
+
+    /// Whether another one has taken its place.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        *self.retired.borrow()
     }
 
     /// What it performs for.
@@ -75,88 +107,116 @@ impl Performer {
     /// How the upstream does at the moment.
     #[must_use]
     pub fn condition(&self) -> Condition {
-        let state = self.gate.as_ref().map(Gate::state);
-        let all = self.upstream.policy.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        let state = self.admission.breaker();
+        let tenants = self.upstream.tenants.as_ref();
         Condition {
             upstream: self.upstream.name.clone(),
             breaker: state.map(|(state, _)| state),
             opened: state.map_or(0, |(_, opened)| opened),
-            in_flight: all.saturating_sub(self.places.available_permits()),
+            in_flight: self.admission.in_flight(),
+            retries_left: self.admission.retries_left(),
+            tenants: tenants.map(|tenants| tenants.iter().map(ToString::to_string).collect()),
         }
     }
 
-    /// Sees an item through. Returns when there is a verdict; dropping the future cancels.
+    /// Sees an item through, also when another performer takes this one's place meanwhile. Returns when there is a verdict;
+    /// dropping the future cancels.
     pub async fn perform(&self, item: &WorkItem) -> Done {
-        self.run(item, false).await
+        self.insist(item, Progress::default()).await
     }
 
     /// Sees an item through of which an earlier attempt may have been under way when the process died: the provider is
     /// asked first what became of it.
     pub async fn resume(&self, item: &WorkItem) -> Done {
-        self.run(item, true).await
+        self.insist(item, Progress { attempts: 0, in_doubt: true }).await
     }
 
-    async fn run(&self, item: &WorkItem, in_doubt: bool) -> Done {
+    /// Goes on where another performer stopped. When this one is retired meanwhile, the item comes back with how far it
+    /// has come, as soon as no attempt is under way.
+    ///
+    /// # Errors
+    /// Its progress, when another performer has to go on.
+    pub async fn go_on(&self, item: &WorkItem, progress: Progress) -> Result<Done, Progress> {
+        self.run(item, progress, true).await
+    }
+
+    async fn insist(&self, item: &WorkItem, progress: Progress) -> Done {
+        self.run(item, progress, false).await.expect("it comes back only where retirement is heeded")
+    }
+
+    async fn run(&self, item: &WorkItem, progress: Progress, heed: bool) -> Result<Done, Progress> {
         let mut course = Course {
-            limits: self.upstream.policy.limits(item, || self.clock.now()),
-            attempts: 0,
+            limits: self.upstream.policy.limits(item),
+            attempts: progress.attempts,
             pause: None,
-            in_doubt,
+            in_doubt: progress.in_doubt,
             last: None,
         };
         loop {
-            match self.step(item, &mut course).await {
-                Step::End(verdict) => return Done { verdict, attempts: course.attempts },
+            if heed && self.is_retired() {
+                return Err(course.progress());
+            }
+            let admission = self.admission(item, &course);
+            let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
+            match self.step(item, &mut course, admitted).await {
+                Step::End(verdict) => return Ok(Done { verdict, attempts: course.attempts }),
                 Step::Again(pause) => {
                     course.pause = Some(pause);
-                    self.clock.sleep_until(self.clock.now().after(pause)).await;
+                    let over = self.clock.sleep_until(self.clock.now().after(pause));
+                    self.unless_retired(heed, over).await;
                 }
             }
         }
     }
 
-    /// One attempt with all that stands before and after it.
-    async fn step(&self, item: &WorkItem, course: &mut Course) -> Step {
-        let Some((_place, pass)) = self.admission(course.limits.deadline).await else {
+    /// Does it; `None` when the performer is retired first. What is ready at once never asks.
+    async fn unless_retired<T>(&self, heed: bool, work: impl Future<Output = T>) -> Option<T> {
+        let retirement = async {
+            // An error cannot be: the sender lives as long as `self`.
+            drop(self.retired.subscribe().wait_for(|retired| heed && *retired).await);
+        };
+        tokio::select! {
+            biased;
+            out = work => Some(out),
+            () = retirement => None,
+        }
+    }
+
+    /// One attempt, once there is leave for it or the deadline has passed.
+    async fn step(&self, item: &WorkItem, course: &mut Course, admitted: Option<Admitted<'_>>) -> Step {
+        let Some(admitted) = admitted else {
             return Step::End(self.give_up(item, course, Exhausted::Time).await);
         };
         if course.in_doubt {
             match self.probe(item).await {
                 Probe::Done(reply) => return Step::End(done(item, reply)),
                 Probe::NotDone => course.in_doubt = false,
+                Probe::Unknown if self.upstream.policy.in_doubt == InDoubt::Fail => {
+                    return Step::End(self.unknown(course));
+                }
                 Probe::Unknown => {}
             }
         }
         course.attempts += 1;
         let answer = self.attempt(item, course).await;
-        if let Some(pass) = pass {
-            pass.report(health(&answer));
-        }
+        admitted.report(health(&answer));
         self.judge(item, course, answer).await
     }
 
-    /// A place and the breaker's leave; `None` when the deadline passes first.
-    async fn admission(
-        &self,
-        deadline: Option<Timestamp>,
-    ) -> Option<(SemaphorePermit<'_>, Option<Pass<'_>>)> {
+    /// The leave for an attempt; `None` when the deadline passes first.
+    async fn admission(&self, item: &WorkItem, course: &Course) -> Option<Admitted<'_>> {
+        let deadline = course.limits.deadline;
         if deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
             return None;
         }
-        let waiting = async {
-            let place = self.places.acquire().await.expect("the semaphore is never closed");
-            match &self.gate {
-                Some(gate) => (place, Some(gate.pass().await)),
-                None => (place, None),
-            }
-        };
-        self.before(deadline, waiting).await
+        let asker = Asker { tenant: &item.instance.tenant, retries: course.attempts > 0 };
+        self.before(deadline, self.admission.admit(asker)).await
     }
 
     async fn attempt(&self, item: &WorkItem, course: &mut Course) -> Result<Reply, Refusal> {
         let (timeout, until) = self.time_for_one(course.limits.deadline);
         let begun = Instant::now();
-        let attempt = Attempt { number: course.attempts, timeout };
+        let attempt = Attempt { number: course.attempts, timeout, at: self.clock.now() };
         let answer = self.before(until, self.upstream.provider.perform(item, attempt)).await;
         let ending = answer.as_ref().map_or(Ending::TimedOut, ending);
         let attempted = Attempted { upstream: &self.upstream.name, item, ending, took: begun.elapsed() };
@@ -213,9 +273,20 @@ impl Performer {
         }
     }
 
+    fn unknown(&self, course: &mut Course) -> Verdict {
+        let name = &self.upstream.name;
+        let last = course.last.take().map_or_else(
+            || "the process died while an attempt was under way".to_owned(),
+            |last| format!("{}: {}", last.code, last.message),
+        );
+        let message =
+            format!("nobody knows whether {name} did it, and it is configured not to try again: {last}");
+        Verdict::TimedOut { failure: Failure { code: "in_doubt".to_owned(), message } }
+    }
+
     fn not_begun(&self) -> Failure {
         let name = &self.upstream.name;
-        let reason = match self.gate.as_ref().map(Gate::state) {
+        let reason = match self.admission.breaker() {
             Some((State::Open | State::HalfOpen, _)) => format!("the breaker of {name} is open"),
             Some((State::Closed, _)) | None => format!("{name} was never asked"),
         };
@@ -250,6 +321,10 @@ struct Course {
 }
 
 impl Course {
+    fn progress(&self) -> Progress {
+        Progress { attempts: self.attempts, in_doubt: self.in_doubt }
+    }
+
     /// Jitter comes from the item and the number of the attempt: items differ, and the same run gives the same pauses.
     fn next(&self, backoff: &Backoff, tried: Tried, item: &WorkItem, now: Timestamp) -> Next {
         let (high, low) = item.id.as_u64_pair();

@@ -1,23 +1,25 @@
 //! How an upstream is asked: how often, how long, how many at once.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::{Timestamp, Work, WorkItem};
+use orlog_model::{TenantId, Work, WorkItem};
 
 use crate::backoff::{Backoff, Limits};
-use crate::breaker;
+use crate::rate::Rate;
+use crate::{breaker, budget};
 
 /// What is agreed with one upstream, for all its effects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Attempts in all for one item; `None`: as many as the deadline allows.
     pub attempts: Option<u32>,
     /// The time one attempt may take; [`Duration::MAX`]: any.
     pub attempt_timeout: Duration,
-    /// The time all attempts may take together, from the first offer since the process started; `None`: until the item's
-    /// own deadline or for ever.
-    ///
-    /// It does not count from the transition: that time is an event's, and events may come late.
+    /// The time all attempts may take together, from the transition that asked on; `None`: until the item's own deadline
+    /// or for ever. The time of the transition lies in the outbox before the first attempt, so a crash does not begin
+    /// the time anew.
     pub deadline: Option<Duration>,
     /// The pauses between attempts.
     pub backoff: Backoff,
@@ -25,6 +27,41 @@ pub struct Policy {
     pub concurrency: usize,
     /// When to stop asking; `None`: never.
     pub breaker: Option<breaker::Options>,
+    /// How many retries there may be; `None`: any number.
+    pub budget: Option<budget::Options>,
+    /// How many attempts may begin in a time; `None`: any number.
+    pub rate: Option<Rate>,
+    /// What a single tenant may have of it.
+    pub share: Share,
+    /// What to do when nobody knows whether an attempt was done.
+    pub in_doubt: InDoubt,
+}
+
+/// What a single tenant may have of an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Attempts at once; `None`: as many as the upstream takes.
+    pub concurrency: Option<NonZeroU32>,
+    /// How many may begin in a time; `None`: as many as at the upstream.
+    pub rate: Option<Rate>,
+    /// How many places a tenant gets in its turn while others wait too; 1 where nothing is said.
+    pub weights: BTreeMap<TenantId, NonZeroU32>,
+}
+
+impl Share {
+    pub(crate) fn weight(&self, tenant: &TenantId) -> u32 {
+        self.weights.get(tenant).map_or(1, |weight| weight.get())
+    }
+}
+
+/// What to do when nobody knows whether an attempt was done, and the upstream cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InDoubt {
+    /// Try again under the same key.
+    #[default]
+    Retry,
+    /// Do not: the verdict is that nobody knows, with the code `in_doubt`.
+    Fail,
 }
 
 impl Default for Policy {
@@ -36,6 +73,10 @@ impl Default for Policy {
             backoff: Backoff::default(),
             concurrency: 64,
             breaker: Some(breaker::Options::default()),
+            budget: Some(budget::Options::default()),
+            rate: None,
+            share: Share::default(),
+            in_doubt: InDoubt::Retry,
         }
     }
 }
@@ -51,6 +92,8 @@ impl Policy {
             backoff: Backoff { first: Duration::from_millis(10), ..Backoff::default() },
             concurrency: 1024,
             breaker: None,
+            budget: None,
+            ..Self::default()
         }
     }
 
@@ -60,10 +103,10 @@ impl Policy {
         Self { deadline: None, ..Self::default() }
     }
 
-    /// How far trying an item may go that is first offered at `now`: the item's own hints come before the policy.
-    pub(crate) fn limits(&self, item: &WorkItem, now: impl FnOnce() -> Timestamp) -> Limits {
+    /// How far trying an item may go: the item's own hints come before the policy.
+    pub(crate) fn limits(&self, item: &WorkItem) -> Limits {
         let attempts = retry(item).map_or(self.attempts, |hint| hint.attempts);
-        let own = self.deadline.map(|deadline| now().after(deadline));
+        let own = self.deadline.map(|deadline| item.created_at.after(deadline));
         let deadline = match (own, item.deadline) {
             (Some(own), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.or(theirs),

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EventType, Failure, WorkItem};
+use orlog_model::{EventType, Failure, Timestamp, WorkItem};
 use serde_json::Value;
 
 /// Something that acts on the world.
@@ -28,10 +28,12 @@ pub trait Provider: Send + Sync + 'static {
 /// Which attempt it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// 1 for the first since the process started.
+    /// 1 for the first since the process started; an upstream that is replaced by a reload does not begin anew.
     pub number: u32,
     /// The time allowed for this attempt; the caller sees to it.
     pub timeout: Duration,
+    /// When it began.
+    pub at: Timestamp,
 }
 
 /// It was done.

@@ -1,8 +1,9 @@
 //! An upstream: a name, what it serves, who speaks to it, and what is agreed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 
 use crate::policy::Policy;
 use crate::provider::Provider;
@@ -18,6 +19,10 @@ pub struct Upstream {
     pub provider: Arc<dyn Provider>,
     /// What is agreed.
     pub policy: Policy,
+    /// For whom it works; `None`: for all tenants.
+    pub tenants: Option<BTreeSet<TenantId>>,
+    /// What it was made from, as text; two of the same origin do the same. `None`: made by code.
+    pub origin: Option<String>,
 }
 
 /// Which work goes to an upstream.
@@ -37,11 +42,40 @@ impl Upstream {
         provider: Arc<dyn Provider>,
         policy: Policy,
     ) -> Self {
-        Self { name: name.into(), serves: Serves::Effects(effects), provider, policy }
+        Self::new(name.into(), Serves::Effects(effects), provider, policy)
     }
 
     /// The Gateway, named `gateway`.
     pub fn gateway(provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self { name: "gateway".to_owned(), serves: Serves::Commands, provider, policy }
+        Self::new("gateway".to_owned(), Serves::Commands, provider, policy)
+    }
+
+    /// Works for these tenants only.
+    #[must_use]
+    pub fn for_tenants(mut self, tenants: Option<BTreeSet<TenantId>>) -> Self {
+        self.tenants = tenants;
+        self
+    }
+
+    /// Was made from this.
+    #[must_use]
+    pub fn made_from(mut self, origin: String) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    /// Whether the other one does the same in the same way, so that a reload need not disturb what is under way.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let provider = Arc::ptr_eq(&self.provider, &other.provider)
+            || (self.origin.is_some() && self.origin == other.origin);
+        provider
+            && self.name == other.name
+            && self.serves == other.serves
+            && self.policy == other.policy
+            && self.tenants == other.tenants
+    }
+
+    fn new(name: String, serves: Serves, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+        Self { name, serves, provider, policy, tenants: None, origin: None }
     }
 }

@@ -1,14 +1,17 @@
 //! What the performer promises beyond one provider: deadlines, waiting, doubt, limits, hints.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_effect::breaker::{self, State};
+use orlog_effect::budget;
+use orlog_effect::rate::Rate;
 use orlog_effect::{
-    Attempt, Attempted, Catalog, Done, Ending, Native, Observer, Performer, Policy, Probe, Provider, Refusal,
-    Reply, Silent, Upstream,
+    Attempt, Attempted, Catalog, Done, Ending, InDoubt, Native, Observer, Performer, PlainCall, Policy,
+    Probe, Progress, Provider, Refusal, Reply, Silent, Upstream,
 };
 use orlog_model::{Clock, EffectName, Retry, Verdict, Work, WorkItem};
 use orlog_testkit::SimClock;
@@ -109,11 +112,11 @@ async fn tries_until_the_deadline_and_never_after() {
 #[tokio::test]
 async fn says_that_it_failed_when_all_attempts_are_made_and_none_is_in_doubt() {
     let policy = Policy { attempts: Some(3), ..Policy::default() };
-    let (clock, performer, _) = stage(policy, Probe::Unknown, ill);
+    let (clock, performer, _) = stage(policy.clone(), Probe::Unknown, ill);
     let done = passing(&clock, performer.perform(&item(&name(), 1))).await;
     let text = "given up after 3 attempts: connection refused (unreachable)".to_owned();
     assert_eq!(failure(&done), ("failed", text));
-    let (clock, performer, _) = stage(policy, Probe::Unknown, lost);
+    let (clock, performer, _) = stage(policy.clone(), Probe::Unknown, lost);
     let done = passing(&clock, performer.perform(&item(&name(), 1))).await;
     assert_eq!(failure(&done).0, "timed out");
 }
@@ -141,9 +144,9 @@ async fn a_lost_answer_is_asked_for_before_the_next_attempt() {
 #[tokio::test]
 async fn a_lost_answer_is_asked_for_even_when_there_is_no_next_attempt() {
     let policy = Policy { attempts: Some(1), ..Policy::default() };
-    let (_, performer, _) = stage(policy, Probe::Done(Reply::default()), lost);
+    let (_, performer, _) = stage(policy.clone(), Probe::Done(Reply::default()), lost);
     assert_eq!(failure(&performer.perform(&item(&name(), 1)).await).0, "succeeded");
-    let (_, performer, _) = stage(policy, Probe::NotDone, lost);
+    let (_, performer, _) = stage(policy.clone(), Probe::NotDone, lost);
     assert_eq!(failure(&performer.perform(&item(&name(), 1)).await).0, "failed");
 }
 
@@ -303,7 +306,7 @@ async fn a_catalog_knows_who_performs_what_and_what_nobody_does() {
     let native = || Native::new().plain("payments.charge", |_| Ok(Value::Null));
     let upstreams = vec![native().upstream("a", Policy::in_process())];
     let catalog = Catalog::new(upstreams, &clock, &silent).unwrap();
-    assert_eq!(catalog.effects().collect::<Vec<_>>(), [("payments.charge", "a")]);
+    assert_eq!(catalog.effects(), [("payments.charge".to_owned(), vec!["a".to_owned()])]);
     assert_eq!(failure(&catalog.perform(&item(&name(), 1)).await).0, "succeeded");
     let unknown = catalog.perform(&item(&EffectName::new("payments.chrge").unwrap(), 1)).await;
     let text =
@@ -315,4 +318,118 @@ async fn a_catalog_knows_who_performs_what_and_what_nobody_does() {
         error.to_string(),
         r#"the effect payments.charge is performed by "a" and by "b"; remove it from one"#
     );
+}
+
+#[tokio::test]
+async fn the_deadline_counts_from_the_transition_and_survives_a_crash() {
+    let policy = Policy { deadline: Some(Duration::from_mins(10)), ..Policy::default() };
+    let (clock, performer, calls) = stage(policy.clone(), Probe::Unknown, ill);
+    clock.advance_to(START.after(Duration::from_mins(9)));
+    let done = passing(&clock, performer.resume(&item(&name(), 1))).await;
+    assert_eq!((failure(&done).0, calls() > 0), ("timed out", true));
+    assert!(clock.now() <= START.after(Duration::from_mins(10)));
+    let (clock, performer, calls) = stage(policy, Probe::Unknown, ill);
+    clock.advance_to(START.after(Duration::from_mins(10)));
+    let done = passing(&clock, performer.resume(&item(&name(), 1))).await;
+    assert_eq!((failure(&done).0, calls()), ("timed out", 0));
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_is_not_tried_again_where_the_policy_says_so() {
+    let policy = Policy { in_doubt: InDoubt::Fail, ..Policy::default() };
+    let (clock, performer, calls) = stage(policy.clone(), Probe::Unknown, lost);
+    let done = passing(&clock, performer.perform(&item(&name(), 1))).await;
+    let (kind, text) = failure(&done);
+    assert_eq!((kind, calls()), ("timed out", 1));
+    assert!(text.contains("(in_doubt)") && text.contains("connection reset"), "{text}");
+    let (clock, performer, calls) =
+        stage(policy.clone(), Probe::NotDone, |n| if n < 3 { lost(n) } else { Ok(Reply::default()) });
+    let done = passing(&clock, performer.perform(&item(&name(), 1))).await;
+    assert_eq!((failure(&done).0, calls()), ("succeeded", 3));
+    let (_, performer, calls) = stage(policy, Probe::Unknown, ill);
+    assert_eq!((failure(&performer.resume(&item(&name(), 1)).await).0, calls()), ("timed out", 0));
+}
+
+#[tokio::test]
+async fn no_more_attempts_begin_than_the_rate_allows() {
+    let rate =
+        Rate { count: NonZeroU32::new(10).unwrap(), per: Duration::from_secs(1), burst: NonZeroU32::MIN };
+    let (clock, performer, calls) =
+        stage(Policy { rate: Some(rate), ..Policy::default() }, Probe::Unknown, |_| Ok(Reply::default()));
+    let items: Vec<_> = (1..=21).map(|n| item(&name(), n)).collect();
+    let all = futures::future::join_all(items.iter().map(|item| performer.perform(item)));
+    passing(&clock, all).await;
+    assert_eq!((calls(), clock.now()), (21, START.after(Duration::from_secs(2))));
+}
+
+#[tokio::test]
+async fn retries_wait_for_the_budget_and_first_attempts_do_not() {
+    let budget = budget::Options { percent: 10, per_second: 1, saved: 1 };
+    let policy = Policy { budget: Some(budget), breaker: None, deadline: None, ..Policy::default() };
+    let (clock, performer, calls) =
+        stage(policy, Probe::Unknown, |n| if n <= 100 { ill(n) } else { Ok(Reply::default()) });
+    let items: Vec<_> = (1..=50).map(|n| item(&name(), n)).collect();
+    let all = futures::future::join_all(items.iter().map(|item| performer.perform(item)));
+    let done = passing(&clock, all).await;
+    assert!(done.iter().all(|done| failure(done).0 == "succeeded"));
+    let retries = u64::from(calls()) - 50;
+    let allowed = 1 + 5 + clock.now().since(START).as_secs();
+    assert_eq!((retries, retries <= allowed), (100, true), "{retries} of {allowed}");
+}
+
+#[tokio::test]
+async fn a_retired_performer_hands_over_what_waits_and_ends_what_it_does() {
+    let breaker = breaker::Options { failures: 1, rate: None, open_for: Duration::from_hours(1) };
+    let (_, performer, calls) =
+        stage(Policy { breaker: Some(breaker), ..Policy::default() }, Probe::Unknown, lost);
+    let item = item(&name(), 1);
+    let mut waiting = std::pin::pin!(performer.go_on(&item, Progress::default()));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    performer.retire();
+    assert_eq!((waiting.await, calls()), (Err(Progress { attempts: 1, in_doubt: true }), 1));
+    let late = performer.go_on(&item, Progress { attempts: 4, in_doubt: false }).await;
+    assert_eq!(late, Err(Progress { attempts: 4, in_doubt: false }));
+}
+
+#[tokio::test]
+async fn ten_thousand_effects_at_a_flapping_upstream_are_all_done_within_the_budget() {
+    let budget = budget::Options { percent: 20, per_second: 50, saved: 100 };
+    // A breaker that is open as long as the upstream's period would find it ill for ever.
+    let breaker = breaker::Options { open_for: Duration::from_millis(700), ..breaker::Options::default() };
+    let policy = Policy {
+        budget: Some(budget),
+        breaker: Some(breaker),
+        deadline: None,
+        concurrency: 64,
+        ..Policy::default()
+    };
+    let clock = SimClock::new(START);
+    let (keys, attempts) =
+        (Arc::new(Mutex::new(std::collections::BTreeMap::new())), Arc::new(AtomicU32::new(0)));
+    let (seen, counted, time) = (Arc::clone(&keys), Arc::clone(&attempts), Arc::clone(&clock));
+    // Well for three seconds, ill for two, and so on; it takes note of who asked for what.
+    let native = Native::new().plain("payments.charge", move |call: PlainCall<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let order = call.effect.payload["order"]["id"].clone();
+        let earlier = seen.lock().unwrap().insert(call.item.id, order.clone());
+        assert!(earlier.is_none_or(|earlier| earlier == order), "a key is used twice");
+        let ill = time.now().since(START).as_secs() % 5 >= 3;
+        if ill { Err(Refusal::retry("ill", "down")) } else { Ok(Value::Null) }
+    });
+    let performer = Performer::new(native.upstream("payments", policy), Arc::clone(&clock) as Arc<dyn Clock>);
+    let rate = 1_000;
+    let items: Vec<_> = (1..=10_000).map(|n| item(&name(), n)).collect();
+    let arriving = items.iter().zip(0u64..).map(|(item, n)| {
+        let (clock, performer) = (Arc::clone(&clock), Arc::clone(&performer));
+        async move {
+            clock.sleep_until(START.after(Duration::from_millis(n * 1000 / rate))).await;
+            performer.perform(item).await
+        }
+    });
+    let done = passing(&clock, futures::future::join_all(arriving)).await;
+    assert!(done.iter().all(|done| failure(done).0 == "succeeded"), "one is lost");
+    let (attempts, seconds) =
+        (u64::from(attempts.load(Ordering::SeqCst)), clock.now().since(START).as_secs() + 1);
+    assert_eq!(keys.lock().unwrap().len(), 10_000);
+    assert!(attempts <= 10_000 + 2_000 + 50 * seconds + 100, "{attempts} attempts in {seconds} s");
 }

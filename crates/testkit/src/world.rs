@@ -146,8 +146,8 @@ impl World {
         };
         let patient = Policy { attempts: None, ..Policy::in_process() };
         vec![
-            native(["payments.charge", "payments.refund"]).upstream("payments", patient),
-            native(["mail.send", "mail.retract"]).upstream("mail", patient),
+            native(["payments.charge", "payments.refund"]).upstream("payments", patient.clone()),
+            native(["mail.send", "mail.retract"]).upstream("mail", patient.clone()),
             Upstream::gateway(Arc::new(Gateway(Arc::clone(self))), patient),
         ]
     }

@@ -1,0 +1,164 @@
+//! The upstreams of a node: those of the configuration, those with a file of their own, and those that code brings.
+//!
+//! A file `payments.toml` in the folder `effects` describes the upstream `payments`. The files are read at the start and on
+//! reload; one mistake, and everything stays as it was. What `[upstreams]` and `[gateway]` in the configuration say
+//! holds until the next start.
+
+use std::path::{Path, PathBuf};
+
+use orlog_effect::config::{Described, Kind};
+use orlog_effect::{EffectsConfig, Upstream};
+use orlog_program::Problem;
+use serde::Deserialize;
+
+use crate::config::Mistake;
+
+/// Where upstreams come from.
+pub struct Upstreams {
+    folder: Option<PathBuf>,
+    configured: EffectsConfig,
+    others: Vec<Upstream>,
+}
+
+/// What every file says, whatever else it says.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    kind: Kind,
+}
+
+impl Upstreams {
+    /// Those of the configuration, of the files in `folder`, and `others`.
+    #[must_use]
+    pub fn new(configured: EffectsConfig, folder: Option<PathBuf>, others: Vec<Upstream>) -> Self {
+        Self { folder, configured, others }
+    }
+
+    /// All upstreams as the files describe them now.
+    ///
+    /// # Errors
+    /// Every mistake in every file, with its line where there is one.
+    pub fn read(&self) -> Result<Vec<Upstream>, Vec<Problem>> {
+        let configured = self.configured.upstreams();
+        let (mut upstreams, mut problems) = match configured {
+            Ok(upstreams) => (upstreams, Vec::new()),
+            Err(error) => (Vec::new(), vec![problem("the configuration", (0, 0), error.to_string())]),
+        };
+        let files = self.folder.as_deref().map_or(Ok(Vec::new()), files);
+        for path in files.unwrap_or_else(|found| {
+            problems.push(found);
+            Vec::new()
+        }) {
+            match read(&path) {
+                Ok(upstream) => upstreams.push(upstream),
+                Err(found) => problems.push(found),
+            }
+        }
+        upstreams.extend(self.others.iter().cloned());
+        if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+    }
+}
+
+/// The files in a folder, by name; hidden ones are left alone.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let unreadable = |error: std::io::Error| {
+        let message = format!("the folder of the upstreams cannot be read: {error}");
+        problem(&folder.display().to_string(), (0, 0), message)
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let is_hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+        if !is_hidden && path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<Upstream, Problem> {
+    let file = path.display().to_string();
+    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    if !is_name(name) {
+        let message = format!("{name:?} is no name of an upstream: lowercase letters, digits, - and _ only");
+        return Err(problem(&file, (0, 0), message));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| problem(&file, (0, 0), format!("it cannot be read: {error}")))?;
+    let wrong = |error: toml::de::Error| {
+        let Mistake { line, column, what } = Mistake::of(&text, &error);
+        problem(&file, (line, column), what)
+    };
+    let head: Head = toml::from_str(&text).map_err(wrong)?;
+    let described = toml::Deserializer::parse(&text).and_then(|file| Described::read(head.kind, file));
+    described.map_err(wrong)?.upstream(name).map_err(|error| problem(&file, (0, 0), error.to_string()))
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text != "gateway"
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
+}
+
+fn problem(file: &str, (line, column): (usize, usize), message: String) -> Problem {
+    Problem { file: file.to_owned(), line, column, path: String::new(), message, suggestion: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Upstreams) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let upstreams = Upstreams::new(EffectsConfig::default(), Some(folder.path().to_owned()), Vec::new());
+        (folder, upstreams)
+    }
+
+    #[track_caller]
+    fn check_refused(name: &str, text: &str, expected: &str) {
+        let (folder, upstreams) = folder(&[(name, text)]);
+        let problems = upstreams.read().err().expect("it is refused");
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        let place = problem.file.replace(&folder.path().display().to_string(), "effects");
+        assert_eq!(format!("{place}:{}:{}: {}", problem.line, problem.column, problem.message), expected);
+    }
+
+    #[test]
+    fn a_file_is_an_upstream_of_its_name() {
+        let pay = "base_url = 'http://pay'\ntenants = ['acme']\nconcurrency = 3\n[effects.'pay.charge']\npath = '/c'";
+        let (_folder, upstreams) = folder(&[("pay.toml", pay), (".hidden.toml", "x"), ("notes.md", "x")]);
+        let upstreams = upstreams.read().unwrap();
+        let [upstream] = upstreams.as_slice() else { panic!("one file, one upstream") };
+        assert_eq!((upstream.name.as_str(), upstream.policy.concurrency), ("pay", 3));
+        assert_eq!(upstream.tenants.as_ref().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_their_line() {
+        check_refused("pay.toml", "base_url = 'http://h'\nconcurency = 3", {
+            "effects/pay.toml:2:1: unknown key `concurency`; did you mean `concurrency`?"
+        });
+        check_refused("pay.toml", "kind = 'smoke'", {
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected `http`"
+        });
+        check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
+            "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse \"soon\" in the \"friendly\" format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"
+        });
+        check_refused("pay.toml", "base_url = 'pay'", {
+            "effects/pay.toml:0:0: the base URL \"pay\" of pay: relative URL without a base; write for example http://127.0.0.1:8081"
+        });
+        check_refused("Pay Me.toml", "base_url = 'http://h'", {
+            "effects/Pay Me.toml:0:0: \"Pay Me\" is no name of an upstream: lowercase letters, digits, - and _ only"
+        });
+    }
+
+    #[test]
+    fn every_file_with_a_mistake_is_named() {
+        let (_folder, upstreams) = folder(&[("a.toml", "x"), ("b.toml", "y = 1"), ("c.toml", "")]);
+        assert_eq!(upstreams.read().err().map(|problems| problems.len()), Some(3));
+    }
+}

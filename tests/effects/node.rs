@@ -1,0 +1,143 @@
+//! A node whose upstreams have files of their own, and a saga of one effect.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Method, Request, StatusCode};
+use orlog::{App, Config, Seams};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+/// Nothing in these tests takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+const PAYMENT: &str = r"
+saga: payment
+version: 1
+correlate: orderId
+start: PaymentAsked
+vars: { order: =event }
+steps:
+  - id: charge
+    do: { effect: pay.charge, data: =vars.order }
+    ok: Charged
+    fail: Declined
+";
+
+/// A node and its folders.
+pub(crate) struct Node {
+    pub(crate) app: Arc<App>,
+    pub(crate) router: Router,
+    pub(crate) folder: Arc<TempDir>,
+}
+
+/// Folders that outlive a node.
+pub(crate) struct Folders(pub(crate) Arc<TempDir>);
+
+impl Folders {
+    /// With the saga, and these upstreams.
+    pub(crate) fn new(upstreams: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["definitions", "effects"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("definitions/payment.saga.yaml"), PAYMENT).unwrap();
+        let folders = Self(Arc::new(folder));
+        upstreams.iter().for_each(|(name, text)| folders.describe(name, text));
+        folders
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn describe(&self, upstream: &str, text: &str) {
+        std::fs::write(self.path("effects").join(format!("{upstream}.toml")), text).unwrap();
+    }
+
+    /// Starts a node on them.
+    pub(crate) async fn start(&self) -> Node {
+        let config = Config {
+            data: self.path("data"),
+            definitions: Some(self.path("definitions")),
+            effects: Some(self.path("effects")),
+            ..Config::default()
+        };
+        let app = App::start_with(config, Seams::default()).await.unwrap();
+        let router = orlog::api::router(Arc::clone(&app));
+        Node { app, router, folder: Arc::clone(&self.0) }
+    }
+}
+
+impl Node {
+    pub(crate) async fn start(upstreams: &[(&str, &str)]) -> Self {
+        Folders::new(upstreams).start().await
+    }
+
+    pub(crate) fn folders(&self) -> Folders {
+        Folders(Arc::clone(&self.folder))
+    }
+
+    /// Stops without finishing anything, as a crash would, but for the locks of the files.
+    pub(crate) async fn stop(self) -> Folders {
+        self.app.stop().await.unwrap();
+        self.folders()
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        tenant: &str,
+        path: &str,
+        body: &Value,
+    ) -> (StatusCode, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let answered = self.router.clone().oneshot(request.body(body).unwrap());
+        let (parts, body) =
+            tokio::time::timeout(PATIENCE, answered).await.expect("in time").unwrap().into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        (parts.status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.ask(Method::GET, "", path, &Value::Null).await.1
+    }
+
+    /// Asks for a payment: the saga's one effect gets `data` as its arguments.
+    pub(crate) async fn pay(&self, tenant: &str, order: &str, mut data: Value) {
+        data["orderId"] = json!(order);
+        let event = json!({
+            "specversion": "1.0", "id": format!("asked-{order}"), "source": "urn:test", "type": "PaymentAsked",
+            "data": data,
+        });
+        let (status, answer) = self.ask(Method::POST, tenant, "/v1/events", &event).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+    }
+
+    /// Waits until a payment has come to its end, and shows it.
+    pub(crate) async fn end(&self, tenant: &str, order: &str) -> Value {
+        let path = format!("/v1/sagas/payment/{order}");
+        let ended = async {
+            let mut commits = self.app.runtime.readers().next().unwrap().watch();
+            loop {
+                let (_, saga) = self.ask(Method::GET, tenant, &path, &Value::Null).await;
+                if matches!(saga["status"].as_str(), Some("completed" | "failed")) {
+                    return saga;
+                }
+                commits.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("it comes to an end")
+    }
+
+    pub(crate) async fn reload(&self) -> (StatusCode, Value) {
+        self.ask(Method::POST, "", "/admin/reload", &Value::Null).await
+    }
+}
