@@ -29,6 +29,7 @@ mod sagas;
 mod serve;
 mod tasks;
 mod timers;
+mod work;
 
 use std::io;
 use std::sync::Arc;
@@ -99,6 +100,11 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(timers::list))
+        .routes(routes!(work::list))
+        .routes(routes!(work::claim))
+        .routes(routes!(work::heartbeat))
+        .routes(routes!(work::lines))
+        .routes(routes!(work::result))
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
         .routes(routes!(migrate::migrate))

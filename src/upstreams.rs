@@ -143,7 +143,7 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `concurrency`?"
         });
         check_refused("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected `http`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected `http` or `worker`"
         });
         check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
             "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse \"soon\" in the \"friendly\" format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"

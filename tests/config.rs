@@ -74,7 +74,7 @@ fn a_part_of_an_upstream_may_come_from_the_environment() {
         file("[upstreams.pay]\nconcurrency = 3\n[upstreams.pay.effects.'pay.charge']\npath = '/charges'");
     let environment = variables(&[("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://pay:80")]);
     let config = Layers::none().file(&file.path).unwrap().environment(environment).load().unwrap();
-    assert_eq!(config.upstreams["pay"].base_url, "http://pay:80");
+    assert_eq!(config.upstreams["pay"].base_url.as_deref(), Some("http://pay:80"));
     assert_eq!(config.upstreams["pay"].concurrency.map(NonZeroU32::get), Some(3));
 }
 

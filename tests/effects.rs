@@ -8,5 +8,14 @@ mod node;
 mod shop;
 
 #[cfg(test)]
+#[path = "effects/http.rs"]
+mod http;
+#[cfg(test)]
 #[path = "effects/reload.rs"]
 mod reload;
+#[cfg(test)]
+#[path = "effects/secrets.rs"]
+mod secrets;
+#[cfg(test)]
+#[path = "effects/workers.rs"]
+mod workers;

@@ -90,3 +90,63 @@ mod http {
 
     provider_suite!(rig());
 }
+
+mod worker {
+    use std::sync::Arc;
+
+    use orlog_effect::worker::{Ask, Board, Claimed, Terms, Worker};
+    use orlog_effect::{Refusal, Reply};
+    use orlog_model::{Clock, EffectName, TenantId, Timestamp};
+    use orlog_testkit::SimClock;
+    use orlog_testkit::provider_suite;
+    use orlog_testkit::provider_suite::{Answer, Rig, START, Script};
+
+    /// Works off the board, one task a job.
+    async fn work(board: Arc<Board>, script: Arc<Script>, effect: EffectName) {
+        let clock = SimClock::new(START);
+        let tenant = TenantId::new("acme").expect("valid");
+        let ask = Ask { tenant, effects: vec![effect], worker: "w".to_owned() };
+        loop {
+            for claimed in
+                board.claim(clock.as_ref() as &dyn Clock, &ask, 1, Terms::default(), Timestamp::MAX).await
+            {
+                tokio::spawn(see_through(Arc::clone(&board), Arc::clone(&script), claimed));
+            }
+        }
+    }
+
+    async fn see_through(board: Arc<Board>, script: Arc<Script>, claimed: Claimed) {
+        let result = match script.ask(claimed.item.id.to_string()) {
+            Answer::Done(payload) => Ok(Reply::from(payload)),
+            Answer::Refused => Err(Refusal::failed("card_declined", "the card was declined")),
+            Answer::Busy(Some(pause)) => Err(Refusal::busy("busy", "later, please").after(pause)),
+            Answer::Busy(None) => Err(Refusal::busy("busy", "later, please")),
+            Answer::Ill => Err(Refusal::retry("ill", "the disk is full")),
+            Answer::Silence => {
+                tokio::select! {
+                    () = script.silence() => unreachable!("silence never ends"),
+                    () = lost(&board, &claimed) => return,
+                }
+            }
+        };
+        let tenant = &claimed.item.instance.tenant;
+        board.bring(tenant, claimed.item.id, claimed.claim, result).expect("the claim holds");
+    }
+
+    /// Heartbeats until the job is taken away.
+    async fn lost(board: &Board, claimed: &Claimed) {
+        let (tenant, job) = (&claimed.item.instance.tenant, claimed.item.id);
+        while board.heartbeat(tenant, job, claimed.claim, claimed.until).is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn rig() -> std::future::Ready<Rig> {
+        let (script, board) = (Arc::new(Script::default()), Arc::new(Board::default()));
+        let effect = EffectName::new("payments.charge").expect("valid");
+        tokio::spawn(work(Arc::clone(&board), Arc::clone(&script), effect.clone()));
+        std::future::ready(Rig { provider: Arc::new(Worker::new(board)), effect, script })
+    }
+
+    provider_suite!(rig());
+}

@@ -114,6 +114,8 @@ codes! {
     Blocked = "OR0028", CONFLICT, "The instance cannot be migrated";
     /// A reload where there is no folder.
     NoFolder = "OR0029", CONFLICT, "The node has no folder of definitions";
+    /// A worker's claim.
+    ClaimLost = "OR0030", CONFLICT, "The claim is lost";
 }
 
 /// An error, as callers see it (RFC 9457).

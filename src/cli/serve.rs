@@ -7,12 +7,16 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::app::{App, Seams};
+use crate::app::{App, DeployError, Seams};
 use crate::config::Config;
+use crate::definitions::Refused;
 use crate::telemetry::Spans;
 use crate::{api, telemetry};
 
 use super::exit::{Exit, Failure};
+
+/// Who reloads, for the record.
+const RELOADER: &str = "SIGHUP";
 
 /// Why a node ends.
 enum End {
@@ -79,7 +83,7 @@ fn heard_by(seams: Seams, spans: Option<&Arc<Spans>>) -> Seams {
     Seams { observer: Some(observer), attempts: Some(attempts), ..seams }
 }
 
-async fn until(app: &App, signals: &mut Signals) -> End {
+async fn until(app: &Arc<App>, signals: &mut Signals) -> End {
     loop {
         let Signals { terminate, interrupt, hangup } = signals;
         tokio::select! {
@@ -93,8 +97,13 @@ async fn until(app: &App, signals: &mut Signals) -> End {
 }
 
 /// A mistake changes nothing and is logged, place by place.
-async fn reload(app: &App) {
-    for problem in app.reload().await.err().into_iter().flatten() {
+async fn reload(app: &Arc<App>) {
+    let Err(error) = app.reload(RELOADER.to_owned()).await else { return };
+    let DeployError::Refused(Refused(problems)) = &error else {
+        tracing::error!(%error, "not reloaded");
+        return;
+    };
+    for problem in problems {
         let (file, line, column) = (&problem.file, problem.line, problem.column);
         tracing::error!(file, line, column, "not reloaded: {problem}");
     }

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 38] = [
+const ROUTES: [&str; 43] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -32,6 +32,7 @@ const ROUTES: [&str; 38] = [
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
+    "GET /v1/work",
     "POST /admin/collect",
     "POST /admin/deploy",
     "POST /admin/drain",
@@ -49,6 +50,10 @@ const ROUTES: [&str; 38] = [
     "POST /v1/tasks/{id}/claim",
     "POST /v1/tasks/{id}/complete",
     "POST /v1/tasks/{id}/release",
+    "POST /v1/work/claim",
+    "POST /v1/work/jobs/{job}/heartbeat",
+    "POST /v1/work/jobs/{job}/lines",
+    "POST /v1/work/jobs/{job}/result",
 ];
 
 /// The routes of the description, as `METHOD path`.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::observer::Observer;
 use crate::performer::{Condition, Done, Performer};
 use crate::upstream::{Serves, Upstream};
+use crate::worker::{Board, Terms};
 
 /// Upstreams that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +92,13 @@ impl Catalog {
             let kept = present.upstreams.get(&upstream.name);
             let performer = match kept.filter(|kept| kept.upstream().is_same(&upstream)) {
                 Some(kept) => Arc::clone(kept),
-                None => Performer::observed(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer)),
+                None => {
+                    let upstream = match kept {
+                        Some(kept) => upstream.take_over(kept.upstream()),
+                        None => upstream,
+                    };
+                    Performer::observed(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
+                }
             };
             table.add(performer)?;
         }
@@ -126,6 +133,10 @@ impl Catalog {
         };
         let renewal = Renewal { begun: next.without(&past), retired: past.without(&next) };
         renewal.retired.iter().for_each(|performer| performer.retire());
+        let stays = |board: &Arc<Board>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
+        for (board, _) in past.boards().filter(|(board, _)| !stays(board)) {
+            board.close();
+        }
         renewal
     }
 
@@ -149,7 +160,7 @@ impl Catalog {
                 performers.find(|performer| serves(performer, &item.instance.tenant)).cloned()
             }
             Work::Command(_) => self.table().gateway.clone(),
-            Work::Fact(_) | Work::Start(_) | Work::Stop(_) => None,
+            Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
         }
     }
 
@@ -181,6 +192,18 @@ impl Catalog {
     #[must_use]
     pub fn conditions(&self) -> Vec<Condition> {
         self.table().upstreams.values().map(|performer| performer.condition()).collect()
+    }
+
+    /// The boards on which jobs for workers hang.
+    #[must_use]
+    pub fn boards(&self) -> Vec<(Arc<Board>, Terms, Arc<Performer>)> {
+        let table = self.table();
+        let performers = table.upstreams.values();
+        let boards = performers.filter_map(|performer| {
+            let (board, terms) = performer.upstream().board.as_ref()?;
+            Some((Arc::clone(board), *terms, Arc::clone(performer)))
+        });
+        boards.collect()
     }
 
     fn table(&self) -> Arc<Table> {
@@ -221,6 +244,10 @@ impl Catalog {
 }
 
 impl Table {
+    fn boards(&self) -> impl Iterator<Item = &(Arc<Board>, Terms)> {
+        self.upstreams.values().filter_map(|performer| performer.upstream().board.as_ref())
+    }
+
     fn without(&self, other: &Self) -> Vec<Arc<Performer>> {
         let is_there = |performer: &Arc<Performer>| {
             let there = other.upstreams.get(&performer.upstream().name);

@@ -14,22 +14,25 @@
 //!
 //! Every key but the URLs and the paths has a default; an unknown key is refused.
 
+pub(crate) mod http;
 mod terms;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orlog_model::EffectName;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use http::{HttpConfig, OperationConfig};
 pub use terms::{
     BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
 };
 pub(crate) use terms::{Terms, upstream_config};
+pub use worker::WorkerConfig;
 
 use crate::gateway::{DEFAULT_PATH, Gateway};
-use crate::http::{self, Http, Method, Operation, TemplateError};
+use crate::http::TemplateError;
 use crate::policy::Policy;
 use crate::upstream::Upstream;
 
@@ -38,7 +41,7 @@ use crate::upstream::Upstream;
 pub enum Error {
     /// The upstream cannot be spoken to.
     #[error(transparent)]
-    Http(#[from] http::Error),
+    Http(#[from] crate::http::Error),
     /// A path cannot be read.
     #[error("upstream {upstream}, {place}: {source}")]
     Path {
@@ -49,13 +52,21 @@ pub enum Error {
         /// What is wrong.
         source: TemplateError,
     },
-    /// A method or a header is wrong.
+    /// Something about one effect is wrong.
     #[error("upstream {upstream}, effect {effect}: {reason}")]
     Operation {
         /// Whose.
         upstream: String,
         /// Which effect.
         effect: EffectName,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Something about the upstream as a whole is wrong.
+    #[error("upstream {upstream}: {reason}")]
+    Upstream {
+        /// Which.
+        upstream: String,
         /// What is wrong.
         reason: String,
     },
@@ -78,6 +89,8 @@ pub enum Kind {
     /// Requests over HTTP.
     #[default]
     Http,
+    /// Workers outside the process.
+    Worker,
 }
 
 /// An upstream as a file of its own describes it.
@@ -85,34 +98,8 @@ pub enum Kind {
 pub enum Described {
     /// See [`HttpConfig`].
     Http(Box<HttpConfig>),
-}
-
-upstream_config! {
-    /// One HTTP upstream.
-    HttpConfig {
-        /// Begins every URL.
-        pub base_url: String,
-        /// What it performs, by the effect's name.
-        #[serde(default)]
-        pub effects: BTreeMap<EffectName, OperationConfig>,
-    }
-}
-
-/// One effect of an HTTP upstream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OperationConfig {
-    /// The method.
-    #[serde(default = "method")]
-    pub method: String,
-    /// The path after the base URL; `{a.b}` stands for a field of the arguments.
-    pub path: String,
-    /// Headers besides those that every request has.
-    #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-    /// Whether the arguments are sent as the body; with POST, PUT and PATCH where absent.
-    #[serde(default)]
-    pub body: Option<bool>,
+    /// See [`WorkerConfig`].
+    Worker(Box<WorkerConfig>),
 }
 
 upstream_config! {
@@ -137,21 +124,6 @@ impl EffectsConfig {
     }
 }
 
-impl HttpConfig {
-    /// The upstream it describes.
-    ///
-    /// # Errors
-    /// When the URL, a path, a method or a header is wrong.
-    pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
-        let operations =
-            self.effects.iter().map(|(effect, config)| Ok((effect.clone(), config.build(name, effect)?)));
-        let http = Http::new(name, &self.base_url, operations.collect::<Result<_, Error>>()?)?;
-        let policy = self.policy(Policy::default());
-        let upstream = Upstream::effects(name, http.effects(), Arc::new(http), policy);
-        Ok(upstream.for_tenants(self.tenants.clone()).made_from(origin(self)))
-    }
-}
-
 impl Described {
     /// Reads a file of this kind.
     ///
@@ -160,6 +132,7 @@ impl Described {
     pub fn read<'de, D: Deserializer<'de>>(kind: Kind, file: D) -> Result<Self, D::Error> {
         match kind {
             Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
+            Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
         }
     }
 
@@ -170,6 +143,7 @@ impl Described {
     pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
         match self {
             Self::Http(config) => config.upstream(name),
+            Self::Worker(config) => config.upstream(name),
         }
     }
 }
@@ -177,25 +151,6 @@ impl Described {
 /// Two descriptions of one text make upstreams that do the same. They hold references to secrets, not secrets.
 fn origin(config: &impl Serialize) -> String {
     serde_json::to_string(config).expect("a description is plain data")
-}
-
-impl OperationConfig {
-    fn build(&self, upstream: &str, effect: &EffectName) -> Result<Operation, Error> {
-        let wrong =
-            |reason| Error::Operation { upstream: upstream.to_owned(), effect: effect.clone(), reason };
-        let path = self.path.parse().map_err(|source| Error::Path {
-            upstream: upstream.to_owned(),
-            place: format!("effect {effect}"),
-            source,
-        })?;
-        let methods = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-        let method = methods.into_iter().find(|known| known.as_str() == self.method).ok_or_else(|| {
-            wrong(format!("the method {:?} is none of GET, HEAD, POST, PUT, PATCH, DELETE", self.method))
-        })?;
-        let headers = self.headers.iter().map(|(name, value)| header(name, value));
-        let headers = headers.collect::<Result<HeaderMap, String>>().map_err(wrong)?;
-        Ok(Operation { headers, body: self.body, ..Operation::new(method, path) })
-    }
 }
 
 impl GatewayConfig {
@@ -209,21 +164,6 @@ impl GatewayConfig {
         let policy = self.policy(Policy::gateway());
         Ok(Upstream::gateway(Arc::new(gateway), policy).made_from(origin(self)))
     }
-}
-
-/// A value is not repeated in the message: it may be a secret.
-fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let parsed = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no header name"))?;
-    if http::is_reserved(&parsed) {
-        return Err(format!("the header {name:?} is set by Orlog itself"));
-    }
-    let value =
-        HeaderValue::try_from(value).map_err(|_| format!("the value of {name:?} is no header value"))?;
-    Ok((parsed, value))
-}
-
-fn method() -> String {
-    "POST".to_owned()
 }
 
 fn gateway_path() -> String {
@@ -295,7 +235,7 @@ mod tests {
         check_refused("[gateway]\nbase_url = \"http://h\"\ndeadline = \"0s\"", "greater than zero");
         check_refused("[gateway]\nbase_url = \"http://h\"\npath = \"x\"", "upstream gateway, path");
         check_refused("[gateway]\nbase_url = \"h\"", "base URL \"h\" of gateway");
-        check_refused(&effect("method = \"CHARGE\""), "upstream p, effect p.x: the method \"CHARGE\"");
+        check_refused(&effect("method = \"A B\""), "upstream p, effect p.x: the method \"A B\"");
         check_refused(&effect("headers = { \"x-tenant-id\" = \"a\" }"), "set by Orlog itself");
         check_refused(&effect("headers = { \"x y\" = \"a\" }"), "no header name");
     }

@@ -9,8 +9,10 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::http::{Error, Request, Speaker, Template};
+use crate::http::answer::{self, Asked};
+use crate::http::{Error, Manner, Request, Speaker, Template, To};
 use crate::provider::{Attempt, Provider, Refusal, Reply};
+use crate::secret::Scrub;
 
 /// Where commands are posted where nothing else is said.
 pub(crate) const DEFAULT_PATH: &str = "/v1/commands";
@@ -27,22 +29,30 @@ impl Gateway {
     /// # Errors
     /// When the URL cannot be a base, or TLS cannot be set up.
     pub fn new(base_url: &str, path: Template) -> Result<Self, Error> {
-        Ok(Self { speaker: Speaker::new("gateway", base_url)?, path })
+        Ok(Self { speaker: Speaker::new("gateway", Some(base_url), Manner::default())?, path })
     }
 }
 
 #[async_trait]
 impl Provider for Gateway {
-    async fn perform(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
         let Work::Command(command) = &item.work else {
             return Err(Refusal::failed("not_a_command", format!("{} is no command", item.work.label())));
         };
         let path = self.path.render(&address(command)).map_err(|error| {
             Refusal::failed("bad_command", format!("the path of {}: {error}", item.work.label()))
         })?;
-        let body = envelope(item, command);
-        let request = Request { method: &Method::POST, path, headers: &HeaderMap::new(), body: Some(&body) };
-        accepted_before(item, self.speaker.send(item, request).await)
+        let request = Request {
+            method: &Method::POST,
+            to: To::Path(path),
+            headers: HeaderMap::new(),
+            body: Some(envelope(item, command).to_string().into_bytes()),
+            content_type: "application/json",
+            at: attempt.at,
+        };
+        let heard = self.speaker.send(item, request, Scrub::default()).await?;
+        let asked = Asked { upstream: self.speaker.upstream(), method: "POST", path: &heard.path };
+        accepted_before(item, answer::judge(asked, &heard.answered))
     }
 }
 

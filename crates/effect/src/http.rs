@@ -1,72 +1,82 @@
 //! Effects that are HTTP requests.
 //!
-//! One provider speaks to one upstream. Each effect is a method and a path with placeholders; the arguments are the body.
-//! 2xx is done; 408, 425, 429, 5xx and transport faults may be tried again; everything else is final, redirects too:
-//! they are not followed, because where a request with money in it goes is the configuration's decision.
+//! One provider speaks to one upstream. Each effect is a method and an address with placeholders; the arguments are the body
+//! unless the effect says otherwise. What a response means is said by the effect's rules, else by its status: 2xx is done;
+//! 408, 425, 429, 5xx and transport faults may be tried again; everything else is final, redirects too: unless the
+//! configuration allows it they are not followed, because where a request with money in it goes is its decision.
 
-mod answer;
+pub(crate) mod answer;
+mod auth;
 mod client;
+mod rules;
 mod template;
+mod text;
+mod tls;
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use orlog_model::{EffectName, Work, WorkItem};
-use reqwest::header::HeaderMap;
+use orlog_model::{Effect, EffectName, Work, WorkItem};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Url;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
 
+pub use auth::{AuthConfig, BasicConfig, OAuth2Config, SignatureConfig};
 pub use client::{Error, client};
-pub(crate) use client::{Request, Speaker, is_reserved};
+pub(crate) use client::{Manner, Request, Speaker, To, is_reserved};
 pub use reqwest::Method;
+pub use rules::{Meaning, ResponseConfig, Statuses};
 pub use template::{Template, TemplateError};
+pub(crate) use text::{Json, Scope, Text, Unfilled};
+pub use tls::Tls;
 
 use crate::provider::{Attempt, Provider, Refusal, Reply};
+use crate::secret::Scrub;
+use answer::Asked;
 
 /// What one effect asks of the upstream.
 #[derive(Clone, Debug)]
-pub struct Operation {
-    /// The method.
-    pub method: Method,
-    /// The path after the base URL, for example `/orders/{order.id}/charges`.
-    pub path: Template,
+pub(crate) struct Operation {
+    pub(crate) method: Method,
+    pub(crate) address: Address,
     /// Headers besides those that every request has.
-    pub headers: HeaderMap,
-    /// Whether the arguments are sent as the body; `None`: with POST, PUT and PATCH.
-    pub body: Option<bool>,
+    pub(crate) headers: Vec<(HeaderName, Text)>,
+    pub(crate) body: Body,
+    pub(crate) responses: Vec<ResponseConfig>,
 }
 
-impl Operation {
-    /// A request without headers of its own, its body as the method suggests.
-    #[must_use]
-    pub fn new(method: Method, path: Template) -> Self {
-        Self { method, path, headers: HeaderMap::new(), body: None }
-    }
+/// Where an effect's request goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    /// Below the base URL, for example `/orders/{order.id}/charges`.
+    Path(Template),
+    /// Anywhere; `dynamic` when a placeholder stands in the host.
+    Url { text: Text, dynamic: bool },
+}
 
-    fn sends_body(&self) -> bool {
-        self.body.unwrap_or_else(|| [Method::POST, Method::PUT, Method::PATCH].contains(&self.method))
-    }
+/// What an effect's request carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    Nothing,
+    Arguments,
+    Json(Json),
+    Text(Text),
 }
 
 /// The effects of one HTTP upstream.
 ///
-/// Every request carries `idempotency-key` (the work item's id), `x-tenant-id` (not for the default tenant),
-/// `x-correlation-id` and, where known, `traceparent`. Ids are percent-encoded as CloudEvents does in HTTP headers:
-/// whatever is no printable ASCII, spaces, `"` and `%`.
+/// Every request carries `idempotency-key` (the work item's id; the header's name can be configured), `x-tenant-id` (not
+/// for the default tenant), `x-correlation-id` and, where known, `traceparent`. Ids are percent-encoded as CloudEvents
+/// does in HTTP headers: whatever is no printable ASCII, spaces, `"` and `%`.
 pub struct Http {
     speaker: Speaker,
     operations: BTreeMap<EffectName, Operation>,
 }
 
 impl Http {
-    /// `upstream` is its name in messages; `base_url` begins every request's URL.
-    ///
-    /// # Errors
-    /// When the URL cannot be a base, or TLS cannot be set up.
-    pub fn new(
-        upstream: &str,
-        base_url: &str,
-        operations: BTreeMap<EffectName, Operation>,
-    ) -> Result<Self, Error> {
-        Ok(Self { speaker: Speaker::new(upstream, base_url)?, operations })
+    pub(crate) fn new(speaker: Speaker, operations: BTreeMap<EffectName, Operation>) -> Self {
+        Self { speaker, operations }
     }
 
     /// The effects it performs, in the order of their names.
@@ -78,7 +88,7 @@ impl Http {
 
 #[async_trait]
 impl Provider for Http {
-    async fn perform(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
         let Work::Effect(effect) = &item.work else {
             return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
         };
@@ -86,12 +96,89 @@ impl Provider for Http {
             let message = format!("{} has no operation for {}", self.speaker.upstream(), effect.name);
             return Err(Refusal::failed("effect_unknown", message));
         };
-        let path = operation.path.render(&effect.payload).map_err(|error| {
-            Refusal::failed("bad_payload", format!("the path of {}: {error}", effect.name))
-        })?;
-        let body = operation.sends_body().then_some(&effect.payload);
-        self.speaker
-            .send(item, Request { method: &operation.method, path, headers: &operation.headers, body })
-            .await
+        let mut scrub = Scrub::default();
+        let request = operation.request(item, effect, attempt, &mut scrub)?;
+        let heard = self.speaker.send(item, request, scrub).await?;
+        let asked =
+            Asked { upstream: self.speaker.upstream(), method: operation.method.as_str(), path: &heard.path };
+        rules::judge(&operation.responses, asked, &heard.answered)
     }
+}
+
+impl Operation {
+    fn request(
+        &self,
+        item: &WorkItem,
+        effect: &Effect,
+        attempt: Attempt,
+        scrub: &mut Scrub,
+    ) -> Result<Request<'_>, Refusal> {
+        let scope = Scope { item, payload: &effect.payload };
+        let unfilled = |what: &str, why: Unfilled| match why {
+            Unfilled::Payload(why) => {
+                Refusal::failed("bad_payload", format!("{what} of {}: {why}", effect.name))
+            }
+            Unfilled::Secret(why) => Refusal::retry("secret", format!("{what} of {}: {why}", effect.name)),
+        };
+        let to = self.address.fill(scope).map_err(|why| unfilled("the address", why))?;
+        let mut headers = HeaderMap::with_capacity(self.headers.len());
+        for (name, text) in &self.headers {
+            let value = text.fill(scope, scrub, |_, text| text).map_err(|why| unfilled("a header", why))?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                unfilled("a header", Unfilled::Payload(format!("the value of {name} holds a line break")))
+            })?;
+            value.set_sensitive(text.has_secrets());
+            headers.insert(name.clone(), value);
+        }
+        let (body, content_type) = self.body.fill(scope).map_err(|why| unfilled("the body", why))?;
+        Ok(Request { method: &self.method, to, headers, body, content_type, at: attempt.at })
+    }
+}
+
+impl Address {
+    fn fill(&self, scope: Scope<'_>) -> Result<To, Unfilled> {
+        match self {
+            Self::Path(path) => {
+                let filled = path.fill(|name| scope.find(name));
+                filled.map(To::Path).map_err(|error| Unfilled::Payload(error.to_string()))
+            }
+            Self::Url { text, dynamic } => {
+                // A placeholder that begins the URL is taken as it is: it brings scheme and host.
+                let encode = |index: usize, value: String| match index {
+                    0 => value,
+                    _ => utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string().replace("%2E", "."),
+                };
+                let filled = text.fill(scope, &mut Scrub::default(), encode)?;
+                let url = Url::parse(&filled).map_err(|error| Unfilled::Payload(error.to_string()))?;
+                let wrong = |why: &str| Err(Unfilled::Payload(why.to_owned()));
+                if !matches!(url.scheme(), "http" | "https") {
+                    return wrong("the scheme is neither http nor https");
+                }
+                if !url.username().is_empty() || url.password().is_some() {
+                    return wrong("the URL holds a user name or a password");
+                }
+                Ok(To::Url { url, dynamic: *dynamic })
+            }
+        }
+    }
+}
+
+impl Body {
+    fn fill(&self, scope: Scope<'_>) -> Result<(Option<Vec<u8>>, &'static str), Unfilled> {
+        let json = |value: &Value| (Some(value.to_string().into_bytes()), "application/json");
+        Ok(match self {
+            Self::Nothing => (None, ""),
+            Self::Arguments => json(scope.payload),
+            Self::Json(template) => json(&template.fill(scope)?),
+            Self::Text(text) => {
+                let filled = text.fill(scope, &mut Scrub::default(), |_, text| text)?;
+                (Some(filled.into_bytes()), "text/plain; charset=utf-8")
+            }
+        })
+    }
+}
+
+/// Whether a text is a secret's reference written where a placeholder should stand.
+pub(crate) fn is_bare_reference(text: &str) -> bool {
+    text.parse::<crate::secret::SecretRef>().is_ok()
 }

@@ -10,6 +10,7 @@ pub mod budget;
 pub mod catalog;
 pub mod config;
 mod duration;
+pub mod egress;
 mod fair;
 mod gate;
 mod gateway;
@@ -20,8 +21,10 @@ mod performer;
 mod policy;
 mod provider;
 pub mod rate;
+pub mod secret;
 mod turnstile;
 mod upstream;
+pub mod worker;
 
 pub use catalog::{Catalog, Renewal};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};

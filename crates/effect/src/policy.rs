@@ -97,6 +97,19 @@ impl Policy {
         }
     }
 
+    /// For workers outside the process: an attempt takes as long as somebody claims it anew, until the item's deadline.
+    #[must_use]
+    pub fn worker() -> Self {
+        Self {
+            attempt_timeout: Duration::MAX,
+            deadline: None,
+            concurrency: 4096,
+            breaker: None,
+            budget: None,
+            ..Self::default()
+        }
+    }
+
     /// For the Gateway: commands are tried until they are accepted or refused.
     #[must_use]
     pub fn gateway() -> Self {

@@ -7,6 +7,7 @@ use orlog_model::{EffectName, TenantId};
 
 use crate::policy::Policy;
 use crate::provider::Provider;
+use crate::worker::{Board, Terms};
 
 /// Something in the world with which one breaker, one limit and one policy are shared.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ pub struct Upstream {
     pub tenants: Option<BTreeSet<TenantId>>,
     /// What it was made from, as text; two of the same origin do the same. `None`: made by code.
     pub origin: Option<String>,
+    /// Where its jobs hang and how long claims last, where workers perform them.
+    pub board: Option<(Arc<Board>, Terms)>,
 }
 
 /// Which work goes to an upstream.
@@ -64,6 +67,31 @@ impl Upstream {
         self
     }
 
+    /// Workers find its jobs there.
+    #[must_use]
+    pub fn on_board(mut self, board: Arc<Board>, terms: Terms) -> Self {
+        self.board = Some((board, terms));
+        self
+    }
+
+    /// Whether it performs all of these, and there is one.
+    #[must_use]
+    pub fn performs_all(&self, effects: &[EffectName]) -> bool {
+        match &self.serves {
+            Serves::Effects(all) => !effects.is_empty() && effects.iter().all(|effect| all.contains(effect)),
+            Serves::Commands => false,
+        }
+    }
+
+    /// Takes over the board of the one whose place it takes: workers that are at its jobs go on.
+    pub(crate) fn take_over(mut self, other: &Self) -> Self {
+        if let (Some((_, terms)), Some((board, _))) = (&self.board, &other.board) {
+            self.board = Some((Arc::clone(board), *terms));
+            self.provider = Arc::clone(&other.provider);
+        }
+        self
+    }
+
     /// Whether the other one does the same in the same way, so that a reload need not disturb what is under way.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let provider = Arc::ptr_eq(&self.provider, &other.provider)
@@ -76,6 +104,6 @@ impl Upstream {
     }
 
     fn new(name: String, serves: Serves, provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self { name, serves, provider, policy, tenants: None, origin: None }
+        Self { name, serves, provider, policy, tenants: None, origin: None, board: None }
     }
 }

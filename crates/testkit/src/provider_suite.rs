@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_effect::breaker::{self, State};
-use orlog_effect::{Done, Performer, Policy, Provider, Upstream};
+use orlog_effect::{Done, InDoubt, Performer, Policy, Progress, Provider, Upstream};
 use orlog_model::{
     Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, SagaName, TenantId, Timestamp,
     Verdict, Work, WorkItem,
@@ -125,6 +125,8 @@ macro_rules! provider_suite {
             the_breaker_opens_tries_one_and_closes
             a_second_delivery_carries_the_same_key
             dropping_cancels_and_frees_the_place
+            a_crash_between_call_and_result_is_gone_on_with_under_the_same_key
+            a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it
         );
     };
     ($rig:expr; $($case:ident)*) => {
@@ -180,12 +182,16 @@ impl Stage {
 
     /// Performs an item. Pauses pass at once; the time of an attempt passes when the upstream is silent.
     async fn perform(&self, number: u128) -> Done {
+        self.go_on(number, Progress::default()).await
+    }
+
+    async fn go_on(&self, number: u128, progress: Progress) -> Done {
         let item = item(&self.rig.effect, number);
         let heard = self.rig.script.silences.load(Ordering::SeqCst);
         let within = async {
             tokio::select! {
                 biased;
-                done = self.performer.perform(&item) => done,
+                done = self.performer.go_on(&item, progress) => done.expect("it is not retired"),
                 () = self.time_goes_on(heard) => unreachable!("time goes on for ever"),
             }
         };
@@ -209,6 +215,15 @@ impl Stage {
     /// Waits for the `nth` silence.
     async fn silence(&self, nth: usize) {
         self.rig.script.until(|script| script.silences.load(Ordering::SeqCst) >= nth).await;
+    }
+
+    /// Gives an item up as soon as the upstream is silent about it.
+    async fn lose(&self, number: u128) {
+        let lost = item(&self.rig.effect, number);
+        tokio::select! {
+            done = self.performer.perform(&lost) => panic!("the upstream is silent, yet: {done:?}"),
+            () = self.silence(1) => {}
+        }
     }
 
     fn keys(&self, number: u128, times: usize) -> Vec<String> {
@@ -299,13 +314,27 @@ pub async fn a_second_delivery_carries_the_same_key(rig: Rig) {
 /// The upstream's side ends, and the next item has the place.
 pub async fn dropping_cancels_and_frees_the_place(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Silence, done()], Policy { concurrency: 1, ..policy() });
-    let lost = item(&stage.rig.effect, 1);
-    tokio::select! {
-        done = stage.performer.perform(&lost) => panic!("the upstream is silent, yet: {done:?}"),
-        () = stage.silence(1) => {}
-    }
+    stage.lose(1).await;
     let abandoned = stage.rig.script.until(|script| script.abandoned.load(Ordering::SeqCst) == 1);
     tokio::time::timeout(HANGS, abandoned).await.expect("the upstream never hears that nobody waits for it");
     assert_eq!(stage.performer.condition().in_flight, 0);
     assert_eq!(stage.perform(2).await, Done { verdict: fine(), attempts: 1 });
+}
+
+/// The process dies after the upstream was asked and before it answered; what takes up the item asks under the same key.
+pub async fn a_crash_between_call_and_result_is_gone_on_with_under_the_same_key(rig: Rig) {
+    let stage = Stage::new(rig, [Answer::Silence, done()], policy());
+    stage.lose(1).await;
+    let in_doubt = Progress { attempts: 0, in_doubt: true };
+    assert_eq!(stage.go_on(1, in_doubt).await, Done { verdict: fine(), attempts: 1 });
+    assert_eq!(stage.rig.script.asked(), stage.keys(1, 2));
+}
+
+/// Nobody knows whether it was done, and the upstream is not asked to do it a second time.
+pub async fn a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it(rig: Rig) {
+    let stage = Stage::new(rig, [Answer::Silence], Policy { in_doubt: InDoubt::Fail, ..policy() });
+    stage.lose(1).await;
+    let Done { verdict, attempts } = stage.go_on(1, Progress { attempts: 0, in_doubt: true }).await;
+    assert!(matches!(&verdict, Verdict::TimedOut { failure } if failure.code == "in_doubt"), "{verdict:?}");
+    assert_eq!((attempts, stage.rig.script.asked().len()), (0, 1));
 }

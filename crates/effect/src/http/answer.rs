@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use crate::provider::{Refusal, Reply};
 
-/// The most that is read of a body, in bytes.
-pub(super) const MAX_BODY: usize = 1 << 20;
+/// The most that is read of a body where nothing else is said, in bytes.
+pub(crate) const MAX_BODY: usize = 1 << 20;
 
 /// The most of a text that is kept where the body is no JSON or was cut, in bytes.
 const MAX_TEXT: usize = 4096;
@@ -29,10 +29,10 @@ const MAX_QUOTE: usize = 200;
 
 /// What a response answers.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    pub(super) upstream: &'a str,
-    pub(super) method: &'a str,
-    pub(super) path: &'a str,
+pub(crate) struct Asked<'a> {
+    pub(crate) upstream: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
 }
 
 impl fmt::Display for Asked<'_> {
@@ -42,23 +42,27 @@ impl fmt::Display for Asked<'_> {
 }
 
 /// A response's body as far as it was read.
-pub(super) struct Body {
-    pub(super) bytes: Vec<u8>,
-    /// There was more than [`MAX_BODY`].
-    pub(super) cut: bool,
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    /// There was more than may be read.
+    pub(crate) cut: bool,
 }
 
-pub(super) fn judge(
-    asked: Asked<'_>,
-    status: StatusCode,
-    headers: &HeaderMap,
-    body: &Body,
-) -> Result<Reply, Refusal> {
+/// A response.
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+/// What it means by its status alone; see the table above.
+pub(crate) fn judge(asked: Asked<'_>, answered: &Answered) -> Result<Reply, Refusal> {
+    let Answered { status, headers, body } = answered;
     if status.is_success() {
         return Ok(Reply::from(payload(body)));
     }
     let code = format!("http_{}", status.as_u16());
-    let message = message(asked, status, headers, body);
+    let message = message(asked, answered);
     let refusal = match status.as_u16() {
         425 | 429 => Refusal::busy(code, message),
         408 | 503 => Refusal::retry(code, message),
@@ -74,7 +78,7 @@ pub(super) fn judge(
 /// The body as JSON: what it is, `null` where it is empty, `{"text": …}` where it is something else.
 ///
 /// An answer that is too long is not a failure: the act is done, only its answer is not kept whole.
-fn payload(body: &Body) -> Value {
+pub(crate) fn payload(body: &Body) -> Value {
     if body.cut {
         return json!({ "text": text(&body.bytes), "truncated": true });
     }
@@ -88,7 +92,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
 }
 
-fn message(asked: Asked<'_>, status: StatusCode, headers: &HeaderMap, body: &Body) -> String {
+pub(crate) fn message(asked: Asked<'_>, answered: &Answered) -> String {
+    let Answered { status, headers, body } = answered;
     if status.is_redirection() {
         let location = named(headers, &LOCATION).unwrap_or("nowhere");
         return format!(
@@ -102,7 +107,7 @@ fn message(asked: Asked<'_>, status: StatusCode, headers: &HeaderMap, body: &Bod
 }
 
 /// Seconds, or a date. A date is compared with the response's own `Date`: the upstream's clock, not ours.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = named(headers, &RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds));
@@ -127,7 +132,8 @@ mod tests {
         let pairs =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         let body = Body { bytes: body.as_bytes().to_vec(), cut: false };
-        judge(ASKED, StatusCode::from_u16(status).unwrap(), &pairs.collect(), &body)
+        let status = StatusCode::from_u16(status).unwrap();
+        judge(ASKED, &Answered { status, headers: pairs.collect(), body })
     }
 
     #[track_caller]
@@ -157,7 +163,8 @@ mod tests {
     #[test]
     fn a_body_that_is_too_long_is_cut_but_the_act_is_done() {
         let body = Body { bytes: vec![b'x'; MAX_BODY], cut: true };
-        let reply = judge(ASKED, StatusCode::OK, &HeaderMap::new(), &body).unwrap();
+        let answered = Answered { status: StatusCode::OK, headers: HeaderMap::new(), body };
+        let reply = judge(ASKED, &answered).unwrap();
         assert_eq!(reply.payload["truncated"], true);
         assert_eq!(reply.payload["text"].as_str().unwrap().len(), MAX_TEXT);
     }

@@ -1,15 +1,16 @@
 //! The part of an HTTP provider that holds the connections.
 
-use std::time::Duration;
-
-use orlog_model::WorkItem;
+use orlog_model::{Failure, Timestamp, WorkItem};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, ClientBuilder, Method, Response, Url};
-use serde_json::Value;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::{Client, ClientBuilder, Method, Response, StatusCode, Url};
 
-use super::answer::{self, Asked, Body, MAX_BODY};
-use crate::provider::{Refusal, Reply};
+use super::answer::{Answered, Asked, Body, MAX_BODY};
+use super::auth::{self, Auth, AuthConfig, SignatureConfig};
+use super::tls::{Clients, Pair, Tls};
+use crate::egress::{self, Egress};
+use crate::provider::Refusal;
+use crate::secret::Scrub;
 
 /// The encoding of CloudEvents for HTTP header values.
 const UNFIT_FOR_HEADERS: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
@@ -18,8 +19,6 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An upstream that cannot be spoken to as configured.
 #[derive(Debug, thiserror::Error)]
@@ -52,78 +51,270 @@ pub fn client() -> ClientBuilder {
     Client::builder()
 }
 
+/// How an upstream is spoken to, besides its address.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    pub(crate) tls: Tls,
+    pub(crate) egress: Egress,
+    /// How many redirects are followed.
+    pub(crate) redirects: u8,
+    /// The most that is read of a body, in bytes.
+    pub(crate) max_response: usize,
+    /// The header with the idempotency key.
+    pub(crate) key_header: HeaderName,
+    pub(crate) auth: Option<AuthConfig>,
+    pub(crate) signature: Option<SignatureConfig>,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self {
+            tls: Tls::default(),
+            egress: Egress::default(),
+            redirects: 0,
+            max_response: MAX_BODY,
+            key_header: IDEMPOTENCY_KEY,
+            auth: None,
+            signature: None,
+        }
+    }
+}
+
 /// Sends requests to one upstream.
 pub(crate) struct Speaker {
     upstream: String,
-    base: String,
-    client: Client,
+    base: Option<String>,
+    clients: Clients,
+    manner: Manner,
+    auth: Option<Auth>,
 }
 
 /// One request.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
+    pub(crate) to: To,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) content_type: &'static str,
+    /// When the attempt began.
+    pub(crate) at: Timestamp,
+}
+
+/// Where a request goes.
+pub(crate) enum To {
+    /// A path below the base URL.
+    Path(String),
+    /// Anywhere; `dynamic` when a payload names the host.
+    Url { url: Url, dynamic: bool },
+}
+
+/// A response, and to what.
+pub(crate) struct Heard {
+    pub(crate) answered: Answered,
     pub(crate) path: String,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) body: Option<&'a Value>,
 }
 
 impl Speaker {
-    pub(crate) fn new(upstream: &str, base_url: &str) -> Result<Self, Error> {
-        let url = base(base_url).map_err(|reason| Error::BaseUrl {
-            upstream: upstream.to_owned(),
-            url: base_url.chars().take(128).collect(),
-            reason,
-        })?;
-        // Proxies of the environment are not used: the configuration alone says where requests go.
-        let builder =
-            client().redirect(reqwest::redirect::Policy::none()).no_proxy().connect_timeout(CONNECT_TIMEOUT);
+    /// Without a base URL requests go where their own URLs say.
+    pub(crate) fn new(upstream: &str, base_url: Option<&str>, manner: Manner) -> Result<Self, Error> {
+        let url = base_url.map(|text| {
+            base(text).map_err(|reason| Error::BaseUrl {
+                upstream: upstream.to_owned(),
+                url: text.chars().take(128).collect(),
+                reason,
+            })
+        });
+        let url = url.transpose()?;
         // A plain upstream must not need the system's root certificates.
-        let builder = if url.scheme() == "http" { builder.tls_certs_only([]) } else { builder };
-        let client =
-            builder.build().map_err(|source| Error::Tls { upstream: upstream.to_owned(), source })?;
-        let base = url.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { upstream: upstream.to_owned(), base, client })
+        let plain = url.as_ref().is_some_and(|url| url.scheme() == "http")
+            && manner.redirects == 0
+            && !matches!(manner.auth, Some(AuthConfig::OAuth2(_)));
+        let tls = |source| Error::Tls { upstream: upstream.to_owned(), source };
+        let clients = Clients::new(manner.tls.clone(), !plain).map_err(tls)?;
+        let auth = manner.auth.clone().map(Auth::new);
+        let base = url.map(|url| url.as_str().trim_end_matches('/').to_owned());
+        Ok(Self { upstream: upstream.to_owned(), base, clients, manner, auth })
     }
 
     pub(crate) fn upstream(&self) -> &str {
         &self.upstream
     }
 
-    pub(crate) async fn send(&self, item: &WorkItem, request: Request<'_>) -> Result<Reply, Refusal> {
-        let asked = Asked { upstream: &self.upstream, method: request.method.as_str(), path: &request.path };
-        let mut call = self
-            .client
-            .request(request.method.clone(), format!("{}{}", self.base, request.path))
-            .headers(request.headers.clone())
-            .headers(identity(item));
-        if let Some(body) = request.body {
-            call = call.header(CONTENT_TYPE, "application/json").body(body.to_string());
+    /// Sends a request and hears the answer, cleared of the secrets that were sent.
+    pub(crate) async fn send(
+        &self,
+        item: &WorkItem,
+        request: Request<'_>,
+        mut scrub: Scrub,
+    ) -> Result<Heard, Refusal> {
+        let (url, dynamic) = self.target(&request)?;
+        let path = match request.to {
+            To::Path(ref path) => path.clone(),
+            To::Url { .. } => format!("{}{}", url.host_str().unwrap_or_default(), url.path()),
+        };
+        let asked = Asked { upstream: &self.upstream, method: request.method.as_str(), path: &path };
+        let answered = self.authorized(item, &request, (url, dynamic), &mut scrub, asked).await;
+        match answered {
+            Ok(mut answered) => {
+                answered.body.bytes = scrub.bytes(answered.body.bytes);
+                for value in answered.headers.values_mut() {
+                    if let Some(clean) = value.to_str().ok().map(|text| scrub.text(text.to_owned())) {
+                        *value = HeaderValue::try_from(clean).expect("what it was, without secrets");
+                    }
+                }
+                Ok(Heard { answered, path })
+            }
+            Err(refusal) => Err(scrubbed(refusal, &scrub)),
         }
-        let response = call.send().await.map_err(|error| transport(asked, error))?;
+    }
+
+    fn target(&self, request: &Request<'_>) -> Result<(Url, bool), Refusal> {
+        match &request.to {
+            To::Url { url, dynamic } => Ok((url.clone(), *dynamic)),
+            To::Path(path) => {
+                let base = self.base.as_deref().unwrap_or_default();
+                let url = Url::parse(&format!("{base}{path}"));
+                let wrong = |error| Refusal::failed("bad_request", format!("{}: {error}", self.upstream));
+                url.map(|url| (url, false)).map_err(wrong)
+            }
+        }
+    }
+
+    /// A token that is refused is fetched anew, once.
+    async fn authorized(
+        &self,
+        item: &WorkItem,
+        request: &Request<'_>,
+        to: (Url, bool),
+        scrub: &mut Scrub,
+        asked: Asked<'_>,
+    ) -> Result<Answered, Refusal> {
+        let pair = self.clients.pair()?;
+        let mut headers = self.identity(item);
+        headers.extend(request.headers.clone());
+        if let Some(config) = &self.manner.signature {
+            let body = request.body.as_deref().unwrap_or_default();
+            headers.extend(auth::signature(config, &item.id.to_string(), request.at, body, scrub)?);
+        }
+        let Some(auth) = &self.auth else {
+            return self.follow(item, request, to, headers, asked, &pair).await;
+        };
+        let mut value = auth.value(&pair.open, request.at, scrub).await?;
+        headers.insert(AUTHORIZATION, auth::sensitive(&value)?);
+        let answered = self.follow(item, request, to.clone(), headers.clone(), asked, &pair).await?;
+        if answered.status != StatusCode::UNAUTHORIZED || !auth.refused(&value).await {
+            return Ok(answered);
+        }
+        value = auth.value(&pair.open, request.at, scrub).await?;
+        headers.insert(AUTHORIZATION, auth::sensitive(&value)?);
+        self.follow(item, request, to, headers, asked, &pair).await
+    }
+
+    /// Sends it, and again where a redirect leads, as often as is allowed. What the configuration adds (credentials,
+    /// headers, signature) stays with the origin it was meant for.
+    async fn follow(
+        &self,
+        item: &WorkItem,
+        request: &Request<'_>,
+        (mut url, mut guarded): (Url, bool),
+        headers: HeaderMap,
+        asked: Asked<'_>,
+        pair: &Pair,
+    ) -> Result<Answered, Refusal> {
+        let (origin, mut method) = (url.origin(), request.method.clone());
+        let mut body = request.body.clone();
+        let mut left = self.manner.redirects;
+        loop {
+            if guarded {
+                self.manner.egress.check(&item.instance.tenant, &url).map_err(|e| forbidden(asked, &e))?;
+            }
+            let client = if guarded && !self.manner.egress.private { &pair.guarded } else { &pair.open };
+            let mut call = client.request(method.clone(), url.clone());
+            if url.origin() == origin {
+                call = call.headers(headers.clone());
+            }
+            if let Some(body) = &body {
+                let typed = headers.get(CONTENT_TYPE).cloned();
+                let typed = typed.unwrap_or(HeaderValue::from_static(request.content_type));
+                call = call.header(CONTENT_TYPE, typed).body(body.clone());
+            }
+            let response = call.send().await.map_err(|error| transport(asked, error))?;
+            let next = redirect(&response, &method, &url).filter(|_| left > 0);
+            let Some((to, with)) = next else { return self.heard(response, asked).await };
+            left -= 1;
+            guarded |= to.origin() != origin;
+            if with != method {
+                body = None;
+            }
+            (url, method) = (to, with);
+        }
+    }
+
+    async fn heard(&self, response: Response, asked: Asked<'_>) -> Result<Answered, Refusal> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = read(response).await.map_err(|error| transport(asked, error))?;
-        answer::judge(asked, status, &headers, &body)
+        let body = read(response, self.manner.max_response).await.map_err(|error| transport(asked, error))?;
+        Ok(Answered { status, headers, body })
+    }
+
+    /// The headers that say on whose behalf a request is made.
+    fn identity(&self, item: &WorkItem) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(self.manner.key_header.clone(), header(&item.id.to_string()));
+        if !item.instance.tenant.as_str().is_empty() {
+            headers.insert(TENANT, header(item.instance.tenant.as_str()));
+        }
+        headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
+        if let Some(trace) = &item.trace {
+            headers.insert(TRACE, header(trace.as_str()));
+        }
+        headers
     }
 }
 
-/// The headers that say on whose behalf a request is made.
-fn identity(item: &WorkItem) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(4);
-    headers.insert(IDEMPOTENCY_KEY, header(&item.id.to_string()));
-    if !item.instance.tenant.as_str().is_empty() {
-        headers.insert(TENANT, header(item.instance.tenant.as_str()));
+/// Where a redirect leads and with which method; `None` where it is none, or none that may be followed: a request with a
+/// body is not sent again unless the status says so, and never over plain HTTP where it went over TLS.
+fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Method)> {
+    let is_read = [Method::GET, Method::HEAD].contains(method);
+    let method = match response.status().as_u16() {
+        307 | 308 => method.clone(),
+        301 | 302 if is_read => method.clone(),
+        303 if *method == Method::HEAD => Method::HEAD,
+        303 => Method::GET,
+        _ => return None,
+    };
+    let to = from.join(response.headers().get(LOCATION)?.to_str().ok()?).ok()?;
+    let fits = match (from.scheme(), to.scheme()) {
+        ("https", "https") | ("http", "http" | "https") => {
+            to.username().is_empty() && to.password().is_none()
+        }
+        _ => false,
+    };
+    fits.then_some((to, method))
+}
+
+fn forbidden(asked: Asked<'_>, refused: &egress::Refused) -> Refusal {
+    Refusal::failed("egress_refused", format!("{asked}: {refused}"))
+}
+
+fn scrubbed(refusal: Refusal, scrub: &Scrub) -> Refusal {
+    let clean = |failure: Failure| Failure { message: scrub.text(failure.message), ..failure };
+    match refusal {
+        Refusal::Final { failure, event, payload } => {
+            Refusal::Final { failure: clean(failure), event, payload }
+        }
+        Refusal::Transient { failure, trouble, retry_after } => {
+            Refusal::Transient { failure: clean(failure), trouble, retry_after }
+        }
     }
-    headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
-    if let Some(trace) = &item.trace {
-        headers.insert(TRACE, header(trace.as_str()));
-    }
-    headers
 }
 
 /// Whether a header is one that every request has, or one that belongs to the protocol.
 pub(crate) fn is_reserved(name: &HeaderName) -> bool {
-    [IDEMPOTENCY_KEY, TENANT, CORRELATION, TRACE].contains(name)
-        || matches!(name.as_str(), "host" | "content-length" | "transfer-encoding" | "connection")
+    [TENANT, CORRELATION, TRACE].contains(name)
+        || matches!(
+            name.as_str(),
+            "idempotency-key" | "host" | "content-length" | "transfer-encoding" | "connection"
+        )
 }
 
 fn header(text: &str) -> HeaderValue {
@@ -147,10 +338,10 @@ fn base(text: &str) -> Result<Url, String> {
 }
 
 /// Reads the body up to the limit; the connection of a longer one is given up.
-async fn read(mut response: Response) -> Result<Body, reqwest::Error> {
+pub(crate) async fn read(mut response: Response, most: usize) -> Result<Body, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
-        let room = MAX_BODY - bytes.len();
+        let room = most - bytes.len();
         bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if chunk.len() > room {
             return Ok(Body { bytes, cut: true });
@@ -161,6 +352,9 @@ async fn read(mut response: Response) -> Result<Body, reqwest::Error> {
 
 /// A fault on the way. Where no connection came about nothing was done; otherwise nobody knows.
 fn transport(asked: Asked<'_>, error: reqwest::Error) -> Refusal {
+    if let Some(refused) = egress::refusal(&error) {
+        return forbidden(asked, refused);
+    }
     let connecting = error.is_connect();
     let ours = error.is_builder();
     let text = chain(&error.without_url());
@@ -190,7 +384,7 @@ mod tests {
             ("http://user:secret@host", "user name"),
             ("http://host/?a=b", "query"),
         ] {
-            let error = Speaker::new("payments", bad).err().unwrap().to_string();
+            let error = Speaker::new("payments", Some(bad), Manner::default()).err().unwrap().to_string();
             assert!(error.contains(reason) && error.contains("payments"), "{error}");
         }
     }

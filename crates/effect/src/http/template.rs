@@ -2,11 +2,14 @@
 //!
 //! What is filled in is percent-encoded and can neither add nor remove a path segment.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+
+use super::text::{field, plain};
 
 /// All but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -77,12 +80,20 @@ impl Template {
     /// # Errors
     /// When a field is missing, is no text, number or boolean, or would change the path's shape.
     pub fn render(&self, payload: &Value) -> Result<String, TemplateError> {
+        self.fill(|name| field(payload, name).map(Cow::Borrowed))
+    }
+
+    /// Fills the placeholders with what `find` finds.
+    pub(crate) fn fill<'a>(
+        &self,
+        find: impl Fn(&str) -> Option<Cow<'a, Value>>,
+    ) -> Result<String, TemplateError> {
         let mut path = String::with_capacity(self.text.len() + 32);
         for part in &self.parts {
             match part {
                 Part::Text(text) => path.push_str(text),
                 Part::Field { name, in_path } => {
-                    let value = self.lookup(payload, name)?;
+                    let value = self.text_of(name, find(name).as_deref())?;
                     if value.is_empty() && *in_path {
                         return Err(self.unfit(name, "it is empty"));
                     }
@@ -93,18 +104,9 @@ impl Template {
         if dots(&path) { Err(self.unfit("", "a segment becomes . or ..")) } else { Ok(path) }
     }
 
-    fn lookup(&self, payload: &Value, name: &str) -> Result<String, TemplateError> {
-        let value = name.split('.').try_fold(payload, |value, key| match value {
-            Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-            other => other.get(key),
-        });
+    fn text_of(&self, name: &str, value: Option<&Value>) -> Result<String, TemplateError> {
         match value {
-            Some(Value::String(text)) => Ok(text.clone()),
-            Some(Value::Number(number)) => Ok(number.to_string()),
-            Some(Value::Bool(flag)) => Ok(flag.to_string()),
-            Some(Value::Null | Value::Array(_) | Value::Object(_)) => {
-                Err(self.unfit(name, "it is no text, number or boolean"))
-            }
+            Some(value) => plain(value).ok_or_else(|| self.unfit(name, "it is no text, number or boolean")),
             None => Err(TemplateError::Missing { text: self.text.clone(), field: name.to_owned() }),
         }
     }
@@ -136,6 +138,9 @@ fn parts(text: &str) -> Result<Vec<Part>, &'static str> {
             None => "",
             Some(field) => {
                 let (name, after) = field?;
+                if name.starts_with("env:") || name.starts_with("file:") {
+                    return Err("a secret cannot stand in a path; send it in a header");
+                }
                 if name.contains('{') || name.split('.').any(str::is_empty) {
                     return Err("a placeholder is no field name");
                 }
