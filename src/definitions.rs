@@ -129,6 +129,17 @@ impl Definitions {
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
 
+    /// Checks those in force against other upstreams.
+    ///
+    /// # Errors
+    /// What they ask for and nobody would perform.
+    pub fn check_standing(&self, catalog: &Catalog) -> Result<Vec<Definition>, Vec<Problem>> {
+        let definitions = self.in_force().to_vec();
+        let problems: Vec<_> =
+            definitions.iter().flat_map(|definition| hands::missing(definition, catalog)).collect();
+        if problems.is_empty() { Ok(definitions) } else { Err(problems) }
+    }
+
     /// What putting checked definitions in force would change, with warnings.
     #[must_use]
     pub fn plan(&self, new: &[Definition], sight: &Sight<'_>) -> Plan {

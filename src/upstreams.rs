@@ -34,6 +34,12 @@ impl Upstreams {
         Self { folder, configured, others }
     }
 
+    /// Whether there is a folder that a reload can read.
+    #[must_use]
+    pub const fn have_folder(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// All upstreams as the files describe them now.
     ///
     /// # Errors

@@ -140,9 +140,10 @@ pub(super) async fn deploy(
     Ok(Json(api.app.deploy(Order { files, by, dry_run: how.dry_run }).await?))
 }
 
-/// Put the definitions of the node's folder in force
+/// Put the definitions and the upstreams of the node's folders in force
 ///
-/// As they are now, all of them or none: with one mistake, those in force stay.
+/// As they are now, all of them or none: with one mistake, everything stays as it was. Without a folder of definitions, those
+/// in force stay.
 #[utoipa::path(
     post,
     path = "/admin/reload",

@@ -113,7 +113,7 @@ codes! {
     /// A migration has obstacles.
     Blocked = "OR0028", CONFLICT, "The instance cannot be migrated";
     /// A reload where there is no folder.
-    NoFolder = "OR0029", CONFLICT, "The node has no folder of definitions";
+    NoFolder = "OR0029", CONFLICT, "The node has no folder to reload";
     /// A worker's claim.
     ClaimLost = "OR0030", CONFLICT, "The claim is lost";
 }

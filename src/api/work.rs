@@ -164,7 +164,12 @@ pub(super) async fn claim(
     let most = asked.max.unwrap_or(terms.batch).clamp(1, MOST);
     let clock = api.app.clock.as_ref();
     let patience = Duration::from_secs(asked.wait_seconds.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT));
-    let claimed = board.claim(clock, &ask, most, terms, clock.now().after(patience)).await;
+    let claimed = tokio::select! {
+        biased;
+        claimed = board.claim(clock, &ask, most, terms, clock.now().after(patience)) => claimed,
+        // The process ends, and would wait for this answer.
+        () = api.app.drained() => Vec::new(),
+    };
     Ok(Json(Jobs { jobs: claimed.into_iter().map(job).collect() }))
 }
 

@@ -33,8 +33,10 @@ pub enum DeployError {
     /// They are wrong: correct them.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// There is no folder to deploy again: send the files.
-    #[error("this node has no folder of definitions; send them with `orlog deploy DIR`")]
+    /// There is no folder to read again: send the files.
+    #[error(
+        "this node has no folder of definitions and none of upstreams; send definitions with `orlog deploy DIR`"
+    )]
     NoFolder,
     /// A shard is restarting: try again.
     #[error(transparent)]
@@ -51,9 +53,17 @@ pub enum DeployError {
 }
 
 enum Origin {
-    /// The folder of definitions, and that of the upstreams.
-    Folder,
+    /// The folder of definitions and that of the upstreams, or the one of them that there is.
+    Folders,
     Files(Vec<SourceFile>),
+}
+
+/// Which definitions are to be in force.
+enum Next {
+    /// These.
+    Checked(Checked),
+    /// Those that are.
+    Standing(Vec<Definition>),
 }
 
 struct Prepared {
@@ -79,12 +89,12 @@ impl App {
     }
 
     /// Deploys the folder of definitions as it is now, and puts the upstreams in force that their files describe: all or
-    /// nothing.
+    /// nothing. Without a folder of definitions, those in force stay.
     ///
     /// # Errors
     /// See [`DeployError`].
     pub async fn reload(self: &Arc<Self>, by: String) -> Result<Plan, DeployError> {
-        self.deploy_whole(Origin::Folder, by, false).await
+        self.deploy_whole(Origin::Folders, by, false).await
     }
 
     async fn deploy_whole(
@@ -105,41 +115,55 @@ impl App {
     async fn prepare(self: Arc<Self>, origin: Origin, by: String) -> Result<Prepared, DeployError> {
         let prepare = move || {
             let upstreams = match &origin {
-                Origin::Folder => Some(self.next_catalog().map_err(Refused)?),
+                Origin::Folders => Some(self.next_catalog().map_err(Refused)?),
                 Origin::Files(_) => None,
             };
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
-            let (files, folder) = self.files(origin)?;
-            let definitions = self.definitions.check(&files, catalog).map_err(Refused)?;
+            let next = self.next(origin, catalog)?;
             let loaded = self.programs.all();
             let pins = self.pins(COUNTED)?;
             let sight = Sight { catalog, loaded: &loaded, pins: &pins };
-            let mut plan = self.definitions.plan(&definitions, &sight);
-            let checked = Checked { definitions, folder };
-            let is_kept = |hash: &[u8; 16]| self.programs.pinned(hash).is_some();
-            // The stored one may be newer: a deployment whose outcome was not heard.
-            let stored = self.first_store()?.deployment()?;
-            let record = Definitions::record(stored.as_ref(), &checked, (self.clock.now(), &by), is_kept);
-            let standing = self.definitions.deployment();
-            let deployment = Some(record).filter(|record| !is_the_same(standing.as_deref(), record));
-            plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
-            let sources = self.missing_sources(&checked.definitions)?;
+            let mut plan = self.definitions.plan(next.definitions(), &sight);
             plan.upstreams = self.catalog.changes(catalog);
-            Ok(Prepared { plan, definitions: checked.definitions, deployment, sources, upstreams })
+            let deployment = self.record(&next, &by)?;
+            plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
+            let definitions = next.into_definitions();
+            let sources = self.missing_sources(&definitions)?;
+            Ok(Prepared { plan, definitions, deployment, sources, upstreams })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::Ending))
     }
 
-    fn files(&self, origin: Origin) -> Result<(Vec<SourceFile>, Option<[u8; 16]>), DeployError> {
-        match origin {
-            Origin::Files(files) => Ok((files, None)),
-            Origin::Folder => {
-                let folder = self.definitions.folder().ok_or(DeployError::NoFolder)?;
-                let files = definitions::read_folder(folder).map_err(Refused)?;
-                let digest = definitions::digest(&files);
-                Ok((files, Some(digest)))
-            }
-        }
+    /// The definitions to be in force. There must be somebody in `catalog` for everything that they ask for.
+    fn next(&self, origin: Origin, catalog: &Catalog) -> Result<Next, DeployError> {
+        let (files, folder) = match origin {
+            Origin::Files(files) => (files, None),
+            Origin::Folders => match self.definitions.folder() {
+                Some(folder) => {
+                    let files = definitions::read_folder(folder).map_err(Refused)?;
+                    let digest = definitions::digest(&files);
+                    (files, Some(digest))
+                }
+                None if self.upstreams.have_folder() => {
+                    let standing = self.definitions.check_standing(catalog).map_err(Refused)?;
+                    return Ok(Next::Standing(standing));
+                }
+                None => return Err(DeployError::NoFolder),
+            },
+        };
+        let definitions = self.definitions.check(&files, catalog).map_err(Refused)?;
+        Ok(Next::Checked(Checked { definitions, folder }))
+    }
+
+    /// What is to be stored; `None` where that would be what is stored already.
+    fn record(&self, next: &Next, by: &str) -> Result<Option<Deployment>, DeployError> {
+        let Next::Checked(checked) = next else { return Ok(None) };
+        let is_kept = |hash: &[u8; 16]| self.programs.pinned(hash).is_some();
+        // The stored one may be newer: a deployment whose outcome was not heard.
+        let stored = self.first_store()?.deployment()?;
+        let record = Definitions::record(stored.as_ref(), checked, (self.clock.now(), by), is_kept);
+        let standing = self.definitions.deployment();
+        Ok(Some(record).filter(|record| !is_the_same(standing.as_deref(), record)))
     }
 
     fn missing_sources(&self, definitions: &[Definition]) -> Result<Vec<Change>, orlog_store::Error> {
@@ -157,18 +181,21 @@ impl App {
         Ok(missing)
     }
 
+    /// The record comes first, because it may fail. Then the upstreams, before an instance can begin that needs a new one.
     async fn carry_out(self: &Arc<Self>, prepared: Prepared) -> Result<Plan, DeployError> {
         let Prepared { mut plan, definitions, deployment, sources, upstreams } = prepared;
         plan.dry_run = false;
         for source in sources {
             self.runtime.change_everywhere(&source).await?;
         }
+        if let Some(deployment) = &deployment {
+            self.decide(deployment).await?;
+        }
         if let Some(next) = upstreams.filter(|_| !plan.upstreams.is_empty()) {
             self.runtime.renew(next).await?;
             tracing::info!(changed = ?plan.upstreams, "upstreams are reloaded");
         }
         let Some(deployment) = deployment else { return Ok(plan) };
-        self.decide(&deployment).await?;
         self.programs.replace(Definitions::programs(&definitions, &self.first_store()?.definitions()?));
         self.definitions.put_in_force(definitions, Some(deployment));
         let (number, warnings) = (plan.number, plan.warnings.len());
@@ -205,6 +232,20 @@ impl App {
             pins.add(&reader.pins(limit)?);
         }
         Ok(pins)
+    }
+}
+
+impl Next {
+    fn definitions(&self) -> &[Definition] {
+        match self {
+            Self::Checked(Checked { definitions, .. }) | Self::Standing(definitions) => definitions,
+        }
+    }
+
+    fn into_definitions(self) -> Vec<Definition> {
+        match self {
+            Self::Checked(Checked { definitions, .. }) | Self::Standing(definitions) => definitions,
+        }
     }
 }
 

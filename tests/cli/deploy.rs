@@ -54,6 +54,33 @@ fn a_folder_is_deployed_whole_or_refused_whole_with_every_mistake() {
 }
 
 #[test]
+fn sighup_reloads_definitions_and_upstreams() {
+    let home = tempfile::tempdir().unwrap();
+    let [definitions, effects] = ["definitions", "effects"].map(|name| home.path().join(name));
+    for folder in [&definitions, &effects] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let upstream =
+        |effect: &str| format!("base_url = 'http://127.0.0.1:9'\n[effects.'{effect}']\npath = '/'\n");
+    std::fs::write(definitions.join("order.saga.yaml"), order(1, "")).unwrap();
+    std::fs::write(effects.join("stock.toml"), upstream("stock.reserve")).unwrap();
+    let environment = [("ORLOG_EFFECTS", effects.to_str().unwrap())];
+    let node = Node::start_with(&home.path().join("data"), &definitions, &environment);
+
+    std::fs::write(definitions.join("order.saga.yaml"), order(2, "").replace("stock.reserve", "mail.send"))
+        .unwrap();
+    assert!(
+        deploy(&node, &definitions, &["--dry-run"]).contains("no upstream performs the effect mail.send")
+    );
+    std::fs::write(effects.join("mail.toml"), upstream("mail.send")).unwrap();
+    node.signal("HUP");
+    until("the reload", || {
+        let plan = deploy(&node, &definitions, &["--dry-run"]);
+        plan.contains("unchanged  order  2").then_some(())
+    });
+}
+
+#[test]
 fn instances_are_moved_and_the_exit_code_says_whether_any_had_to_stay() {
     let home = tempfile::tempdir().unwrap();
     let [old, new] = ["old", "new"].map(|name| home.path().join(name));

@@ -75,11 +75,16 @@ impl Node {
         child.wait_with_output().unwrap()
     }
 
-    /// Sends it a signal by name and gives its exit code.
-    pub(crate) fn end(mut self, signal: &str) -> Option<i32> {
+    /// Sends it a signal by name.
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Sends it a signal by name and gives its exit code.
+    pub(crate) fn end(mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
         self.wait()
     }
 

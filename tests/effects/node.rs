@@ -61,10 +61,16 @@ impl Folders {
 
     /// Starts a node on them.
     pub(crate) async fn start(&self) -> Node {
+        self.start_with(&["definitions", "effects"]).await
+    }
+
+    /// Starts a node that knows only some of them.
+    pub(crate) async fn start_with(&self, known: &[&str]) -> Node {
+        let folder = |name: &str| known.contains(&name).then(|| self.path(name));
         let config = Config {
             data: self.path("data"),
-            definitions: Some(self.path("definitions")),
-            effects: Some(self.path("effects")),
+            definitions: folder("definitions"),
+            effects: folder("effects"),
             ..Config::default()
         };
         let app = App::start_with(config, Seams::default()).await.unwrap();
@@ -108,6 +114,13 @@ impl Node {
 
     pub(crate) async fn get(&self, path: &str) -> Value {
         self.ask(Method::GET, "", path, &Value::Null).await.1
+    }
+
+    /// Sends the saga, as `orlog deploy` does.
+    pub(crate) async fn deploy(&self) {
+        let bundle = json!({ "files": [{ "name": "payment.saga.yaml", "text": PAYMENT }] });
+        let (status, answer) = self.ask(Method::POST, "", "/admin/deploy", &bundle).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
     }
 
     /// Asks for a payment: the saga's one effect gets `data` as its arguments.

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use crate::node::{Folders, Node};
 use crate::shop::Shop;
 
 fn payments(base_url: &str, more: &str) -> String {
@@ -91,6 +91,50 @@ async fn with_one_mistake_everything_stays_as_it_was() {
     node.pay("", "o-1", json!({})).await;
     assert_eq!(node.end("", "o-1").await["status"], "completed");
     assert_eq!((old.asked().len(), new.asked().len()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_folder_of_definitions_the_upstreams_are_renewed_and_what_was_deployed_stays() {
+    let (old, new) = (Shop::open().await, Shop::open().await);
+    let folders = Folders::new(&[("pay", &payments(&old.url, ""))]);
+    let node = folders.start_with(&["effects"]).await;
+    node.deploy().await;
+    folders.describe("pay", &payments(&new.url, ""));
+    let (status, plan) = node.reload().await;
+    assert_eq!(status, StatusCode::OK, "{plan}");
+    assert_eq!((&plan["number"], &plan["upstreams"]), (&json!(1), &json!(["pay"])));
+    assert_eq!((&plan["unchanged"][0]["saga"], &plan["retired"]), (&json!("payment"), &json!([])));
+    std::fs::remove_file(folders.path("effects").join("pay.toml")).unwrap();
+    let (status, problem) = node.reload().await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    assert!(problem.to_string().contains("no upstream performs the effect pay.charge"), "{problem}");
+    node.pay("", "o-1", json!({})).await;
+    assert_eq!(node.end("", "o-1").await["status"], "completed");
+    assert_eq!((old.asked().len(), new.asked().len()), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_and_the_upstream_that_it_needs_come_with_one_reload() {
+    let shop = Shop::open().await;
+    let folders = Folders::new(&[]);
+    let (definition, aside) = (folders.path("definitions/payment.saga.yaml"), folders.path("aside"));
+    std::fs::rename(&definition, &aside).unwrap();
+    let node = folders.start().await;
+    std::fs::rename(&aside, &definition).unwrap();
+    assert_eq!(node.reload().await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    folders.describe("pay", &payments(&shop.url, ""));
+    let (status, plan) = node.reload().await;
+    assert_eq!(status, StatusCode::OK, "{plan}");
+    assert_eq!((&plan["added"][0]["saga"], &plan["upstreams"]), (&json!("payment"), &json!(["pay"])));
+    node.pay("", "o-1", json!({})).await;
+    assert_eq!(node.end("", "o-1").await["status"], "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_any_folder_has_nothing_to_reload() {
+    let node = Folders::new(&[]).start_with(&[]).await;
+    let (status, problem) = node.reload().await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0029")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orlog_effect::{Attempt, Policy, Provider, Refusal, Reply, Upstream};
+use orlog_effect::{Attempt, Policy, Provider, Refusal, Reply, Serves, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use serde_json::json;
 
 use crate::config::Config;
 use crate::definitions;
+use crate::upstreams::Upstreams;
 
 /// Upstreams for what the definitions ask and nobody is configured for.
 pub(super) fn upstreams(config: &Config) -> Vec<Upstream> {
-    let configured: BTreeSet<&EffectName> =
-        config.upstreams.values().flat_map(|upstream| upstream.effects.keys()).collect();
+    let performed = performed(config);
     let files = config.definitions.iter().flat_map(|folder| definitions::list(folder));
     // What cannot be read is refused, with all its mistakes, when the node starts.
     let readable = files.flatten().filter_map(|file| definitions::read(&file).ok());
     let asked: BTreeSet<_> =
         readable.flat_map(|definition| definition.program.manifest().effects.clone()).collect();
-    let missing: Vec<_> = asked.into_iter().filter(|effect| !configured.contains(effect)).collect();
+    let missing: Vec<_> = asked.into_iter().filter(|effect| !performed.contains(effect)).collect();
 
     let stand_in = Arc::new(StandIn);
     let mut upstreams = Vec::new();
@@ -36,6 +36,17 @@ pub(super) fn upstreams(config: &Config) -> Vec<Upstream> {
         upstreams.push(Upstream::gateway(stand_in, Policy::in_process()));
     }
     upstreams
+}
+
+/// What is performed for every tenant. Upstreams that cannot be read are refused when the node starts.
+fn performed(config: &Config) -> BTreeSet<EffectName> {
+    let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), Vec::new()).read();
+    let for_all = upstreams.into_iter().flatten().filter(|upstream| upstream.tenants.is_none());
+    let effects = for_all.filter_map(|upstream| match upstream.serves {
+        Serves::Effects(effects) => Some(effects),
+        Serves::Commands => None,
+    });
+    effects.flatten().collect()
 }
 
 struct StandIn;

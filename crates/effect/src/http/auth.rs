@@ -6,12 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use orlog_model::Timestamp;
+use percent_encoding::{PercentEncode, utf8_percent_encode};
 use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::Mutex;
 
+use super::template::RESERVED;
 use crate::provider::Refusal;
 use crate::secret::{Scrub, Secret, SecretRef};
 
@@ -189,8 +191,8 @@ struct TokenAnswer {
     expires_in: Option<u64>,
 }
 
-fn encoded(text: &str) -> percent_encoding::PercentEncode<'_> {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
 }
 
 fn basic_value(user: &str, password: &SecretRef, scrub: &mut Scrub) -> Result<Secret, Refusal> {

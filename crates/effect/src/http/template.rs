@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::text::{field, plain};
 
 /// All but the unreserved characters of RFC 3986.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A path, read once and filled often.
 #[derive(Clone, Debug, PartialEq, Eq)]
