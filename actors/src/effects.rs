@@ -8,8 +8,8 @@ use std::time::Instant;
 use orlog_bus::Bus;
 use orlog_effect::{Catalog, Performer, Renewal};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
 
+use crate::errands::Renew;
 use crate::hands::{Hands, Who};
 use crate::metrics::Metrics;
 use crate::provider::{self, Provider};
@@ -28,12 +28,6 @@ pub(crate) struct Arguments {
     pub(crate) intensity: Intensity,
 }
 
-/// What it is told.
-pub(crate) enum Message {
-    /// Put another catalog in force; tell what that came to.
-    Renew(Arc<Catalog>, oneshot::Sender<Renewal>),
-}
-
 /// What it holds.
 pub(crate) struct State {
     arguments: Arguments,
@@ -41,13 +35,13 @@ pub(crate) struct State {
 }
 
 impl Actor for Effects {
-    type Msg = Message;
+    type Msg = Renew;
     type State = State;
     type Arguments = Arguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<Renew>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let state = State { arguments, restarts: Restarts::default() };
@@ -61,23 +55,19 @@ impl Actor for Effects {
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
+        myself: ActorRef<Renew>,
+        Renew(next, reply): Renew,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
-            Message::Renew(next, reply) => {
-                let renewal = state.renew(&next, myself.get_cell()).await?;
-                // An error means that nobody waits for the answer any more.
-                drop(reply.send(renewal));
-                Ok(())
-            }
-        }
+        let renewal = state.renew(&next, myself.get_cell()).await?;
+        // An error means that nobody waits for the answer any more.
+        drop(reply.send(renewal));
+        Ok(())
     }
 
     async fn handle_supervisor_evt(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<Renew>,
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {

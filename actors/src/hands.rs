@@ -7,9 +7,10 @@ use orlog_effect::{Catalog, Performer};
 use orlog_model::{Lane, WorkKind};
 use ractor::{ActorId, ActorRef};
 
+use crate::errands::{Provide, Renew};
 use crate::offer::Offer;
+use crate::publisher;
 use crate::under_way::UnderWay;
-use crate::{effects, provider, publisher};
 
 /// Providers by performer, the publisher, and what is under way anywhere.
 pub(crate) struct Hands {
@@ -21,9 +22,9 @@ pub(crate) struct Hands {
 #[derive(Default)]
 struct Present {
     /// By [`Performer::serial`]: after a reload an old and a new one of the same name stand side by side for a while.
-    providers: BTreeMap<u64, (Arc<Performer>, ActorRef<provider::Message>)>,
+    providers: BTreeMap<u64, (Arc<Performer>, ActorRef<Provide>)>,
     publisher: Option<ActorRef<publisher::Message>>,
-    supervisor: Option<ActorRef<effects::Message>>,
+    supervisor: Option<ActorRef<Renew>>,
 }
 
 /// Who an actor is.
@@ -50,18 +51,17 @@ impl Hands {
         }
         let mut parts: BTreeMap<u64, Vec<Offer>> = BTreeMap::new();
         for offer in offers {
-            match self.catalog.performer_of(&offer.item) {
-                Some(performer) => parts.entry(performer.serial()).or_default().push(offer),
-                None => {
-                    let verdict = self.catalog.nobody(&offer.item);
-                    offer.conclude(verdict, 0, false);
-                }
+            if let Some(performer) = self.catalog.performer_of(&offer.item) {
+                parts.entry(performer.serial()).or_default().push(offer);
+            } else {
+                let verdict = self.catalog.nobody(&offer.item);
+                offer.conclude(verdict, 0, false);
             }
         }
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
         for (serial, offers) in parts {
             let provider = present.providers.get(&serial).map(|(_, provider)| provider);
-            drop(provider.map(|provider| provider.cast(provider::Message::Offers(offers))));
+            drop(provider.map(|provider| provider.cast(Provide::Offers(offers))));
         }
     }
 
@@ -74,7 +74,7 @@ impl Hands {
         &self.under_way
     }
 
-    pub(crate) fn put_provider(&self, performer: Arc<Performer>, actor: ActorRef<provider::Message>) {
+    pub(crate) fn put_provider(&self, performer: Arc<Performer>, actor: ActorRef<Provide>) {
         let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
         present.providers.insert(performer.serial(), (performer, actor));
     }
@@ -84,7 +84,7 @@ impl Hands {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, actor)) = present.providers.get(&performer.serial()) {
             // An error means that it is gone already.
-            drop(actor.cast(provider::Message::Retire));
+            drop(actor.cast(Provide::Retire));
         }
     }
 
@@ -96,11 +96,11 @@ impl Hands {
         self.present.write().unwrap_or_else(PoisonError::into_inner).publisher = Some(actor);
     }
 
-    pub(crate) fn put_supervisor(&self, actor: ActorRef<effects::Message>) {
+    pub(crate) fn put_supervisor(&self, actor: ActorRef<Renew>) {
         self.present.write().unwrap_or_else(PoisonError::into_inner).supervisor = Some(actor);
     }
 
-    pub(crate) fn supervisor(&self) -> Option<ActorRef<effects::Message>> {
+    pub(crate) fn supervisor(&self) -> Option<ActorRef<Renew>> {
         self.present.read().unwrap_or_else(PoisonError::into_inner).supervisor.clone()
     }
 

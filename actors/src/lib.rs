@@ -19,6 +19,7 @@ mod directory;
 mod done;
 mod driver;
 mod effects;
+mod errands;
 mod hands;
 mod ingester;
 mod limits;

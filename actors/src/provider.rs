@@ -14,6 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 
+use crate::errands::Provide;
 use crate::hands::Hands;
 use crate::metrics::Metrics;
 use crate::offer::Offer;
@@ -69,16 +70,6 @@ impl Verdicts {
     }
 }
 
-/// What it is told.
-pub(crate) enum Message {
-    /// Take these.
-    Offers(Vec<Offer>),
-    /// Another one has taken its place: end what cannot be interrupted, hand over the rest, and stop.
-    Retire,
-    /// Nothing is under way any more.
-    Ended,
-}
-
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
 pub(crate) struct State {
     own: Arc<Own>,
@@ -86,13 +77,13 @@ pub(crate) struct State {
 }
 
 impl Actor for Provider {
-    type Msg = Message;
+    type Msg = Provide;
     type State = State;
     type Arguments = Arguments;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Message>,
+        _: ActorRef<Provide>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let Arguments { performer, hands, metrics } = arguments;
@@ -102,14 +93,14 @@ impl Actor for Provider {
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
+        myself: ActorRef<Provide>,
+        message: Provide,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Offers(offers) => state.take(offers),
-            Message::Retire => state.retire(myself),
-            Message::Ended => myself.stop(None),
+            Provide::Offers(offers) => state.take(offers),
+            Provide::Retire => state.retire(myself),
+            Provide::Ended => myself.stop(None),
         }
         Ok(())
     }
@@ -126,12 +117,12 @@ impl State {
     }
 
     /// What comes after this finds the performer retired and is handed on at once.
-    fn retire(&mut self, myself: ActorRef<Message>) {
+    fn retire(&mut self, myself: ActorRef<Provide>) {
         let mut under_way = std::mem::take(&mut self.tasks);
         self.tasks.spawn(async move {
             while under_way.join_next().await.is_some() {}
             // An error means that it has been stopped meanwhile.
-            drop(myself.cast(Message::Ended));
+            drop(myself.cast(Provide::Ended));
         });
     }
 }

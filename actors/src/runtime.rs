@@ -18,6 +18,7 @@ use crate::control::{ControlError, Controlled};
 use crate::directory::{Context, Directory};
 use crate::done::Done;
 use crate::effects;
+use crate::errands::Renew;
 use crate::hands::Hands;
 use crate::limits::{Limits, LimitsError};
 use crate::metrics::Metrics;
@@ -173,7 +174,7 @@ impl Runtime {
     pub async fn renew(&self, next: Arc<Catalog>) -> Result<Renewal, ControlError> {
         let supervisor = self.hands.supervisor().ok_or(ControlError::Unavailable)?;
         let (reply, answer) = oneshot::channel();
-        supervisor.cast(effects::Message::Renew(next, reply)).map_err(|_| ControlError::Unavailable)?;
+        supervisor.cast(Renew(next, reply)).map_err(|_| ControlError::Unavailable)?;
         answer.await.map_err(|_| ControlError::Unavailable)
     }
 

@@ -56,8 +56,9 @@ pub(super) struct Jobs {
 #[derive(Debug, Serialize, ToSchema)]
 struct Job {
     /// Names the job, and is the idempotency key of the effect.
+    #[serde(rename = "job")]
     #[schema(value_type = String)]
-    job: Uuid,
+    id: Uuid,
     /// Names this claim; goes with everything that is said about the job.
     #[schema(value_type = String)]
     claim: Uuid,
@@ -310,7 +311,7 @@ fn job(claimed: Claimed) -> Job {
         Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => Value::Null,
     };
     Job {
-        job: item.id,
+        id: item.id,
         claim,
         number,
         expires_at: until.to_string(),

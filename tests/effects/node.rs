@@ -47,7 +47,9 @@ impl Folders {
         }
         std::fs::write(folder.path().join("definitions/payment.saga.yaml"), PAYMENT).unwrap();
         let folders = Self(Arc::new(folder));
-        upstreams.iter().for_each(|(name, text)| folders.describe(name, text));
+        for (name, text) in upstreams {
+            folders.describe(name, text);
+        }
         folders
     }
 

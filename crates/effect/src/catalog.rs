@@ -90,23 +90,21 @@ impl Catalog {
         let (present, mut table) = (self.table(), Table::default());
         for upstream in upstreams {
             let kept = present.upstreams.get(&upstream.name);
-            let performer = match kept.filter(|kept| kept.upstream().is_same(&upstream)) {
-                Some(kept) => Arc::clone(kept),
-                None => {
-                    let upstream = match kept {
-                        Some(kept) => upstream.take_over(kept.upstream()),
-                        None => upstream,
-                    };
-                    Performer::observed(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
-                }
-            };
-            table.add(performer)?;
+            table.add(match kept {
+                Some(kept) if kept.upstream().is_same(&upstream) => Arc::clone(kept),
+                Some(kept) => self.begin(upstream.take_over(kept.upstream())),
+                None => self.begin(upstream),
+            })?;
         }
         Ok(Self {
             table: RwLock::new(Arc::new(table)),
             clock: Arc::clone(&self.clock),
             observer: Arc::clone(&self.observer),
         })
+    }
+
+    fn begin(&self, upstream: Upstream) -> Arc<Performer> {
+        Performer::observed(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
     }
 
     /// The performers that are in `next` and not here.

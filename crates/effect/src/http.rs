@@ -23,13 +23,13 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 pub use auth::{AuthConfig, BasicConfig, OAuth2Config, SignatureConfig};
-pub use client::{Error, client};
+pub use client::Error;
 pub(crate) use client::{Manner, Request, Speaker, To, is_reserved};
 pub use reqwest::Method;
 pub use rules::{Meaning, ResponseConfig, Statuses};
 pub use template::{Template, TemplateError};
 pub(crate) use text::{Json, Scope, Text, Unfilled};
-pub use tls::Tls;
+pub use tls::{Tls, client};
 
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;

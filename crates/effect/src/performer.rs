@@ -64,6 +64,8 @@ pub struct Condition {
     pub tenants: Option<Vec<String>>,
 }
 
+static SERIAL: AtomicU64 = AtomicU64::new(0);
+
 impl Performer {
     /// With nobody listening.
     #[must_use]
@@ -75,7 +77,6 @@ impl Performer {
     #[must_use]
     pub fn observed(upstream: Upstream, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
         let admission = Admission::new(&upstream.name, &upstream.policy, &clock, Arc::clone(&observer));
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let retired = watch::Sender::new(false);
         Arc::new(Self { upstream, clock, observer, admission, retired, serial })

@@ -12,8 +12,8 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::fmt::rfc2822;
-use reqwest::StatusCode;
 use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::provider::{Refusal, Reply};
@@ -53,6 +53,21 @@ pub(crate) struct Answered {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Body,
+}
+
+impl Body {
+    /// Reads up to `most` bytes; the connection of a longer one is given up.
+    pub(crate) async fn read(mut response: Response, most: usize) -> Result<Self, reqwest::Error> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            let room = most - bytes.len();
+            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                return Ok(Self { bytes, cut: true });
+            }
+        }
+        Ok(Self { bytes, cut: false })
+    }
 }
 
 /// What it means by its status alone; see the table above.

@@ -1,4 +1,4 @@
-//! How an upstream is told who asks: bearer, basic, OAuth2 client credentials, signed webhooks.
+//! How an upstream is told who asks: bearer, basic, `OAuth2` client credentials, signed webhooks.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::Mutex;
 
+use super::answer::Body;
 use super::template::RESERVED;
 use crate::provider::Refusal;
 use crate::secret::{Scrub, Secret, SecretRef};
@@ -38,7 +39,7 @@ pub enum AuthConfig {
     Bearer(SecretRef),
     /// `Authorization: Basic …`.
     Basic(BasicConfig),
-    /// A token by OAuth2 client credentials (RFC 6749, 4.4).
+    /// A token by `OAuth2` client credentials (RFC 6749, 4.4).
     OAuth2(OAuth2Config),
 }
 
@@ -164,17 +165,17 @@ impl OAuth2Config {
             let value = basic_value(&self.client_id, &self.client_secret, scrub)?;
             call = call.header(AUTHORIZATION, sensitive(&value)?);
         }
-        let body: String = form.iter().map(|(key, value)| format!("{key}={}&", encoded(value))).collect();
+        let body: Vec<_> = form.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
         let call = call.header("content-type", "application/x-www-form-urlencoded");
         // The operator mends what is wrong here; effects wait for it until their deadline.
         let failed = |what: String| Refusal::retry("oauth2", format!("{} {what}", self.token_url));
-        let response = call.body(body.trim_end_matches('&').to_owned()).send().await;
+        let response = call.body(body.join("&")).send().await;
         let response = response.map_err(|error| failed(format!("gave no token: {}", error.without_url())))?;
         let status = response.status();
         if !status.is_success() {
             return Err(failed(format!("answered {}", status.as_u16())));
         }
-        let body = super::client::read(response, MAX_TOKEN_ANSWER).await;
+        let body = Body::read(response, MAX_TOKEN_ANSWER).await;
         let body = body.map_err(|error| failed(format!("gave no token: {}", error.without_url())))?;
         let answer: TokenAnswer = serde_json::from_slice(&body.bytes)
             .map_err(|_| failed("answered without an access_token".to_owned()))?;

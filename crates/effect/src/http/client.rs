@@ -3,7 +3,7 @@
 use orlog_model::{Failure, Timestamp, WorkItem};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
-use reqwest::{Client, ClientBuilder, Method, Response, StatusCode, Url};
+use reqwest::{Method, Response, StatusCode, Url};
 
 use super::answer::{Answered, Asked, Body, MAX_BODY};
 use super::auth::{self, Auth, AuthConfig, SignatureConfig};
@@ -41,14 +41,6 @@ pub enum Error {
         /// Why.
         source: reqwest::Error,
     },
-}
-
-/// A client builder whose TLS has its cryptography installed. Every HTTP client of the process begins here: without it
-/// reqwest panics when it is built.
-pub fn client() -> ClientBuilder {
-    // An error says that somebody else has installed one already, which does as well.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    Client::builder()
 }
 
 /// How an upstream is spoken to, besides its address.
@@ -252,7 +244,8 @@ impl Speaker {
 
     async fn heard(&self, response: Response, asked: Asked<'_>) -> Result<Answered, Refusal> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = read(response, self.manner.max_response).await.map_err(|error| transport(asked, error))?;
+        let body =
+            Body::read(response, self.manner.max_response).await.map_err(|error| transport(asked, error))?;
         Ok(Answered { status, headers, body })
     }
 
@@ -335,19 +328,6 @@ fn base(text: &str) -> Result<Url, String> {
         return Err("it holds a query or a fragment".to_owned());
     }
     Ok(url)
-}
-
-/// Reads the body up to the limit; the connection of a longer one is given up.
-pub(crate) async fn read(mut response: Response, most: usize) -> Result<Body, reqwest::Error> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        let room = most - bytes.len();
-        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
-            return Ok(Body { bytes, cut: true });
-        }
-    }
-    Ok(Body { bytes, cut: false })
 }
 
 /// A fault on the way. Where no connection came about nothing was done; otherwise nobody knows.

@@ -3,15 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::{Certificate, Client, Identity};
+use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use serde::{Deserialize, Serialize};
 
-use super::client::client;
 use crate::egress::Guard;
 use crate::provider::Refusal;
 use crate::secret::{Secret, SecretRef};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A client builder whose TLS has its cryptography installed. Every HTTP client of the process begins here: without it
+/// reqwest panics when it is built.
+pub fn client() -> ClientBuilder {
+    // An error says that somebody else has installed one already, which does as well.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    Client::builder()
+}
 
 /// Certificates in PEM. They are read anew when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +88,7 @@ impl Clients {
     fn make(&self, read: &Read) -> Result<Pair, reqwest::Error> {
         // Proxies of the environment are not used, and redirects not followed unasked: the configuration alone says where
         // requests go.
-        let builder = || -> Result<reqwest::ClientBuilder, reqwest::Error> {
+        let builder = || -> Result<ClientBuilder, reqwest::Error> {
             let [ca, cert, key] = read;
             let builder = client()
                 .redirect(reqwest::redirect::Policy::none())
