@@ -261,7 +261,8 @@ impl Run {
             _ if is_effect => (Verdict::Succeeded { event: None, payload: Value::Null }, Result::Succeeded),
             _ => (Verdict::Accepted, Result::Accepted),
         };
-        let outcome = Outcome { work_id: item.id, outbox, verdict, attempts: 1, at: self.system.now };
+        let at = self.system.now;
+        let outcome = Outcome { work_id: item.id, outbox, verdict, attempts: 1, at, facts: Vec::new() };
         Some(Both { key: item.instance, input: Input::Outcome(outcome), op: Op::Outcome(tag, nth, result) })
     }
 

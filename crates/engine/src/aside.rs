@@ -14,7 +14,7 @@ pub(crate) fn decide(subject: &Subject<'_>, outcome: &Outcome) -> Decision {
     let mut decision = decide_outcome(subject, &input, &bare);
     match &mut decision {
         Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => {
-            tell(subject, outcome, &input, commit)
+            tell(subject, outcome, &input, commit);
         }
         Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {}
     }
