@@ -277,6 +277,9 @@ async fn redirects_are_followed_only_where_allowed_and_take_no_credentials_along
     perform(&at("redirects = 1"), Value::Null).await.unwrap();
     let last = shop.asked().pop().unwrap();
     assert_eq!((last.uri.path(), last.header("authorization")), ("/next", "Bearer only-for-the-shop"));
+    shop.answers(302, &[("location", "http://127.0.0.1:9/")], "");
+    let nowhere = perform(&at("redirects = 1\negress = { private = true }"), Value::Null).await;
+    assert!(matches!(nowhere, Err(Refusal::Transient { trouble: Trouble::Lost, .. })));
     for _ in 0..2 {
         shop.answers(302, &[("location", "/again")], "");
     }

@@ -3,6 +3,7 @@
 //! A reference is no secret and may be shown. What it leads to is a [`Secret`], which shows itself as `[secret]` to
 //! whatever formats or serializes it. A file is read anew when it has changed, so a secret can be rotated without a reload.
 
+use std::env::VarError;
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -90,7 +91,11 @@ impl SecretRef {
     /// When the variable is not set, the file cannot be read, or there is nothing in it.
     pub fn resolve(&self) -> Result<Secret, Unavailable> {
         let found = match &self.source {
-            Source::Env(name) => std::env::var(name).map(Secret::new).map_err(|error| error.to_string()),
+            // The error's own text repeats what is no text.
+            Source::Env(name) => std::env::var(name).map(Secret::new).map_err(|error| match error {
+                VarError::NotPresent => "it is not set".to_owned(),
+                VarError::NotUnicode(_) => "it is no UTF-8".to_owned(),
+            }),
             Source::File(path) => self.file(path).map_err(|error| error.to_string()),
         };
         let found = found.and_then(|secret| {

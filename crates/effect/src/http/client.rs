@@ -9,7 +9,7 @@ use super::answer::{Answered, Asked, Body, MAX_BODY};
 use super::auth::{self, Auth, AuthConfig, SignatureConfig};
 use super::tls::{Clients, Pair, Tls};
 use crate::egress::{self, Egress};
-use crate::provider::Refusal;
+use crate::provider::{Refusal, Trouble};
 use crate::secret::Scrub;
 
 /// The encoding of CloudEvents for HTTP header values.
@@ -230,7 +230,13 @@ impl Speaker {
                 let typed = typed.unwrap_or(HeaderValue::from_static(request.content_type));
                 call = call.header(CONTENT_TYPE, typed).body(body.clone());
             }
-            let response = call.send().await.map_err(|error| transport(asked, error))?;
+            let response = call.send().await.map_err(|error| match transport(asked, error) {
+                // What led here may have done it.
+                Refusal::Transient { failure, retry_after, .. } if left < self.manner.redirects => {
+                    Refusal::Transient { failure, trouble: Trouble::Lost, retry_after }
+                }
+                refusal => refusal,
+            })?;
             let next = redirect(&response, &method, &url).filter(|_| left > 0);
             let Some((to, with)) = next else { return self.heard(response, asked).await };
             left -= 1;
