@@ -152,7 +152,7 @@ mod tests {
             "effects/pay.toml:1:8: unknown variant `smoke`, expected `http` or `worker`"
         });
         check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
-            "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse \"soon\" in the \"friendly\" format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"
+            "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse input in the \"friendly\" duration format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"
         });
         check_refused("pay.toml", "base_url = 'pay'", {
             "effects/pay.toml:0:0: the base URL \"pay\" of pay: relative URL without a base; write for example http://127.0.0.1:8081"

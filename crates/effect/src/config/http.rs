@@ -86,6 +86,10 @@ impl HttpConfig {
             let reason = "upstreams in the configuration are HTTP; others have files of their own".to_owned();
             return Err(Error::Upstream { upstream: name.to_owned(), reason });
         }
+        if self.base_url.is_none() && self.effects.is_empty() {
+            let reason = "nothing is said of it; write its base_url and its effects".to_owned();
+            return Err(Error::Upstream { upstream: name.to_owned(), reason });
+        }
         let operations = self
             .effects
             .iter()

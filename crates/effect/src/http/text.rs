@@ -255,7 +255,7 @@ mod tests {
             ("{a}", "! the field \"a\" is no text, number or boolean"),
             (
                 "{env:ORLOG_NOT_SET_7F3A}",
-                "! the secret env:ORLOG_NOT_SET_7F3A cannot be read: environment variable not found",
+                "! the secret env:ORLOG_NOT_SET_7F3A cannot be read: it is not set",
             ),
             ("{", "! a { has no }; write {{ for a brace"),
             ("}", "! a } has no {; write }} for a brace"),
