@@ -9,7 +9,7 @@
 //! base_url = "http://127.0.0.1:8080"
 //! ```
 //!
-//! Every kind of upstream has keys of its own, and all have those of [`terms`]. A file of its own says `kind` where it is not
+//! Every kind of upstream has keys of its own, and all have those of `terms`. A file of its own says `kind` where it is not
 //! HTTP, see [`Described`].
 //!
 //! Every key but the URLs and the paths has a default; an unknown key is refused.

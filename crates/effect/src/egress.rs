@@ -54,7 +54,7 @@ pub enum Refused {
 }
 
 impl Egress {
-    /// Judges a URL before a connection is made. What its name resolves to is judged by [`Guard`].
+    /// Judges a URL before a connection is made. What its name resolves to is judged by the resolver of the client.
     ///
     /// # Errors
     /// Why not.

@@ -253,10 +253,7 @@ mod tests {
             ("{@tenant} {@correlation} {@effect}", "acme o-1 pay.charge"),
             ("{zzz}", "! the payload has no field \"zzz\""),
             ("{a}", "! the field \"a\" is no text, number or boolean"),
-            (
-                "{env:ORLOG_NOT_SET_7F3A}",
-                "! the secret env:ORLOG_NOT_SET_7F3A cannot be read: it is not set",
-            ),
+            ("{env:ORLOG_NOT_SET_7F3A}", "! the secret env:ORLOG_NOT_SET_7F3A cannot be read: it is not set"),
             ("{", "! a { has no }; write {{ for a brace"),
             ("}", "! a } has no {; write }} for a brace"),
             ("{@who}", "! {@who} is unknown; there is @id, @tenant, @saga, @correlation, @effect"),
