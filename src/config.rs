@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use orlog_effect::config::{GatewayConfig, HttpConfig};
 use serde::{Deserialize, Serialize};
 
+use crate::redact::Redact;
 pub use blame::Mistake;
 pub use layers::{Layers, Setting};
 pub use sections::{
@@ -59,6 +60,8 @@ pub struct Config {
     pub log: Log,
     /// Where spans go.
     pub telemetry: Telemetry,
+    /// What is not shown.
+    pub redact: Redact,
     /// Where effects are performed, by the upstream's name.
     pub upstreams: BTreeMap<String, HttpConfig>,
     /// Where commands go.
@@ -83,6 +86,7 @@ impl Default for Config {
             drain: Drain::default(),
             log: Log::default(),
             telemetry: Telemetry::default(),
+            redact: Redact::default(),
             upstreams: BTreeMap::new(),
             gateway: None,
         }

@@ -5,7 +5,7 @@
 //! both name the same events, and that no handler serves two sagas; `examples/typed` shows all of it.
 //!
 //! ```
-//! use orlog::typed::{Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger};
+//! use orlog::typed::{Call, Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger};
 //! use orlog_effect::Policy;
 //! use serde::{Deserialize, Serialize};
 //! use serde_json::json;
@@ -39,7 +39,7 @@
 //!     type Command = serde_json::Value;
 //!     type Ok = Charged;
 //!     type Fail = NoFailure;
-//!     async fn handle(&self, _order: serde_json::Value) -> Result<Charged, Declined<NoFailure>> {
+//!     async fn handle(&self, _order: serde_json::Value, _call: &mut Call) -> Result<Charged, Declined<NoFailure>> {
 //!         Ok(Charged { receipt: "r1".to_owned() })
 //!     }
 //! }
@@ -54,7 +54,7 @@ mod handlers;
 mod mapping;
 mod saga;
 
-pub use handler::{Compensation, Declined, Event, Handler, Identifier, NoFailure, Trigger};
+pub use handler::{Call, Compensation, Declined, Event, Handler, Identifier, NoFailure, Trigger};
 pub use handlers::Handlers;
 pub use mapping::{Mapping, Misfit, Misfits};
 pub use saga::{Saga, event};

@@ -54,8 +54,8 @@ impl Hands {
             if let Some(performer) = self.catalog.performer_of(&offer.item) {
                 parts.entry(performer.serial()).or_default().push(offer);
             } else {
-                let verdict = self.catalog.nobody(&offer.item);
-                offer.conclude(verdict, 0, false);
+                let done = orlog_effect::Done::nothing(self.catalog.nobody(&offer.item));
+                offer.conclude(done, false);
             }
         }
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use orlog_effect::Progress;
-use orlog_model::{Change, Input, OutboxKey, Outcome, Verdict, WorkItem};
+use orlog_effect::{self as effect, Progress};
+use orlog_model::{Change, Input, OutboxKey, Outcome, WorkItem};
 use ractor::ActorRef;
 
 use crate::cell::Envelope;
@@ -44,8 +44,8 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// There is a verdict: an input of the instance, or, where nobody needs to hear of it, the end of the row.
-    pub(crate) fn conclude(mut self, verdict: Verdict, attempts: u32, silent: bool) {
-        self.concluded = if silent { self.settle() } else { self.report(verdict, attempts) }.is_ok();
+    pub(crate) fn conclude(mut self, done: effect::Done, silent: bool) {
+        self.concluded = if silent { self.settle() } else { self.report(done) }.is_ok();
     }
 
     fn settle(&self) -> Result<(), Unavailable> {
@@ -53,14 +53,15 @@ impl Offer {
         self.directory.committer()?.submit(Submission::of(settle, Done::Nothing))
     }
 
-    fn report(&self, verdict: Verdict, attempts: u32) -> Result<(), Unavailable> {
+    fn report(&self, done: effect::Done) -> Result<(), Unavailable> {
+        let effect::Done { verdict, attempts, facts } = done;
         let outcome = Outcome {
             work_id: self.item.id,
             outbox: self.key.clone(),
             verdict,
             attempts,
             at: self.directory.context.clock.now(),
-            facts: Vec::new(),
+            facts,
         };
         let envelope = Envelope::new(Input::Outcome(outcome), Done::Nothing);
         self.directory.dispatch(&self.item.instance, envelope)

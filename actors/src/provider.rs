@@ -146,7 +146,7 @@ async fn see_through(own: Arc<Own>, mut offer: Offer, place: Place) {
     metrics.effect_seconds.observe(begun.elapsed().as_secs_f64());
     own.verdicts.of(&done.verdict).inc();
     let silent = done.verdict == Verdict::Accepted && !wants_acceptance(&offer.item.work);
-    offer.conclude(done.verdict, done.attempts, silent);
+    offer.conclude(done, silent);
     drop(place);
 }
 

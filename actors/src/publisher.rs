@@ -54,7 +54,9 @@ async fn publish(bus: Arc<dyn Bus>, offers: Vec<Offer>) {
         Err(error) => Err(error.to_string()),
     };
     match published {
-        Ok(_) => offers.into_iter().for_each(|offer| offer.conclude(Verdict::Accepted, 1, true)),
+        Ok(_) => offers
+            .into_iter()
+            .for_each(|offer| offer.conclude(orlog_effect::Done::nothing(Verdict::Accepted), true)),
         Err(error) => {
             tracing::warn!(error, count = offers.len(), "facts were not published; they are tried again");
         }

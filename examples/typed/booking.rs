@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use orlog::typed::{Compensation, Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger};
+use orlog::typed::{
+    Call, Compensation, Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger,
+};
 use orlog_effect::Refusal;
 use orlog_program::{Compiled, Problem};
 use serde::{Deserialize, Serialize};
@@ -62,6 +64,12 @@ pub(crate) struct Paid {
     receipt: String,
 }
 
+/// Who pays earns points. No part of the booking: the handler tells it to whoever wants to know.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PointsEarned {
+    card: String,
+}
+
 /// The card did not pay.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CardRefused {
@@ -83,7 +91,7 @@ pub(crate) struct BookingFailed {}
 macro_rules! events {
     ($($event:ident),*) => { $(impl Event for $event { const TYPE: &'static str = stringify!($event); })* };
 }
-events!(SeatReserved, SeatTaken, Paid, CardRefused, TicketSent, Booked, BookingFailed);
+events!(SeatReserved, SeatTaken, Paid, PointsEarned, CardRefused, TicketSent, Booked, BookingFailed);
 
 /// The seats that are taken, and for which booking.
 pub(crate) type House = Arc<Mutex<BTreeSet<(u32, String)>>>;
@@ -105,7 +113,7 @@ impl Handler for Reserve {
     type Ok = SeatReserved;
     type Fail = SeatTaken;
 
-    async fn handle(&self, place: Place) -> Result<SeatReserved, Declined<SeatTaken>> {
+    async fn handle(&self, place: Place, _call: &mut Call) -> Result<SeatReserved, Declined<SeatTaken>> {
         let mut house = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if house.iter().any(|(seat, booking)| *seat == place.seat && *booking != place.booking) {
             return Err(Declined::Event(SeatTaken { reason: format!("seat {} is taken", place.seat) }));
@@ -145,10 +153,11 @@ impl Handler for Charge {
     type Ok = Paid;
     type Fail = CardRefused;
 
-    async fn handle(&self, order: Card) -> Result<Paid, Declined<CardRefused>> {
+    async fn handle(&self, order: Card, call: &mut Call) -> Result<Paid, Declined<CardRefused>> {
         if order.card.starts_with('0') {
             return Err(Declined::Event(CardRefused { reason: "the card is expired".to_owned() }));
         }
+        call.tell(PointsEarned { card: order.card.clone() })?;
         Ok(Paid { receipt: format!("receipt for {}", order.card) })
     }
 }
@@ -177,7 +186,7 @@ impl Handler for Send {
     type Ok = TicketSent;
     type Fail = NoFailure;
 
-    async fn handle(&self, _place: Place) -> Result<TicketSent, Declined<NoFailure>> {
+    async fn handle(&self, _place: Place, _call: &mut Call) -> Result<TicketSent, Declined<NoFailure>> {
         Ok(TicketSent {})
     }
 }

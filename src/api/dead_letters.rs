@@ -19,6 +19,7 @@ use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::app::App;
+use crate::redact::Redact;
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -86,13 +87,14 @@ impl Letter {
         }
     }
 
-    fn whole(letter: &DeadLetter) -> Self {
-        Self { original: Some(original(&letter.original)), ..Self::of(letter) }
+    fn whole(letter: &DeadLetter, redact: &Redact) -> Self {
+        Self { original: Some(original(&letter.original, redact)), ..Self::of(letter) }
     }
 }
 
-/// Events as CloudEvents; other inputs as they are kept; messages with their body as text where it is.
-fn original(original: &Original) -> Value {
+/// Events as CloudEvents; other inputs as they are kept; messages with their body as text where it is, or as what of it may
+/// be shown.
+fn original(original: &Original, redact: &Redact) -> Value {
     match original {
         Original::Input(input) => match input.as_ref() {
             Input::Event(event) => json!({ "event": {
@@ -106,16 +108,16 @@ fn original(original: &Original) -> Value {
                 "causationid": event.causation,
                 "traceparent": event.trace,
                 "dataversion": event.schema_version,
-                "data": event.data,
+                "data": redact.shown(event.data.clone()),
             }}),
-            other => json!({ "input": other }),
+            other => redact.shown(json!({ "input": other })),
         },
         Original::Message { subject, headers, payload } => {
             let headers: BTreeMap<&str, &str> =
                 headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             let payload = match std::str::from_utf8(payload) {
-                Ok(text) => json!(text),
-                Err(_) => json!({ "base64": STANDARD.encode(payload) }),
+                Ok(text) => redact.shown_text(text),
+                Err(_) => redact.shown(json!({ "base64": STANDARD.encode(payload) })),
             };
             json!({ "message": { "subject": subject, "headers": headers, "payload": payload }})
         }
@@ -172,7 +174,8 @@ pub(super) async fn show(
     Tenant(tenant): Tenant,
     Part(id): Part,
 ) -> Result<Json<Letter>, Problem> {
-    Ok(Json(Letter::whole(&find(&api, tenant, &id).await?)))
+    let letter = find(&api, tenant, &id).await?;
+    Ok(Json(Letter::whole(&letter, &api.app.config.redact)))
 }
 
 /// Send a dead letter again

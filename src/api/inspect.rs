@@ -62,7 +62,9 @@ pub(super) async fn rows(
         let mut rows = Vec::new();
         for reader in app.runtime.readers() {
             let found = reader.rows(&table, owner, limit - rows.len())?;
-            rows.extend(found.into_iter().map(|row| Row { key: row.key, value: row.value }));
+            rows.extend(
+                found.into_iter().map(|row| Row { key: row.key, value: app.config.redact.shown(row.value) }),
+            );
         }
         Ok(Rows { table, rows })
     });

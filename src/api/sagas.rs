@@ -182,7 +182,7 @@ pub(super) async fn show(
         let program = app.programs.pinned(&instance.program.hash);
         let state = program.and_then(|program| program.show(&instance.state));
         let detail = Detail::of(&key, &instance, state, &history, limit);
-        Ok(detail.with_held(held).with_outbox(Outbox::of(&work, whole)))
+        Ok(detail.with_redacted(&app.config.redact).with_held(held).with_outbox(Outbox::of(&work, whole)))
     });
     Ok(Json(detail.await?))
 }

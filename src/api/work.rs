@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use orlog_effect::worker::{Ask, Board, Brought, Claimed, Lost, Terms};
 use orlog_effect::{Refusal, Reply};
-use orlog_model::{EffectName, EventType, TenantId, Work};
+use orlog_model::{EffectName, EventType, Fact, TenantId, Work};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -111,12 +111,27 @@ pub(super) struct Outcome {
     /// The event that the saga hears.
     #[schema(value_type = Option<String>)]
     event: Option<EventType>,
+    /// What there is to tell everybody besides: facts that go out whatever the saga makes of the answer.
+    #[serde(default)]
+    facts: Vec<Told>,
     /// Of a failure.
     code: Option<String>,
     /// Of a failure.
     message: Option<String>,
     /// Before another attempt.
     retry_after_seconds: Option<u64>,
+}
+
+/// A fact.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Told {
+    /// Its event type.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: EventType,
+    #[serde(default)]
+    data: Value,
 }
 
 /// How the job ended.
@@ -327,13 +342,15 @@ fn job(claimed: Claimed) -> Job {
 fn answer(said: Outcome) -> Result<Reply, Refusal> {
     let code = said.code.unwrap_or_else(|| "worker_failed".to_owned());
     let message = said.message.unwrap_or_else(|| "the worker gave no message".to_owned());
+    let facts: Vec<_> =
+        said.facts.into_iter().map(|told| Fact { kind: told.kind, data: told.data }).collect();
     let refusal = match (said.result, said.event) {
-        (Ending::Succeeded, event) => return Ok(Reply { event, payload: said.payload }),
+        (Ending::Succeeded, event) => return Ok(Reply { event, payload: said.payload, facts }),
         (Ending::Failed, Some(event)) => Refusal::declined(event, code, message),
         (Ending::Failed, None) => Refusal::failed(code, message),
         (Ending::Retry, _) => Refusal::retry(code, message),
     };
-    let refusal = refusal.with_payload(said.payload);
+    let refusal = refusal.with_payload(said.payload).telling(facts);
     Err(match said.retry_after_seconds {
         Some(seconds) => refusal.after(Duration::from_secs(seconds)),
         None => refusal,

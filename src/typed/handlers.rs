@@ -6,11 +6,9 @@ use std::sync::Arc;
 use orlog_effect::{Native, NativeCall, Policy, Refusal, Reply};
 use orlog_model::{EffectName, EventType};
 use orlog_program::{Compiled, Program};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::handler::{Compensation, Declined, Event, Handler};
+use super::handler::{Call, Compensation, Declined, Event, Handler, data};
 use super::mapping::{Declared, Mapping, Misfits, map};
 use crate::app::Seams;
 
@@ -42,10 +40,13 @@ impl Handlers {
         self.add(H::EFFECT, declared, move |call| {
             let (handler, ok, fail) = (Arc::clone(&handler), ok.clone(), fail.clone());
             async move {
-                match handler.handle(told(&call)?).await {
-                    Ok(event) => Ok(Reply::event(ok, data(event)?)),
-                    Err(Declined::Event(event)) => Err(declined(fail, data(event)?)),
-                    Err(Declined::Fault(refusal)) => Err(refusal),
+                let mut call = Call::new(call);
+                let answer = handler.handle(call.command()?, &mut call).await;
+                let facts = call.into_facts();
+                match answer {
+                    Ok(event) => Ok(Reply::event(ok, data(event)?).telling(facts)),
+                    Err(Declined::Event(event)) => Err(declined(fail, data(event)?).telling(facts)),
+                    Err(Declined::Fault(refusal)) => Err(refusal.telling(facts)),
                 }
             }
         })
@@ -61,7 +62,7 @@ impl Handlers {
         let compensation = Arc::new(compensation);
         self.add(C::EFFECT, Declared::Undo, move |call| {
             let compensation = Arc::clone(&compensation);
-            async move { compensation.undo(told(&call)?).await.map(|()| Reply::default()) }
+            async move { compensation.undo(Call::new(call).command()?).await.map(|()| Reply::default()) }
         })
     }
 
@@ -93,16 +94,6 @@ impl Handlers {
         let programs = sagas.into_iter().map(|saga| saga as Arc<dyn Program>).collect();
         Ok(Seams { programs, upstreams: vec![self.native.upstream("handlers", policy)], ..Seams::default() })
     }
-}
-
-/// The command of a call. One that does not fit is refused for good.
-fn told<C: DeserializeOwned>(call: &NativeCall) -> Result<C, Refusal> {
-    C::deserialize(&call.payload)
-        .map_err(|error| Refusal::failed("bad_payload", format!("arguments of {}: {error}", call.effect)))
-}
-
-fn data(event: impl Serialize) -> Result<Value, Refusal> {
-    serde_json::to_value(event).map_err(|error| Refusal::failed("bad_answer", error.to_string()))
 }
 
 /// The event's type is the code; its `message` or `reason` says why.

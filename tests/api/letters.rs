@@ -84,3 +84,26 @@ async fn another_tenant_sees_and_touches_no_letter() {
     }
     assert_eq!(node.ask(Method::GET, "acme", &path, Body::empty()).await.status, StatusCode::OK);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_redacted_is_seen_nowhere_and_still_there() {
+    let fields = json!({ "fields": ["total", "charge.secret"] });
+    let node = Node::start_with(|config| config.redact = serde_json::from_value(fields).unwrap()).await;
+    let order = node.order("", "o-1", 437, "running").await;
+    assert_eq!(order["state"]["vars"], json!({ "orderId": "o-1", "total": "[redacted]" }));
+    let mut wrong =
+        event("placed-o-2", "OrderPlaced", &json!({ "orderId": "o-2", "lines": [{ "total": 437 }] }));
+    node.post("/v1/events", &wrong).await.ok();
+    let found = |letters: &Value| letters["items"].as_array().is_some_and(|items| !items.is_empty());
+    let letters = node.until("", "/v1/dead-letters", found).await;
+    let letter =
+        node.get(&format!("/v1/dead-letters/{}", letters["items"][0]["id"].as_str().unwrap())).await.ok();
+    wrong["data"]["lines"][0]["total"] = json!("[redacted]");
+    assert_eq!(letter["original"]["event"]["data"], wrong["data"]);
+    for table in ["saga", "outbox", "deadletter", "history", "held", "schedule"] {
+        let rows = node.get(&format!("/v1/inspect/{table}")).await;
+        assert!(!rows.text.contains("437"), "{table}: {}", rows.text);
+    }
+    let kept = node.app.runtime.readers().next().unwrap().rows("saga", None, 10).unwrap();
+    assert!(kept.iter().any(|row| row.value.to_string().contains("437")), "{kept:?}");
+}

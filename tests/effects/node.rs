@@ -138,18 +138,23 @@ impl Node {
 
     /// Waits until a payment has come to its end, and shows it.
     pub(crate) async fn end(&self, tenant: &str, order: &str) -> Value {
-        let path = format!("/v1/sagas/payment/{order}");
-        let ended = async {
+        let is_over = |saga: &Value| matches!(saga["status"].as_str(), Some("completed" | "failed"));
+        self.until(tenant, &format!("/v1/sagas/payment/{order}"), is_over).await
+    }
+
+    /// Asks until the answer fits; asks again after each commit.
+    pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let fitting = async {
             let mut commits = self.app.runtime.readers().next().unwrap().watch();
             loop {
-                let (_, saga) = self.ask(Method::GET, tenant, &path, &Value::Null).await;
-                if matches!(saga["status"].as_str(), Some("completed" | "failed")) {
-                    return saga;
+                let (_, answer) = self.ask(Method::GET, tenant, path, &Value::Null).await;
+                if fits(&answer) {
+                    return answer;
                 }
                 commits.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, ended).await.expect("it comes to an end")
+        tokio::time::timeout(PATIENCE, fitting).await.expect("it comes to that")
     }
 
     pub(crate) async fn reload(&self) -> (StatusCode, Value) {

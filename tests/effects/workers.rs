@@ -154,3 +154,36 @@ async fn the_worker_in_python_does_the_work() {
         assert_eq!(node.end("acme", order).await["status"], "completed");
     }
 }
+
+const POINTS: &str = r"
+saga: points
+version: 1
+correlate: card
+start: PointsEarned
+vars: { points: =event.points }
+steps:
+  - id: rest
+    do: { wait: 1h }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_tells_besides_is_an_event_for_everybody_and_goes_out_once() {
+    let folders = Folders::new(&[("pay", &board(""))]);
+    std::fs::write(folders.path("definitions").join("points.saga.yaml"), POINTS).unwrap();
+    let node = folders.start().await;
+    node.pay("acme", "o-1", json!({})).await;
+    let job = claim(&node, "w-1").await;
+    let facts = json!([{ "type": "PointsEarned", "data": { "card": "4711", "points": 3 } }]);
+    let result = json!({ "claim": job["claim"], "result": "failed", "code": "declined", "facts": facts });
+    assert_eq!(say(&node, &at(&job, "result"), &result).await.0, StatusCode::OK);
+    say(&node, &at(&job, "result"), &result).await;
+    let payment = node.end("acme", "o-1").await;
+    assert_eq!(payment["status"], "failed");
+    let told = payment["history"]["items"].as_array().unwrap().iter().flat_map(|record| {
+        let work = record["work"].as_array().unwrap().iter();
+        work.filter(|work| work["label"] == "PointsEarned").map(|work| work["id"].clone()).collect::<Vec<_>>()
+    });
+    assert_eq!(told.count(), 1, "{payment}");
+    let points = node.until("acme", "/v1/sagas/points/4711", |saga| saga["status"] == "running").await;
+    assert_eq!(points["state"]["vars"]["points"], 3);
+}

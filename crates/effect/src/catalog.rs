@@ -167,7 +167,7 @@ impl Catalog {
     pub async fn perform(&self, item: &WorkItem) -> Done {
         match self.performer_of(item) {
             Some(performer) => performer.perform(item).await,
-            None => Done { verdict: self.nobody(item), attempts: 0 },
+            None => Done::nothing(self.nobody(item)),
         }
     }
 

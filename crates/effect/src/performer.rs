@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, Failure, Timestamp, Verdict, Work, WorkItem};
+use orlog_model::{Clock, Fact, Failure, Timestamp, Verdict, Work, WorkItem};
 use tokio::sync::watch;
 
 use crate::admission::{Admission, Admitted, Asker};
@@ -45,6 +45,16 @@ pub struct Done {
     pub verdict: Verdict,
     /// Attempts made by this call.
     pub attempts: u32,
+    /// What there is to tell everybody besides.
+    pub facts: Vec<Fact>,
+}
+
+impl Done {
+    /// Over without an attempt.
+    #[must_use]
+    pub fn nothing(verdict: Verdict) -> Self {
+        Self { verdict, attempts: 0, facts: Vec::new() }
+    }
 }
 
 /// How an upstream does at the moment.
@@ -160,7 +170,9 @@ impl Performer {
             let admission = self.admission(item, &course);
             let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
             match self.step(item, &mut course, admitted).await {
-                Step::End(verdict) => return Ok(Done { verdict, attempts: course.attempts }),
+                Step::End(End { verdict, facts }) => {
+                    return Ok(Done { verdict, attempts: course.attempts, facts });
+                }
                 Step::Again(pause) => {
                     course.pause = Some(pause);
                     let over = self.clock.sleep_until(self.clock.now().after(pause));
@@ -193,7 +205,7 @@ impl Performer {
                 Probe::Done(reply) => return Step::End(done(item, reply)),
                 Probe::NotDone => course.in_doubt = false,
                 Probe::Unknown if self.upstream.policy.in_doubt == InDoubt::Fail => {
-                    return Step::End(self.unknown(course));
+                    return Step::End(self.unknown(course).into());
                 }
                 Probe::Unknown => {}
             }
@@ -241,8 +253,8 @@ impl Performer {
     async fn judge(&self, item: &WorkItem, course: &mut Course, answer: Result<Reply, Refusal>) -> Step {
         let (failure, trouble, retry_after) = match answer {
             Ok(reply) => return Step::End(done(item, reply)),
-            Err(Refusal::Final { failure, event, payload }) => {
-                return Step::End(Verdict::Failed { event, failure, payload });
+            Err(Refusal::Final { failure, event, payload, facts }) => {
+                return Step::End(End { verdict: Verdict::Failed { event, failure, payload }, facts });
             }
             Err(Refusal::Transient { failure, trouble, retry_after }) => (failure, trouble, retry_after),
         };
@@ -256,7 +268,7 @@ impl Performer {
     }
 
     /// The verdict when there will be no further attempt. What is in doubt is asked for a last time.
-    async fn give_up(&self, item: &WorkItem, course: &mut Course, why: Exhausted) -> Verdict {
+    async fn give_up(&self, item: &WorkItem, course: &mut Course, why: Exhausted) -> End {
         if course.in_doubt {
             match self.probe(item).await {
                 Probe::Done(reply) => return done(item, reply),
@@ -266,12 +278,13 @@ impl Performer {
         }
         let failure =
             course.last.take().map_or_else(|| self.not_begun(), |last| after_attempts(last, course.attempts));
-        match why {
+        let verdict = match why {
             Exhausted::Attempts if !course.in_doubt => {
                 Verdict::Failed { event: None, failure, payload: serde_json::Value::Null }
             }
             Exhausted::Attempts | Exhausted::Time => Verdict::TimedOut { failure },
-        }
+        };
+        verdict.into()
     }
 
     fn unknown(&self, course: &mut Course) -> Verdict {
@@ -335,14 +348,29 @@ impl Course {
 }
 
 enum Step {
-    End(Verdict),
+    End(End),
     Again(Duration),
 }
 
-fn done(item: &WorkItem, reply: Reply) -> Verdict {
+/// How it ended, and what there is to tell besides.
+struct End {
+    verdict: Verdict,
+    facts: Vec<Fact>,
+}
+
+impl From<Verdict> for End {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, facts: Vec::new() }
+    }
+}
+
+fn done(item: &WorkItem, reply: Reply) -> End {
+    let Reply { event, payload, facts } = reply;
     match item.work {
-        Work::Effect(_) => Verdict::Succeeded { event: reply.event, payload: reply.payload },
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => Verdict::Accepted,
+        Work::Effect(_) => End { verdict: Verdict::Succeeded { event, payload }, facts },
+        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => {
+            Verdict::Accepted.into()
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EventType, Failure, Timestamp, WorkItem};
+use orlog_model::{EventType, Fact, Failure, Timestamp, WorkItem};
 use serde_json::Value;
 
 /// Something that acts on the world.
@@ -43,19 +43,29 @@ pub struct Reply {
     pub event: Option<EventType>,
     /// What the upstream answered.
     pub payload: Value,
+    /// What there is to tell everybody besides.
+    pub facts: Vec<Fact>,
 }
 
 impl Reply {
     /// Done, and the success event is this one.
     #[must_use]
     pub fn event(event: EventType, payload: Value) -> Self {
-        Self { event: Some(event), payload }
+        Self { event: Some(event), payload, facts: Vec::new() }
+    }
+
+    /// Besides, this is to be told to everybody. The facts of the attempt that counts go out, exactly once and whatever
+    /// becomes of the saga, when its outcome is stored.
+    #[must_use]
+    pub fn telling(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
+        self.facts.extend(facts);
+        self
     }
 }
 
 impl From<Value> for Reply {
     fn from(payload: Value) -> Self {
-        Self { event: None, payload }
+        Self { event: None, payload, facts: Vec::new() }
     }
 }
 
@@ -70,6 +80,8 @@ pub enum Refusal {
         event: Option<EventType>,
         /// What the upstream answered.
         payload: Value,
+        /// What there is to tell everybody besides.
+        facts: Vec<Fact>,
     },
     /// Trying again may help.
     Transient {
@@ -96,12 +108,17 @@ pub enum Trouble {
 impl Refusal {
     /// It cannot be done.
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Final { failure: failure(code, message), event: None, payload: Value::Null }
+        Self::Final { failure: failure(code, message), event: None, payload: Value::Null, facts: Vec::new() }
     }
 
     /// It was decided against, and this event says so.
     pub fn declined(event: EventType, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Final { failure: failure(code, message), event: Some(event), payload: Value::Null }
+        Self::Final {
+            failure: failure(code, message),
+            event: Some(event),
+            payload: Value::Null,
+            facts: Vec::new(),
+        }
     }
 
     /// It was not done; another attempt may help.
@@ -124,6 +141,16 @@ impl Refusal {
     pub fn with_payload(mut self, answer: Value) -> Self {
         match &mut self {
             Self::Final { payload, .. } => *payload = answer,
+            Self::Transient { .. } => {}
+        }
+        self
+    }
+
+    /// As [`Reply::telling`]; after a transient refusal there is nothing to tell.
+    #[must_use]
+    pub fn telling(mut self, told: impl IntoIterator<Item = Fact>) -> Self {
+        match &mut self {
+            Self::Final { facts, .. } => facts.extend(told),
             Self::Transient { .. } => {}
         }
         self

@@ -138,7 +138,7 @@ async fn a_lost_answer_is_asked_for_before_the_next_attempt() {
     let (clock, performer, calls) = stage(Policy::default(), Probe::Done(found), lost);
     let done = passing(&clock, performer.perform(&item(&name(), 1))).await;
     let verdict = Verdict::Succeeded { event: None, payload: json!({"receipt": "r-1"}) };
-    assert_eq!((done, calls()), (Done { verdict, attempts: 1 }, 1));
+    assert_eq!((done, calls()), (Done { verdict, attempts: 1, facts: Vec::new() }, 1));
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    DeadLetter, Deployment, Input, Instance, ProgramRef, Record, StreamPosition, TaskEvent, TaskRow,
-    TenantId, WorkItem,
+    DeadLetter, Deployment, Input, Instance, Original, ProgramRef, Record, StreamPosition, TaskEvent,
+    TaskRow, TenantId, WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -83,11 +83,8 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
         }
         Table::DeadLetter => {
             let letter: DeadLetter = decode(table, bytes)?;
-            (
-                Some(letter.tenant.clone()),
-                format!("deadletter:{}:{}", letter.tenant, letter.id),
-                plain(&letter),
-            )
+            let name = format!("deadletter:{}:{}", letter.tenant, letter.id);
+            (Some(letter.tenant.clone()), name, dead_letter(&letter))
         }
         Table::Held => {
             let (of, number) = keys::read_numbered(key)?;
@@ -140,8 +137,18 @@ fn instance(instance: &Instance) -> Value {
         let mut rest = state.as_slice();
         rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
     });
-    value["state"] = readable.unwrap_or_else(|| Value::String(hex(state)));
+    value["state"] = readable.unwrap_or_else(|| json!({ "hex": hex(state) }));
     value["program"]["hash"] = Value::String(hex(&instance.program.hash));
+    value
+}
+
+/// A message shows its body as JSON where it is, its digits otherwise.
+fn dead_letter(letter: &DeadLetter) -> Value {
+    let mut value = plain(letter);
+    if let Original::Message { payload, .. } = &letter.original {
+        let readable = serde_json::from_slice(payload).unwrap_or_else(|_| json!({ "hex": hex(payload) }));
+        value["original"]["Message"]["payload"] = readable;
+    }
     value
 }
 

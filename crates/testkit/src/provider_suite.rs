@@ -250,14 +250,14 @@ fn done() -> Answer {
 /// What the upstream answers is the payload of the verdict.
 pub async fn success_carries_the_answer(rig: Rig) {
     let stage = Stage::new(rig, [done()], policy());
-    assert_eq!(stage.perform(1).await, Done { verdict: fine(), attempts: 1 });
+    assert_eq!(stage.perform(1).await, ended(1));
     assert_eq!(stage.rig.script.asked(), stage.keys(1, 1));
 }
 
 /// A business refusal is not tried again, and no fault of the upstream.
 pub async fn a_refusal_is_final(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Refused], policy());
-    let Done { verdict, attempts } = stage.perform(1).await;
+    let Done { verdict, attempts, .. } = stage.perform(1).await;
     assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
     assert_eq!((attempts, stage.rig.script.asked().len()), (1, 1));
 }
@@ -265,7 +265,7 @@ pub async fn a_refusal_is_final(rig: Rig) {
 /// Nobody knows whether it was done: the verdict is that time is over, not that it failed.
 pub async fn an_unanswered_attempt_times_out(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Silence], Policy { attempts: Some(1), ..policy() });
-    let Done { verdict, attempts } = stage.perform(1).await;
+    let Done { verdict, attempts, .. } = stage.perform(1).await;
     assert!(matches!(verdict, Verdict::TimedOut { .. }), "{verdict:?}");
     assert_eq!((attempts, stage.passed()), (1, ATTEMPT));
 }
@@ -273,21 +273,21 @@ pub async fn an_unanswered_attempt_times_out(rig: Rig) {
 /// The key stays the same.
 pub async fn a_timed_out_attempt_is_tried_again_under_the_same_key(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Silence, done()], policy());
-    assert_eq!(stage.perform(1).await, Done { verdict: fine(), attempts: 2 });
+    assert_eq!(stage.perform(1).await, ended(2));
     assert_eq!(stage.rig.script.asked(), stage.keys(1, 2));
 }
 
 /// Faults and requests for patience both pass.
 pub async fn troubles_are_tried_again_under_the_same_key(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Ill, Answer::Busy(None), done()], policy());
-    assert_eq!(stage.perform(1).await, Done { verdict: fine(), attempts: 3 });
+    assert_eq!(stage.perform(1).await, ended(3));
     assert_eq!(stage.rig.script.asked(), stage.keys(1, 3));
 }
 
 /// `Retry-After` is a minimum.
 pub async fn the_upstream_says_how_long_to_wait(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Busy(Some(Duration::from_secs(7))), done()], policy());
-    assert_eq!(stage.perform(1).await, Done { verdict: fine(), attempts: 2 });
+    assert_eq!(stage.perform(1).await, ended(2));
     assert!(stage.passed() >= Duration::from_secs(7), "{:?}", stage.passed());
 }
 
@@ -296,7 +296,7 @@ pub async fn the_breaker_opens_tries_one_and_closes(rig: Rig) {
     let breaker = breaker::Options { failures: 2, rate: None, open_for: Duration::from_secs(5) };
     let answers = [Answer::Ill, Answer::Ill, Answer::Ill, done()];
     let stage = Stage::new(rig, answers, Policy { breaker: Some(breaker), ..policy() });
-    assert_eq!(stage.perform(1).await, Done { verdict: fine(), attempts: 4 });
+    assert_eq!(stage.perform(1).await, ended(4));
     let condition = stage.performer.condition();
     assert_eq!((condition.breaker, condition.opened, condition.in_flight), (Some(State::Closed), 2, 0));
     assert!(stage.passed() >= Duration::from_secs(10), "{:?}", stage.passed());
@@ -318,7 +318,7 @@ pub async fn dropping_cancels_and_frees_the_place(rig: Rig) {
     let abandoned = stage.rig.script.until(|script| script.abandoned.load(Ordering::SeqCst) == 1);
     tokio::time::timeout(HANGS, abandoned).await.expect("the upstream never hears that nobody waits for it");
     assert_eq!(stage.performer.condition().in_flight, 0);
-    assert_eq!(stage.perform(2).await, Done { verdict: fine(), attempts: 1 });
+    assert_eq!(stage.perform(2).await, ended(1));
 }
 
 /// The process dies after the upstream was asked and before it answered; what takes up the item asks under the same key.
@@ -326,7 +326,7 @@ pub async fn a_crash_between_call_and_result_is_gone_on_with_under_the_same_key(
     let stage = Stage::new(rig, [Answer::Silence, done()], policy());
     stage.lose(1).await;
     let in_doubt = Progress { attempts: 0, in_doubt: true };
-    assert_eq!(stage.go_on(1, in_doubt).await, Done { verdict: fine(), attempts: 1 });
+    assert_eq!(stage.go_on(1, in_doubt).await, ended(1));
     assert_eq!(stage.rig.script.asked(), stage.keys(1, 2));
 }
 
@@ -334,7 +334,11 @@ pub async fn a_crash_between_call_and_result_is_gone_on_with_under_the_same_key(
 pub async fn a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it(rig: Rig) {
     let stage = Stage::new(rig, [Answer::Silence], Policy { in_doubt: InDoubt::Fail, ..policy() });
     stage.lose(1).await;
-    let Done { verdict, attempts } = stage.go_on(1, Progress { attempts: 0, in_doubt: true }).await;
+    let Done { verdict, attempts, .. } = stage.go_on(1, Progress { attempts: 0, in_doubt: true }).await;
     assert!(matches!(&verdict, Verdict::TimedOut { failure } if failure.code == "in_doubt"), "{verdict:?}");
     assert_eq!((attempts, stage.rig.script.asked().len()), (0, 1));
+}
+
+fn ended(attempts: u32) -> Done {
+    Done { verdict: fine(), attempts, facts: Vec::new() }
 }

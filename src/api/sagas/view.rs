@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::api::tasks::FormView;
+use crate::redact::Redact;
 
 /// A page of instances.
 #[derive(Debug, Serialize, ToSchema)]
@@ -253,6 +254,11 @@ impl Detail {
             trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
             history: History::of(history, limit),
         }
+    }
+
+    pub(super) fn with_redacted(mut self, redact: &Redact) -> Self {
+        self.state = redact.shown(self.state);
+        self
     }
 
     pub(super) fn with_held(mut self, held: usize) -> Self {

@@ -298,8 +298,8 @@ fn forbidden(asked: Asked<'_>, refused: &egress::Refused) -> Refusal {
 fn scrubbed(refusal: Refusal, scrub: &Scrub) -> Refusal {
     let clean = |failure: Failure| Failure { message: scrub.text(failure.message), ..failure };
     match refusal {
-        Refusal::Final { failure, event, payload } => {
-            Refusal::Final { failure: clean(failure), event, payload }
+        Refusal::Final { failure, event, payload, facts } => {
+            Refusal::Final { failure: clean(failure), event, payload, facts }
         }
         Refusal::Transient { failure, trouble, retry_after } => {
             Refusal::Transient { failure: clean(failure), trouble, retry_after }

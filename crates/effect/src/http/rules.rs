@@ -92,8 +92,8 @@ impl ResponseConfig {
             message: text(self.message.as_ref(), body).unwrap_or_else(|| answer::message(asked, answered)),
         };
         let trouble = match self.result {
-            Meaning::Succeeded => return Ok(Reply { event, payload }),
-            Meaning::Failed => return Err(Refusal::Final { failure, event, payload }),
+            Meaning::Succeeded => return Ok(Reply { event, payload, facts: Vec::new() }),
+            Meaning::Failed => return Err(Refusal::Final { failure, event, payload, facts: Vec::new() }),
             Meaning::Retry => Trouble::Down,
             Meaning::Busy => Trouble::Busy,
             Meaning::Lost => Trouble::Lost,
