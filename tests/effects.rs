@@ -8,6 +8,9 @@ mod node;
 mod shop;
 
 #[cfg(test)]
+#[path = "effects/flapping.rs"]
+mod flapping;
+#[cfg(test)]
 #[path = "effects/http.rs"]
 mod http;
 #[cfg(test)]

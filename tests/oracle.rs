@@ -261,13 +261,8 @@ impl Run {
             _ if is_effect => (Verdict::Succeeded { event: None, payload: Value::Null }, Result::Succeeded),
             _ => (Verdict::Accepted, Result::Accepted),
         };
-<<<<<<< HEAD
         let at = self.system.now;
         let outcome = Outcome { work_id: item.id, outbox, verdict, attempts: 1, at, facts: Vec::new() };
-=======
-        let (at, facts) = (self.system.now, Vec::new());
-        let outcome = Outcome { work_id: item.id, outbox, verdict, attempts: 1, at, facts };
->>>>>>> 5c11716 (Handlers and workers tell facts besides their answer; fields are redacted)
         Some(Both { key: item.instance, input: Input::Outcome(outcome), op: Op::Outcome(tag, nth, result) })
     }
 
