@@ -254,7 +254,8 @@ impl Performer {
         let (failure, trouble, retry_after) = match answer {
             Ok(reply) => return Step::End(done(item, reply)),
             Err(Refusal::Final { failure, event, payload, facts }) => {
-                return Step::End(End { verdict: Verdict::Failed { event, failure, payload }, facts });
+                let verdict = Verdict::Failed { event, failure, payload };
+                return Step::End(End { verdict, facts: facts.into_vec() });
             }
             Err(Refusal::Transient { failure, trouble, retry_after }) => (failure, trouble, retry_after),
         };

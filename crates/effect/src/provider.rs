@@ -81,7 +81,7 @@ pub enum Refusal {
         /// What the upstream answered.
         payload: Value,
         /// What there is to tell everybody besides.
-        facts: Vec<Fact>,
+        facts: Box<[Fact]>,
     },
     /// Trying again may help.
     Transient {
@@ -108,7 +108,12 @@ pub enum Trouble {
 impl Refusal {
     /// It cannot be done.
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Final { failure: failure(code, message), event: None, payload: Value::Null, facts: Vec::new() }
+        Self::Final {
+            failure: failure(code, message),
+            event: None,
+            payload: Value::Null,
+            facts: Box::default(),
+        }
     }
 
     /// It was decided against, and this event says so.
@@ -117,7 +122,7 @@ impl Refusal {
             failure: failure(code, message),
             event: Some(event),
             payload: Value::Null,
-            facts: Vec::new(),
+            facts: Box::default(),
         }
     }
 
@@ -150,7 +155,7 @@ impl Refusal {
     #[must_use]
     pub fn telling(mut self, told: impl IntoIterator<Item = Fact>) -> Self {
         match &mut self {
-            Self::Final { facts, .. } => facts.extend(told),
+            Self::Final { facts, .. } => *facts = std::mem::take(facts).into_iter().chain(told).collect(),
             Self::Transient { .. } => {}
         }
         self

@@ -50,7 +50,11 @@ pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
     match input {
         Input::Event(event) => decide_event(subject, input, event),
         Input::Outcome(outcome) if outcome.facts.is_empty() => decide_outcome(subject, input, outcome),
-        Input::Outcome(outcome) => aside::decide(subject, outcome),
+        Input::Outcome(outcome) => {
+            let bare = aside::bare(outcome);
+            let decision = decide_outcome(subject, &Input::Outcome(bare.clone()), &bare);
+            aside::told(subject, outcome, decision)
+        }
         Input::Timer(timer) => decide_timer(subject, input, timer),
         Input::Control(control) => decide_control(subject, input, control),
         Input::Workflow(command) => family::decide_workflow(subject, input, command),
@@ -86,7 +90,7 @@ fn starts(program: &dyn Program, event: &Event) -> bool {
     program.manifest().triggers.iter().any(|t| t.starts && t.kind == event.kind)
 }
 
-pub(crate) fn decide_outcome(subject: &Subject<'_>, input: &Input, outcome: &Outcome) -> Decision {
+fn decide_outcome(subject: &Subject<'_>, input: &Input, outcome: &Outcome) -> Decision {
     let open = subject.instance.and_then(|i| i.open.iter().find(|o| o.id == outcome.work_id));
     match (subject.instance, open) {
         (Some(instance), Some(_)) if instance.paused => hold(subject, input),

@@ -93,7 +93,7 @@ impl ResponseConfig {
         };
         let trouble = match self.result {
             Meaning::Succeeded => return Ok(Reply { event, payload, facts: Vec::new() }),
-            Meaning::Failed => return Err(Refusal::Final { failure, event, payload, facts: Vec::new() }),
+            Meaning::Failed => return Err(Refusal::Final { failure, event, payload, facts: Box::default() }),
             Meaning::Retry => Trouble::Down,
             Meaning::Busy => Trouble::Busy,
             Meaning::Lost => Trouble::Lost,
