@@ -112,6 +112,7 @@ fn charge() -> Work {
         payload: json!({"amount": 5}),
         timeout: Some(MINUTE),
         retry: None,
+        in_doubt: None,
     })
 }
 

@@ -33,7 +33,7 @@ pub use slot::{SLOTS, Slot, Slots, fnv1a};
 pub use task::{Task, TaskChange, TaskEntry, TaskEvent, TaskForm, TaskOrder, TaskRow, TaskStatus, TaskStep};
 pub use transition::{TimerChange, Transition};
 pub use work::{
-    Command, Confirmation, Effect, End, Fact, Lane, OutboxKey, Outcome, Retry, Start, Stop, Verdict, Work,
-    WorkItem, WorkKind,
+    Command, Confirmation, Effect, End, Fact, IN_DOUBT, InDoubt, Lane, OutboxKey, Outcome, Retry, Start,
+    Stop, Verdict, Work, WorkItem, WorkKind,
 };
 pub use workflow::{Ended, MAX_DEPTH, Parent, WorkflowCommand, WorkflowOrder};

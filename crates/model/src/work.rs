@@ -70,7 +70,25 @@ pub struct Effect {
     pub timeout: Option<Duration>,
     /// What the definition says about attempts; `None`: the provider's policy.
     pub retry: Option<Retry>,
+    /// What the definition says about an attempt of which nobody knows whether it was done; `None`: the provider's policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_doubt: Option<InDoubt>,
 }
+
+/// What happens when nobody knows whether an attempt was done, not even the upstream when it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InDoubt {
+    /// It is tried again, with the same key.
+    Retry,
+    /// It has timed out, as if it had not answered.
+    Fail,
+    /// A person is asked.
+    Ask,
+}
+
+/// The code of the failure of an effect that is not tried again because nobody knows whether it was done.
+pub const IN_DOUBT: &str = "in_doubt";
 
 /// Hints for attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

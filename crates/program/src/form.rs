@@ -8,7 +8,7 @@ mod action;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EventType, Name, Retry, SagaName};
+use orlog_model::{EventType, InDoubt, Name, Retry, SagaName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -179,6 +179,10 @@ pub struct Step {
     /// For effects and jobs hints for attempts; for commands how often the machine asks.
     #[serde(default)]
     pub retry: Option<Retry>,
+    /// For effects and jobs: what happens when nobody knows whether it was done. Left out of the canonical JSON where
+    /// nothing is said, so that definitions keep their hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_doubt: Option<InDoubt>,
 }
 
 /// What must be over before a step begins.
@@ -253,6 +257,10 @@ pub struct Undo {
     /// For effects and jobs hints for attempts; for commands how often the machine asks.
     #[serde(default)]
     pub retry: Option<Retry>,
+    /// For effects and jobs: what happens when nobody knows whether it was done. To ask means to be stuck at once, where
+    /// a person decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_doubt: Option<InDoubt>,
 }
 
 /// A fact about the whole saga.

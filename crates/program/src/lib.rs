@@ -23,6 +23,11 @@ mod vocabulary;
 mod wasm;
 mod yaml;
 
+/// What a person can answer who is asked whether an effect in doubt was done.
+pub mod doubt {
+    pub use crate::machine::{DONE, NOT_DONE};
+}
+
 pub use builder::{Builder, Do, Migrate, On};
 pub use compile::{Compiled, compile};
 pub use expression::evaluate;

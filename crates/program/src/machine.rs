@@ -21,6 +21,8 @@
 //! | running, compensating | an undo fails for good, or its time runs out | stuck |
 //! | running, compensating, stuck | a given-up step succeeds late | the same; it is undone next |
 //! | completed, failed, cancelled | a given-up step succeeds late | compensating, and back, without a second fact |
+//! | running | nobody knows whether an effect was done, and a person is asked ([`doubt`]) | running; the step waits |
+//! | any but stuck | that is asked about something given up | compensating, or running; it does not end before the answer |
 //! | stuck | what failed succeeds after all; retry; skip | where it was, when nothing else is stuck |
 //! | stuck | any other answer | stuck; it is recorded, nothing begins |
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; nothing more happens |
@@ -36,6 +38,7 @@
 mod answer;
 mod ask;
 mod back;
+mod doubt;
 mod each;
 mod event;
 mod forward;
@@ -66,6 +69,7 @@ use run::Run;
 use state::State;
 use version::Reading;
 
+pub use doubt::{DONE, NOT_DONE};
 pub(crate) use migrate::{Source, migrate};
 pub(crate) use saga::{
     Answer, Call, Case, Entry, Escalation, Fact, Foreach, Handler, Human, Job, Migrates, Moment, SAGA_TIMER,

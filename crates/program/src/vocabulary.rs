@@ -88,6 +88,7 @@ const FACTS: Shape = Shape::AnyOf(&[Shape::Text, Shape::Form(&FACT)]);
 const TIME: Shape = Shape::AnyOf(&[Shape::Duration, Shape::Expression, Shape::Form(&MOMENT)]);
 
 pub(crate) const OTHERWISE: [&str; 3] = ["dead_letter", "ignore", "compensate"];
+pub(crate) const IN_DOUBT: [&str; 3] = ["retry", "fail", "ask"];
 pub(crate) const THEN: [&str; 4] = ["continue", "cancel", "fail", "complete"];
 
 /// The top of a file.
@@ -191,6 +192,11 @@ pub(crate) const STEP: Form = Form {
             Shape::Form(&RETRY),
             "How often a command is asked for; for effects and jobs a hint to the provider.",
         ),
+        may(
+            "in_doubt",
+            Shape::Word(&IN_DOUBT),
+            "Of an effect or a job: whether it is tried again, has failed, or a person is asked when nobody knows whether it was done; the upstream's word without this.",
+        ),
     ],
 };
 
@@ -285,6 +291,11 @@ pub(crate) const UNDO: Form = Form {
         may("fail", ANSWERS, "The events that mean it failed."),
         may("timeout", Shape::Duration, "The time allowed for the confirmation."),
         may("retry", Shape::Form(&RETRY), "How often it is asked for."),
+        may(
+            "in_doubt",
+            Shape::Word(&IN_DOUBT),
+            "Of an effect or a job: whether it is tried again when nobody knows whether it was done; `fail` and `ask` leave that to a person.",
+        ),
     ],
 };
 

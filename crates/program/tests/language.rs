@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
 mod attempts;
+#[path = "language/doubt.rs"]
+mod doubt;
 #[path = "language/elements.rs"]
 mod elements;
 #[path = "language/events.rs"]
@@ -91,6 +93,8 @@ fn every_saga_here_stands_the_quartet() {
         (others::APPROVE, json!({ "who": "ada", "branch": "n" })),
         (others::CHILD, json!({})),
         (others::FLOW, json!({ "url": "u" })),
+        (doubt::PAY, json!({ "total": 5 })),
+        (doubt::EACH, json!({ "items": [1, 2, 3] })),
     ];
     let mut lives = 0;
     for (text, start) in sagas {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{Status, Work};
+use orlog_model::{Status, WaitKind, Work};
+use orlog_program::doubt::NOT_DONE;
 use orlog_program::{Compiled, compile_yaml};
-use orlog_testkit::quartet::{Life, Samples, answer_fail, answer_ok, failed, open};
+use orlog_testkit::quartet::{Life, Samples, answer_doubt, answer_fail, answer_ok, failed, in_doubt, open};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ struct Shape {
     timeout: bool,
     skipped: bool,
     pivot: bool,
+    asks: bool,
 }
 
 /// What is thrown at the instance; the number picks a step.
@@ -29,6 +31,10 @@ struct Shape {
 enum Throw {
     Ok(usize),
     Fail(usize),
+    /// Nobody knows whether it was done.
+    Doubt(usize),
+    /// A person says that it was not done.
+    NotDone(usize),
     Undone(usize),
     NotUndone(usize),
     /// An answer to something that may not be open at all.
@@ -43,10 +49,11 @@ enum Throw {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.15));
+    let flags =
+        (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.15), any::<bool>());
     (any::<u8>(), 0..6_u8, 0..9_u8, 0..5_u8, flags).prop_map(|(after, join, kind, undo, flags)| {
-        let (foreach, timeout, skipped, pivot) = flags;
-        Shape { after, join, kind, undo, foreach, timeout, skipped, pivot }
+        let (foreach, timeout, skipped, pivot, asks) = flags;
+        Shape { after, join, kind, undo, foreach, timeout, skipped, pivot, asks }
     })
 }
 
@@ -54,6 +61,8 @@ fn throw() -> impl Strategy<Value = Throw> {
     prop_oneof![
         8 => (0..8_usize).prop_map(Throw::Ok),
         2 => (0..8_usize).prop_map(Throw::Fail),
+        3 => (0..8_usize).prop_map(Throw::Doubt),
+        2 => (0..8_usize).prop_map(Throw::NotDone),
         3 => (0..8_usize).prop_map(Throw::Undone),
         1 => (0..8_usize).prop_map(Throw::NotUndone),
         3 => (0..8_usize, any::<bool>()).prop_map(|(step, undo)| Throw::Wild(step, undo)),
@@ -121,6 +130,9 @@ fn step(i: usize, shape: &Shape, pivot: bool) -> String {
     let mut text = format!("after: {after}, {action}{undo}");
     if each {
         text += ", foreach: { in: =vars.items, as: item, limit: 2 }";
+    }
+    if shape.asks && matches!(shape.kind, 0 | 1 | 7) {
+        text += ", in_doubt: ask";
     }
     if shape.timeout {
         text += ", timeout: 1m";
@@ -269,6 +281,8 @@ impl<'a> Watched<'a> {
         match throw {
             Throw::Ok(n) => self.answer(pick(false, n), true),
             Throw::Fail(n) => self.answer(pick(false, n), false),
+            Throw::Doubt(n) => self.doubt(n, steps),
+            Throw::NotDone(n) => self.not_done(n),
             Throw::Undone(n) => self.answer(pick(true, n), true),
             Throw::NotUndone(n) => self.answer(pick(true, n), false),
             Throw::Wild(n, undo) => {
@@ -289,6 +303,25 @@ impl<'a> Watched<'a> {
                 self.watch(|life, _, _| life.event("Go", json!({ "who": "you", "items": [] })));
             }
         }
+    }
+
+    /// Of anything, whether it is open, given up or asked about already. Something that is new to the saga is asked once.
+    fn doubt(&mut self, n: usize, steps: usize) {
+        let open = open(&self.life, self.saga.definition());
+        let tag = open.get(n % (open.len() + 1)).cloned().unwrap_or_else(|| format!("s{}", n % steps));
+        let tasks = self.life.tasks().len();
+        if self.watch(|life, _, _| life.outcome(&tag, &in_doubt())) && asked(&self.life) > 0 {
+            assert!(self.life.tasks().len() >= tasks, "{tag}: the question was not asked");
+        }
+    }
+
+    /// What was not done is asked for again, unless it is not needed any more, or a person must decide about something else.
+    fn not_done(&mut self, n: usize) {
+        let waits = self.life.waits();
+        let tags: Vec<_> =
+            waits.iter().filter(|(kind, _)| *kind == WaitKind::Task).map(|(_, tag)| tag).collect();
+        let Some(tag) = tags.get(n % tags.len().max(1)).map(|tag| (*tag).clone()) else { return };
+        self.watch(|life, _, _| answer_doubt(life, &tag, NOT_DONE, Value::Null));
     }
 
     fn answer(&mut self, tag: Option<String>, good: bool) {
@@ -340,6 +373,7 @@ impl<'a> Watched<'a> {
         assert!(status.is_final(), "it stands at {status}");
         assert_eq!(facts, usize::from(status != Status::Cancelled), "facts at {status}");
         assert!(self.life.waits().is_empty() && self.life.timers().is_empty(), "something is left standing");
+        assert_eq!(asked(&self.life), 0, "a question is left open");
         assert!(self.undone.values().all(|times| *times == 1), "undone more than once: {:?}", self.undone);
         assert!(self.done.values().all(|times| *times == 1), "done more than once: {:?}", self.done);
         if status == Status::Completed || self.pivoted {
@@ -349,6 +383,11 @@ impl<'a> Watched<'a> {
             assert!(self.undone.contains_key(place), "{place} was done and is not undone");
         }
     }
+}
+
+/// How many questions are open.
+fn asked(life: &Life<'_>) -> usize {
+    life.tasks().iter().filter(|task| task.outcomes.iter().any(|word| word.as_str() == NOT_DONE)).count()
 }
 
 proptest! {

@@ -65,6 +65,7 @@ fn transition(number: u64) -> Commit {
             payload: json!({"amount": 1250, "currency": "EUR"}),
             timeout: None,
             retry: None,
+            in_doubt: None,
         }),
         deadline: None,
         causation: input.clone(),

@@ -68,6 +68,7 @@ pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
             payload: json!({"amount": 1250, "currency": "EUR"}),
             timeout: Some(Duration::from_secs(30)),
             retry: None,
+            in_doubt: None,
         }),
         deadline: None,
         causation: EventId::new("cause").unwrap(),

@@ -32,3 +32,38 @@ pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<
         None => Err(wrong("it is empty".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use orlog_model::{Effect, EffectName, InDoubt, Name, Retry};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_effect_of_an_older_store_is_read_and_one_that_says_nothing_new_is_written_like_it() {
+        let retry = Some(Retry { attempts: Some(3), backoff: None });
+        let effect = Effect {
+            tag: Name::new("charge").unwrap(),
+            name: EffectName::new("payments.charge").unwrap(),
+            payload: json!({ "amount": 12 }),
+            timeout: Some(Duration::from_secs(5)),
+            retry,
+            in_doubt: None,
+        };
+        let older: (&str, &str, Value, Option<Duration>, Option<Retry>) =
+            ("charge", "payments.charge", effect.payload.clone(), effect.timeout, retry);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &older);
+        encode(&mut after, &effect);
+        assert_eq!(before, after);
+        assert_eq!(decode::<Effect>(Table::Outbox, &before).unwrap(), effect);
+
+        let asks = Effect { in_doubt: Some(InDoubt::Ask), ..effect };
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &asks);
+        assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), asks);
+    }
+}

@@ -151,6 +151,7 @@ pub fn item(effect: &EffectName, number: u128) -> WorkItem {
         payload: json!({"order": {"id": format!("o-{number}")}, "amount": 125}),
         timeout: None,
         retry: None,
+        in_doubt: None,
     };
     WorkItem {
         id: Uuid::from_u128(number << 64 | number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),

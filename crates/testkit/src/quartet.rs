@@ -6,18 +6,23 @@
 //! 3. the same with every compensation confirmed twice;
 //! 4. at the end nothing is left standing: no timer, no wait, no open work.
 //!
+//! Where a person is asked about what is in doubt, that is played too: it was done, it was not, and the same when the saga
+//! has turned back meanwhile.
+//!
 //! [`check`] plays all four on any compiled definition. [`Life`] is one instance that a test leads by hand.
 
 mod life;
 mod players;
 mod samples;
 
-use orlog_model::{EventType, Status};
+use orlog_model::{EventType, InDoubt, Status};
+use orlog_program::doubt::{DONE, NOT_DONE};
 use orlog_program::{Action, Compiled, Definition, Join, Program as _, Step};
+use serde_json::Value;
 
-pub use life::{Life, failed, succeeded};
+pub use life::{Life, failed, in_doubt, succeeded};
 use players::Open;
-pub use players::{answer_fail, answer_ok, answer_undone, open};
+pub use players::{answer_doubt, answer_fail, answer_ok, answer_undone, is_asked, open};
 pub use samples::Samples;
 
 /// A way in which a step fails.
@@ -65,6 +70,12 @@ pub fn check_with(saga: &Compiled, samples: &Samples) -> Played {
             for way in ways(step) {
                 stage.fail_at(step, &way, Times::Once, &mut played);
                 stage.fail_at(step, &way, Times::Twice, &mut played);
+            }
+            if step.in_doubt == Some(InDoubt::Ask) {
+                for word in [DONE, NOT_DONE] {
+                    stage.doubt_at(step, word, &mut played);
+                    stage.doubt_late_at(step, word, &mut played);
+                }
             }
         }
     }
@@ -158,26 +169,89 @@ impl<'a> Stage<'a> {
             .any(|other| other.by_event() && other.event() == event)
     }
 
-    /// Runs until that step is under way, fails it, and sees what becomes of it.
-    fn fail_at(&self, step: &Step, way: &Way, times: Times, played: &mut Played) {
-        let saga = &self.saga.reference().saga;
-        let what = format!("{saga}, {} failing by {way:?}, undone {times:?}", step.id);
+    /// Runs until that step is under way: its tag, and what was done before. Nothing where it is not on the way.
+    fn lead_to(&self, step: &Step, what: &str) -> Option<(Life<'a>, String, Vec<String>)> {
         let mut life = self.begin();
         let mut done = Vec::new();
-        let tag = loop {
+        loop {
             let tags = open(&life, self.definition());
             let of_step = |tag: &&String| {
                 Open::of(self.definition(), tag).is_some_and(|open| !open.undo && open.step.id == step.id)
             };
             if let Some(tag) = tags.iter().find(of_step) {
-                break tag.clone();
+                return Some((life, tag.clone(), done));
             }
-            let Some(tag) = tags.first() else { return };
+            let tag = tags.first()?;
             self.answer(&mut life, tag).unwrap_or_else(|why| panic!("{what}: {tag}: {why}"));
             if !tag.starts_with("undo:") {
                 done.push(tag.clone());
             }
-        };
+        }
+    }
+
+    /// Runs until that step is under way and leaves it in doubt; a person is asked once.
+    fn leave_in_doubt(&self, step: &Step, what: &str) -> Option<(Life<'a>, String, Vec<String>)> {
+        let (mut life, tag, done) = self.lead_to(step, what)?;
+        life.outcome(&tag, &in_doubt()).unwrap_or_else(|why| panic!("{what}: it cannot be in doubt: {why}"));
+        assert!(is_asked(&life, &tag), "{what}: nobody is asked: {}", life.shown());
+        assert!(life.tasks().iter().any(|task| task.tag.as_str() == tag), "{what}: there is no task");
+        life.outcome(&tag, &in_doubt()).expect_err("a second doubt changes nothing");
+        Some((life, tag, done))
+    }
+
+    /// A person says whether it was done. If so the saga goes on; if not it is asked for once more.
+    fn doubt_at(&self, step: &Step, word: &str, played: &mut Played) {
+        let what = format!("{}, {} in doubt, {word}", self.saga.reference().saga, step.id);
+        let Some((mut life, tag, mut done)) = self.leave_in_doubt(step, &what) else { return };
+        let asked = life.work().len();
+        if word == DONE {
+            self.answer(&mut life, &tag).unwrap_or_else(|why| panic!("{what}: {why}"));
+            done.push(tag.clone());
+        } else {
+            person_says(&mut life, &tag, word, &what);
+        }
+        let again = life.work()[asked..].iter().filter(|work| work.tag().is_some_and(|t| t.as_str() == tag));
+        assert_eq!(again.count(), usize::from(word == NOT_DONE), "{what}: how often it was asked for again");
+        self.lead_to_the_end(&mut life, &mut done, Times::Once, &what);
+        assert_eq!(life.status(), Status::Completed, "{what}");
+        nothing_left(&life, &what);
+        count(&life, played);
+    }
+
+    /// The same when the saga was cancelled meanwhile: it does not end before the answer, and what was done is undone.
+    fn doubt_late_at(&self, step: &Step, word: &str, played: &mut Played) {
+        let what = format!("{}, {} in doubt when cancelled, {word}", self.saga.reference().saga, step.id);
+        let Some((mut life, tag, mut done)) = self.leave_in_doubt(step, &what) else { return };
+        if life.cancel("the quartet").is_err() {
+            return;
+        }
+        for _ in 0..PATIENCE {
+            let Some(undo) = open(&life, self.definition()).into_iter().find(|t| t.starts_with("undo:"))
+            else {
+                break;
+            };
+            self.answer(&mut life, &undo).unwrap_or_else(|why| panic!("{what}: {undo}: {why}"));
+        }
+        assert_eq!(life.status(), Status::Compensating, "{what}: it ends before the answer");
+        if word == DONE {
+            self.answer(&mut life, &tag).unwrap_or_else(|why| panic!("{what}: {why}"));
+        } else {
+            person_says(&mut life, &tag, word, &what);
+        }
+        let undo = format!("undo:{tag}");
+        let undone = word == DONE && step.undo.is_some();
+        assert_eq!(life.undone().contains(&undo), undone, "{what}: {undo}");
+        self.lead_to_the_end(&mut life, &mut done, Times::Once, &what);
+        assert_eq!(life.status(), Status::Cancelled, "{what}");
+        nothing_left(&life, &what);
+        count(&life, played);
+    }
+
+    /// Runs until that step is under way, fails it, and sees what becomes of it.
+    fn fail_at(&self, step: &Step, way: &Way, times: Times, played: &mut Played) {
+        let saga = &self.saga.reference().saga;
+        let what = format!("{saga}, {} failing by {way:?}, undone {times:?}", step.id);
+        let Some((mut life, tag, mut done)) = self.lead_to(step, &what) else { return };
         self.fail(&mut life, &tag, step, way).unwrap_or_else(|why| panic!("{what}: it cannot fail: {why}"));
         self.lead_to_the_end(&mut life, &mut done, times, &what);
         self.check_end(&life, &done, &what);
@@ -250,6 +324,14 @@ impl<'a> Stage<'a> {
             |tag: &&String| Open::of(self.definition(), tag).is_some_and(|open| open.step.undo.is_some());
         done.iter().rev().filter(has_undo).map(|tag| format!("undo:{tag}")).collect()
     }
+}
+
+/// Says it twice; the second time changes nothing.
+fn person_says(life: &mut Life<'_>, tag: &str, word: &str, what: &str) {
+    answer_doubt(life, tag, word, Value::Null).unwrap_or_else(|why| panic!("{what}: {why}"));
+    let before = life.state().to_vec();
+    answer_doubt(life, tag, word, Value::Null).expect_err("a second answer changes nothing");
+    assert_eq!(life.state(), before, "{what}: a second answer changed the state");
 }
 
 fn nothing_left(life: &Life<'_>, what: &str) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, Name, Retry, SagaName};
+use orlog_model::{EffectName, EventType, InDoubt, Name, Retry, SagaName};
 use serde_json::{Map, Value};
 
 use super::keep::{answer, events, keep, split_command, steps};
@@ -18,6 +18,7 @@ pub struct Do {
     pub(super) fail: Vec<Answer>,
     pub(super) timeout: Option<Duration>,
     pub(super) retry: Option<Retry>,
+    pub(super) in_doubt: Option<InDoubt>,
     /// What is wrong, by the place within the action.
     pub(super) findings: Vec<Finding>,
 }
@@ -128,7 +129,15 @@ impl Do {
             Ok(action) => (Some(action), Vec::new()),
             Err(findings) => (None, findings),
         };
-        Self { action, ok: Vec::new(), fail: Vec::new(), timeout: None, retry: None, findings }
+        Self {
+            action,
+            ok: Vec::new(),
+            fail: Vec::new(),
+            timeout: None,
+            retry: None,
+            in_doubt: None,
+            findings,
+        }
     }
 
     /// The template of the payload: of a command, an effect, a saga's first event, or what a person sees.
@@ -290,6 +299,13 @@ impl Do {
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
+        self
+    }
+
+    /// What happens when nobody knows whether it was done.
+    #[must_use]
+    pub fn in_doubt(mut self, in_doubt: InDoubt) -> Self {
+        self.in_doubt = Some(in_doubt);
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{Name, Retry};
+use orlog_model::{InDoubt, Name, Retry};
 use serde_json::{Map, Value};
 
 use super::action::Do;
@@ -20,8 +20,8 @@ impl Builder {
             let id = keep(Name::new(id), &format!("{path}.id"), findings);
             let (asked, action) = action.placed(&format!("{path}.do"), findings);
             if let (Some(id), Some(asked)) = (id, asked) {
-                let Do { ok, fail, timeout, retry, .. } = action;
-                definition.steps.push(Step { ok, fail, timeout, retry, ..new_step(id, asked) });
+                let Do { ok, fail, timeout, retry, in_doubt, .. } = action;
+                definition.steps.push(Step { ok, fail, timeout, retry, in_doubt, ..new_step(id, asked) });
             }
         })
     }
@@ -108,8 +108,8 @@ impl Builder {
     pub fn undo(self, action: Do) -> Self {
         self.on_step("undo", |step, path, findings| {
             let (asked, action) = action.placed(path, findings);
-            let Do { ok, fail, timeout, retry, .. } = action;
-            step.undo = asked.map(|action| Undo { action, ok, fail, timeout, retry });
+            let Do { ok, fail, timeout, retry, in_doubt, .. } = action;
+            step.undo = asked.map(|action| Undo { action, ok, fail, timeout, retry, in_doubt });
         })
     }
 
@@ -135,6 +135,12 @@ impl Builder {
     #[must_use]
     pub fn retry(self, retry: Retry) -> Self {
         self.on_step("retry", |step, _, _| step.retry = Some(retry))
+    }
+
+    /// What happens when nobody knows whether an effect or a job was done; without this the upstream says so.
+    #[must_use]
+    pub fn in_doubt(self, in_doubt: InDoubt) -> Self {
+        self.on_step("in_doubt", |step, _, _| step.in_doubt = Some(in_doubt))
     }
 
     fn on_step(self, field: &str, change: impl FnOnce(&mut Step, &str, &mut Vec<Finding>)) -> Self {
@@ -163,5 +169,6 @@ fn new_step(id: Name, action: Action) -> Step {
         timeout: None,
         save: Map::new(),
         retry: None,
+        in_doubt: None,
     }
 }

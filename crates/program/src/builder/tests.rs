@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::Retry;
+use orlog_model::{InDoubt, Retry};
 use serde_json::json;
 
 use super::{Builder, Do, Migrate, On};
@@ -101,6 +101,10 @@ fn everything_about_a_step() {
     one(
         step().timeout(HOUR).retry(retry).save("v", json!("=event.v")),
         "timeout: 1h, retry: { attempts: 3, backoff: 1h }, save: { v: =event.v }",
+    );
+    one(
+        step().in_doubt(InDoubt::Ask).undo(Do::effect("e.y").in_doubt(InDoubt::Fail)),
+        "in_doubt: ask, undo: { effect: e.y, in_doubt: fail }",
     );
     one(
         step().undo(Do::command("s.Give").confirmed_by("X").refused_by("Y").within(HOUR).retry(retry)),

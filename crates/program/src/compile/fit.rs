@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::Retry;
+use orlog_model::{InDoubt, Retry};
 
 use crate::expression::{INDEX, Root};
 use crate::form::{Action, Definition, Foreach, Step, Then, Undo};
@@ -24,6 +24,7 @@ pub(super) fn check(definition: &Definition, findings: &mut Findings) {
         fields(&path, step, findings);
         answers(&path, step, findings);
         attempts(&format!("{path}.retry"), &step.action, step.retry, findings);
+        doubt(&format!("{path}.in_doubt"), &step.action, step.in_doubt, findings);
         if let Some(foreach) = &step.foreach {
             elements(&path, step, foreach, findings);
         }
@@ -124,6 +125,14 @@ fn attempts(path: &str, action: &Action, retry: Option<Retry>, findings: &mut Fi
     }
 }
 
+/// Only what a provider does can be in doubt.
+fn doubt(path: &str, action: &Action, in_doubt: Option<InDoubt>, findings: &mut Findings) {
+    if in_doubt.is_some() && !matches!(action, Action::Effect { .. } | Action::Job(_)) {
+        let message = format!("{} is never in doubt, so it has no `in_doubt`", called(action));
+        findings.push(Finding::new(path, message).suggest("only effects and jobs have it"));
+    }
+}
+
 fn elements(path: &str, step: &Step, foreach: &Foreach, findings: &mut Findings) {
     let limit = foreach.limit.map(usize::try_from);
     if !matches!(limit, None | Some(Ok(1..=MAX_ELEMENTS))) {
@@ -148,6 +157,7 @@ fn undo(path: &str, undo: &Undo, findings: &mut Findings) {
     let path = format!("{path}.undo");
     duration(&format!("{path}.timeout"), undo.timeout, findings);
     attempts(&format!("{path}.retry"), &undo.action, undo.retry, findings);
+    doubt(&format!("{path}.in_doubt"), &undo.action, undo.in_doubt, findings);
     let answered = !undo.ok.is_empty() || !undo.fail.is_empty();
     match &undo.action {
         Action::Wait(_) | Action::Event { .. } | Action::Switch(_) => {

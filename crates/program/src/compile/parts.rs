@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{Name, Retry};
+use orlog_model::{InDoubt, Name, Retry};
 use serde_json::{Map, Value};
 
 use super::correlate::{self, Places};
@@ -170,7 +170,7 @@ impl<'a> Parts<'a> {
         let task = Task {
             ok: self.answers(&format!("{path}.ok"), &ok, element),
             fail: self.answers(&format!("{path}.fail"), fail, element),
-            ..limited(task, step.timeout, step.retry)
+            ..limited(task, step.timeout, step.retry, step.in_doubt)
         };
         machine::Step {
             id: step.id.clone(),
@@ -196,7 +196,7 @@ impl<'a> Parts<'a> {
         Some(Task {
             ok: self.answers(&format!("{path}.ok"), &undo.ok, element),
             fail: self.answers(&format!("{path}.fail"), &undo.fail, element),
-            ..limited(task, undo.timeout, undo.retry)
+            ..limited(task, undo.timeout, undo.retry, undo.in_doubt)
         })
     }
 
@@ -289,8 +289,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn limited(task: Task, timeout: Option<Duration>, retry: Option<Retry>) -> Task {
-    Task { timeout, retry, ..task }
+fn limited(task: Task, timeout: Option<Duration>, retry: Option<Retry>, in_doubt: Option<InDoubt>) -> Task {
+    Task { timeout, retry, in_doubt, ..task }
 }
 
 /// What a job's effect is called.

@@ -29,7 +29,7 @@ impl Parts<'_> {
         element: Option<&str>,
     ) -> Task {
         let call = self.call(Place { path, speaks, element }, action);
-        Task { tag, call, timeout: None, ok: Vec::new(), fail: Vec::new(), retry: None }
+        Task { tag, call, timeout: None, ok: Vec::new(), fail: Vec::new(), retry: None, in_doubt: None }
     }
 
     fn call(&mut self, at: Place<'_>, action: &Action) -> Call {

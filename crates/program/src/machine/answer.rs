@@ -1,10 +1,11 @@
 //! Reads outcomes of work: which step they are about, what they say, and what they carry.
 
-use orlog_model::{EventType, Failure, Verdict};
+use orlog_model::{EventType, Failure, IN_DOUBT, Verdict};
 use serde_json::Value;
 
+use super::doubt::{DONE, NOT_DONE};
 use super::reading::{NOTHING, Reading, expression_error, told};
-use super::run::Run;
+use super::run::{Run, Unchanged};
 use super::saga::{self, Call, Task};
 use super::state::At;
 use super::table::Answer;
@@ -15,26 +16,38 @@ enum Read {
     Good(Option<EventType>),
     Bad(Option<EventType>, Failure),
     TimedOut(Failure),
+    InDoubt(Failure),
 }
 
 impl Run<'_> {
     /// What became of work.
-    pub(super) fn outcome<'v>(&self, tag: &str, verdict: &'v Verdict) -> Result<Reading<'v>, &'static str> {
+    pub(super) fn outcome<'v>(&self, tag: &str, verdict: &'v Verdict) -> Result<Reading<'v>, Unchanged> {
         if tag.starts_with(saga::ON) {
-            return Err("nobody waits for what a handler asked for");
+            return Err(Unchanged::Ignored("nobody waits for what a handler asked for"));
         }
-        let (at, undo) = self.place(tag).ok_or("no step asked for this")?;
+        let (at, undo) = self.place(tag).ok_or(Unchanged::Ignored("no step asked for this"))?;
         let task = self.task(at, undo);
+        if let Verdict::Succeeded { event: Some(word), payload } = verdict
+            && !undo
+            && self.is_word_of_a_person(at, task, word)
+        {
+            return self.word_of_a_person(at, word, payload);
+        }
         let read = match (&task.call, verdict) {
-            (Call::Wait(_) | Call::Event | Call::Switch(_), _) => return Err("no step asked for this"),
+            (Call::Wait(_) | Call::Event | Call::Switch(_), _) => {
+                return Err(Unchanged::Ignored("no step asked for this"));
+            }
             (Call::Command { .. }, Verdict::Accepted | Verdict::Succeeded { .. }) if task.awaits_event() => {
-                return Err("the command was accepted; its answer is an event");
+                return Err(Unchanged::Ignored("the command was accepted; its answer is an event"));
             }
             (Call::Command { .. }, Verdict::Accepted | Verdict::Succeeded { .. })
             | (_, Verdict::Accepted) => Read::Good(None),
             (_, Verdict::Succeeded { event, payload }) => self.success(at, task, event.as_ref(), payload),
             (_, Verdict::Failed { event, failure, payload }) => {
                 self.refusal(at, task, event.as_ref(), failure, payload)
+            }
+            (_, Verdict::TimedOut { failure }) if failure.code == IN_DOUBT && task.asks_in_doubt() => {
+                Read::InDoubt(failure.clone())
             }
             (_, Verdict::TimedOut { failure }) => Read::TimedOut(failure.clone()),
         };
@@ -47,11 +60,41 @@ impl Run<'_> {
             (true, Read::Good(named)) => (Answer::Undone, named, None),
             (false, Read::Bad(named, failure)) => (Answer::Failed, named, Some(failure)),
             (false, Read::TimedOut(failure)) => (Answer::TimedOut, None, Some(failure)),
-            (true, Read::Bad(_, failure) | Read::TimedOut(failure)) => {
+            (false, Read::InDoubt(failure)) => (Answer::InDoubt, None, Some(failure)),
+            (true, Read::Bad(_, failure) | Read::TimedOut(failure) | Read::InDoubt(failure)) => {
                 (Answer::NotUndone, None, Some(failure))
             }
         };
         Ok(Reading { at, answer, data, named, failure })
+    }
+
+    /// A person is asked, or was asked: a provider does not succeed by not having done it.
+    fn is_word_of_a_person(&self, at: At, task: &Task, word: &EventType) -> bool {
+        let own = || task.ok.iter().chain(&task.fail).any(|answer| answer.event == *word);
+        let asking = self.state.slot(at).mark.is_asking();
+        asking || (task.asks_in_doubt() && word.as_str() == NOT_DONE && !own())
+    }
+
+    /// What a person says about something in doubt. That it was done is a success of the effect itself, whose data must be
+    /// what the step takes: a slip of the pen must not fail a step that was done.
+    fn word_of_a_person<'v>(
+        &self,
+        at: At,
+        word: &EventType,
+        data: &'v Value,
+    ) -> Result<Reading<'v>, Unchanged> {
+        let reading = |answer, named, failure| Reading { at, answer, data, named, failure };
+        match word.as_str() {
+            NOT_DONE => Ok(reading(Answer::NotDone, None, None)),
+            DONE => match self.success(at, self.task(at, false), None, data) {
+                Read::Good(named) => Ok(reading(Answer::Ok, named, None)),
+                Read::Bad(Some(named), failure) => Ok(reading(Answer::Failed, Some(named), Some(failure))),
+                Read::Bad(None, _) | Read::TimedOut(_) | Read::InDoubt(_) => {
+                    Err(Unchanged::Refused("the data is not what the step takes as its answer"))
+                }
+            },
+            _ => Err(Unchanged::Ignored("a person is asked whether it was done")),
+        }
     }
 
     /// A success, by its name or else by what it says.

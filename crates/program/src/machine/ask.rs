@@ -102,6 +102,7 @@ impl Run<'_> {
                 payload: self.job(step, job, &tag, bindings)?,
                 timeout: task.timeout,
                 retry: task.retry,
+                in_doubt: task.in_doubt,
                 tag,
             }),
             Call::Effect { name, data } => Work::Effect(Effect {
@@ -109,6 +110,7 @@ impl Run<'_> {
                 payload: payload(data, &tag, bindings)?,
                 timeout: task.timeout,
                 retry: task.retry,
+                in_doubt: task.in_doubt,
                 tag,
             }),
             Call::Wait(_) | Call::Event | Call::Human(_) | Call::Saga { .. } | Call::Switch(_) => {

@@ -47,6 +47,9 @@ impl Run<'_> {
             self.state.steps[at.step] = Slot::of(Mark::GivenUp);
             return;
         }
+        if self.state.slot(at).mark == Mark::Asking {
+            return self.close(at, Mark::AskingLate);
+        }
         self.release(at);
         self.close(at, Mark::GivenUp);
     }

@@ -23,7 +23,14 @@ impl Run<'_> {
                     match table::step(self.state.slot(at).mark, answer(*entry)) {
                         Move::Ignore(reason) => why = reason,
                         meant if late != (meant == Move::CompleteLate) => {}
-                        Move::Complete | Move::Fail(_) | Move::CompleteLate | Move::Confirm | Move::Stick => {
+                        Move::Complete
+                        | Move::Fail(_)
+                        | Move::CompleteLate
+                        | Move::Confirm
+                        | Move::Stick
+                        | Move::AskPerson(_)
+                        | Move::AskAnew
+                        | Move::LetGo => {
                             if let Some(reading) = self.read(at, *entry, event, late) {
                                 return Ok(reading);
                             }

@@ -53,7 +53,9 @@ impl Run<'_> {
                 | Mark::Bypassed
                 | Mark::Doomed
                 | Mark::UndoPausing
-                | Mark::Blocked => continue,
+                | Mark::Blocked
+                | Mark::Asking
+                | Mark::AskingLate => continue,
             }
             let flags = self.state.flags;
             if flags.has(Flags::TURNED) || (flags.has(Flags::PIVOTED) && self.blocked().is_some()) {

@@ -65,6 +65,8 @@ fn all(saga: &Saga, state: &State, index: usize) -> Ready {
             | Mark::Open
             | Mark::Pausing
             | Mark::Blocked
+            | Mark::Asking
+            | Mark::AskingLate
             | Mark::Failed
             | Mark::GivenUp
             | Mark::Doomed
@@ -100,6 +102,8 @@ fn dead_edge(saga: &Saga, state: &State, from: usize, to: usize) -> bool {
         | Mark::Open
         | Mark::Pausing
         | Mark::Blocked
+        | Mark::Asking
+        | Mark::AskingLate
         | Mark::Failed
         | Mark::GivenUp
         | Mark::Doomed
@@ -129,7 +133,8 @@ fn odds(saga: &Saga, state: &State, index: usize, dead: &[bool]) -> Option<(usiz
 
 /// It is done or can still be.
 fn is_live(state: &State, step: usize) -> bool {
-    matches!(state.mark(step), Mark::Waiting | Mark::Open | Mark::Pausing | Mark::Blocked | Mark::Done)
+    let mark = state.mark(step);
+    mark.is_under_way() || matches!(mark, Mark::Waiting | Mark::Blocked | Mark::Done)
 }
 
 /// What has lost because a step failed, if a join can do without it: the innermost that can.

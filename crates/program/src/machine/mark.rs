@@ -64,6 +64,10 @@ coded!(
         UndoPausing = 12,
         /// It failed after the point of no return; a person must decide.
         Blocked = 13,
+        /// Nobody knows whether it was done; a person is asked.
+        Asking = 14,
+        /// It is no longer waited for, and a person is asked whether it was done, so that it can be undone.
+        AskingLate = 15,
     }
 );
 
@@ -96,7 +100,9 @@ impl Mark {
             | Mark::Undoing
             | Mark::UndoFailed
             | Mark::UndoPausing
-            | Mark::Doomed => false,
+            | Mark::Doomed
+            | Mark::Asking
+            | Mark::AskingLate => false,
             Mark::Done | Mark::Skipped | Mark::Bypassed | Mark::Failed | Mark::GivenUp | Mark::Undone => true,
         }
     }
@@ -108,7 +114,12 @@ impl Mark {
 
     /// It is under way.
     pub(super) fn is_under_way(self) -> bool {
-        matches!(self, Mark::Open | Mark::Pausing)
+        matches!(self, Mark::Open | Mark::Pausing | Mark::Asking)
+    }
+
+    /// A person is asked whether it was done.
+    pub(super) fn is_asking(self) -> bool {
+        matches!(self, Mark::Asking | Mark::AskingLate)
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | any | the mapped one, or the one of the same id | takes over the mark |
 //! | under way, or its undo is | of another kind, or dropped | blocked |
+//! | in doubt, a person is asked | does not ask | blocked |
 //! | done, can be undone | dropped | blocked |
 //! | otherwise | dropped | forgotten |
 //! | not mapped | no step has its id | blocked |
@@ -115,6 +116,12 @@ impl Mover<'_> {
         if active && !same {
             blocked.push(format!("step `{}` is under way, and `{}` does something else", old.id, new.id));
         }
+        if self.slots(index).any(|slot| slot.mark.is_asking()) && !new.task.asks_in_doubt() {
+            blocked.push(format!(
+                "a person is asked whether `{}` was done, and `{}` asks nobody",
+                old.id, new.id
+            ));
+        }
         let undoing = self.old.undo.is_some_and(|at| at.step == index);
         let undos = |step: &Step| step.undo.as_ref().map(|undo| std::mem::discriminant(&undo.call));
         if undoing && undos(old) != undos(new) {
@@ -165,7 +172,8 @@ impl Mover<'_> {
     fn is_active(&self, step: usize) -> bool {
         self.slots(step).any(|slot| {
             let mark = slot.mark;
-            mark.is_under_way() || mark.is_undo() || matches!(mark, Mark::Blocked | Mark::Doomed)
+            let kept = matches!(mark, Mark::Blocked | Mark::Doomed | Mark::AskingLate);
+            kept || mark.is_under_way() || mark.is_undo()
         })
     }
 

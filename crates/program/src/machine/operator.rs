@@ -102,6 +102,7 @@ impl Run<'_> {
         };
         self.release(at);
         self.give_up_all();
+        self.close_questions();
         self.state.done.clear();
         self.state.flags.set(Flags::FORCED);
         self.say("ended by force");

@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
                 }
             }
             Stimulus::Outcome { tag, verdict } => {
-                let reading = self.outcome(tag, verdict).map_err(Unchanged::Ignored)?;
+                let reading = self.outcome(tag, verdict)?;
                 self.settle(&reading)
             }
             Stimulus::Timer { name } => {
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
 
     fn find_phase(&mut self) -> Result<(), Fault> {
         let flags = self.state.flags;
-        let undoing = self.state.undo.is_some();
+        let undoing = self.state.undo.is_some() || self.asks_late();
         if flags.has(Flags::TURNED) {
             if undoing {
                 self.state.phase = Phase::Compensating;

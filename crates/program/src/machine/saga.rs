@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, Name, Retry, SagaName, Timestamp};
+use orlog_model::{EffectName, EventType, InDoubt, Name, Retry, SagaName, Timestamp};
 
 use crate::expression::{Bindings, EvalError, Expression, kind_of};
 use crate::form::{Join, Otherwise, Then};
@@ -114,6 +114,7 @@ pub(crate) struct Task {
     pub(crate) ok: Vec<Answer>,
     pub(crate) fail: Vec<Answer>,
     pub(crate) retry: Option<Retry>,
+    pub(crate) in_doubt: Option<InDoubt>,
 }
 
 /// A named answer and what it must say to count.
@@ -219,6 +220,11 @@ impl Task {
             (Call::Command { .. }, Some(retry)) => retry.attempts.unwrap_or(u32::MAX),
             (_, _) => 1,
         }
+    }
+
+    /// A person is asked when nobody knows whether it was done.
+    pub(super) fn asks_in_doubt(&self) -> bool {
+        self.in_doubt == Some(InDoubt::Ask)
     }
 
     /// Its answer has a name of its own that nobody else tells.

@@ -21,6 +21,7 @@ impl Run<'_> {
             return Err(Unchanged::Ignored(why));
         }
         self.tell_answer(reading);
+        self.close_question(at);
         match meant {
             Move::Complete => self.complete(at, reading.data)?,
             Move::Fail(mark) => self.failed(at, mark, reading.cause(self.step(at))),
@@ -31,6 +32,12 @@ impl Run<'_> {
                 self.note(at, "undone");
             }
             Move::Stick => self.not_undone(at, reading.cause(self.step(at))),
+            Move::AskPerson(mark) => self.ask_person(at, mark, reading.failure.as_ref()),
+            Move::AskAnew => self.ask_anew(at),
+            Move::LetGo => {
+                self.close(at, Mark::GivenUp);
+                self.note(at, "not done");
+            }
             Move::Ignore(_) => {}
         }
         Ok(())

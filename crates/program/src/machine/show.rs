@@ -69,12 +69,13 @@ fn attempts(slot: Slot, shown: &mut Map<String, Value>) {
     }
 }
 
-/// Where a step stands; one for each element stands where its elements do, when these are undone or a person must decide.
+/// Where a step stands; one for each element stands where its elements do, when these are undone or a person is needed.
 fn standing(state: &State, step: &Step, index: usize) -> Mark {
     let mark = state.mark(index);
     let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) else { return mark };
     let marks = || elements.slots.iter().map(|slot| slot.mark);
-    if let Some(telling) = marks().find(|mark| mark.is_undo() || *mark == Mark::Blocked) {
+    let tells = |mark: &Mark| mark.is_undo() || mark.is_asking() || *mark == Mark::Blocked;
+    if let Some(telling) = marks().find(tells) {
         return telling;
     }
     let undone = marks().any(|mark| mark == Mark::Undone) && marks().all(|mark| mark != Mark::Done);
@@ -119,5 +120,7 @@ fn word(mark: Mark) -> &'static str {
         Mark::Doomed => "lost",
         Mark::UndoPausing => "undo_pausing",
         Mark::Blocked => "blocked",
+        Mark::Asking => "asking",
+        Mark::AskingLate => "asking_late",
     }
 }

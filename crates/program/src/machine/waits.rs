@@ -25,6 +25,9 @@ impl Run<'_> {
                     Mark::Pausing | Mark::UndoPausing => {
                         waits.push(wait(WaitKind::Timer, prefixed(RETRY, &self.tag(at, undo)), slot.until));
                     }
+                    Mark::Asking | Mark::AskingLate => {
+                        waits.push(wait(WaitKind::Task, self.tag(at, false), None));
+                    }
                     Mark::Blocked | Mark::UndoFailed if self.state.phase == Phase::Stuck => {
                         waits.push(wait(WaitKind::Operator, self.tag(at, undo), None));
                     }

@@ -68,7 +68,7 @@ impl<'a> Orders<'a> {
         let (tag, name) = (self.checked(Name::new(tag)), self.checked(EffectName::new(name)));
         let (Some(tag), Some(name)) = (tag, name) else { return };
         self.waits.push(Wait { kind: WaitKind::Outcome, name: tag.clone(), until: None });
-        self.add(Work::Effect(Effect { tag, name, payload, timeout, retry: None }));
+        self.add(Work::Effect(Effect { tag, name, payload, timeout, retry: None, in_doubt: None }));
     }
 
     /// Tells everybody that something happened.

@@ -237,6 +237,7 @@ fn effect(order: EffectOrder, declared: &Declared) -> Result<Work, String> {
         payload: order.payload,
         timeout: order.timeout_ms.map(Duration::from_millis),
         retry,
+        in_doubt: None,
     }))
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Status, TaskChange, TaskForm, TenantId,
-    TimerChange, Timestamp, Transition, Verdict, WaitKind, Work,
+    CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, InstanceKey, Status, TaskChange, TaskForm,
+    TenantId, TimerChange, Timestamp, Transition, Verdict, WaitKind, Work,
 };
 use orlog_program::{Context, Migration, Program, Reaction, Stimulus};
 use serde_json::Value;
@@ -352,6 +352,13 @@ impl<'a> Life<'a> {
 #[must_use]
 pub fn succeeded(payload: Value) -> Verdict {
     Verdict::Succeeded { event: None, payload }
+}
+
+/// Nobody knows whether it was done.
+#[must_use]
+pub fn in_doubt() -> Verdict {
+    let message = "nobody knows whether it was done".to_owned();
+    Verdict::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
 }
 
 /// A final failure with that code.

@@ -1,6 +1,7 @@
 //! The other players: aggregates, Gateway, providers, people, children, clocks, as far as a definition says what they answer.
 
-use orlog_model::{EventType, Verdict};
+use orlog_model::{EventType, IdError, Verdict};
+use orlog_program::doubt::DONE;
 use orlog_program::{Action, AnswerForm, Compiled, Definition, Step};
 use serde_json::Value;
 
@@ -93,7 +94,7 @@ pub fn open(life: &Life<'_>, definition: &Definition) -> Vec<String> {
 
 fn tag(id: &str, state: &Value) -> Option<String> {
     match state.as_str() {
-        Some("running" | "pausing") => Some(id.to_owned()),
+        Some("running" | "pausing" | "asking" | "asking_late") => Some(id.to_owned()),
         Some("undoing" | "undo_pausing") => Some(format!("undo:{id}")),
         Some(_) | None => None,
     }
@@ -113,11 +114,13 @@ pub fn answer_ok(
     let Some(open) = Open::of(definition, tag) else { return Err(format!("nobody knows {tag}")) };
     let ok = open.ok();
     let answer = ok.first();
+    let asked = is_asked(life, tag);
     let name = answer.map_or_else(|| tag.to_owned(), |answer| answer.event.to_string());
     let payload = payload(life, &open, answer, &name, samples);
     match (open.action(), answer) {
         (_, Some(answer)) if open.by_event() => life.event(answer.event.as_str(), payload),
         (Action::Command { .. }, _) => life.outcome(tag, &Verdict::Accepted),
+        (_, _) if asked => answer_doubt(life, tag, DONE, payload),
         (Action::Wait(_), _) => life.fire(tag, std::time::Duration::ZERO),
         (Action::Human(_), answer) => {
             let event = answer.map(|answer| answer.event.clone());
@@ -125,6 +128,29 @@ pub fn answer_ok(
         }
         (_, _) => life.outcome(tag, &succeeded(payload)),
     }
+}
+
+/// Whether a person is asked if what stands under a tag was done.
+#[must_use]
+pub fn is_asked(life: &Life<'_>, tag: &str) -> bool {
+    let (id, element) = match tag.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
+        Some((id, number)) => (id, number.parse::<usize>().ok()),
+        None => (tag, None),
+    };
+    let shown = life.shown();
+    let steps = shown["steps"].as_array().cloned().unwrap_or_default();
+    let step = steps.iter().find(|step| step["id"] == id);
+    let state = step.map(|step| element.map_or(&step["state"], |n| &step["elements"][n]["state"]));
+    matches!(state.and_then(Value::as_str), Some("asking" | "asking_late"))
+}
+
+/// A person says whether what stands under a tag was done.
+///
+/// # Errors
+/// Why nothing changed.
+pub fn answer_doubt(life: &mut Life<'_>, tag: &str, word: &str, payload: Value) -> Result<String, String> {
+    let event = word.parse().map_err(|error: IdError| error.to_string())?;
+    life.outcome(tag, &Verdict::Succeeded { event: Some(event), payload })
 }
 
 /// Answers the action of a step, or its undo, with an event or a named outcome of failure.

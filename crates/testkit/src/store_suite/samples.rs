@@ -72,6 +72,7 @@ pub(super) fn effect(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
         payload: json!({"amount": 12.5, "lines": [1, null, "two"]}),
         timeout: Some(Duration::from_millis(1500)),
         retry: None,
+        in_doubt: None,
     });
     item(key, work, id)
 }

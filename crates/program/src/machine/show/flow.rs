@@ -30,7 +30,7 @@ fn job(mark: Mark) -> &'static str {
     match mark {
         Mark::Waiting => "waiting_for_prerequisites",
         Mark::Pausing => "dispatched",
-        Mark::Open => "started",
+        Mark::Open | Mark::Asking => "started",
         Mark::Done | Mark::Skipped | Mark::Bypassed => "finished",
         Mark::Failed
         | Mark::GivenUp
@@ -39,6 +39,7 @@ fn job(mark: Mark) -> &'static str {
         | Mark::Undone
         | Mark::Doomed
         | Mark::UndoPausing
-        | Mark::Blocked => "error",
+        | Mark::Blocked
+        | Mark::AskingLate => "error",
     }
 }

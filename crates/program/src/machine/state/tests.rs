@@ -21,6 +21,7 @@ fn everything_there_is_to_remember_survives_storing() {
         Slot { mark: Mark::Open, until: Some(Timestamp::from_millis(5)), again: 2 };
     state.steps[0] = Slot { mark: Mark::Pausing, until: Some(Timestamp::from_millis(-5)), again: 0 };
     state.done = vec![At::element(1, 0), At::step(0)];
+    *state.slot_mut(At::element(1, 0)) = Slot { mark: Mark::AskingLate, until: None, again: 1 };
     state.undo = Some(At::element(1, 1));
     state.flags.set(Flags::PIVOTED);
     state.until = Some(Timestamp::MAX);
@@ -43,6 +44,16 @@ fn a_state_of_another_definition_or_format_is_refused() {
     let mut wild = State::new(1);
     wild.done.push(At::element(0, 4));
     assert!(matches!(State::decode(&wild.encode().unwrap(), 1), Err(Fault::State(_))));
+}
+
+#[test]
+fn a_question_takes_one_byte() {
+    let mut state = State::new(2);
+    let before = state.encode().unwrap().len();
+    state.steps = vec![Slot::of(Mark::Asking), Slot::of(Mark::AskingLate)];
+    let bytes = state.encode().unwrap();
+    assert_eq!(bytes.len(), before);
+    assert_eq!(State::decode(&bytes, 2).unwrap(), state);
 }
 
 /// `[1, compensating, [[done, nil], [undoing, 5], [given up, nil]], [0], {"a": 1}, ["x", "y", "z"], true, false]`

@@ -1,12 +1,12 @@
 //! Steps: what they wait for, what they do, what undoes them.
 
-use orlog_model::{EffectName, Name, Retry};
+use orlog_model::{EffectName, InDoubt, Name, Retry};
 use serde_json::Value;
 
 use super::reader::Reader;
 use crate::form::{Action, After, Case, Foreach, Join, Step, Undo};
 use crate::problem::Finding;
-use crate::vocabulary::{AFTER, CASE, FOREACH, RETRY, STEP, UNDO};
+use crate::vocabulary::{AFTER, CASE, FOREACH, IN_DOUBT, RETRY, STEP, UNDO};
 use crate::yaml::tree::{Content, Node};
 
 impl Reader<'_> {
@@ -34,6 +34,7 @@ impl Reader<'_> {
             timeout: self.optional(&fields, "timeout", Self::duration),
             save: self.optional(&fields, "save", Self::templates).unwrap_or_default(),
             retry: self.optional(&fields, "retry", Self::retry),
+            in_doubt: self.optional(&fields, "in_doubt", Self::in_doubt),
         }
     }
 
@@ -45,6 +46,7 @@ impl Reader<'_> {
             fail: self.optional(&fields, "fail", Self::answers).unwrap_or_default(),
             timeout: self.optional(&fields, "timeout", Self::duration),
             retry: self.optional(&fields, "retry", Self::retry),
+            in_doubt: self.optional(&fields, "in_doubt", Self::in_doubt),
         })
     }
 
@@ -100,6 +102,10 @@ impl Reader<'_> {
         let when = self.optional(&fields, "when", Self::condition);
         let then = self.required(&fields, "then", Self::step_ids)?;
         Some(Case { when, then })
+    }
+
+    fn in_doubt(&mut self, node: &Node, path: &str) -> Option<InDoubt> {
+        self.word(node, path, &IN_DOUBT, &[InDoubt::Retry, InDoubt::Fail, InDoubt::Ask])
     }
 
     fn retry(&mut self, node: &Node, path: &str) -> Option<Retry> {
