@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::EventType;
+use orlog_model::{EventType, InDoubt};
 use orlog_program::{Action, AnswerForm, Definition, Step};
 
 /// A tag taken apart: `undo:reserve[3]` is the undo of the fourth element of `reserve`.
@@ -73,6 +73,12 @@ pub fn answering<'d>(definition: &'d Definition, tag: &str) -> Option<Answering<
         return Some(of(&undo.action, &undo.ok, &undo.fail, undo.timeout));
     }
     Some(of(&step.action, &step.ok, &step.fail, step.timeout))
+}
+
+/// Whether a person is asked when nobody knows if the work of that tag was done.
+pub(crate) fn asks_in_doubt(definition: &Definition, tag: &str) -> bool {
+    let tag = Tag::parse(tag);
+    step_of(definition, tag.step).is_some_and(|step| !tag.undo && step.in_doubt == Some(InDoubt::Ask))
 }
 
 /// The step of that id.

@@ -62,9 +62,9 @@ enum Look {
 impl Look {
     fn of(mark: &str) -> Self {
         match mark {
-            "running" | "pausing" => Look::Open,
+            "running" | "pausing" | "asking" => Look::Open,
             "done" => Look::Done,
-            "failed" | "given_up" | "undo_failed" | "blocked" => Look::Failed,
+            "failed" | "given_up" | "undo_failed" | "blocked" | "asking_late" => Look::Failed,
             "undoing" | "undone" | "undo_pausing" | "lost" => Look::Undone,
             "skipped" | "bypassed" => Look::Skipped,
             _ => Look::Pending,

@@ -42,6 +42,11 @@ pub enum Move {
         /// Its tag.
         tag: String,
     },
+    /// The provider does not know whether it was done, and does not try again.
+    Doubt {
+        /// Its tag.
+        tag: String,
+    },
     /// A person decides a task.
     Task {
         /// Its tag.
@@ -143,6 +148,7 @@ impl fmt::Display for Move {
                 fields("fail", tag, more)
             }
             Move::Timeout { tag } => json!({ "timeout": tag }),
+            Move::Doubt { tag } => json!({ "doubt": tag }),
             Move::Task { tag, outcome, by, data } => {
                 let more = [
                     ("outcome", text(outcome.as_ref())),
@@ -178,13 +184,14 @@ impl fmt::Display for EventMove {
 }
 
 /// Names that an event in the short form cannot have.
-pub(crate) const RESERVED: [&str; 16] = [
+pub(crate) const RESERVED: [&str; 17] = [
     "event",
     "advance",
     "at",
     "ok",
     "fail",
     "timeout",
+    "doubt",
     "task",
     "cancel",
     "pause",

@@ -107,6 +107,7 @@ impl Player {
             Move::At(time) => Ok(self.advance_to(*time, observer)),
             Move::Duplicate => self.duplicate(observer),
             Move::Timeout { .. }
+            | Move::Doubt { .. }
             | Move::Ok { .. }
             | Move::Fail { .. }
             | Move::Task { .. }
@@ -128,6 +129,7 @@ impl Player {
     ) -> Result<Played, Cannot> {
         let input = match one {
             Move::Timeout { tag } => return self.timeout(key, tag, observer),
+            Move::Doubt { tag } => self.doubt(key, tag)?,
             Move::Ok { tag, event, data } => self.ok(key, tag, event.as_ref(), data)?,
             Move::Fail { tag, event, code, message, data } => {
                 let failure = Failure {

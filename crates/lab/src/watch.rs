@@ -3,13 +3,16 @@
 //! - The same input on the same snapshot gives the same commit.
 //! - What was done and has an undo is undone once, the last done first, one after another; nothing else is undone; nothing
 //!   done before a point of no return is undone after it; no success is lost.
+//! - What is in doubt is not asked for again before a person says that it was not done, where the definition says so.
 //! - After it turned back, nothing but undos is asked for.
 //! - At the end nothing is left standing; the end is told once.
 //! - Timers are armed only for what is under way; the state stays within its bound.
 
+mod doubt;
 mod ledger;
 mod marks;
 mod rule;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +22,7 @@ use orlog_program::MAX_PAYLOAD_BYTES;
 
 use crate::lab::{Observer, Seen};
 use ledger::Ledger;
-pub(crate) use marks::{Marks, is_under_way, is_undo};
+pub(crate) use marks::{Marks, is_asking, is_under_way, is_undo};
 pub use rule::{Broken, Rule};
 
 /// Watches all instances of a lab.

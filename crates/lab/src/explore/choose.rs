@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::{EventType, Status};
+use orlog_program::doubt::{DONE, NOT_DONE};
 use orlog_program::{Action, Compiled, Definition, Program};
 use serde_json::Value;
 
 use super::samples::Samples;
-use crate::answers::{By, answering};
+use crate::answers::{By, answering, asks_in_doubt};
 use crate::moves::{EventMove, Move, Verb};
 use crate::player::Player;
-use crate::watch::{Marks, is_under_way, is_undo};
+use crate::watch::{Marks, is_asking, is_under_way, is_undo};
 
 /// Everything a choice depends on.
 pub(super) struct Chooser<'a> {
@@ -110,15 +111,25 @@ impl Chooser<'_> {
     fn answer(&self, marks: &Marks, rng: &mut Rng) -> Option<Move> {
         let open = marks.iter().filter(|(tag, _)| !marks.has_elements(tag));
         let open = open.filter_map(|(tag, mark)| match mark {
-            mark if is_under_way(mark) => Some(tag.to_owned()),
-            mark if is_undo(mark) => Some(format!("undo:{tag}")),
+            mark if is_under_way(mark) || is_asking(mark) => Some((tag.to_owned(), is_asking(mark))),
+            mark if is_undo(mark) => Some((format!("undo:{tag}"), false)),
             _ => None,
         });
-        let tag = rng.choice(open.collect::<Vec<_>>())?;
-        Some(self.some_answer(tag, rng))
+        let (tag, asking) = rng.choice(open.collect::<Vec<_>>())?;
+        Some(if asking { self.word_of_a_person(tag, rng) } else { self.some_answer(tag, rng) })
+    }
+
+    /// Whether something in doubt was done.
+    pub(super) fn word_of_a_person(&self, tag: String, rng: &mut Rng) -> Move {
+        let word = if rng.u8(0..3) > 0 { DONE } else { NOT_DONE };
+        let outcome = Some(EventType::new(word).expect("a short word"));
+        Move::Task { tag, outcome, by: None, data: self.samples.payload(rng) }
     }
 
     fn some_answer(&self, tag: String, rng: &mut Rng) -> Move {
+        if self.is_doubtful(&tag) && rng.u8(0..4) == 0 {
+            return Move::Doubt { tag };
+        }
         let kinds = if self.calm { 14 } else { 20 };
         match rng.u8(0..kinds) {
             0..=12 => self.ok(tag, rng),
@@ -131,7 +142,13 @@ impl Chooser<'_> {
     fn late(&self, marks: &Marks, rng: &mut Rng) -> Option<Move> {
         let late = marks.iter().filter(|(_, mark)| matches!(*mark, "failed" | "given_up" | "pausing"));
         let tag = rng.choice(late.map(|(tag, _)| tag.to_owned()).collect::<Vec<_>>())?;
-        Some(self.ok(tag, rng))
+        let doubt = self.is_doubtful(&tag) && rng.bool();
+        Some(if doubt { Move::Doubt { tag } } else { self.ok(tag, rng) })
+    }
+
+    /// Where the definition asks nobody, a doubt is a time that ran out.
+    fn is_doubtful(&self, tag: &str) -> bool {
+        self.definition().is_some_and(|definition| asks_in_doubt(definition, tag))
     }
 
     pub(super) fn ok(&self, tag: String, rng: &mut Rng) -> Move {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use orlog_engine::Decision;
-use orlog_model::Input;
+use orlog_model::{InDoubt, Input};
 use orlog_program::{Action, Definition, Handler, Step};
 
 use crate::answers::{By, Tag, answering};
@@ -80,6 +80,7 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     let fails = !matches!(step.action, Action::Wait(_) | Action::Switch(_) | Action::Event { .. });
     wanted.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     wanted.extend(step.when.as_ref().map(|_| format!("{id} skipped")));
+    wanted.extend((step.in_doubt == Some(InDoubt::Ask)).then(|| format!("{id} in doubt")));
     if let Some(undo) = &step.undo {
         wanted.push(format!("{id} undone"));
         wanted.extend((!matches!(undo.action, Action::Wait(_))).then(|| format!("{id} undo failed")));
@@ -101,6 +102,7 @@ fn word(mark: &str) -> String {
     match mark {
         "running" => "begun".to_owned(),
         "given_up" | "blocked" => "failed".to_owned(),
+        "asking" | "asking_late" => "in doubt".to_owned(),
         "undo_failed" | "undo_pausing" => "undo failed".to_owned(),
         other => other.replace('_', " "),
     }

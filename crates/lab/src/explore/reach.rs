@@ -8,7 +8,7 @@ use super::choose::{Chooser, waits_for_time};
 use super::samples::Samples;
 use crate::moves::{Move, Verb};
 use crate::player::Player;
-use crate::watch::{Broken, Marks, Rule, is_under_way};
+use crate::watch::{Broken, Marks, Rule, is_asking, is_under_way};
 
 /// Answers for each step; a step for each element has as many elements as there are tags.
 const MOVES_A_TAG: usize = 12;
@@ -78,6 +78,11 @@ fn next(
         matches!(*mark, "pausing" | "undo_pausing") || (is_under_way(mark) && waits_for_time(definition, tag))
     });
     let chooser = Chooser { program, samples, player, calm: true };
+    let asked: Vec<_> =
+        open.iter().filter(|(_, mark)| is_asking(mark)).map(|(tag, _)| (*tag).to_owned()).collect();
+    if let Some(tag) = rng.choice(asked).filter(|_| undo.is_none()) {
+        return chooser.word_of_a_person(tag, rng);
+    }
     let answer = undo.or_else(|| rng.choice(running));
     match (answer, to_next) {
         (_, Some(advance)) if waits && rng.bool() => advance,

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use orlog_model::{CorrelationId, Event, ProgramRef, Status, TimerChange, Transition};
+use orlog_model::{
+    CorrelationId, Effect, Event, Failure, ProgramRef, Status, TaskChange, TimerChange, Transition, Verdict,
+};
 use orlog_program::{Compiled, Context, Fault, Manifest, Reaction, Stimulus, compile_yaml};
 
 use super::*;
@@ -22,6 +24,14 @@ completed: { fact: TripBooked }
 failed: { fact: TripCancelled }
 ";
 
+/// The trip, where a person is asked about what is in doubt.
+fn careful() -> String {
+    let asks = |effect: &str| format!("{{ effect: {effect} }}, in_doubt: ask");
+    ["cars.rent", "gifts.send"]
+        .iter()
+        .fold(TRIP.to_owned(), |text, effect| text.replace(&format!("{{ effect: {effect} }}"), &asks(effect)))
+}
+
 fn compiled(text: &str) -> Compiled {
     compile_yaml(text, "trip.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"))
 }
@@ -37,6 +47,17 @@ fn a_sound_definition_has_no_counterexample_and_everything_of_it_is_reached() {
     assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
     assert_eq!(report.not_covered, Vec::<String>::new());
     assert!(report.states > 50, "{}", report.states);
+}
+
+#[test]
+fn a_definition_that_asks_is_sound_and_its_doubts_are_reached() {
+    let program: Arc<dyn Program> = Arc::new(compiled(&careful()));
+    let report = run(&program, 600);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+    for reached in ["car in doubt", "gift in doubt"] {
+        assert!(report.covered.iter().any(|item| item == reached), "{:?}", report.covered);
+    }
 }
 
 #[test]
@@ -57,6 +78,8 @@ enum Mistake {
     GoesOnAfterTurningBack,
     LeavesATimer,
     TellsTwice,
+    AsksNobody,
+    TriesADoubtAgain,
 }
 
 /// A program that makes a mistake.
@@ -103,6 +126,14 @@ impl Program for Mutant {
         if deaf {
             return Ok(Reaction::Ignored("it does not listen".into()));
         }
+        let silent =
+            Verdict::TimedOut { failure: Failure { code: "timeout".into(), message: String::new() } };
+        let stimulus = match (self.mistake, stimulus) {
+            (Mistake::AsksNobody, Stimulus::Outcome { tag, verdict: Verdict::TimedOut { .. } }) => {
+                &Stimulus::Outcome { tag, verdict: &silent }
+            }
+            (_, stimulus) => stimulus,
+        };
         let reaction = self.inner.apply(state, stimulus, context)?;
         Ok(match reaction {
             Reaction::Applied(mut transition) => {
@@ -160,7 +191,20 @@ impl Mutant {
                     .collect();
                 transition.work.extend(facts);
             }
+            Mistake::TriesADoubtAgain => {
+                let doubts = transition.tasks.iter().filter_map(|change| match change {
+                    TaskChange::Open(form) => Some(form.tag.clone()),
+                    TaskChange::Assign { .. } | TaskChange::Close { .. } => None,
+                });
+                let again = doubts.map(|tag| {
+                    let name = orlog_model::EffectName::new("cars.rent").unwrap();
+                    let (payload, timeout, retry, in_doubt) = (Value::Null, None, None, None);
+                    orlog_model::Work::Effect(Effect { tag, name, payload, timeout, retry, in_doubt })
+                });
+                transition.work.extend(again);
+            }
             Mistake::NeverHearsOfAnOutcome
+            | Mistake::AsksNobody
             | Mistake::ForgetsALateSuccess
             | Mistake::GoesOnAfterTurningBack => {}
         }
@@ -184,8 +228,13 @@ fn swap(work: &mut orlog_model::Work) {
 
 #[track_caller]
 fn check(mistake: Mistake, rules: &[Rule]) {
+    check_in(TRIP, mistake, rules);
+}
+
+#[track_caller]
+fn check_in(definition: &str, mistake: Mistake, rules: &[Rule]) {
     let program: Arc<dyn Program> =
-        Arc::new(Mutant { inner: compiled(TRIP), mistake, count: AtomicU64::new(0) });
+        Arc::new(Mutant { inner: compiled(definition), mistake, count: AtomicU64::new(0) });
     let report = run(&program, 300);
     let found = report.counterexample.unwrap_or_else(|| panic!("{mistake:?} was not found"));
     assert!(rules.contains(&found.broken.rule), "{mistake:?}: {:?}", found.broken);
@@ -197,7 +246,7 @@ fn check(mistake: Mistake, rules: &[Rule]) {
     let saga = program.reference().saga.clone();
     let misses = trial::run(&book.cases[0], &saga, &programs);
     assert!(misses.iter().any(|miss| miss.message.starts_with("not sound")), "{text}\n{misses:?}");
-    let sound: Arc<dyn Program> = Arc::new(compiled(TRIP));
+    let sound: Arc<dyn Program> = Arc::new(compiled(definition));
     let misses = trial::run(&book.cases[0], &saga, &Arc::new(Programs::new([sound])));
     assert!(misses.is_empty(), "the sound program fails it too: {misses:?}\n{text}");
 }
@@ -240,6 +289,16 @@ fn finds_new_work_after_it_turned_back() {
 #[test]
 fn finds_a_timer_that_nobody_cancelled() {
     check(Mistake::LeavesATimer, &[Rule::TimersMatter]);
+}
+
+#[test]
+fn finds_a_doubt_that_nobody_is_asked_about() {
+    check_in(&careful(), Mistake::AsksNobody, &[Rule::DoubtAsked]);
+}
+
+#[test]
+fn finds_a_doubt_that_is_tried_again() {
+    check_in(&careful(), Mistake::TriesADoubtAgain, &[Rule::DoubtAsked]);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    Action, Control, CorrelationId, Event, EventId, EventType, Failure, Input, InstanceKey, Outcome,
-    TaskOrder, Verdict,
+    Action, Control, CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, Input, InstanceKey,
+    Outcome, TaskOrder, Verdict, Work,
 };
 use orlog_program::{Action as Asks, Definition, Program};
 use serde_json::Value;
@@ -109,6 +109,17 @@ impl Player {
         }
     }
 
+    /// Only what a provider does can be in doubt.
+    pub(super) fn doubt(&self, key: &InstanceKey, tag: &str) -> Result<Input, Cannot> {
+        let asked = self.lab.entry(key).and_then(|entry| entry.asked_as(tag));
+        if asked.is_some_and(|asked| !matches!(asked.item.work, Work::Effect(_))) {
+            return Err(Cannot::Wrong(format!("`{tag}` is no effect and no job, and is never in doubt")));
+        }
+        let message = format!("nobody knows whether {tag} was done");
+        let failure = Failure { code: IN_DOUBT.to_owned(), message };
+        self.outcome(key, tag, Verdict::TimedOut { failure })
+    }
+
     pub(super) fn task(
         &mut self,
         key: &InstanceKey,
@@ -124,7 +135,8 @@ impl Player {
             let open = open.map(|task| task.form.tag.to_string()).collect();
             return Err(Cannot::NotAsked { tag: tag.to_owned(), open });
         };
-        let chosen = outcome.cloned().or(self.how(key, tag).ok).or(task.form.outcomes.first().cloned());
+        let usual = self.how(key, tag).ok.filter(|ok| task.form.outcomes.contains(ok));
+        let chosen = outcome.cloned().or(usual).or(task.form.outcomes.first().cloned());
         let somebody = || task.claimed_by.clone().or(task.form.assignee.clone());
         let by = by.map(ToOwned::to_owned).or_else(somebody).unwrap_or_else(|| "somebody".to_owned());
         let order = TaskOrder::Complete { outcome: chosen, data: data.clone() };

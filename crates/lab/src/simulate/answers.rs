@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use orlog_model::{Event, EventId, EventType, Failure, Input, Outcome, Timestamp, Verdict, Work, WorkItem};
+use orlog_model::{
+    Event, EventId, EventType, Failure, IN_DOUBT, Input, Outcome, Timestamp, Verdict, Work, WorkItem,
+};
 use orlog_program::Problem;
 use orlog_program::Program;
 use orlog_program::document::{Document, Entry, Item};
@@ -25,6 +27,8 @@ pub enum Reply {
     Ok(Value),
     /// It fails, with this code.
     Fail(String),
+    /// Nobody knows whether it is done.
+    Doubt,
     /// Silence.
     None,
     /// This event happens.
@@ -45,7 +49,7 @@ impl Answers {
     }
 
     /// Reads a policy: a map from what is asked (`payments.charge`, `inventory.ReserveStock`, `*` for all others) to `ok`,
-    /// `none`, `{ ok: payload }`, `{ fail: code }` or `{ event: type, data: payload }`.
+    /// `none`, `doubt` (of an effect or a job), `{ ok: payload }`, `{ fail: code }` or `{ event: type, data: payload }`.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -76,6 +80,10 @@ impl Answers {
             Reply::Ok(_) if awaits_event => return None,
             Reply::Ok(_) if matches!(item.work, Work::Command(_)) => Verdict::Accepted,
             Reply::Ok(payload) => Verdict::Succeeded { event: None, payload: payload.clone() },
+            Reply::Doubt => {
+                let message = format!("nobody knows whether {} was done", item.work.label());
+                Verdict::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+            }
             Reply::Fail(code) => {
                 let message = format!("{} fails in this simulation", item.work.label());
                 let failure = Failure { code: code.clone(), message };
@@ -98,10 +106,12 @@ fn reply(item: &Item<'_>) -> Result<Reply, Problem> {
     match item.text() {
         Some("ok") => return Ok(Reply::Ok(Value::Null)),
         Some("none") => return Ok(Reply::None),
+        Some("doubt") => return Ok(Reply::Doubt),
         Some("fail") => return Ok(Reply::Fail("failed".to_owned())),
         Some(_) | None => {}
     }
-    let fields = item.map().ok_or_else(|| item.must_be("ok, fail, none, or a map with ok, fail or event"))?;
+    let fields =
+        item.map().ok_or_else(|| item.must_be("ok, fail, doubt, none, or a map with ok, fail or event"))?;
     if let Some(wrong) = fields.iter().find(|field| !["ok", "fail", "event", "data"].contains(&field.name)) {
         return Err(wrong.unknown(&["ok", "fail", "event", "data"]));
     }

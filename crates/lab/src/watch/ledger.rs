@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{Action, Commit, Control, Input, Instance, Status, Verdict, Work, WorkItem};
-use orlog_program::{Action as Asks, Compiled, Definition};
+use orlog_program::{Action as Asks, Compiled};
 
-use super::marks::{Marks, is_under_way, is_undo, was_done};
+use super::doubt::doubt_asked;
+use super::marks::{Marks, is_asking, is_under_way, is_undo, was_done};
 use super::rule::{Broken, Rule};
+use super::view::View;
 use crate::answers::{Tag, step_of};
 use crate::lab::Seen;
 
@@ -25,29 +27,6 @@ pub(super) struct Ledger {
     told: BTreeMap<String, usize>,
     /// A person ended it or left something out.
     forced: bool,
-}
-
-/// One decision, prepared for the rules.
-struct View<'a> {
-    seen: &'a Seen<'a>,
-    definition: Option<&'a Definition>,
-    before: Marks,
-    after: Marks,
-    status: Status,
-}
-
-impl View<'_> {
-    fn was(&self) -> Option<Status> {
-        self.seen.subject.instance.map(|instance| instance.status)
-    }
-
-    fn has_undo(&self, tag: &str) -> bool {
-        let tag = Tag::parse(tag);
-        let step = self.definition.and_then(|definition| step_of(definition, tag.step));
-        // Of a step for each element, the elements are undone.
-        let step = step.filter(|step| step.foreach.is_none() || tag.index.is_some());
-        step.and_then(|step| step.undo.as_ref()).is_some_and(|undo| !matches!(undo.action, Asks::Human(_)))
-    }
 }
 
 impl Ledger {
@@ -71,6 +50,7 @@ impl Ledger {
         self.judge_undos(&view, &commit.work, broken);
         self.note_undone(&view, broken);
         success_kept(&view, broken);
+        doubt_asked(&view, commit, broken);
         nothing_new(&view, commit, broken);
         timers_matter(&view, after, broken);
         self.told_once(&view, commit, broken);
@@ -207,7 +187,8 @@ impl Ledger {
         if self.forced {
             return;
         }
-        let busy = view.after.iter().find(|(_, mark)| is_under_way(mark) || is_undo(mark) || *mark == "lost");
+        let is_busy = |mark: &str| is_under_way(mark) || is_undo(mark) || is_asking(mark) || mark == "lost";
+        let busy = view.after.iter().find(|(_, mark)| is_busy(mark));
         if let Some((tag, mark)) = busy {
             wrong(format!("it is {}, and {tag} is {mark}", view.status));
         }

@@ -56,6 +56,11 @@ pub(crate) fn was_done(mark: &str) -> bool {
     matches!(mark, "done" | "undoing" | "undone" | "undo_failed" | "undo_pausing" | "lost")
 }
 
+/// A person is asked whether it was done.
+pub(crate) fn is_asking(mark: &str) -> bool {
+    matches!(mark, "asking" | "asking_late")
+}
+
 /// Its undo is asked for, or will be again.
 pub(crate) fn is_undo(mark: &str) -> bool {
     matches!(mark, "undoing" | "undo_failed" | "undo_pausing")

@@ -26,6 +26,8 @@ pub enum Rule {
     SuccessKept,
     /// Nothing done before the point of no return is undone.
     PivotHolds,
+    /// What is in doubt is not asked for again unless a person says that it was not done.
+    DoubtAsked,
     /// Nothing new begins after it turned back.
     NothingNew,
     /// Nothing is left at the end.

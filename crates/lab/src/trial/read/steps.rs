@@ -26,6 +26,7 @@ fn beside(verb: &str) -> &'static [&'static str] {
         "advance" => &["advance"],
         "at" => &["at"],
         "timeout" => &["timeout", "of"],
+        "doubt" => &["doubt", "of"],
         "cancel" => &["cancel", "of", "refused"],
         "pause" => &["pause", "of", "refused"],
         "resume" => &["resume", "of", "refused"],
@@ -129,6 +130,7 @@ fn of_verb(reading: &mut Reading, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Opt
             data,
         },
         "timeout" => Move::Timeout { tag: reading.text(item)? },
+        "doubt" => Move::Doubt { tag: reading.text(item)? },
         "task" => Move::Task {
             tag: reading.text(item)?,
             outcome: kind(reading, fields, "outcome")?,
