@@ -98,7 +98,8 @@ fn read(path: &Path) -> Result<Upstream, Problem> {
     };
     let head: Head = toml::from_str(&text).map_err(wrong)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| Described::read(head.kind, file));
-    described.map_err(wrong)?.upstream(name).map_err(|error| problem(&file, (0, 0), error.to_string()))
+    let folder = path.parent().unwrap_or(Path::new("."));
+    described.map_err(wrong)?.upstream(name, folder).map_err(|error| problem(&file, (0, 0), error.to_string()))
 }
 
 fn is_name(text: &str) -> bool {
@@ -149,7 +150,7 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `concurrency`?"
         });
         check_refused("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected `http` or `worker`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `worker`"
         });
         check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
             "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse input in the \"friendly\" duration format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"

@@ -131,6 +131,11 @@ impl Catalog {
         };
         let renewal = Renewal { begun: next.without(&past), retired: past.without(&next) };
         renewal.retired.iter().for_each(|performer| performer.retire());
+        let begun =
+            |performer: &Arc<Performer>| renewal.begun.iter().any(|other| Arc::ptr_eq(other, performer));
+        for kept in next.upstreams.values().filter(|performer| !begun(performer)) {
+            kept.upstream().provider.refresh();
+        }
         let stays = |board: &Arc<Board>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
         for (board, _) in past.boards().filter(|(board, _)| !stays(board)) {
             board.close();

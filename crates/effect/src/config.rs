@@ -14,16 +14,19 @@
 //!
 //! Every key but the URLs and the paths has a default; an unknown key is refused.
 
+pub(crate) mod grpc;
 pub(crate) mod http;
 mod terms;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use orlog_model::EffectName;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use grpc::{CallConfig, GrpcConfig};
 pub use http::{HttpConfig, OperationConfig};
 pub use terms::{
     BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
@@ -89,6 +92,8 @@ pub enum Kind {
     /// Requests over HTTP.
     #[default]
     Http,
+    /// Calls over gRPC.
+    Grpc,
     /// Workers outside the process.
     Worker,
 }
@@ -98,6 +103,8 @@ pub enum Kind {
 pub enum Described {
     /// See [`HttpConfig`].
     Http(Box<HttpConfig>),
+    /// See [`GrpcConfig`].
+    Grpc(Box<GrpcConfig>),
     /// See [`WorkerConfig`].
     Worker(Box<WorkerConfig>),
 }
@@ -132,17 +139,19 @@ impl Described {
     pub fn read<'de, D: Deserializer<'de>>(kind: Kind, file: D) -> Result<Self, D::Error> {
         match kind {
             Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
+            Kind::Grpc => Ok(Self::Grpc(Box::new(GrpcConfig::deserialize(file)?))),
             Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
         }
     }
 
-    /// The upstream it describes.
+    /// The upstream it describes. Files that it names are in `folder`.
     ///
     /// # Errors
     /// When it cannot be made; the text names the place.
-    pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
+    pub fn upstream(&self, name: &str, folder: &Path) -> Result<Upstream, Error> {
         match self {
             Self::Http(config) => config.upstream(name),
+            Self::Grpc(config) => config.upstream(name, folder),
             Self::Worker(config) => config.upstream(name),
         }
     }

@@ -59,8 +59,16 @@ impl Egress {
     /// # Errors
     /// Why not.
     pub fn check(&self, tenant: &TenantId, url: &Url) -> Result<(), Refused> {
+        self.judge_url(self.tenants.get(tenant).or(self.allow.as_ref()), url)
+    }
+
+    /// The same where no tenant is meant.
+    pub(crate) fn check_for_all(&self, url: &Url) -> Result<(), Refused> {
+        self.judge_url(self.allow.as_ref(), url)
+    }
+
+    fn judge_url(&self, allowed: Option<&Vec<Host>>, url: &Url) -> Result<(), Refused> {
         let host = url.host_str().ok_or(Refused::NoHost)?.trim_matches(['[', ']']);
-        let allowed = self.tenants.get(tenant).or(self.allow.as_ref());
         if allowed.is_some_and(|allowed| !allowed.iter().any(|pattern| pattern.covers(host))) {
             return Err(Refused::NotAllowed(host.to_owned()));
         }
@@ -125,11 +133,17 @@ impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            if let Some(bad) = found.iter().find(|found| !is_public(found.ip())) {
-                return Err(Refused::Private { host: name.as_str().to_owned(), address: bad.ip() }.into());
-            }
+            judge(name.as_str(), &found)?;
             Ok(Box::new(found.into_iter()) as Addrs)
         })
+    }
+}
+
+/// Judges what a name resolved to.
+pub(crate) fn judge(host: &str, found: &[SocketAddr]) -> Result<(), Refused> {
+    match found.iter().find(|found| !is_public(found.ip())) {
+        Some(bad) => Err(Refused::Private { host: host.to_owned(), address: bad.ip() }),
+        None => Ok(()),
     }
 }
 

@@ -10,7 +10,6 @@ mod auth;
 mod client;
 mod rules;
 mod template;
-mod text;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -22,17 +21,20 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
+pub(crate) use auth::{Auth, sensitive};
 pub use auth::{AuthConfig, BasicConfig, OAuth2Config, SignatureConfig};
 pub use client::Error;
+pub(crate) use client::{IDEMPOTENCY_KEY, identity, scrubbed};
 pub(crate) use client::{Manner, Request, Speaker, To, is_reserved};
 pub use reqwest::Method;
-pub use rules::{Meaning, ResponseConfig, Statuses};
+pub use rules::{ResponseConfig, Statuses};
 pub use template::{Template, TemplateError};
-pub(crate) use text::{Json, Scope, Text, Unfilled};
+pub(crate) use tls::{Certificates, Clients};
 pub use tls::{Tls, client};
 
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;
+use crate::text::{Json, Scope, Text, Unfilled};
 use answer::Asked;
 
 /// What one effect asks of the upstream.
@@ -114,25 +116,29 @@ impl Operation {
         scrub: &mut Scrub,
     ) -> Result<Request<'_>, Refusal> {
         let scope = Scope { item, payload: &effect.payload };
-        let unfilled = |what: &str, why: Unfilled| match why {
-            Unfilled::Payload(why) => {
-                Refusal::failed("bad_payload", format!("{what} of {}: {why}", effect.name))
-            }
-            Unfilled::Secret(why) => Refusal::retry("secret", format!("{what} of {}: {why}", effect.name)),
-        };
+        let unfilled = |what: &str, why: Unfilled| why.refusal(what, &effect.name);
         let to = self.address.fill(scope).map_err(|why| unfilled("the address", why))?;
-        let mut headers = HeaderMap::with_capacity(self.headers.len());
-        for (name, text) in &self.headers {
-            let value = text.fill(scope, scrub, |_, text| text).map_err(|why| unfilled("a header", why))?;
-            let mut value = HeaderValue::try_from(value).map_err(|_| {
-                unfilled("a header", Unfilled::Payload(format!("the value of {name} holds a line break")))
-            })?;
-            value.set_sensitive(text.has_secrets());
-            headers.insert(name.clone(), value);
-        }
+        let headers = fill_headers(&self.headers, scope, scrub).map_err(|why| unfilled("a header", why))?;
         let (body, content_type) = self.body.fill(scope).map_err(|why| unfilled("the body", why))?;
         Ok(Request { method: &self.method, to, headers, body, content_type, at: attempt.at })
     }
+}
+
+/// The headers that a configuration adds.
+pub(crate) fn fill_headers(
+    texts: &[(HeaderName, Text)],
+    scope: Scope<'_>,
+    scrub: &mut Scrub,
+) -> Result<HeaderMap, Unfilled> {
+    let mut headers = HeaderMap::with_capacity(texts.len());
+    for (name, text) in texts {
+        let value = text.fill(scope, scrub, |_, text| text)?;
+        let mut value = HeaderValue::try_from(value)
+            .map_err(|_| Unfilled::Payload(format!("the value of {name} holds a line break")))?;
+        value.set_sensitive(text.has_secrets());
+        headers.insert(name.clone(), value);
+    }
+    Ok(headers)
 }
 
 impl Address {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 const HIDDEN: &str = "[secret]";
 
@@ -199,6 +200,18 @@ impl Scrub {
         self.0.iter().fold(text, |text, secret| {
             if text.contains(secret.expose()) { text.replace(secret.expose(), HIDDEN) } else { text }
         })
+    }
+
+    /// Every text in it; keys too.
+    pub(crate) fn value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(key, value)| (self.text(key), self.value(value))).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        }
     }
 
     pub(crate) fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {

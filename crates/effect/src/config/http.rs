@@ -12,10 +12,11 @@ use serde_json::Value;
 use super::{Error, Kind, origin, upstream_config};
 use crate::egress::Egress;
 use crate::http::{
-    Address, AuthConfig, Body, Http, Json, Manner, Method, Operation, ResponseConfig, SignatureConfig,
-    Speaker, Text, Tls, is_bare_reference, is_reserved,
+    Address, AuthConfig, Body, Http, Manner, Method, Operation, ResponseConfig, SignatureConfig, Speaker,
+    Tls, is_bare_reference, is_reserved,
 };
 use crate::policy::Policy;
+use crate::text::{Json, Text};
 use crate::upstream::Upstream;
 
 upstream_config! {
@@ -106,14 +107,8 @@ impl HttpConfig {
         let wrong = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
         let usual = Manner::default();
         let tls = self.tls.clone().unwrap_or_default();
-        if tls.cert.is_some() != tls.key.is_some() {
-            return Err(wrong("tls.cert and tls.key go together".to_owned()));
-        }
-        if let Some(AuthConfig::OAuth2(oauth2)) = &self.auth
-            && !["http://", "https://"].iter().any(|scheme| oauth2.token_url.starts_with(scheme))
-        {
-            return Err(wrong("auth.oauth2.token_url begins with neither http:// nor https://".to_owned()));
-        }
+        tls.check().map_err(wrong)?;
+        self.auth.as_ref().map_or(Ok(()), AuthConfig::check).map_err(wrong)?;
         let key_header = match &self.idempotency_header {
             Some(header) => header.parse().map_err(|_| wrong(format!("{header:?} is no header name")))?,
             None => usual.key_header,
@@ -188,7 +183,7 @@ fn url(text: &str) -> Result<Address, String> {
 }
 
 /// A value is not repeated in the message: it may be a secret.
-fn header(name: &str, value: &str) -> Result<(HeaderName, Text), String> {
+pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, Text), String> {
     let parsed = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no header name"))?;
     if is_reserved(&parsed) {
         return Err(format!("the header {name:?} is set by Orlog itself"));

@@ -43,6 +43,20 @@ pub enum AuthConfig {
     OAuth2(OAuth2Config),
 }
 
+impl AuthConfig {
+    /// Checks what no single key shows.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::OAuth2(oauth2)
+                if !["http://", "https://"].iter().any(|scheme| oauth2.token_url.starts_with(scheme)) =>
+            {
+                Err("auth.oauth2.token_url begins with neither http:// nor https://".to_owned())
+            }
+            Self::Bearer(_) | Self::Basic(_) | Self::OAuth2(_) => Ok(()),
+        }
+    }
+}
+
 /// A name and a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -15,7 +15,7 @@ use crate::secret::Scrub;
 /// The encoding of CloudEvents for HTTP header values.
 const UNFIT_FOR_HEADERS: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
@@ -182,7 +182,7 @@ impl Speaker {
         asked: Asked<'_>,
     ) -> Result<Answered, Refusal> {
         let pair = self.clients.pair()?;
-        let mut headers = self.identity(item);
+        let mut headers = identity(item, self.manner.key_header.clone());
         headers.extend(request.headers.clone());
         if let Some(config) = &self.manner.signature {
             let body = request.body.as_deref().unwrap_or_default();
@@ -254,20 +254,20 @@ impl Speaker {
             Body::read(response, self.manner.max_response).await.map_err(|error| transport(asked, error))?;
         Ok(Answered { status, headers, body })
     }
+}
 
-    /// The headers that say on whose behalf a request is made.
-    fn identity(&self, item: &WorkItem) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(self.manner.key_header.clone(), header(&item.id.to_string()));
-        if !item.instance.tenant.as_str().is_empty() {
-            headers.insert(TENANT, header(item.instance.tenant.as_str()));
-        }
-        headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
-        if let Some(trace) = &item.trace {
-            headers.insert(TRACE, header(trace.as_str()));
-        }
-        headers
+/// The headers that say on whose behalf a request is made.
+pub(crate) fn identity(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    headers.insert(key_header, header(&item.id.to_string()));
+    if !item.instance.tenant.as_str().is_empty() {
+        headers.insert(TENANT, header(item.instance.tenant.as_str()));
     }
+    headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
+    if let Some(trace) = &item.trace {
+        headers.insert(TRACE, header(trace.as_str()));
+    }
+    headers
 }
 
 /// Where a redirect leads and with which method; `None` where it is none, or none that may be followed: a request with a
@@ -295,7 +295,7 @@ fn forbidden(asked: Asked<'_>, refused: &egress::Refused) -> Refusal {
     Refusal::failed("egress_refused", format!("{asked}: {refused}"))
 }
 
-fn scrubbed(refusal: Refusal, scrub: &Scrub) -> Refusal {
+pub(crate) fn scrubbed(refusal: Refusal, scrub: &Scrub) -> Refusal {
     let clean = |failure: Failure| Failure { message: scrub.text(failure.message), ..failure };
     match refusal {
         Refusal::Final { failure, event, payload, facts } => {

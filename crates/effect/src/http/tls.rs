@@ -35,6 +35,25 @@ pub struct Tls {
     pub key: Option<SecretRef>,
 }
 
+impl Tls {
+    /// Checks what no single key shows.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.cert.is_some() == self.key.is_some() {
+            return Ok(());
+        }
+        Err("tls.cert and tls.key go together".to_owned())
+    }
+
+    /// Reads them. The operator mends what cannot be read; effects wait for it.
+    pub(crate) fn read(&self) -> Result<Certificates, Refusal> {
+        let one = |reference: &Option<SecretRef>| {
+            let secret = reference.as_ref().map(SecretRef::resolve).transpose();
+            secret.map_err(|error| Refusal::retry("tls", error.to_string()))
+        };
+        Ok([one(&self.ca)?, one(&self.cert)?, one(&self.key)?])
+    }
+}
+
 /// Two clients with the same certificates.
 pub(crate) struct Pair {
     pub(crate) open: Client,
@@ -45,18 +64,18 @@ pub(crate) struct Pair {
 pub(crate) struct Clients {
     tls: Tls,
     roots: bool,
-    made: Mutex<Option<(Read, Arc<Pair>)>>,
+    made: Mutex<Option<(Certificates, Arc<Pair>)>>,
 }
 
-/// The certificates as they were read: whom to trust, our own, its key.
-type Read = [Option<Secret>; 3];
+/// Certificates as they were read: whom to trust, our own, its key.
+pub(crate) type Certificates = [Option<Secret>; 3];
 
 impl Clients {
     /// `roots`: whether the system's certificates are needed.
     pub(crate) fn new(tls: Tls, roots: bool) -> Result<Self, reqwest::Error> {
         let clients = Self { tls, roots, made: Mutex::new(None) };
         if clients.tls == Tls::default() {
-            let read = Read::default();
+            let read = Certificates::default();
             let pair = Arc::new(clients.make(&read)?);
             *clients.made.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, pair));
         }
@@ -64,7 +83,7 @@ impl Clients {
     }
 
     pub(crate) fn pair(&self) -> Result<Arc<Pair>, Refusal> {
-        let read = self.read()?;
+        let read = self.tls.read()?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pair)) = made.as_ref().filter(|(known, _)| *known == read) {
             return Ok(Arc::clone(pair));
@@ -77,15 +96,7 @@ impl Clients {
         Ok(pair)
     }
 
-    fn read(&self) -> Result<Read, Refusal> {
-        let one = |reference: &Option<SecretRef>| {
-            let secret = reference.as_ref().map(SecretRef::resolve).transpose();
-            secret.map_err(|error| Refusal::retry("tls", error.to_string()))
-        };
-        Ok([one(&self.tls.ca)?, one(&self.tls.cert)?, one(&self.tls.key)?])
-    }
-
-    fn make(&self, read: &Read) -> Result<Pair, reqwest::Error> {
+    fn make(&self, read: &Certificates) -> Result<Pair, reqwest::Error> {
         // Proxies of the environment are not used, and redirects not followed unasked: the configuration alone says where
         // requests go.
         let builder = || -> Result<ClientBuilder, reqwest::Error> {

@@ -12,9 +12,10 @@
 
 use std::borrow::Cow;
 
-use orlog_model::WorkItem;
+use orlog_model::{EffectName, WorkItem};
 use serde_json::{Map, Value};
 
+use crate::provider::Refusal;
 use crate::secret::{Scrub, SecretRef};
 
 /// What placeholders are filled from.
@@ -79,6 +80,16 @@ pub(crate) enum Unfilled {
     Payload(String),
     /// A secret is not there: somebody may bring it.
     Secret(String),
+}
+
+impl Unfilled {
+    /// What it means for the effect that could not be made.
+    pub(crate) fn refusal(self, what: &str, effect: &EffectName) -> Refusal {
+        match self {
+            Self::Payload(why) => Refusal::failed("bad_payload", format!("{what} of {effect}: {why}")),
+            Self::Secret(why) => Refusal::retry("secret", format!("{what} of {effect}: {why}")),
+        }
+    }
 }
 
 impl Text {
