@@ -99,7 +99,10 @@ fn read(path: &Path) -> Result<Upstream, Problem> {
     let head: Head = toml::from_str(&text).map_err(wrong)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| Described::read(head.kind, file));
     let folder = path.parent().unwrap_or(Path::new("."));
-    described.map_err(wrong)?.upstream(name, folder).map_err(|error| problem(&file, (0, 0), error.to_string()))
+    described
+        .map_err(wrong)?
+        .upstream(name, folder)
+        .map_err(|error| problem(&file, (0, 0), error.to_string()))
 }
 
 fn is_name(text: &str) -> bool {

@@ -1,5 +1,8 @@
 //! Holds every provider to the conformance suite, with a real upstream where a user would have one.
 
+#[path = "provider_conformance/grpc.rs"]
+mod grpc;
+
 mod native {
     use std::sync::Arc;
 

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod bus_suite;
 pub mod faulty_bus;
 mod faulty_disk;
+pub mod grpc_server;
 pub mod household;
 pub mod oracle;
 pub mod provider_suite;

@@ -1,0 +1,84 @@
+//! The gRPC provider, with descriptors from a file and by reflection, against a real server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_effect::config::GrpcConfig;
+use orlog_model::EffectName;
+use orlog_testkit::grpc_server::{Called, Handler, Opening, Reflection, descriptors};
+use orlog_testkit::provider_suite;
+use orlog_testkit::provider_suite::{Answer, Rig, Script};
+use prost::Message as _;
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+const PROTO: &str = include_str!("../protos/payments.proto");
+
+/// A `google.rpc.Status` with a `google.rpc.RetryInfo`.
+fn patience(pause: Duration) -> Status {
+    let delay = prost_types::Duration::try_from(pause).expect("it is short").encode_to_vec();
+    let nested = |tag: u8, bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).expect("it is short");
+        [&[tag << 3 | 2, length], bytes].concat()
+    };
+    let info = prost_types::Any {
+        type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
+        value: nested(1, &delay),
+    };
+    let details = nested(3, &info.encode_to_vec());
+    Status::with_details(Code::ResourceExhausted, "later, please", details.into())
+}
+
+async fn charge(script: Arc<Script>, called: Called) -> Result<Value, Status> {
+    let header = |name: &str| called.metadata.get(name).map_or("", |value| value.to_str().expect("ASCII"));
+    let order = header("x-correlation-id");
+    assert_eq!(header("x-tenant-id"), "acme");
+    let key = header("idempotency-key");
+    let meta = json!({ "requestId": key });
+    assert_eq!(called.message, json!({ "order": { "id": order }, "amount": "125", "meta": meta }));
+    match script.ask(key) {
+        Answer::Done(payload) => Ok(payload),
+        Answer::Refused => Err(Status::failed_precondition("the card was declined")),
+        Answer::Busy(Some(pause)) => Err(patience(pause)),
+        Answer::Busy(None) => Err(Status::resource_exhausted("later, please")),
+        Answer::Ill => Err(Status::unavailable("the disk is full")),
+        Answer::Silence => {
+            script.silence().await;
+            unreachable!("silence never ends")
+        }
+    }
+}
+
+async fn rig(reflection: Reflection) -> Rig {
+    let script = Arc::new(Script::default());
+    let upstream = Arc::clone(&script);
+    let handler: Handler = Arc::new(move |called| Box::pin(charge(Arc::clone(&upstream), called)));
+    let server = Opening::of(PROTO, reflection).open(handler).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let method = json!({ "method": "payments.v1.Payments/Charge", "key_field": "meta.request_id" });
+    let mut config = json!({ "endpoint": server.endpoint(), "effects": { "payments.charge": method } });
+    if reflection == Reflection::No {
+        std::fs::write(folder.path().join("payments.pb"), descriptors(PROTO)).expect("the folder is ours");
+        config["descriptors"] = json!("payments.pb");
+    } else {
+        config["reflection"] = json!(true);
+    }
+    let config: GrpcConfig = serde_json::from_value(config).expect("valid");
+    let upstream = config.upstream("payments", folder.path()).expect("valid");
+    Rig { provider: upstream.provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+}
+
+mod from_a_file {
+    use super::*;
+    provider_suite!(rig(Reflection::No));
+}
+
+mod by_reflection {
+    use super::*;
+    provider_suite!(rig(Reflection::V1));
+}
+
+mod by_reflection_of_an_older_server {
+    use super::*;
+    provider_suite!(rig(Reflection::V1Alpha));
+}
