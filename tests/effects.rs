@@ -10,6 +10,12 @@ mod shop;
 #[cfg(test)]
 #[path = "effects/flapping.rs"]
 mod flapping;
+#[path = "effects/page.rs"]
+mod page;
+
+#[cfg(test)]
+#[path = "effects/grpc.rs"]
+mod grpc;
 #[cfg(test)]
 #[path = "effects/http.rs"]
 mod http;

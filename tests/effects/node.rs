@@ -61,6 +61,11 @@ impl Folders {
         std::fs::write(self.path("effects").join(format!("{upstream}.toml")), text).unwrap();
     }
 
+    /// Adds a definition, or replaces one.
+    pub(crate) fn define(&self, saga: &str, text: &str) {
+        std::fs::write(self.path("definitions").join(format!("{saga}.saga.yaml")), text).unwrap();
+    }
+
     /// Starts a node on them.
     pub(crate) async fn start(&self) -> Node {
         self.start_with(&["definitions", "effects"]).await

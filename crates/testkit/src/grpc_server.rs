@@ -12,6 +12,7 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -54,6 +55,7 @@ pub struct GrpcServer {
     /// Where it is.
     pub address: SocketAddr,
     serving: JoinHandle<()>,
+    end: oneshot::Sender<()>,
 }
 
 /// How to start one.
@@ -99,10 +101,18 @@ impl Opening {
             Reflection::V1Alpha => routes.add_service(reflection().build_v1alpha().expect("it is described")),
             Reflection::No => routes,
         };
+        let (end, ended) = oneshot::channel();
         let serving = tokio::spawn(async move {
-            routes.serve_with_incoming(TcpIncoming::from(listener)).await.expect("it serves");
+            // Whoever forgets the server lets it serve on.
+            let end = async {
+                if ended.await.is_err() {
+                    std::future::pending().await
+                }
+            };
+            let served = routes.serve_with_incoming_shutdown(TcpIncoming::from(listener), end).await;
+            served.expect("it serves");
         });
-        GrpcServer { address, serving }
+        GrpcServer { address, serving, end }
     }
 }
 
@@ -113,11 +123,13 @@ impl GrpcServer {
         format!("http://{}", self.address)
     }
 
-    /// Ends it, and waits until its port is free.
+    /// Ends it, and waits until its connections are closed and its port is free.
+    ///
+    /// # Panics
+    /// When it has ended already.
     pub async fn close(self) {
-        self.serving.abort();
-        // An error says that it was aborted.
-        drop(self.serving.await);
+        self.end.send(()).expect("it serves");
+        self.serving.await.expect("it ends well");
     }
 }
 
