@@ -191,9 +191,12 @@ impl App {
         if let Some(deployment) = &deployment {
             self.decide(deployment).await?;
         }
-        if let Some(next) = upstreams.filter(|_| !plan.upstreams.is_empty()) {
-            self.runtime.renew(next).await?;
-            tracing::info!(changed = ?plan.upstreams, "upstreams are reloaded");
+        if let Some(next) = upstreams {
+            if !plan.upstreams.is_empty() {
+                self.runtime.renew(next).await?;
+                tracing::info!(changed = ?plan.upstreams, "upstreams are reloaded");
+            }
+            self.catalog.refresh();
         }
         let Some(deployment) = deployment else { return Ok(plan) };
         self.programs.replace(Definitions::programs(&definitions, &self.first_store()?.definitions()?));

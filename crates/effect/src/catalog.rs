@@ -131,16 +131,16 @@ impl Catalog {
         };
         let renewal = Renewal { begun: next.without(&past), retired: past.without(&next) };
         renewal.retired.iter().for_each(|performer| performer.retire());
-        let begun =
-            |performer: &Arc<Performer>| renewal.begun.iter().any(|other| Arc::ptr_eq(other, performer));
-        for kept in next.upstreams.values().filter(|performer| !begun(performer)) {
-            kept.upstream().provider.refresh();
-        }
         let stays = |board: &Arc<Board>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
         for (board, _) in past.boards().filter(|(board, _)| !stays(board)) {
             board.close();
         }
         renewal
+    }
+
+    /// The configuration was read anew: what providers have fetched of their upstreams may be old, though nothing changed here.
+    pub fn refresh(&self) {
+        self.table().upstreams.values().for_each(|performer| performer.upstream().provider.refresh());
     }
 
     /// Who performs the work of a lane for a tenant at least; `None`: nobody for anybody. Facts are the bus's business.

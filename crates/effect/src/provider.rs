@@ -19,7 +19,7 @@ pub trait Provider: Send + Sync + 'static {
     /// [`Refusal::Final`] when trying again is pointless, [`Refusal::Transient`] when it may help.
     async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal>;
 
-    /// The configuration was read anew and nothing changed for this provider: what it has fetched of the upstream may be old.
+    /// The configuration was read anew: what was fetched of the upstream itself may be old, though nothing changed here.
     fn refresh(&self) {}
 
     /// Asks the upstream what became of an earlier attempt whose answer was lost.

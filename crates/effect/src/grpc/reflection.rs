@@ -132,7 +132,11 @@ impl Asking<'_> {
             message: request.encode_to_vec(),
             timeout: self.timeout,
         };
-        let bytes = self.line.call(self.channel.clone(), call).await.map_err(Unknown::Fault)?;
+        let bytes = match self.line.call(self.channel.clone(), call).await {
+            // Some servers say so in the answer, some by the status.
+            Err(Fault::Told(status)) if status.code() == Code::NotFound => return Ok(None),
+            answer => answer.map_err(Unknown::Fault)?,
+        };
         let senseless = |error| Unknown::Useless(format!("its reflection cannot be read: {error}"));
         let response = Response::decode(bytes).map_err(senseless)?;
         if let Some(error) = response.error {
