@@ -111,10 +111,13 @@ impl GrpcConfig {
             return Err("tls needs an endpoint that begins with https://".to_owned());
         }
         for tenant in self.tenants.iter().flatten() {
-            self.egress.as_ref().map_or(Ok(()), |egress| egress.check(tenant, &endpoint)).map_err(refused)?;
+            self.egress
+                .as_ref()
+                .map_or(Ok(()), |egress| egress.check(tenant, &endpoint))
+                .map_err(|error| refused(&error))?;
         }
         if let Some(egress) = self.egress.as_ref().filter(|_| self.tenants.is_none()) {
-            egress.check_for_all(&endpoint).map_err(refused)?;
+            egress.check_for_all(&endpoint).map_err(|error| refused(&error))?;
         }
         let most = |limit: Option<NonZeroUsize>| limit.map_or(MAX_MESSAGE, NonZeroUsize::get);
         Ok(Place {
@@ -154,7 +157,7 @@ impl GrpcConfig {
     }
 }
 
-fn refused(refused: crate::egress::Refused) -> String {
+fn refused(refused: &crate::egress::Refused) -> String {
     format!("the endpoint: {refused}")
 }
 

@@ -165,7 +165,7 @@ fn fault(status: Status) -> Fault {
     if let Some(refused) = egress::refusal(source) {
         return Fault::Forbidden(refused.clone());
     }
-    if causes(source).any(|error| error.is::<ConnectError>()) {
+    if causes(source).any(<dyn StdError>::is::<ConnectError>) {
         Fault::Unreachable(chain(source))
     } else {
         Fault::Lost(chain(source))
