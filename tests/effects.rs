@@ -4,15 +4,15 @@
 #[path = "effects/node.rs"]
 mod node;
 #[cfg(test)]
+#[path = "effects/page.rs"]
+mod page;
+#[cfg(test)]
 #[path = "effects/shop.rs"]
 mod shop;
 
 #[cfg(test)]
 #[path = "effects/flapping.rs"]
 mod flapping;
-#[path = "effects/page.rs"]
-mod page;
-
 #[cfg(test)]
 #[path = "effects/grpc.rs"]
 mod grpc;

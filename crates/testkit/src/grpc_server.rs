@@ -106,11 +106,11 @@ impl Opening {
             // Whoever forgets the server lets it serve on.
             let end = async {
                 if ended.await.is_err() {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             };
-            let served = routes.serve_with_incoming_shutdown(TcpIncoming::from(listener), end).await;
-            served.expect("it serves");
+            let incoming = TcpIncoming::from(listener);
+            routes.serve_with_incoming_shutdown(incoming, end).await.expect("it serves");
         });
         GrpcServer { address, serving, end }
     }
