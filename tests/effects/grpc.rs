@@ -259,7 +259,7 @@ async fn metadata_and_tokens_are_sent_and_what_comes_back_is_cleared_of_them() {
     assert!(failure(&echo).1.ends_with("NOT_FOUND: no: Bearer [secret] [secret]"), "{echo:?}");
     let Err(Refusal::Final { payload, .. }) = echo else { panic!("it is final") };
     assert_eq!(payload["message"], "no: Bearer [secret] [secret]");
-    let calls = calls.lock().unwrap();
+    let calls = calls.lock().unwrap().clone();
     assert_eq!((calls.len(), issuer.asked().len()), (3, 2));
     let key = charge(Value::Null).id.to_string();
     assert_eq!(calls[1].message["meta"]["requestId"], key.as_str());
