@@ -356,18 +356,19 @@ impl Runtime {
         })
     }
 
-    /// Stops the tree and brings the stores' tables up to date.
+    /// Stops the tree, brings the stores' tables up to date and closes them, whoever still holds a part of this.
     ///
     /// # Errors
     /// When a store cannot be flushed; what is committed is safe in its journal.
     pub async fn stop(&self) -> Result<(), orlog_store::Error> {
         self.root.stop(None);
         self.ended().await;
+        let mut closed = Ok(());
         for shard in &self.shards {
             shard.directory.close();
-            shard.writer.lock().await.writer.flush()?;
+            closed = closed.and(shard.writer.lock().await.writer.close());
         }
-        Ok(())
+        closed
     }
 }
 

@@ -128,6 +128,28 @@ impl Writer {
         self.shared.fold_all()
     }
 
+    /// Flushes and closes: its files are free for another process, or another writer in this one. Readers answer
+    /// [`Error::Closed`] from now on.
+    ///
+    /// # Errors
+    /// Those of [`Writer::flush`]. It is closed all the same; what is committed is safe in the journal.
+    pub fn close(&mut self) -> Result<(), Error> {
+        let flushed = self.flush();
+        self.release();
+        flushed
+    }
+
+    fn release(&mut self) {
+        let Some(home) = &mut self.home else { return };
+        if let Some((disk, background)) = home.open.take() {
+            drop(background);
+            if let Err(error) = disk.sync() {
+                tracing::error!(%error, "the journal could not be synced while the store was closed");
+            }
+        }
+        self.shared.close();
+    }
+
     /// Opens the store anew after [`Error::Poisoned`], from what is durable. The commit that failed may be among it. Readers
     /// go on with what was found; while this runs, they answer [`Error::Closed`].
     ///
@@ -160,13 +182,6 @@ impl Home {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let Some(home) = &mut self.home else { return };
-        if let Some((disk, background)) = home.open.take() {
-            drop(background);
-            if let Err(error) = disk.sync() {
-                tracing::error!(%error, "the journal could not be synced while the store was closed");
-            }
-        }
-        self.shared.close();
+        self.release();
     }
 }
