@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use orlog_model::{Clock, EffectName, Failure, Lane, TenantId, Verdict, Work, WorkItem, WorkKind};
 use serde_json::Value;
 
+use crate::course::Done;
 use crate::observer::Observer;
-use crate::performer::{Condition, Done, Performer};
+use crate::performer::{Condition, Performer};
 use crate::upstream::{Serves, Upstream};
 use crate::worker::{Board, Terms};
 

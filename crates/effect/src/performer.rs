@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, Fact, Failure, Timestamp, Verdict, Work, WorkItem};
+use orlog_model::{Clock, Failure, Timestamp, Verdict, WorkItem};
 use tokio::sync::watch;
 
 use crate::admission::{Admission, Admitted, Asker};
-use crate::backoff::{self, Backoff, Exhausted, Limits, Next, Tried};
-use crate::breaker::{Health, State};
+use crate::backoff::{Exhausted, Next, Tried};
+use crate::breaker::State;
+use crate::course::{Course, Done, End, Progress, Step, after_attempts, done, ending, health};
 use crate::observer::{Attempted, Ending, Observer, Silent};
 use crate::policy::InDoubt;
 use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
@@ -27,34 +28,6 @@ pub struct Performer {
     admission: Admission,
     retired: watch::Sender<bool>,
     serial: u64,
-}
-
-/// How far an item has come in the hands of another performer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Attempts made so far.
-    pub attempts: u32,
-    /// An attempt may have been done without our knowing.
-    pub in_doubt: bool,
-}
-
-/// What an item came to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Done {
-    /// How it ended.
-    pub verdict: Verdict,
-    /// Attempts made by this call.
-    pub attempts: u32,
-    /// What there is to tell everybody besides.
-    pub facts: Vec<Fact>,
-}
-
-impl Done {
-    /// Over without an attempt.
-    #[must_use]
-    pub fn nothing(verdict: Verdict) -> Self {
-        Self { verdict, attempts: 0, facts: Vec::new() }
-    }
 }
 
 /// How an upstream does at the moment.
@@ -322,80 +295,5 @@ impl Performer {
             out = work => Some(out),
             () = async { self.clock.sleep_until(until).await } => None,
         }
-    }
-}
-
-/// How far an item has come.
-struct Course {
-    limits: Limits,
-    attempts: u32,
-    pause: Option<Duration>,
-    /// An attempt may have been done without our knowing.
-    in_doubt: bool,
-    last: Option<Failure>,
-}
-
-impl Course {
-    fn progress(&self) -> Progress {
-        Progress { attempts: self.attempts, in_doubt: self.in_doubt }
-    }
-
-    /// Jitter comes from the item and the number of the attempt: items differ, and the same run gives the same pauses.
-    fn next(&self, backoff: &Backoff, tried: Tried, item: &WorkItem, now: Timestamp) -> Next {
-        let (high, low) = item.id.as_u64_pair();
-        let seed = high.rotate_left(17) ^ low ^ u64::from(tried.attempts).rotate_right(16);
-        backoff::next(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
-    }
-}
-
-enum Step {
-    End(End),
-    Again(Duration),
-}
-
-/// How it ended, and what there is to tell besides.
-struct End {
-    verdict: Verdict,
-    facts: Vec<Fact>,
-}
-
-impl From<Verdict> for End {
-    fn from(verdict: Verdict) -> Self {
-        Self { verdict, facts: Vec::new() }
-    }
-}
-
-fn done(item: &WorkItem, reply: Reply) -> End {
-    let Reply { event, payload, facts } = reply;
-    match item.work {
-        Work::Effect(_) => End { verdict: Verdict::Succeeded { event, payload }, facts },
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => {
-            Verdict::Accepted.into()
-        }
-    }
-}
-
-fn after_attempts(last: Failure, attempts: u32) -> Failure {
-    let plural = if attempts == 1 { "" } else { "s" };
-    Failure {
-        code: last.code,
-        message: format!("given up after {attempts} attempt{plural}: {}", last.message),
-    }
-}
-
-fn ending(answer: &Result<Reply, Refusal>) -> Ending {
-    match answer {
-        Ok(_) => Ending::Done,
-        Err(Refusal::Final { .. }) => Ending::Refused,
-        Err(Refusal::Transient { trouble: Trouble::Busy, .. }) => Ending::Busy,
-        Err(Refusal::Transient { trouble: Trouble::Down, .. }) => Ending::Down,
-        Err(Refusal::Transient { trouble: Trouble::Lost, .. }) => Ending::Lost,
-    }
-}
-
-fn health(answer: &Result<Reply, Refusal>) -> Health {
-    match ending(answer) {
-        Ending::Done | Ending::Refused | Ending::Busy => Health::Well,
-        Ending::Down | Ending::Lost | Ending::TimedOut => Health::Ill,
     }
 }
