@@ -161,8 +161,8 @@ fn action(action: &Action) -> (Icon, String) {
     match action {
         Action::Command { aggregate_type, name, .. } => (Icon::Command, format!("{aggregate_type}.{name}")),
         Action::Effect { name, .. } => (Icon::Effect, name.to_string()),
-        Action::Wait(Moment::For(time)) => (Icon::Wait, format!("wait {}", text(time))),
-        Action::Wait(Moment::Until(time)) => (Icon::Wait, format!("wait until {}", text(time))),
+        Action::Wait(Moment::For(time)) => (Icon::Wait, format!("for {}", text(time))),
+        Action::Wait(Moment::Until(time)) => (Icon::Wait, format!("until {}", text(time))),
         Action::Event { events, .. } => {
             let events: Vec<_> = events.iter().map(AsRef::<str>::as_ref).collect();
             (Icon::Event, events.join(" or "))
