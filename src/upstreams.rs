@@ -153,7 +153,7 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `concurrency`?"
         });
         check_refused("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `worker`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `sql`, `worker`"
         });
         check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
             "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse input in the \"friendly\" duration format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"
@@ -161,6 +161,23 @@ mod tests {
         check_refused("pay.toml", "base_url = 'pay'", {
             "effects/pay.toml:0:0: the base URL \"pay\" of pay: relative URL without a base; write for example http://127.0.0.1:8081"
         });
+        let sql = |rest: &str| format!("kind = 'sql'\ndatabase = 'postgres'\n{rest}");
+        check_refused("pay.toml", &sql("url = 'postgres://me:canary@host/db'"), {
+            "effects/pay.toml:0:0: upstream pay: the url holds a password, so it is given by reference: write env:DATABASE_URL or file:/absolute/path"
+        });
+        check_refused("pay.toml", &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT $1'"), {
+            "effects/pay.toml:0:0: upstream pay, effect a.b: the statement: it holds a placeholder with $; write :name for a parameter"
+        });
+        check_refused(
+            "pay.toml",
+            &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT :a'\nparams = { b = 1 }"),
+            "effects/pay.toml:0:0: upstream pay, effect a.b: params.b: no statement has :b",
+        );
+        check_refused(
+            "pay.toml",
+            &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT 1'\nexpect = { rows = 'few' }"),
+            "effects/pay.toml:6:19: \"few\" is neither a number of rows nor \"some\"",
+        );
         check_refused("Pay Me.toml", "base_url = 'http://h'", {
             "effects/Pay Me.toml:0:0: \"Pay Me\" is no name of an upstream: lowercase letters, digits, - and _ only"
         });

@@ -26,5 +26,8 @@ mod reload;
 #[path = "effects/secrets.rs"]
 mod secrets;
 #[cfg(test)]
+#[path = "effects/sql.rs"]
+mod sql;
+#[cfg(test)]
 #[path = "effects/workers.rs"]
 mod workers;

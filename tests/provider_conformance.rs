@@ -153,3 +153,6 @@ mod worker {
 
     provider_suite!(rig());
 }
+
+#[path = "provider_conformance/sql.rs"]
+mod sql;

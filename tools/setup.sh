@@ -2,7 +2,7 @@
 # Installs the system packages that Orlog needs to build; costs nothing when they are there.
 #
 # libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h). npm builds the WebAssembly
-# example in AssemblyScript for its test.
+# example in AssemblyScript for its test. The tests of the effects start PostgreSQL and MariaDB and run scripts in Python.
 # Exit code 1, with the command to type, if something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -16,12 +16,20 @@ has_libclang() {
         compgen -G '/usr/lib/llvm*/lib/clang/*/include/stddef.h' >/dev/null
 }
 
+# Debian keeps the server out of the path.
+has_postgres() {
+    command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null
+}
+
 missing_packages() {
     command -v cc >/dev/null || echo gcc libc6-dev
     command -v make >/dev/null || echo make
     command -v pkg-config >/dev/null || echo pkg-config
     has_libclang || echo libclang-dev
     command -v npm >/dev/null || echo nodejs npm
+    has_postgres || echo postgresql
+    { command -v mariadb-install-db && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
+    command -v python3 >/dev/null || echo python3
 }
 
 fail() {

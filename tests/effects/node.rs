@@ -143,8 +143,13 @@ impl Node {
 
     /// Waits until a payment has come to its end, and shows it.
     pub(crate) async fn end(&self, tenant: &str, order: &str) -> Value {
+        self.end_of(tenant, "payment", order).await
+    }
+
+    /// Waits until an instance has come to its end, and shows it.
+    pub(crate) async fn end_of(&self, tenant: &str, saga: &str, order: &str) -> Value {
         let is_over = |saga: &Value| matches!(saga["status"].as_str(), Some("completed" | "failed"));
-        self.until(tenant, &format!("/v1/sagas/payment/{order}"), is_over).await
+        self.until(tenant, &format!("/v1/sagas/{saga}/{order}"), is_over).await
     }
 
     /// Asks until the answer fits; asks again after each commit.

@@ -16,6 +16,7 @@
 
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod sql;
 mod terms;
 mod worker;
 
@@ -28,6 +29,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use grpc::{CallConfig, GrpcConfig};
 pub use http::{HttpConfig, OperationConfig};
+pub use sql::{ExpectConfig, RowsConfig, SqlConfig, StatementConfig, StatementsConfig};
 pub use terms::{
     BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
 };
@@ -94,6 +96,8 @@ pub enum Kind {
     Http,
     /// Calls over gRPC.
     Grpc,
+    /// Statements in a database.
+    Sql,
     /// Workers outside the process.
     Worker,
 }
@@ -105,6 +109,8 @@ pub enum Described {
     Http(Box<HttpConfig>),
     /// See [`GrpcConfig`].
     Grpc(Box<GrpcConfig>),
+    /// See [`SqlConfig`].
+    Sql(Box<SqlConfig>),
     /// See [`WorkerConfig`].
     Worker(Box<WorkerConfig>),
 }
@@ -140,6 +146,7 @@ impl Described {
         match kind {
             Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
             Kind::Grpc => Ok(Self::Grpc(Box::new(GrpcConfig::deserialize(file)?))),
+            Kind::Sql => Ok(Self::Sql(Box::new(SqlConfig::deserialize(file)?))),
             Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
         }
     }
@@ -152,6 +159,7 @@ impl Described {
         match self {
             Self::Http(config) => config.upstream(name),
             Self::Grpc(config) => config.upstream(name, folder),
+            Self::Sql(config) => config.upstream(name),
             Self::Worker(config) => config.upstream(name),
         }
     }

@@ -97,6 +97,12 @@ impl Policy {
         }
     }
 
+    /// For databases: as many connections as one is content with.
+    #[must_use]
+    pub fn sql() -> Self {
+        Self { concurrency: 16, ..Self::default() }
+    }
+
     /// For workers outside the process: an attempt takes as long as somebody claims it anew, until the item's deadline.
     #[must_use]
     pub fn worker() -> Self {

@@ -11,6 +11,7 @@ pub mod provider_suite;
 pub mod quartet;
 pub mod rig;
 pub mod sagas;
+pub mod servers;
 mod sim_clock;
 pub mod store_suite;
 mod wall_clock;

@@ -111,7 +111,8 @@ impl Drop for Left<'_> {
     }
 }
 
-/// Makes a test of each case. The argument is an expression that gives a future of a fresh [`Rig`].
+/// Makes a test of each case. The argument is an expression that gives a future of a fresh [`Rig`]; after `maybe`, of an
+/// `Option`, and where there is none the tests are skipped. After a semicolon the cases can be chosen.
 #[macro_export]
 macro_rules! provider_suite {
     ($rig:expr) => {
@@ -128,6 +129,14 @@ macro_rules! provider_suite {
             a_crash_between_call_and_result_is_gone_on_with_under_the_same_key
             a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it
         );
+    };
+    (maybe $rig:expr; $($case:ident)*) => {
+        $(#[tokio::test]
+        async fn $case() {
+            if let Some(rig) = $rig.await {
+                $crate::provider_suite::$case(rig).await;
+            }
+        })*
     };
     ($rig:expr; $($case:ident)*) => {
         $(#[tokio::test]

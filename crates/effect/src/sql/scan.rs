@@ -1,0 +1,301 @@
+//! Statements with named parameters, as the configuration writes them.
+//!
+//! `:sku` and `:item.sku` are parameters, wherever they stand outside of quotes and comments; `::`, `:=` and a colon before a
+//! blank are not. What is in quotes is known as each database knows it: doubled quotes, backslashes, `$tag$` quotes, nested
+//! comments, backticks, brackets.
+
+use super::dialect::Dialect;
+
+/// A statement in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    parts: Vec<Part>,
+    names: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    /// The name at this place.
+    Param(usize),
+}
+
+impl Statement {
+    /// Reads one statement.
+    ///
+    /// # Errors
+    /// What is wrong, and the remedy.
+    pub(crate) fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
+        let text = text.trim();
+        let text = text.strip_suffix(';').unwrap_or(text).trim_end();
+        if text.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        let first: String = text.chars().take_while(char::is_ascii_alphabetic).collect();
+        if CONTROL.iter().any(|word| first.eq_ignore_ascii_case(word)) {
+            return Err(format!("{first} is not for a statement: Orlog begins and ends the transaction"));
+        }
+        Scanner { text, at: 0, dialect, plain: String::new(), parts: Vec::new(), names: Vec::new() }.run()
+    }
+
+    /// The names of its parameters, each once, in the order in which they first stand there.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// For each place of a parameter the index of its name.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Param(index) => Some(*index),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The statement as the database gets it.
+    pub(crate) fn render(&self, placeholder: impl Fn(usize) -> String) -> String {
+        let text = self.parts.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Param(index) => placeholder(*index),
+        });
+        text.collect()
+    }
+}
+
+/// Words that would end or begin the transaction around the statement.
+const CONTROL: [&str; 7] = ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"];
+
+struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    dialect: Dialect,
+    plain: String,
+    parts: Vec<Part>,
+    names: Vec<String>,
+}
+
+impl Scanner<'_> {
+    fn run(mut self) -> Result<Statement, String> {
+        while let Some(next) = self.rest().chars().next() {
+            let quoted = self.quoted(next)?;
+            if quoted > 0 {
+                self.keep(quoted);
+                continue;
+            }
+            match next {
+                ':' => self.colon(),
+                ';' => return Err("it holds two statements; write a list of statements".to_owned()),
+                '?' if self.dialect != Dialect::Postgres => return Err(bare("?")),
+                '$' if self.dialect != Dialect::MySql && self.before().is_none() => return Err(bare("$")),
+                '@' if self.dialect == Dialect::Sqlite => return Err(bare("@")),
+                other => self.keep(other.len_utf8()),
+            }
+        }
+        if !self.plain.is_empty() {
+            self.parts.push(Part::Text(std::mem::take(&mut self.plain)));
+        }
+        Ok(Statement { parts: self.parts, names: self.names })
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn keep(&mut self, length: usize) {
+        self.plain.push_str(&self.text[self.at..self.at + length]);
+        self.at += length;
+    }
+
+    /// The character before, where it belongs to a name.
+    fn before(&self) -> Option<char> {
+        self.text[..self.at].chars().next_back().filter(|c| c.is_alphanumeric() || matches!(c, '_' | '$'))
+    }
+
+    fn colon(&mut self) {
+        if self.rest().starts_with("::") {
+            return self.keep(2);
+        }
+        let length = name(&self.rest()[1..]);
+        if length == 0 {
+            return self.keep(1);
+        }
+        let name = self.rest()[1..=length].to_owned();
+        self.at += length + 1;
+        if !self.plain.is_empty() {
+            self.parts.push(Part::Text(std::mem::take(&mut self.plain)));
+        }
+        let known = self.names.iter().position(|known| *known == name);
+        let index = known.unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        });
+        self.parts.push(Part::Param(index));
+    }
+
+    /// How long the quote or comment is that begins here; 0: none does.
+    fn quoted(&self, next: char) -> Result<usize, String> {
+        let (rest, dialect) = (self.rest(), self.dialect);
+        let escapes = dialect == Dialect::MySql;
+        match next {
+            '\'' => {
+                let is_escape = dialect == Dialect::Postgres && self.is_escape_string();
+                closed(rest, '\'', escapes || is_escape)
+            }
+            '"' => closed(rest, '"', escapes),
+            '`' if dialect != Dialect::Postgres => closed(rest, '`', false),
+            '[' if dialect == Dialect::Sqlite => {
+                rest.find(']').map(|end| end + 1).ok_or_else(|| "a [ is not closed".to_owned())
+            }
+            '$' if dialect == Dialect::Postgres && self.before().is_none() => dollars(rest),
+            '#' if dialect == Dialect::MySql => Ok(line(rest)),
+            '-' if rest.starts_with("--") && (dialect != Dialect::MySql || blank_after_dashes(rest)) => {
+                Ok(line(rest))
+            }
+            '/' if rest.starts_with("/*") => comment(rest, dialect == Dialect::Postgres),
+            _ => Ok(0),
+        }
+    }
+
+    /// `E'…'`, not the end of a longer word.
+    fn is_escape_string(&self) -> bool {
+        let mut before = self.text[..self.at].chars().rev();
+        matches!(before.next(), Some('e' | 'E'))
+            && !before.next().is_some_and(|c| c.is_alphanumeric() || c == '_')
+    }
+}
+
+fn bare(sign: &str) -> String {
+    format!("it holds a placeholder with {sign}; write :name for a parameter")
+}
+
+/// The length of a name with dots at the beginning.
+fn name(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    if !bytes.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_') {
+        return 0;
+    }
+    let is_word = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    let mut end = 1;
+    while is_word(end) || (bytes.get(end) == Some(&b'.') && is_word(end + 1)) {
+        end += 1;
+    }
+    end
+}
+
+fn closed(text: &str, quote: char, escapes: bool) -> Result<usize, String> {
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if escapes => {
+                chars.next();
+            }
+            c if c == quote && chars.peek().is_some_and(|(_, next)| *next == quote) => {
+                chars.next();
+            }
+            c if c == quote => return Ok(at + 1),
+            _ => {}
+        }
+    }
+    Err(format!("a {quote} is not closed"))
+}
+
+/// `$tag$ … $tag$`; 0 where it is something else.
+fn dollars(text: &str) -> Result<usize, String> {
+    let Some(end) = text[1..].find('$') else { return Ok(0) };
+    let tag = &text[..end + 2];
+    let word = &tag[1..=end];
+    if word.starts_with(|c: char| c.is_ascii_digit())
+        || !word.chars().all(|c| c.is_alphanumeric() || c == '_')
+    {
+        return Ok(0);
+    }
+    let close = text[tag.len()..].find(tag);
+    close.map(|close| tag.len() * 2 + close).ok_or_else(|| format!("a {tag} is not closed"))
+}
+
+fn line(text: &str) -> usize {
+    text.find('\n').unwrap_or(text.len())
+}
+
+fn blank_after_dashes(text: &str) -> bool {
+    text[2..].chars().next().is_none_or(|c| c.is_whitespace() || c.is_control())
+}
+
+fn comment(text: &str, nests: bool) -> Result<usize, String> {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        if rest.starts_with(b"/*") && (nests || depth == 0) {
+            depth += 1;
+            at += 2;
+        } else if rest.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return Ok(at);
+            }
+        } else {
+            at += 1;
+        }
+    }
+    Err("a /* is not closed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(dialect: Dialect, text: &str, expected: &str, names: &[&str]) {
+        let statement = Statement::parse(text, dialect).unwrap();
+        assert_eq!(statement.render(|index| format!("<{index}>")), expected);
+        assert_eq!(statement.names(), names);
+    }
+
+    #[track_caller]
+    fn check_refused(dialect: Dialect, text: &str, expected: &str) {
+        let error = Statement::parse(text, dialect).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+
+    #[test]
+    fn names_become_placeholders_and_casts_do_not() {
+        check(
+            Dialect::Postgres,
+            "UPDATE s SET l = l - :qty WHERE k = :item.sku::text AND l >= :qty AND a[1 : 2] = b;",
+            "UPDATE s SET l = l - <0> WHERE k = <1>::text AND l >= <0> AND a[1 : 2] = b",
+            &["qty", "item.sku"],
+        );
+        check(Dialect::MySql, "SET @a := :a.0.b", "SET @a := <0>", &["a.0.b"]);
+        check(Dialect::Sqlite, "SELECT :a.", "SELECT <0>.", &["a"]);
+    }
+
+    #[test]
+    fn quotes_and_comments_are_left_alone() {
+        for text in [
+            "SELECT ':a', \":b\", 'it''s :c' -- :d\n, 1 /* :e /* :f */ :g */",
+            "SELECT E'\\':a', $$ :b ' $$, $x$ :c $$ $x$, a$b",
+            "SELECT $1x$ :a".split_once('$').unwrap().0,
+        ] {
+            check(Dialect::Postgres, text, text.trim(), &[]);
+        }
+        let text = "SELECT 'a\\':b', `:c`, \"\\\":d\" # :e\n , 1 -- :f";
+        check(Dialect::MySql, text, text, &[]);
+        check(Dialect::MySql, "SELECT 1--:a", "SELECT 1--<0>", &["a"]);
+        let text = "SELECT [:a], `:b`, '\\' /* :c */";
+        check(Dialect::Sqlite, text, text, &[]);
+        check(Dialect::Postgres, "SELECT 'é':a, '\\' || :b", "SELECT 'é'<0>, '\\' || <1>", &["a", "b"]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_remedy() {
+        check_refused(Dialect::Postgres, "SELECT 1; DELETE FROM s", "write a list");
+        check_refused(Dialect::Postgres, "SELECT $1", "write :name");
+        check_refused(Dialect::MySql, "SELECT ?", "write :name");
+        check_refused(Dialect::Sqlite, "SELECT @a", "write :name");
+        check_refused(Dialect::Sqlite, "SELECT 'a", "a ' is not closed");
+        check_refused(Dialect::Postgres, "SELECT $q$ a", "a $q$ is not closed");
+        check_refused(Dialect::Postgres, "SELECT /* /* */", "a /* is not closed");
+        check_refused(Dialect::Postgres, " ; ", "it is empty");
+        check_refused(Dialect::Postgres, "commit", "Orlog begins and ends");
+    }
+}
