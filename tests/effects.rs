@@ -11,6 +11,9 @@ mod page;
 mod shop;
 
 #[cfg(test)]
+#[path = "effects/doubt.rs"]
+mod doubt;
+#[cfg(test)]
 #[path = "effects/flapping.rs"]
 mod flapping;
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub(crate) struct State {
     directory: Arc<Directory>,
     hands: Arc<Hands>,
     lanes: BTreeMap<Lane, Position>,
+    /// Of items up to here, which lay there when the relay started, an attempt may have been under way when the process died.
+    recovering: u64,
     returned: Vec<(OutboxKey, Progress)>,
     _watch: Driver,
 }
@@ -43,8 +45,6 @@ pub(crate) struct State {
 /// How far a lane has been read.
 struct Position {
     after: u64,
-    /// Items that lay there when the relay started: an attempt may have been under way when the process died.
-    recovering: bool,
     room: Arc<Room>,
 }
 
@@ -58,7 +58,8 @@ impl Actor for Relay {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let mut commits = arguments.directory.context.reader.watch();
+        let reader = &arguments.directory.context.reader;
+        let (mut commits, recovering) = (reader.watch(), reader.last_sequence());
         let actor = myself.clone();
         let watch = async move {
             while actor.cast(Message::Wake).is_ok() && commits.changed().await.is_ok() {}
@@ -68,6 +69,7 @@ impl Actor for Relay {
             directory: arguments.directory,
             hands: arguments.hands,
             lanes: BTreeMap::new(),
+            recovering,
             returned: Vec::new(),
             _watch: Driver::start(&myself, watch, Message::Ended),
         })
@@ -111,7 +113,7 @@ impl State {
 
     fn position(&mut self, lane: &Lane) -> &mut Position {
         if !self.lanes.contains_key(lane) {
-            let fresh = Position { after: 0, recovering: true, room: Arc::default() };
+            let fresh = Position { after: 0, room: Arc::default() };
             self.lanes.insert(lane.clone(), fresh);
         }
         self.lanes.get_mut(lane).expect("it was inserted above")
@@ -122,7 +124,7 @@ impl State {
         let limit = self.directory.context.limits.offered_per_lane;
         let position = self.position(lane);
         let room = Arc::clone(&position.room);
-        let (after, recovering) = (position.after, position.recovering);
+        let after = position.after;
         let free = limit.saturating_sub(room.offered.load(Ordering::Acquire)).min(PAGE);
         if free == 0 {
             room.starved.store(true, Ordering::Release);
@@ -134,11 +136,12 @@ impl State {
         let page = self.directory.context.reader.outbox(lane, after, free)?;
         let more = page.len() == free;
         let position = self.position(lane);
-        position.recovering = recovering && more;
         if let Some((last, _)) = page.last() {
             position.after = last.sequence;
-            let progress = Progress { attempts: 0, in_doubt: recovering };
-            let offers = page.into_iter().map(|row| self.offer(myself, Arc::clone(&room), row, progress));
+            let offers = page.into_iter().map(|row| {
+                let progress = Progress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
+                self.offer(myself, Arc::clone(&room), row, progress)
+            });
             let offers: Vec<Offer> = offers.collect();
             self.hands.take(lane, offers);
         }

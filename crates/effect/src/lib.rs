@@ -39,7 +39,7 @@ pub use http::Http;
 pub use native::{Native, NativeCall, PlainCall};
 pub use observer::{Attempted, Ending, Observer, Silent};
 pub use performer::{Condition, Performer};
-pub use policy::{InDoubt, Policy, Share};
+pub use policy::{Policy, Share};
 pub use provider::{Attempt, Probe, Provider, Refusal, Reply, Trouble};
 pub use rules::{Meaning, Rule};
 pub use sql::Sql;

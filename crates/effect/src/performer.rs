@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, Failure, Timestamp, Verdict, WorkItem};
+use orlog_model::{Clock, Failure, IN_DOUBT, InDoubt, Timestamp, Verdict, WorkItem};
 use tokio::sync::watch;
 
 use crate::admission::{Admission, Admitted, Asker};
@@ -16,7 +16,6 @@ use crate::backoff::{Exhausted, Next, Tried};
 use crate::breaker::State;
 use crate::course::{Course, Done, End, Progress, Step, after_attempts, done, ending, health};
 use crate::observer::{Attempted, Ending, Observer, Silent};
-use crate::policy::InDoubt;
 use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
 use crate::upstream::Upstream;
 
@@ -177,8 +176,8 @@ impl Performer {
             match self.probe(item).await {
                 Probe::Done(reply) => return Step::End(done(item, reply)),
                 Probe::NotDone => course.in_doubt = false,
-                Probe::Unknown if self.upstream.policy.in_doubt == InDoubt::Fail => {
-                    return Step::End(self.unknown(course).into());
+                Probe::Unknown if self.leaves_in_doubt(item) => {
+                    return Step::End(self.unknown(item, course).into());
                 }
                 Probe::Unknown => {}
             }
@@ -247,6 +246,7 @@ impl Performer {
             match self.probe(item).await {
                 Probe::Done(reply) => return done(item, reply),
                 Probe::NotDone => course.in_doubt = false,
+                Probe::Unknown if self.leaves_in_doubt(item) => return self.unknown(item, course).into(),
                 Probe::Unknown => {}
             }
         }
@@ -261,15 +261,25 @@ impl Performer {
         verdict.into()
     }
 
-    fn unknown(&self, course: &mut Course) -> Verdict {
+    /// Nothing is tried again of which nobody knows whether it was done. Whether a person is asked then is the saga's affair.
+    fn leaves_in_doubt(&self, item: &WorkItem) -> bool {
+        match self.upstream.policy.in_doubt(item) {
+            InDoubt::Retry => false,
+            InDoubt::Fail | InDoubt::Ask => true,
+        }
+    }
+
+    fn unknown(&self, item: &WorkItem, course: &mut Course) -> Verdict {
         let name = &self.upstream.name;
         let last = course.last.take().map_or_else(
             || "the process died while an attempt was under way".to_owned(),
             |last| format!("{}: {}", last.code, last.message),
         );
-        let message =
-            format!("nobody knows whether {name} did it, and it is configured not to try again: {last}");
-        Verdict::TimedOut { failure: Failure { code: "in_doubt".to_owned(), message } }
+        let message = format!(
+            "nobody knows whether {name} did it, under the key {}, and it is not tried again: {last}",
+            item.id
+        );
+        Verdict::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
     }
 
     fn not_begun(&self) -> Failure {

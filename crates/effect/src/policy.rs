@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::{TenantId, Work, WorkItem};
+use orlog_model::{InDoubt, TenantId, Work, WorkItem};
 
 use crate::backoff::{Backoff, Limits};
 use crate::rate::Rate;
@@ -52,16 +52,6 @@ impl Share {
     pub(crate) fn weight(&self, tenant: &TenantId) -> u32 {
         self.weights.get(tenant).map_or(1, |weight| weight.get())
     }
-}
-
-/// What to do when nobody knows whether an attempt was done, and the upstream cannot be asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InDoubt {
-    /// Try again under the same key.
-    #[default]
-    Retry,
-    /// Do not: the verdict is that nobody knows, with the code `in_doubt`.
-    Fail,
 }
 
 impl Default for Policy {
@@ -120,6 +110,15 @@ impl Policy {
     #[must_use]
     pub fn gateway() -> Self {
         Self { deadline: None, ..Self::default() }
+    }
+
+    /// What to do when nobody knows whether an attempt at an item was done, and the upstream cannot be asked: what the item
+    /// says comes before the policy.
+    pub(crate) fn in_doubt(&self, item: &WorkItem) -> InDoubt {
+        match &item.work {
+            Work::Effect(effect) => effect.in_doubt.unwrap_or(self.in_doubt),
+            Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => self.in_doubt,
+        }
     }
 
     /// How far trying an item may go: the item's own hints come before the policy.

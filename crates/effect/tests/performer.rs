@@ -10,10 +10,10 @@ use orlog_effect::breaker::{self, State};
 use orlog_effect::budget;
 use orlog_effect::rate::Rate;
 use orlog_effect::{
-    Attempt, Attempted, Catalog, Done, Ending, InDoubt, Native, Observer, Performer, PlainCall, Policy,
-    Probe, Progress, Provider, Refusal, Reply, Silent, Upstream,
+    Attempt, Attempted, Catalog, Done, Ending, Native, Observer, Performer, PlainCall, Policy, Probe,
+    Progress, Provider, Refusal, Reply, Silent, Upstream,
 };
-use orlog_model::{Clock, EffectName, Retry, Verdict, Work, WorkItem};
+use orlog_model::{Clock, EffectName, InDoubt, Retry, Verdict, Work, WorkItem};
 use orlog_testkit::SimClock;
 use orlog_testkit::provider_suite::{START, item};
 use serde_json::{Value, json};
@@ -348,6 +348,43 @@ async fn what_is_in_doubt_is_not_tried_again_where_the_policy_says_so() {
     assert_eq!((failure(&done).0, calls()), ("succeeded", 3));
     let (_, performer, calls) = stage(policy, Probe::Unknown, ill);
     assert_eq!((failure(&performer.resume(&item(&name(), 1)).await).0, calls()), ("timed out", 0));
+}
+
+/// An item of which the definition says something.
+fn saying(word: InDoubt) -> WorkItem {
+    let mut item = item(&name(), 1);
+    if let Work::Effect(effect) = &mut item.work {
+        effect.in_doubt = Some(word);
+    }
+    item
+}
+
+#[tokio::test]
+async fn the_word_of_the_definition_about_doubt_comes_before_the_policy() {
+    let policy = |in_doubt| Policy { in_doubt, attempts: Some(3), ..Policy::default() };
+    for word in [InDoubt::Ask, InDoubt::Fail] {
+        let (clock, performer, calls) = stage(policy(InDoubt::Retry), Probe::Unknown, lost);
+        let (kind, text) = failure(&passing(&clock, performer.perform(&saying(word))).await);
+        assert_eq!((kind, calls(), text.contains("(in_doubt)")), ("timed out", 1, true), "{text}");
+        assert!(text.contains(&saying(word).id.to_string()), "{text}");
+    }
+    let (clock, performer, calls) = stage(policy(InDoubt::Fail), Probe::Unknown, lost);
+    let (kind, text) = failure(&passing(&clock, performer.perform(&saying(InDoubt::Retry))).await);
+    assert_eq!((kind, calls(), text.contains("(transport)")), ("timed out", 3, true), "{text}");
+}
+
+#[tokio::test]
+async fn the_last_attempt_leaves_a_doubt_too_unless_the_upstream_knows() {
+    let once = Policy { attempts: Some(1), ..Policy::default() };
+    let (clock, performer, calls) = stage(once.clone(), Probe::Unknown, lost);
+    let (_, text) = failure(&passing(&clock, performer.perform(&saying(InDoubt::Ask))).await);
+    assert!(calls() == 1 && text.contains("(in_doubt)"), "{text}");
+    let (clock, performer, _) = stage(once.clone(), Probe::NotDone, lost);
+    let (kind, text) = failure(&passing(&clock, performer.perform(&saying(InDoubt::Ask))).await);
+    assert!(kind == "failed" && text.contains("(transport)"), "{text}");
+    let (clock, performer, _) = stage(once, Probe::Done(Reply::default()), lost);
+    let done = passing(&clock, performer.perform(&saying(InDoubt::Ask))).await;
+    assert_eq!(failure(&done).0, "succeeded");
 }
 
 #[tokio::test]

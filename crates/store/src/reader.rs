@@ -151,6 +151,12 @@ impl Reader {
         Ok(held)
     }
 
+    /// The number of the last item of work that was ever put into the outbox, or of something later. Costs nothing.
+    #[must_use]
+    pub fn last_sequence(&self) -> u64 {
+        self.shared.heads().sequence
+    }
+
     /// The lanes that have work, in order. One look a lane, however much work it has.
     ///
     /// # Errors

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_effect::breaker::{self, State};
-use orlog_effect::{Done, InDoubt, Performer, Policy, Progress, Provider, Upstream};
+use orlog_effect::{Done, Performer, Policy, Progress, Provider, Upstream};
 use orlog_model::{
-    Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, SagaName, TenantId, Timestamp,
-    Verdict, Work, WorkItem,
+    Clock, CorrelationId, Effect, EffectName, EventId, InDoubt, InstanceKey, Name, SagaName, TenantId,
+    Timestamp, Verdict, Work, WorkItem,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;

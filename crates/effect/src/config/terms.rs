@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::TenantId;
+use orlog_model::{InDoubt, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
-use crate::policy::{InDoubt, Policy, Share};
+use crate::policy::{Policy, Share};
 use crate::{breaker, budget, rate};
 
 /// Declares the configuration of a kind of upstream: its own keys and those that all kinds have, side by side in one table.

@@ -5,14 +5,17 @@
 //! | waiting | claimed | lost | taken: whoever did it did it, its claim may be from before a crash |
 //! | claimed by the caller | – | extended | taken |
 //! | claimed by another | – | lost | lost |
-//! | claimed, and the claim has expired | claimed anew | extended, if nobody else has it | taken |
+//! | claimed, and the claim has expired | claimed anew, or in doubt | extended, if nobody else has it | taken |
 //! | done or gone | – | lost | a duplicate where it is the same claim's, else lost |
+//!
+//! A job whose definition does not want it tried again (`in_doubt: fail` or `ask`) is not given to a second worker: when its
+//! claim has expired and somebody asks for work, it comes back in doubt.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, EffectName, TenantId, Timestamp, Work, WorkItem};
+use orlog_model::{Clock, EffectName, InDoubt, TenantId, Timestamp, Work, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -293,6 +296,7 @@ impl State {
         terms: Terms,
         now: Timestamp,
     ) -> (Vec<Claimed>, Option<Timestamp>) {
+        self.give_back(now);
         let (mut claimed, mut expiry) = (Vec::new(), None::<Timestamp>);
         for id in self.order.values() {
             if claimed.len() == most {
@@ -309,6 +313,23 @@ impl State {
         (claimed, expiry)
     }
 
+    /// Jobs that were in the hands of somebody who has gone silent, and that nobody may do a second time.
+    fn give_back(&mut self, now: Timestamp) {
+        let silent = |job: &Job| job.claim.as_ref().is_some_and(|held| held.until <= now);
+        let left: Vec<_> = self
+            .jobs
+            .extract_if(.., |_, job| silent(job) && !job.may_be_repeated())
+            .map(|(_, job)| job)
+            .collect();
+        for job in left {
+            self.order.remove(&job.place);
+            let worker = job.claim.map(|held| held.worker).unwrap_or_default();
+            let message = format!("the worker {worker} took it and has not been heard of since");
+            // An error means that whoever posted it has gone away; then it is offered again.
+            drop(job.answer.send(Err(Refusal::lost("claim_expired", message))));
+        }
+    }
+
     fn held(&mut self, tenant: &TenantId, job: Uuid, claim: Uuid) -> Result<&mut Job, Lost> {
         let job = self.jobs.get_mut(&job).filter(|job| job.item.instance.tenant == *tenant);
         job.filter(|job| job.claim.as_ref().is_some_and(|held| held.id == claim)).ok_or(Lost)
@@ -319,6 +340,11 @@ impl Job {
     fn suits(&self, ask: &Ask) -> bool {
         let Work::Effect(effect) = &self.item.work else { return false };
         self.item.instance.tenant == ask.tenant && ask.effects.contains(&effect.name)
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        let Work::Effect(effect) = &self.item.work else { return true };
+        matches!(effect.in_doubt, None | Some(InDoubt::Retry))
     }
 
     fn give(&mut self, ask: &Ask, until: Timestamp) -> Claimed {
@@ -355,6 +381,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::provider::Trouble;
 
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
@@ -415,6 +442,24 @@ mod tests {
         assert_eq!(board.heartbeat(&acme(), dead.item.id, dead.claim, until), Err(Lost));
         board.bring(&acme(), next.item.id, next.claim, Ok(Reply::from(json!("done")))).unwrap();
         assert_eq!(job.await.unwrap().unwrap().payload, json!("done"));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_nobody_may_do_twice_comes_back_in_doubt_when_its_worker_goes_silent() {
+        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+        let mut careful = item(&name(), 1);
+        if let Work::Effect(effect) = &mut careful.work {
+            effect.in_doubt = Some(InDoubt::Ask);
+        }
+        let there = Arc::clone(&board);
+        let job = tokio::spawn(async move { there.post(&careful).await });
+        let dead = claim(&board, &clock).await;
+        clock.advance_to(dead.until);
+        assert_eq!(now_or_none(&board, &clock, "acme"), 0);
+        let refusal = job.await.unwrap().expect_err("it is in doubt");
+        assert!(matches!(&refusal, Refusal::Transient { trouble: Trouble::Lost, .. }), "{refusal:?}");
+        let late = board.bring(&acme(), dead.item.id, dead.claim, Ok(Reply::from(json!("late"))));
+        assert_eq!(late, Err(Lost));
     }
 
     #[tokio::test]
