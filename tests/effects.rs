@@ -29,6 +29,9 @@ mod reload;
 #[path = "effects/secrets.rs"]
 mod secrets;
 #[cfg(test)]
+#[path = "effects/smtp.rs"]
+mod smtp;
+#[cfg(test)]
 #[path = "effects/sql.rs"]
 mod sql;
 #[cfg(test)]

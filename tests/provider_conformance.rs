@@ -2,6 +2,8 @@
 
 #[path = "provider_conformance/grpc.rs"]
 mod grpc;
+#[path = "provider_conformance/smtp.rs"]
+mod smtp;
 
 mod native {
     use std::sync::Arc;

@@ -16,6 +16,7 @@
 
 pub(crate) mod grpc;
 pub(crate) mod http;
+pub(crate) mod smtp;
 mod sql;
 mod terms;
 mod worker;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use grpc::{CallConfig, GrpcConfig};
 pub use http::{HttpConfig, OperationConfig};
+pub use smtp::{CabinetConfig, LetterConfig, SmtpConfig};
 pub use sql::{ExpectConfig, RowsConfig, SqlConfig, StatementConfig, StatementsConfig};
 pub use terms::{
     BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
@@ -96,6 +98,8 @@ pub enum Kind {
     Http,
     /// Calls over gRPC.
     Grpc,
+    /// Mails over SMTP.
+    Smtp,
     /// Statements in a database.
     Sql,
     /// Workers outside the process.
@@ -109,6 +113,8 @@ pub enum Described {
     Http(Box<HttpConfig>),
     /// See [`GrpcConfig`].
     Grpc(Box<GrpcConfig>),
+    /// See [`SmtpConfig`].
+    Smtp(Box<SmtpConfig>),
     /// See [`SqlConfig`].
     Sql(Box<SqlConfig>),
     /// See [`WorkerConfig`].
@@ -146,6 +152,7 @@ impl Described {
         match kind {
             Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
             Kind::Grpc => Ok(Self::Grpc(Box::new(GrpcConfig::deserialize(file)?))),
+            Kind::Smtp => Ok(Self::Smtp(Box::new(SmtpConfig::deserialize(file)?))),
             Kind::Sql => Ok(Self::Sql(Box::new(SqlConfig::deserialize(file)?))),
             Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
         }
@@ -159,6 +166,7 @@ impl Described {
         match self {
             Self::Http(config) => config.upstream(name),
             Self::Grpc(config) => config.upstream(name, folder),
+            Self::Smtp(config) => config.upstream(name, folder),
             Self::Sql(config) => config.upstream(name),
             Self::Worker(config) => config.upstream(name),
         }

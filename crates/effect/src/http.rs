@@ -36,6 +36,7 @@ use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;
 use crate::text::{Json, Scope, Text, Unfilled};
 use answer::Asked;
+pub(crate) use answer::Body as ReadBody;
 
 /// What one effect asks of the upstream.
 #[derive(Clone, Debug)]

@@ -25,6 +25,7 @@ mod provider;
 pub mod rate;
 mod rules;
 pub mod secret;
+pub mod smtp;
 pub mod sql;
 mod text;
 mod turnstile;

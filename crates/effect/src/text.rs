@@ -130,6 +130,11 @@ impl Text {
         }
     }
 
+    /// Whether it is nothing but one field.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.0.as_slice(), [Part::Field { .. }])
+    }
+
     pub(crate) fn is_plain(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Plain(_)))
     }

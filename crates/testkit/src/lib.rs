@@ -13,6 +13,7 @@ pub mod rig;
 pub mod sagas;
 pub mod servers;
 mod sim_clock;
+pub mod smtp_server;
 pub mod store_suite;
 mod wall_clock;
 pub mod world;

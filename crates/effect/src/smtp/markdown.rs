@@ -1,0 +1,185 @@
+//! Markdown as HTML, in which nothing is HTML that its author wrote, and as plain text.
+
+use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
+
+fn events(markdown: &str) -> Parser<'_> {
+    Parser::new_ext(markdown, Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES)
+}
+
+/// Raw HTML becomes text, and links lead nowhere but to the web and to mail.
+pub(crate) fn html(markdown: &str) -> String {
+    let tame = events(markdown).map(|event| match event {
+        Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
+        Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+            Event::Start(Tag::Link { link_type, dest_url: safe(dest_url), title, id })
+        }
+        Event::Start(Tag::Image { link_type, dest_url, title, id }) => {
+            Event::Start(Tag::Image { link_type, dest_url: safe(dest_url), title, id })
+        }
+        other => other,
+    });
+    let mut page = String::new();
+    html::push_html(&mut page, tame);
+    page
+}
+
+fn safe(url: CowStr<'_>) -> CowStr<'_> {
+    let lower = url.to_ascii_lowercase();
+    if ["http://", "https://", "mailto:"].iter().any(|scheme| lower.starts_with(scheme)) {
+        url
+    } else {
+        "#".into()
+    }
+}
+
+/// The words alone; a link is followed by its address.
+pub(crate) fn text(markdown: &str) -> String {
+    let mut writer = Writer::default();
+    events(markdown).for_each(|event| writer.take(event));
+    let mut text = writer.text.trim().to_owned();
+    text.push('\n');
+    text
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+    /// The lists that are open, with the number of the next item where there is one.
+    lists: Vec<Option<u64>>,
+    /// The links that are open, and where the words of each began.
+    links: Vec<(String, usize)>,
+}
+
+impl Writer {
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                self.text.push_str(&text);
+            }
+            Event::SoftBreak | Event::HardBreak => self.text.push('\n'),
+            Event::Rule => self.text.push_str("\n---\n\n"),
+            Event::Start(tag) => self.begin(tag),
+            Event::End(tag) => self.end(tag),
+            Event::InlineMath(_)
+            | Event::DisplayMath(_)
+            | Event::FootnoteReference(_)
+            | Event::TaskListMarker(_) => {}
+        }
+    }
+
+    fn begin(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::List(first) => {
+                self.line();
+                self.lists.push(first);
+            }
+            Tag::Item => {
+                self.line();
+                let indent = "  ".repeat(self.lists.len().saturating_sub(1));
+                self.text.push_str(&indent);
+                match self.lists.last_mut() {
+                    Some(Some(number)) => {
+                        self.text.extend([number.to_string().as_str(), ". "]);
+                        *number += 1;
+                    }
+                    Some(None) | None => self.text.push_str("- "),
+                }
+            }
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.links.push((dest_url.into_string(), self.text.len()));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Link | TagEnd::Image => {
+                let Some((url, from)) = self.links.pop() else { return };
+                if !url.is_empty() && self.text[from..] != url {
+                    self.text.extend([" (", url.as_str(), ")"]);
+                }
+            }
+            TagEnd::List(_) => {
+                self.lists.pop();
+                self.gap();
+            }
+            TagEnd::Item | TagEnd::TableRow | TagEnd::TableHead => self.line(),
+            TagEnd::TableCell => self.text.push_str("  "),
+            TagEnd::Paragraph
+            | TagEnd::Heading(_)
+            | TagEnd::CodeBlock
+            | TagEnd::BlockQuote(_)
+            | TagEnd::Table => {
+                if self.lists.is_empty() {
+                    self.gap();
+                } else {
+                    self.line();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn line(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
+    }
+
+    fn gap(&mut self) {
+        self.line();
+        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+    }
+}
+
+/// A text in which nothing is Markdown.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            // A line break would begin a list, a heading or a block of code.
+            '\r' | '\n' => escaped.push(' '),
+            c if c.is_ascii_punctuation() => escaped.extend(['\\', c]),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn html_is_nothing_that_the_author_wrote() {
+        let page = html(
+            "# Hi *you*\n\n<script>alert(1)</script>\n\na <b>c</b> [x](javascript:alert) [y](https://y.io)",
+        );
+        assert!(page.contains("<h1>Hi <em>you</em></h1>"), "{page}");
+        assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("javascript"), "{page}");
+        assert!(page.contains("&lt;script&gt;") && page.contains(r##"<a href="#">x</a>"##), "{page}");
+        assert!(page.contains(r#"<a href="https://y.io">y</a>"#), "{page}");
+    }
+
+    #[test]
+    fn text_keeps_the_words() {
+        let words = text(
+            "# Hi *you*\n\nGo [here](https://y.io).\nNow.\n\n- one\n- two\n  1. deep\n\nEnd <b>x</b> `c`",
+        );
+        assert_eq!(
+            words,
+            "Hi you\n\nGo here (https://y.io).\nNow.\n\n- one\n- two\n  1. deep\n\nEnd <b>x</b> c\n"
+        );
+    }
+
+    #[test]
+    fn what_is_filled_in_is_no_markdown() {
+        let name = escaped("[Ada](https://evil.io) *x*\n# y <b>");
+        let page = html(&format!("Dear {name},"));
+        assert!(!page.contains("<a ") && !page.contains("<em>") && !page.contains("<h1>"), "{page}");
+        assert_eq!(text(&format!("Dear {name},")), "Dear [Ada](https://evil.io) *x* # y <b>,\n");
+    }
+}
