@@ -8,6 +8,8 @@ use orlog_model::{EffectName, Timestamp, Work, WorkItem};
 use orlog_testkit::provider_suite::item;
 use serde_json::{Value, json};
 
+use crate::node::Folders;
+use crate::page::{block, with};
 use crate::shop::Shop;
 
 fn upstream(config: &str) -> Upstream {
@@ -324,4 +326,31 @@ async fn a_certificate_that_is_not_there_is_waited_for() {
     );
     let (code, message) = failure(&perform(&upstream, Value::Null).await);
     assert!(code == "tls" && message.contains("file:/nowhere/cert.pem"), "{code}: {message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_the_page_does_what_the_page_says() {
+    let shop = Shop::open().await;
+    shop.answers(200, &[], r#"{"receipt": "r-1"}"#);
+    shop.answers(402, &[], r#"{"error": {"code": "no_funds", "message": "the card is empty"}}"#);
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "canary").unwrap();
+    let text = block("http.md", "config/effects/payments.toml");
+    let text = with(&text, "https://api.payments.example", &shop.url);
+    let text = with(&text, "env:PAYMENTS_TOKEN", &format!("file:{}", secret.path().display()));
+    let folders = Folders::new(&[("payments", &text)]);
+    folders.define("payment", &block("http.md", "definitions/payment.saga.yaml"));
+    let node = folders.start().await;
+    node.pay("acme", "o/1", json!({ "total": 125 })).await;
+    let paid = node.until("acme", "/v1/sagas/payment/o%2F1", |saga| saga["status"] == "completed").await;
+    assert_eq!(paid["state"]["vars"]["receipt"], "r-1");
+    node.pay("acme", "o-2", json!({ "total": 125 })).await;
+    let refused = node.end("acme", "o-2").await;
+    assert_eq!(refused["last_error"], json!({ "code": "no_funds", "message": "the card is empty" }));
+    let asked = &shop.asked()[0];
+    assert_eq!((asked.uri.path(), asked.header("authorization")), ("/orders/o%2F1/charges", "Bearer canary"));
+    assert_eq!(
+        serde_json::from_slice::<Value>(&asked.body).unwrap(),
+        json!({ "amount": 125, "reference": "o/1" })
+    );
 }

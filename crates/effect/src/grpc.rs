@@ -2,7 +2,7 @@
 //!
 //! The arguments of an effect are JSON; descriptors (from a file, or asked of the upstream by reflection) say how that becomes
 //! protobuf, by the JSON rules of proto3. What a status means is said by the effect's rules, else by the table in
-//! [`status`].
+//! `status`.
 
 mod line;
 mod reflection;
