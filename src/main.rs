@@ -7,5 +7,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = orlog_effect::script::helper() {
+        return code;
+    }
     orlog::cli::main()
 }

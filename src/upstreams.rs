@@ -153,7 +153,7 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `concurrency`?"
         });
         check_refused("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `sql`, `worker`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `script`, `sql`, `worker`"
         });
         check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
             "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse input in the \"friendly\" duration format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"
@@ -178,6 +178,12 @@ mod tests {
             &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT 1'\nexpect = { rows = 'few' }"),
             "effects/pay.toml:6:19: \"few\" is neither a number of rows nor \"some\"",
         );
+        check_refused("jobs.toml", "kind = 'script'\n[effects.'job.ruby']", {
+            "effects/jobs.toml:0:0: upstream jobs, effect job.ruby: there is no interpreter \"ruby\"; there is bash, node, python, sh; others are added under [interpreters.ruby]"
+        });
+        check_refused("jobs.toml", "kind = 'script'\nread = ['films']\n[effects.'job.sh']", {
+            "effects/jobs.toml:0:0: upstream jobs: films is no absolute path"
+        });
         check_refused("Pay Me.toml", "base_url = 'http://h'", {
             "effects/Pay Me.toml:0:0: \"Pay Me\" is no name of an upstream: lowercase letters, digits, - and _ only"
         });

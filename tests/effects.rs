@@ -26,6 +26,9 @@ mod http;
 #[path = "effects/reload.rs"]
 mod reload;
 #[cfg(test)]
+#[path = "effects/script.rs"]
+mod script;
+#[cfg(test)]
 #[path = "effects/secrets.rs"]
 mod secrets;
 #[cfg(test)]

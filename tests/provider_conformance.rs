@@ -156,5 +156,8 @@ mod worker {
     provider_suite!(rig());
 }
 
+#[path = "provider_conformance/script.rs"]
+mod script;
+
 #[path = "provider_conformance/sql.rs"]
 mod sql;

@@ -1,5 +1,7 @@
 //! `/v1/work`: what workers outside the process take and bring. The protocol stands in `docs/workers.md`.
 
+pub(super) mod look;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,7 +222,7 @@ pub(super) async fn heartbeat(
     tag = "work",
     params(("job" = String, Path, description = "The job")),
     request_body = Lines,
-    responses((status = 204, description = "They are kept until the job ends"))
+    responses((status = 204, description = "They are kept for a while longer than the job"))
 )]
 pub(super) async fn lines(
     State(api): State<Api>,
@@ -259,63 +261,6 @@ pub(super) async fn result(
     let result = answer(said);
     let brought = on_boards(&api, |board, _| board.bring(&tenant, job, claim, result.clone()))?;
     Ok(Json(Taken { duplicate: brought == Brought::Duplicate }))
-}
-
-/// A job as people see it.
-#[derive(Debug, Serialize, ToSchema)]
-struct Shown {
-    #[schema(value_type = String)]
-    job: Uuid,
-    upstream: String,
-    effect: String,
-    saga: String,
-    correlation: String,
-    /// Who has it; nobody while it waits.
-    worker: Option<String>,
-    expires_at: Option<String>,
-    /// How often it was claimed.
-    claims: u32,
-    lines: Vec<ShownLine>,
-}
-
-/// A line that a worker wrote.
-#[derive(Debug, Serialize, ToSchema)]
-struct ShownLine {
-    at: String,
-    text: String,
-}
-
-/// The jobs of a tenant.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Posted {
-    items: Vec<Shown>,
-}
-
-/// What waits for workers and what they are at
-#[utoipa::path(
-    get,
-    path = "/v1/work",
-    tag = "work",
-    responses((status = 200, description = "The oldest first, by upstream", body = Posted))
-)]
-pub(super) async fn list(State(api): State<Api>, Tenant(tenant): Tenant) -> Json<Posted> {
-    let now = api.app.clock.now();
-    let boards = api.app.catalog.boards().into_iter();
-    let items = boards.flat_map(|(board, _, performer)| {
-        let upstream = performer.upstream().name.clone();
-        board.look(&tenant, now).into_iter().map(move |seen| Shown {
-            job: seen.item.id,
-            upstream: upstream.clone(),
-            effect: seen.item.work.label(),
-            saga: seen.item.instance.saga.to_string(),
-            correlation: seen.item.instance.correlation.to_string(),
-            worker: seen.held.as_ref().map(|(worker, _)| worker.clone()),
-            expires_at: seen.held.as_ref().map(|(_, until)| until.to_string()),
-            claims: seen.claims,
-            lines: seen.lines.into_iter().map(|l| ShownLine { at: l.at.to_string(), text: l.text }).collect(),
-        })
-    });
-    Json(Posted { items: items.collect() })
 }
 
 fn job(claimed: Claimed) -> Job {

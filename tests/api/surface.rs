@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 43] = [
+const ROUTES: [&str; 44] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -29,6 +29,7 @@ const ROUTES: [&str; 43] = [
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
+    "GET /v1/sagas/{saga}/{correlation}/lines",
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_model::{Clock, EffectName, Failure, Lane, TenantId, Verdict, Work, WorkItem, WorkKind};
+use orlog_model::{
+    Clock, EffectName, Failure, InstanceKey, Lane, TenantId, Verdict, Work, WorkItem, WorkKind,
+};
 use serde_json::Value;
 
 use crate::course::Done;
+use crate::lines::Written;
 use crate::observer::Observer;
 use crate::performer::{Condition, Performer};
 use crate::upstream::{Serves, Upstream};
@@ -208,6 +211,14 @@ impl Catalog {
             Some((Arc::clone(board), *terms, Arc::clone(performer)))
         });
         boards.collect()
+    }
+
+    /// What the jobs of an instance have written, whoever performs them, as far as it is kept.
+    #[must_use]
+    pub fn lines(&self, instance: &InstanceKey) -> Vec<Written> {
+        let table = self.table();
+        let written = table.upstreams.values().filter_map(|performer| performer.upstream().lines.as_ref());
+        written.flat_map(|lines| lines.of_instance(instance)).collect()
     }
 
     fn table(&self) -> Arc<Table> {

@@ -16,6 +16,7 @@
 
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod script;
 pub(crate) mod smtp;
 mod sql;
 mod terms;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use grpc::{CallConfig, GrpcConfig};
 pub use http::{HttpConfig, OperationConfig};
+pub use script::{InterpreterConfig, LimitsConfig, RunConfig, ScriptConfig};
 pub use smtp::{CabinetConfig, LetterConfig, SmtpConfig};
 pub use sql::{ExpectConfig, RowsConfig, SqlConfig, StatementConfig, StatementsConfig};
 pub use terms::{
@@ -100,6 +102,8 @@ pub enum Kind {
     Grpc,
     /// Mails over SMTP.
     Smtp,
+    /// Scripts.
+    Script,
     /// Statements in a database.
     Sql,
     /// Workers outside the process.
@@ -115,6 +119,8 @@ pub enum Described {
     Grpc(Box<GrpcConfig>),
     /// See [`SmtpConfig`].
     Smtp(Box<SmtpConfig>),
+    /// See [`ScriptConfig`].
+    Script(Box<ScriptConfig>),
     /// See [`SqlConfig`].
     Sql(Box<SqlConfig>),
     /// See [`WorkerConfig`].
@@ -153,6 +159,7 @@ impl Described {
             Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
             Kind::Grpc => Ok(Self::Grpc(Box::new(GrpcConfig::deserialize(file)?))),
             Kind::Smtp => Ok(Self::Smtp(Box::new(SmtpConfig::deserialize(file)?))),
+            Kind::Script => Ok(Self::Script(Box::new(ScriptConfig::deserialize(file)?))),
             Kind::Sql => Ok(Self::Sql(Box::new(SqlConfig::deserialize(file)?))),
             Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
         }
@@ -167,6 +174,7 @@ impl Described {
             Self::Http(config) => config.upstream(name),
             Self::Grpc(config) => config.upstream(name, folder),
             Self::Smtp(config) => config.upstream(name, folder),
+            Self::Script(config) => config.upstream(name),
             Self::Sql(config) => config.upstream(name),
             Self::Worker(config) => config.upstream(name),
         }

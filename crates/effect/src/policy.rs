@@ -87,6 +87,20 @@ impl Policy {
         }
     }
 
+    /// For scripts: one attempt unless the saga asks for more, an hour, and as many at once as a small machine can bear.
+    #[must_use]
+    pub fn script() -> Self {
+        Self {
+            attempts: Some(1),
+            attempt_timeout: Duration::from_hours(1),
+            deadline: None,
+            concurrency: 4,
+            breaker: None,
+            budget: None,
+            ..Self::default()
+        }
+    }
+
     /// For databases: as many connections as one is content with.
     #[must_use]
     pub fn sql() -> Self {

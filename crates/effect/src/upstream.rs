@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use orlog_model::{EffectName, TenantId};
 
+use crate::lines::Lines;
 use crate::policy::Policy;
 use crate::provider::Provider;
 use crate::worker::{Board, Terms};
@@ -26,6 +27,8 @@ pub struct Upstream {
     pub origin: Option<String>,
     /// Where its jobs hang and how long claims last, where workers perform them.
     pub board: Option<(Arc<Board>, Terms)>,
+    /// What its jobs write while they run, where they do.
+    pub lines: Option<Arc<Lines>>,
 }
 
 /// Which work goes to an upstream.
@@ -70,7 +73,15 @@ impl Upstream {
     /// Workers find its jobs there.
     #[must_use]
     pub fn on_board(mut self, board: Arc<Board>, terms: Terms) -> Self {
+        self.lines = Some(board.lines());
         self.board = Some((board, terms));
+        self
+    }
+
+    /// Its jobs write lines there.
+    #[must_use]
+    pub fn writing(mut self, lines: Arc<Lines>) -> Self {
+        self.lines = Some(lines);
         self
     }
 
@@ -87,6 +98,7 @@ impl Upstream {
     pub(crate) fn take_over(mut self, other: &Self) -> Self {
         if let (Some((_, terms)), Some((board, _))) = (&self.board, &other.board) {
             self.board = Some((Arc::clone(board), *terms));
+            self.lines.clone_from(&other.lines);
             self.provider = Arc::clone(&other.provider);
         }
         self
@@ -104,6 +116,6 @@ impl Upstream {
     }
 
     fn new(name: String, serves: Serves, provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self { name, serves, provider, policy, tenants: None, origin: None, board: None }
+        Self { name, serves, provider, policy, tenants: None, origin: None, board: None, lines: None }
     }
 }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orlog_model::{Work, WorkItem};
 
-pub use board::{Ask, Board, Brought, Claimed, Line, Lost, Seen, Terms};
+pub use board::{Ask, Board, Brought, Claimed, Lost, Seen, Terms};
 
+pub use crate::lines::Line;
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 
 /// The effects of an upstream whose work is done by workers.

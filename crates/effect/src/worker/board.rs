@@ -12,20 +12,15 @@
 //! claim has expired and somebody asks for work, it comes back in doubt.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use orlog_model::{Clock, EffectName, InDoubt, TenantId, Timestamp, Work, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::lines::{Line, Lines};
 use crate::provider::{Refusal, Reply};
-
-/// Lines that are kept of a job; older ones are dropped.
-const LINES: usize = 1000;
-
-/// The longest line that is kept, in characters.
-const LINE: usize = 2000;
 
 /// Results that are remembered, so that a second one is told to be a duplicate.
 const REMEMBERED: usize = 10_000;
@@ -71,15 +66,6 @@ pub struct Claimed {
     pub until: Timestamp,
 }
 
-/// A line that a worker wrote.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// When it came.
-    pub at: Timestamp,
-    /// The line.
-    pub text: String,
-}
-
 /// A job as people see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
@@ -112,6 +98,7 @@ pub struct Lost;
 pub struct Board {
     state: Mutex<State>,
     changed: Notify,
+    lines: Arc<Lines>,
 }
 
 #[derive(Default)]
@@ -128,7 +115,6 @@ struct Job {
     item: WorkItem,
     claim: Option<Claim>,
     claims: u32,
-    lines: VecDeque<Line>,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
 }
 
@@ -147,9 +133,8 @@ impl Board {
             let place = state.next;
             state.next += 1;
             state.order.insert(place, item.id);
-            let (item, lines) = (item.clone(), VecDeque::new());
-            let id = item.id;
-            let earlier = state.jobs.insert(id, Job { place, item, claim: None, claims: 0, lines, answer });
+            let (id, item) = (item.id, item.clone());
+            let earlier = state.jobs.insert(id, Job { place, item, claim: None, claims: 0, answer });
             if let Some(earlier) = earlier {
                 state.order.remove(&earlier.place);
             }
@@ -216,13 +201,7 @@ impl Board {
         at: Timestamp,
     ) -> Result<(), Lost> {
         let mut state = self.lock();
-        let held = state.held(tenant, job, claim)?;
-        for text in lines {
-            if held.lines.len() == LINES {
-                held.lines.pop_front();
-            }
-            held.lines.push_back(Line { at, text: text.chars().take(LINE).collect() });
-        }
+        self.lines.write(&state.held(tenant, job, claim)?.item, at, lines);
         Ok(())
     }
 
@@ -270,9 +249,15 @@ impl Board {
             item: job.item.clone(),
             held: job.claim.as_ref().filter(|c| c.until > now).map(|c| (c.worker.clone(), c.until)),
             claims: job.claims,
-            lines: job.lines.iter().cloned().collect(),
+            lines: self.lines.of(tenant, job.item.id).unwrap_or_default(),
         })
         .collect()
+    }
+
+    /// What workers write.
+    #[must_use]
+    pub fn lines(&self) -> Arc<Lines> {
+        Arc::clone(&self.lines)
     }
 
     /// Takes every job down; whoever posted them goes on elsewhere.
@@ -374,13 +359,12 @@ impl Drop for Posted<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::lines::LINES;
     use crate::provider::Trouble;
 
     fn name() -> EffectName {

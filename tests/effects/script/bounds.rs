@@ -1,0 +1,183 @@
+//! Bounds that hold whatever a script does.
+
+use std::time::Duration;
+
+use orlog_effect::{Attempt, Upstream};
+use orlog_model::WorkItem;
+use orlog_testkit::provider_suite::START;
+use serde_json::{Value, json};
+
+use super::{failed, is_there, job, perform, run, upstream};
+use crate::node::PATIENCE;
+
+/// How many processes there are that have the job's id in their environment.
+fn alive(item: &WorkItem) -> usize {
+    let mark = format!("ORLOG_ID={}", item.id).into_bytes();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    environments.filter(|env| env.split(|byte| *byte == 0).any(|variable| variable == mark)).count()
+}
+
+async fn until_alive(item: &WorkItem, fits: impl Fn(usize) -> bool) {
+    let fitting = async {
+        while !fits(alive(item)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, fitting).await;
+    assert!(found.is_ok(), "{} processes are alive", alive(item));
+}
+
+/// A folder of this name that is left over.
+fn leftovers(answer: &Value) -> bool {
+    std::path::Path::new(answer["home"].as_str().unwrap()).exists()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_given_up_leaves_no_process_however_deep_it_hides() {
+    let hidden = "setsid sleep 1000 & (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 1000";
+    let (upstream, item) = (upstream(&json!({})), job("sh", 1, hidden, &json!({})));
+    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
+    let work = upstream.provider.perform(&item, attempt);
+    tokio::select! {
+        answer = work => panic!("it sleeps, yet {answer:?}"),
+        () = until_alive(&item, |alive| alive >= 5) => {}
+    }
+    until_alive(&item, |alive| alive == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_over_leaves_no_process_behind() {
+    let script = "setsid sleep 1000 >/dev/null 2>&1 & sleep 1000 & echo \"{\\\"home\\\": \\\"$HOME\\\"}\"";
+    let (upstream, item) = (upstream(&json!({})), job("sh", 1, script, &json!({})));
+    let answer = perform(&upstream, &item).await.unwrap();
+    assert_eq!(alive(&item), 0);
+    until_gone(&answer.payload).await;
+}
+
+async fn until_gone(answer: &Value) {
+    let gone = async {
+        while leftovers(answer) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("its folder goes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_output_is_cut_off() {
+    for (script, code) in [("yes", "output_too_long"), ("yes >&2 & sleep 0.3; kill $!; exit 4", "exit_4")] {
+        let (upstream, item) =
+            (upstream(&json!({ "max_output_bytes": 100_000 })), job("sh", 1, script, &json!({})));
+        failed(perform(&upstream, &item).await, code);
+        until_alive(&item, |alive| alive == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_stays_small() {
+    if !is_there("python3") {
+        return;
+    }
+    let bomb = "import os, time, json, sys\nn = 0\ntry:\n  while n < 5000:\n    if os.fork() == 0:\n      time.sleep(1000)\n    n += 1\nexcept OSError as e:\n  print(json.dumps({'n': n, 'errno': e.errno}))";
+    let upstream = upstream(&json!({ "limits": { "processes": 30 } }));
+    let item = job("python", 1, bomb, &json!({}));
+    let answer = perform(&upstream, &item).await.unwrap().payload;
+    assert_eq!(answer["errno"], 11, "{answer}");
+    // Jobs of other tests that end meanwhile make room.
+    assert!(answer["n"].as_u64().unwrap() < 1000, "{answer}");
+    assert_eq!(alive(&item), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_time_and_files_have_limits() {
+    if !is_there("python3") {
+        return;
+    }
+    let limits = json!({ "limits": { "memory_bytes": 200_000_000, "cpu": "1s", "file_bytes": 1000, "open_files": 20 } });
+    let upstream = upstream(&limits);
+    let python = |script: &str| job("python", 1, script, &json!({}));
+    let message = failed(perform(&upstream, &python("b = bytearray(1 << 30)")).await, "exit_1");
+    assert!(message.contains("MemoryError"), "{message}");
+    failed(perform(&upstream, &python("while True: pass")).await, "signal_24");
+    let message = failed(
+        perform(
+            &upstream,
+            &python("open('f', 'wb', 0).write(b'x' * 1000 + b'y')\nopen('f', 'ab', 0).write(b'z')"),
+        )
+        .await,
+        "exit_1",
+    );
+    assert!(message.contains("File too large"), "{message}");
+    let message =
+        failed(perform(&upstream, &python("a = [open('/dev/null') for _ in range(30)]")).await, "exit_1");
+    assert!(message.contains("Too many open files"), "{message}");
+}
+
+/// Tries to do it, and tells by which error it could not.
+const TRY: &str = r"
+import json, os, socket, sys
+given = json.load(sys.stdin)['args']
+def said(what):
+    try:
+        what()
+        return 'done'
+    except OSError as error:
+        return type(error).__name__
+open('own', 'w').write('fine')
+print(json.dumps({
+    'own': open('own').read(),
+    'outside': said(lambda: open(given['outside'], 'w')),
+    'mkdir': said(lambda: os.mkdir(given['outside'])),
+    'secret': said(lambda: open(given['secret'])),
+    'environ': said(lambda: open('/proc/%d/environ' % given['pid']).read()),
+    'tcp': said(lambda: socket.create_connection(('127.0.0.1', given['port']))),
+    'udp': said(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+    'unix': said(lambda: socket.socket(socket.AF_UNIX)),
+    'kill': said(lambda: os.kill(given['pid'], 0)),
+    'etc': said(lambda: open('/etc/passwd').read()),
+}))
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_network_no_files_of_others_no_processes_of_others() {
+    if !is_there("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "canary").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let args = json!({
+        "outside": folder.path().join("outside"), "secret": secret, "pid": std::process::id(),
+        "port": listener.local_addr().unwrap().port(),
+    });
+    let upstream = upstream(&json!({ "isolation": "required" }));
+    let answer = perform(&upstream, &job("python", 1, TRY, &json!({ "args": args }))).await;
+    if let Err(refusal) = &answer
+        && format!("{refusal:?}").contains("the kernel has no Landlock")
+    {
+        orlog_testkit::servers::skipped("Landlock");
+        return;
+    }
+    let no = json!("PermissionError");
+    let expected = json!({
+        "own": "fine", "outside": no, "mkdir": no, "secret": no, "environ": no, "tcp": no, "udp": no, "unix": no,
+        "kill": no, "etc": "done",
+    });
+    assert_eq!(answer.unwrap().payload, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_allowed_can_be_read_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let path = folder.path().display().to_string();
+    let upstream: Upstream = upstream(&json!({ "write": [path], "isolation": "best_effort" }));
+    let script = format!("echo made > {path}/film && cat {path}/film");
+    let answer = perform(&upstream, &job("sh", 1, &script, &json!({}))).await.unwrap();
+    assert_eq!(answer.payload, json!({ "text": "made" }));
+    assert_eq!(std::fs::read_to_string(folder.path().join("film")).unwrap(), "made\n");
+    assert_eq!(run("sh", "cat", &json!({ "args": "é" })).await["args"], "é");
+}

@@ -1,0 +1,84 @@
+//! The flow of `examples/media` with its jobs run for real.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use axum::http::{Method, StatusCode};
+use orlog::{App, Config, Seams};
+use serde_json::{Value, json};
+
+use super::{HELPER, is_there};
+use crate::node::{Folders, Node};
+use crate::page::with;
+use crate::shop::Shop;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/media");
+
+/// A node with the example in a place that jobs can read, whoever they run as.
+async fn node(shop: &Shop) -> (Node, tempfile::TempDir) {
+    let folders = Folders::new(&[]);
+    let film = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(film.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (bin, lib) = (format!("{EXAMPLE}/bin"), format!("{EXAMPLE}/lib"));
+    assert!(Command::new("cp").args(["-r", &bin, &lib]).arg(film.path()).status().unwrap().success());
+    let place = film.path().display().to_string();
+    let text = std::fs::read_to_string(Path::new(EXAMPLE).join("jobs.toml")).unwrap();
+    let text = with(
+        &with(&text, "/srv/media", &place),
+        "kind = \"script\"",
+        &format!("kind = \"script\"\nhelper = {HELPER:?}"),
+    );
+    folders.describe("jobs", &text);
+    folders.describe(
+        "storage",
+        &format!("base_url = {:?}\n[effects.\"storage.delete\"]\npath = \"/delete\"\n", shop.url),
+    );
+    let saga = std::fs::read_to_string(Path::new(EXAMPLE).join("media.saga.yaml")).unwrap();
+    folders.define("media", &saga);
+    std::fs::remove_file(folders.path("definitions").join("payment.saga.yaml")).unwrap();
+    let config = Config {
+        data: folders.path("data"),
+        definitions: Some(folders.path("definitions")),
+        effects: Some(folders.path("effects")),
+        gateway: Some(serde_json::from_value(json!({ "base_url": shop.url })).unwrap()),
+        ..Config::default()
+    };
+    let app = App::start_with(config, Seams::default()).await.unwrap();
+    let router = orlog::api::router(Arc::clone(&app));
+    (Node { app, router, folder: Arc::clone(&folders.0) }, film)
+}
+
+async fn tell(node: &Node, id: &str, kind: &str, data: Value) {
+    let event = json!({ "specversion": "1.0", "id": id, "source": "urn:test", "type": kind, "data": data });
+    let (status, answer) = node.ask(Method::POST, "", "/v1/events", &event).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_film_is_made_by_real_jobs() {
+    if !is_there("python3") {
+        return;
+    }
+    let shop = Shop::open().await;
+    let (node, _film) = node(&shop).await;
+    let format = |name: &str| json!({ "name": name, "size": "640x360", "bitrate": "800k" });
+    let formats = json!([format("low"), format("mid"), format("high"), format("top")]);
+    tell(
+        &node,
+        "e-1",
+        "VideoUploaded",
+        json!({ "videoId": "v1", "source": "s3://in/v1.mov", "formats": formats }),
+    )
+    .await;
+    // The command to the catalogue is the last thing that is asked of the world.
+    let asked = shop.asked_times(1).await;
+    assert_eq!(asked[0].uri.path(), "/v1/commands");
+    tell(&node, "e-2", "VideoPublished", json!({ "videoId": "v1" })).await;
+    let saga = node.end_of("", "media", "v1").await;
+    assert_eq!(saga["status"], "completed", "{saga}");
+    let state = &saga["state"];
+    assert_eq!(state["vars"]["files"], json!(["v1-low.mp4", "v1-mid.mp4", "v1-high.mp4", "v1-top.mp4"]));
+    assert_eq!(state["vars"]["manifest"], "v1.m3u8");
+    assert_eq!(state["flow"]["results"]["probe"], json!({ "frames": 250, "source": "s3://in/v1.mov" }));
+}
