@@ -119,17 +119,27 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A copy of the folder as it is at one moment. The disk stands still, but files can still be renamed or removed (by retention):
+/// where one is gone before it is copied, the copy begins anew.
 fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
+    while let Err(error) = try_copy(from, to) {
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        fs::remove_dir_all(to).unwrap();
+    }
+}
+
+fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
+        if entry.file_type()?.is_dir() {
+            try_copy(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), target).unwrap();
+            fs::copy(entry.path(), target)?;
         }
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
