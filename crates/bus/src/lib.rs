@@ -1,9 +1,10 @@
-//! How messages travel: the bus contract, subjects, the event codec, and the embedded bus.
+//! How messages travel: the bus contract, subjects, the event codec, the embedded bus, and NATS JetStream.
 
 mod contract;
 
 pub mod codec;
 pub mod embedded;
+pub mod nats;
 pub mod subject;
 pub mod workflow;
 

@@ -6,6 +6,7 @@ pub mod faulty_bus;
 mod faulty_disk;
 pub mod grpc_server;
 pub mod household;
+pub mod nats_server;
 pub mod oracle;
 pub mod provider_suite;
 pub mod quartet;

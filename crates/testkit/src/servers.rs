@@ -5,7 +5,6 @@
 //! skipped; in CI (`CI=true`) it fails.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,8 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::time::Duration;
+
+use crate::nats_server::free_port;
 
 /// A server that has not begun to answer by then does not work.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -159,12 +160,6 @@ fn run(mut command: Command) {
     let output = command.output().expect("it was found");
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said));
-}
-
-/// Nobody else gets it until the server takes it, unless somebody is very quick.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound").port()
 }
 
 /// Starts a server under its keeper and waits until it says that it is ready.

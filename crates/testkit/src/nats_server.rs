@@ -1,0 +1,262 @@
+//! NATS servers of a test's own: one node or a cluster on free ports of the loopback, to be killed, paused and started again.
+//!
+//! A shell stands over each node. It waits for the end of its input, which is the end of the test's process however it comes,
+//! and then kills the node by its number. Where the server is not installed a test is skipped; in CI it fails.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A node that has not begun to answer by then does not work.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Tells the number of what it runs, and kills it when its input ends.
+const KEEPER: &str = r#""$@" </dev/null >/dev/null 2>&1 & server=$!
+echo "$server"
+read -r _
+kill -9 "$server" 2>/dev/null
+wait "$server""#;
+
+/// The server's binary: `ORLOG_NATS_SERVER`, or where `make nats` puts it. `None`: it is not installed.
+///
+/// # Panics
+/// When it is missing in CI.
+#[must_use]
+pub fn nats_binary() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/nats/bin/nats-server");
+    let binary = std::env::var_os("ORLOG_NATS_SERVER").map_or(here, PathBuf::from);
+    if !binary.is_file() {
+        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!in_ci, "nats-server is not installed; `make nats` installs it");
+        eprintln!("skipped: nats-server is not installed; `make nats` installs it");
+        return None;
+    }
+    Some(binary)
+}
+
+/// A node and its folder. Dropping it kills it.
+pub struct NatsServer {
+    /// Where clients connect on 127.0.0.1.
+    pub port: u16,
+    binary: PathBuf,
+    folder: TempDir,
+    keeper: Option<(Child, Pid)>,
+}
+
+impl NatsServer {
+    /// Starts one node with JetStream. `None`: it is not installed.
+    ///
+    /// # Panics
+    /// When it does not start, or is missing in CI.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// Starts one node with more configuration.
+    ///
+    /// # Panics
+    /// As [`NatsServer::start`].
+    #[must_use]
+    pub fn start_with(extra: &str) -> Option<Self> {
+        let mut node = Self::prepare(nats_binary()?, free_port(), extra);
+        node.restart();
+        Some(node)
+    }
+
+    fn prepare(binary: PathBuf, port: u16, extra: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("orlog-nats-").tempdir().expect("a folder");
+        let store = folder.path().join("js");
+        let mut text = format!("listen: 127.0.0.1:{port}\n");
+        if !extra.contains("jetstream") {
+            writeln!(
+                text,
+                "jetstream {{ store_dir: {store:?}, max_file_store: 20GB, max_memory_store: 1GB }}"
+            )
+            .expect("a text takes everything");
+        }
+        text.push_str(extra);
+        std::fs::write(folder.path().join("nats.conf"), text).expect("the folder is ours");
+        Self { port, binary, folder, keeper: None }
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Its folder: `nats.conf` and what JetStream stores.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Kills it at once; what it has stored stays.
+    pub fn kill(&mut self) {
+        self.end(Signal::KILL);
+    }
+
+    /// Ends it in good order; what it has stored stays.
+    pub fn stop(&mut self) {
+        self.end(Signal::TERM);
+    }
+
+    /// Stops its clock: it answers nobody until [`NatsServer::resume`].
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Starts it, again, on what it has stored.
+    ///
+    /// # Panics
+    /// When it does not answer in time.
+    pub fn restart(&mut self) {
+        self.launch();
+        self.wait();
+    }
+
+    fn launch(&mut self) {
+        self.kill();
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", KEEPER, "keeper"])
+            .arg(&self.binary)
+            .arg("-c")
+            .arg(self.folder.path().join("nats.conf"));
+        command.arg("-l").arg(self.folder.path().join("nats.log"));
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut keeper = command.spawn().expect("there is a shell");
+        let mut line = String::new();
+        let stdout = keeper.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("it tells the number");
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw).expect("a process number");
+        self.keeper = Some((keeper, pid));
+    }
+
+    fn wait(&self) {
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "nats-server does not answer: {}", self.log());
+            std::thread::park_timeout(LOOK);
+        }
+    }
+
+    /// What it has written so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("nats.log")).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some((_, pid)) = &self.keeper {
+            // An error means that it has ended.
+            kill_process(*pid, signal).ok();
+        }
+    }
+
+    /// The keeper ends after the node.
+    fn end(&mut self, signal: Signal) {
+        self.signal(Signal::CONT);
+        self.signal(signal);
+        if let Some((mut keeper, pid)) = self.keeper.take() {
+            let begun = Instant::now();
+            while kill_process(pid, Signal::CONT).is_ok() && begun.elapsed() < PATIENCE {
+                if std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
+                    .is_ok_and(|s| s.contains(") Z "))
+                {
+                    break;
+                }
+                std::thread::park_timeout(LOOK);
+            }
+            drop(keeper.stdin.take());
+            keeper.wait().ok();
+        }
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Nodes that form one cluster.
+pub struct NatsCluster {
+    /// Them; kill what you like.
+    pub nodes: Vec<NatsServer>,
+}
+
+impl NatsCluster {
+    /// Starts a cluster of `size` nodes. `None`: the server is not installed.
+    ///
+    /// # Panics
+    /// When they do not start, or the server is missing in CI.
+    #[must_use]
+    pub fn start(size: usize) -> Option<Self> {
+        let binary = nats_binary()?;
+        let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
+        let routes: Vec<String> =
+            ports.iter().map(|(_, route)| format!("nats://127.0.0.1:{route}")).collect();
+        let mut nodes: Vec<NatsServer> = ports
+            .iter()
+            .enumerate()
+            .map(|(index, (port, route))| {
+                let extra = format!(
+                    "server_name: n{index}\ncluster {{ name: orlog, listen: 127.0.0.1:{route}, routes: {routes:?} }}\n"
+                );
+                NatsServer::prepare(binary.clone(), *port, &extra)
+            })
+            .collect();
+        nodes.iter_mut().for_each(NatsServer::launch);
+        nodes.iter().for_each(NatsServer::wait);
+        Some(Self { nodes })
+    }
+
+    /// Where clients connect: all nodes.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(NatsServer::url).collect()
+    }
+}
+
+/// Nobody else gets it until the server takes it, unless somebody is very quick.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_comes_back_after_it_was_killed() {
+        let Some(mut node) = NatsServer::start() else { return };
+        node.kill();
+        assert!(TcpStream::connect(("127.0.0.1", node.port)).is_err());
+        node.restart();
+        node.stop();
+        assert!(node.log().contains("Initiating Shutdown"));
+    }
+
+    #[test]
+    fn three_nodes_find_each_other() {
+        let Some(cluster) = NatsCluster::start(3) else { return };
+        assert_eq!(cluster.urls().len(), 3);
+    }
+}
