@@ -10,13 +10,14 @@ mod layout;
 mod migrate;
 mod settings;
 mod starting;
+mod transport;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use orlog_actors::{CommitObserver, Parts, Programs, Runtime, ShardParts};
-use orlog_bus::{Bus, Embedded, Receipt, codec};
+use orlog_bus::{Bus, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
 use orlog_program::{Problem, Program};
@@ -30,11 +31,13 @@ use crate::config::Config;
 use crate::definitions::{Definitions, Refused};
 use crate::upstreams::Upstreams;
 use background::Background;
+use transport::Transport;
 
 pub use collect::Collected;
 pub use deploy::{DeployError, Order};
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use migrate::{Move, Moved};
+pub use transport::{BusInfo, connect, streams};
 
 /// What an embedding program, a test or a bench puts in the place of the ordinary.
 #[derive(Default)]
@@ -73,7 +76,7 @@ pub struct App {
     pub registry: Mutex<Registry>,
     /// When it was started.
     pub started_at: Timestamp,
-    embedded: Arc<Embedded>,
+    transport: Transport,
     drained: watch::Sender<bool>,
     /// Whoever changes which definitions there are, or moves instances between them, does it alone.
     deploying: tokio::sync::Mutex<()>,
@@ -99,8 +102,8 @@ impl App {
         let started_at = clock.now();
         layout::claim(&config)?;
         let mut stores = open_stores(&config).await?;
-        let embedded = open_bus(&config, Arc::clone(&clock)).await?;
-        let bus = Arc::clone(&embedded) as Arc<dyn Bus>;
+        let transport = Transport::open(&config, Arc::clone(&clock)).await?;
+        let bus = transport.bus();
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
         let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams);
@@ -112,6 +115,7 @@ impl App {
         let shards = settings::ranges(config.shards).zip(stores);
         let parts = Parts {
             bus: Arc::clone(&bus),
+            sources: transport.sources(),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
@@ -136,7 +140,7 @@ impl App {
             definitions,
             registry,
             started_at,
-            embedded,
+            transport,
             drained,
             deploying: tokio::sync::Mutex::default(),
             collected,
@@ -160,8 +164,9 @@ impl App {
         if !health.room {
             return Err(orlog_bus::Error::Full("there is no room in the store; free disk space".to_owned()));
         }
-        let messages = events.iter().map(|event| codec::encode(event, codec::subject_of(event))).collect();
-        self.bus.publish(messages).await
+        let kind = settings::submitted_as(&self.config);
+        let message = |event: &Event| codec::encode(event, codec::subject_under(event, kind));
+        self.bus.publish(events.iter().map(message).collect()).await
     }
 
     /// The catalog of the upstreams as their files describe them now, not in force yet.
@@ -195,8 +200,7 @@ impl App {
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
         let stopped = self.runtime.stop().await;
-        let embedded = Arc::clone(&self.embedded);
-        tokio::task::spawn_blocking(move || embedded.close()).await.context("the bus did not close")?;
+        self.transport.close().await?;
         stopped.context("the tables could not be brought up to date; the journal has everything")
     }
 
@@ -209,6 +213,7 @@ impl App {
             catalog: &self.catalog,
             definitions: &self.definitions,
             stream: self.bus.stream_id().to_string(),
+            bus: self.transport.info(),
             started_at: self.started_at,
         })
     }
@@ -244,12 +249,6 @@ async fn open_stores(config: &Config) -> anyhow::Result<Vec<(Writer, Reader)>> {
     };
     let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
     stores.with_context(|| format!("the data folder {} cannot be used", config.data.display()))
-}
-
-async fn open_bus(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Arc<Embedded>> {
-    let (dir, options) = (config.data.join("bus"), settings::bus(config));
-    let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
-    Ok(Arc::new(opened.context("the bus did not open")??))
 }
 
 /// Decides which definitions are in force and keeps that in every store, the first one first.

@@ -24,6 +24,7 @@ mod schema;
 mod serve;
 mod settings;
 mod simulate;
+mod streams;
 mod task;
 mod test;
 mod timers;
@@ -80,6 +81,9 @@ enum Command {
     Deploy(deploy::Args),
     /// Move running instances to another definition of their saga
     Migrate(migrate::Args),
+    /// Compare the streams of NATS JetStream with the configuration, and bring them there
+    #[command(subcommand)]
+    Streams(streams::Command),
     /// Check definitions without running them
     Check(check::Args),
     /// Print the JSON Schema of definitions, for editors
@@ -131,6 +135,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Drain(args) => drain::perform(args, console).await,
         Command::Deploy(args) => deploy::perform(args, console).await,
         Command::Migrate(args) => migrate::perform(args, console).await,
+        Command::Streams(command) => streams::perform(command, console).await,
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),
         Command::Test(args) => test::perform(&args, console),

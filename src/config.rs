@@ -6,6 +6,7 @@
 mod blame;
 mod defaults;
 mod layers;
+mod nats;
 mod sections;
 mod text;
 
@@ -19,8 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::redact::Redact;
 pub use blame::Mistake;
 pub use layers::{Layers, Setting};
+pub use nats::{Nats, NatsTls, StreamLimits};
 pub use sections::{
-    Bus, Drain, Durability, Http, Limits, Log, LogFormat, Store, Telemetry, TenantMode, Tenants,
+    Bus, BusKind, Drain, Durability, Http, Limits, Log, LogFormat, Store, Telemetry, TenantMode, Tenants,
 };
 
 /// The defaults as people read them: every key with what it means.
@@ -50,6 +52,8 @@ pub struct Config {
     pub store: Store,
     /// How events are kept.
     pub bus: Bus,
+    /// JetStream, where it carries them.
+    pub nats: Nats,
     /// Bounds of one shard.
     pub limits: Limits,
     /// Bounds of the HTTP API.
@@ -81,6 +85,7 @@ impl Default for Config {
             tenants: Tenants::default(),
             store: Store::default(),
             bus: Bus::default(),
+            nats: Nats::default(),
             limits: Limits::default(),
             http: Http::default(),
             drain: Drain::default(),
@@ -148,6 +153,9 @@ impl Config {
         }
         if self.bus.max_message_size > Bus::default().max_message_size {
             return wrong("bus.max_message_size", "1MiB is the most that events may take".to_owned());
+        }
+        if let Some((key, what)) = self.nats.mistake() {
+            return wrong(key, what);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_actors::{Config, Parts, Programs, Runtime, ShardParts};
+use orlog_actors::{Config, EventSource, Parts, Programs, Runtime, ShardParts};
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
 use orlog_bus::{Bus, codec};
 use orlog_effect::{Attempt, Catalog, Policy, Provider, Refusal, Reply, Silent, Upstream};
@@ -149,8 +149,16 @@ impl Office {
         let programs = Arc::new(Programs::new(programs));
         let (writer, reader) = orlog_store::memory(orlog_store::Options::default());
         let shards = vec![ShardParts { slots: 0..SLOTS, writer, reader }];
-        let parts =
-            Parts { bus: Arc::clone(&bus), catalog, programs, clock: present, shards, observer: None };
+        let sources = vec![EventSource::embedded(Arc::clone(&bus))];
+        let parts = Parts {
+            bus: Arc::clone(&bus),
+            sources,
+            catalog,
+            programs,
+            clock: present,
+            shards,
+            observer: None,
+        };
         let runtime = Runtime::start(parts, Config::default()).await.unwrap();
         Self { runtime, bus, clock, desk, fine, _folder: folder }
     }

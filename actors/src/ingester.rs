@@ -3,15 +3,18 @@
 //! An event is for the instances that the programs in force name; a message under `workflow.<saga>.<correlation>` is for
 //! that one instance. A message is acknowledged when the consequences are durable for every instance it is for. What is no
 //! event, or lacks its identifier, becomes a dead letter and is acknowledged too. The gapless end of what is acknowledged is
-//! kept in the store as a checkpoint; a restart begins there.
+//! kept in the store as a checkpoint; a restart begins there. Where the stream is no longer what it was at the checkpoint,
+//! that is an error in the log and counted, and reading goes on where nothing is skipped.
+//!
+//! Where shards live in several processes, an event of a tenant that is spread comes to one of them, which sends it on to
+//! each instance as a signal, and acknowledges it when the bus has those.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_bus::subject::{self, Kind};
 use orlog_bus::workflow::{self, Word};
-use orlog_bus::{Acker, Bus, Consumer, Delivery, Error as BusError, Subscription};
+use orlog_bus::{Acker, Bus, Consumer, Delivery, Error as BusError, Message as BusMessage, Start, subject};
 use orlog_model::{
     Change, DeadLetter, DeadLetterReason, Event, Input, InstanceKey, Original, SagaName, Source,
     StreamPosition, TenantId,
@@ -23,10 +26,10 @@ use crate::cell::Envelope;
 use crate::directory::Directory;
 use crate::done::{Ack, Done};
 use crate::driver::Driver;
+use crate::event_source::EventSource;
+use crate::forward::Forward;
 use crate::submission::{Submission, Unavailable};
 
-/// What carries events for sagas.
-const EVENTS: [Kind; 2] = [Kind::Aggregate, Kind::WorkflowEvent];
 /// Messages taken at once.
 const BATCH: usize = 512;
 /// Acknowledged messages after which the checkpoint is stored, when there is no pause before.
@@ -43,7 +46,9 @@ pub(crate) struct Ingester;
 #[derive(Clone)]
 pub(crate) struct Arguments {
     pub(crate) directory: Arc<Directory>,
+    /// Where signals go.
     pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) source: EventSource,
     /// The durable name of the subscription.
     pub(crate) name: String,
     /// Which slots belong to the shard.
@@ -91,19 +96,16 @@ impl Actor for Ingester {
 
 /// Reads until something fails.
 async fn read(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
-    let source = Source { stream: "events".to_owned(), consumer: arguments.name.clone() };
-    let stream_id = arguments.bus.stream_id();
+    let source = Source { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
     let checkpoint = arguments.directory.context.reader.checkpoint(&source)?;
-    if let Some(other) = checkpoint.filter(|position| position.stream_id != stream_id) {
-        tracing::warn!(
-            expected = %other.stream_id, found = %stream_id,
-            "the bus is not the one of the checkpoint; it is read from its beginning"
-        );
-    }
-    let after =
-        checkpoint.filter(|position| position.stream_id == stream_id).map(|position| position.sequence);
-    let mut consumer = subscribe(&arguments, after).await?;
-    let mut ingest = Ingest { acker: consumer.acker(), arguments, source, stored: after.unwrap_or(0) };
+    let mut consumer = subscribe(&arguments, checkpoint).await?;
+    let start = consumer.start().clone();
+    tell(&arguments, &start);
+    // One that is not there any more holds no new one back.
+    let stored = checkpoint.filter(|position| position.stream_id == start.stream_id);
+    let stored = stored.map_or(0, |position| position.sequence);
+    let stream_id = start.stream_id;
+    let mut ingest = Ingest { acker: consumer.acker(), arguments, source, stream_id, stored };
     loop {
         match tokio::time::timeout(CHECKPOINT_PAUSE, consumer.next(BATCH)).await {
             Ok(deliveries) => ingest.take_all(deliveries?).await?,
@@ -112,43 +114,55 @@ async fn read(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
     }
 }
 
-async fn subscribe(arguments: &Arguments, after: Option<u64>) -> Result<Box<dyn Consumer>, BusError> {
-    let subscription = Subscription {
-        name: arguments.name.clone(),
-        filters: EVENTS
-            .into_iter()
-            .flat_map(|kind| subject::filters(None, kind, None))
-            .chain(workflow::filters())
-            .collect(),
-        after,
-        max_in_flight: arguments.directory.context.limits.in_flight_per_ingester,
-    };
+async fn subscribe(
+    arguments: &Arguments,
+    after: Option<StreamPosition>,
+) -> Result<Box<dyn Consumer>, BusError> {
+    let Arguments { directory, source, name, slots, .. } = arguments;
+    let bound = directory.context.limits.in_flight_per_ingester;
+    let subscription = source.subscription(name, &directory.context.slots, slots, after, bound);
     loop {
-        match arguments.bus.subscribe(subscription.clone()).await {
+        match source.bus.subscribe(subscription.clone()).await {
             Err(BusError::InUse(_)) => tokio::time::sleep(TAKE_OVER_PAUSE).await,
             other => return other,
         }
     }
 }
 
+/// Tells operators what was wrong at the checkpoint.
+fn tell(arguments: &Arguments, start: &Start) {
+    let Some(found) = &start.found else { return };
+    let (stream, shard) = (&arguments.source.name, &arguments.name);
+    tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
+    let label = [("stream", stream.clone()), ("found", found.as_str().to_owned())];
+    arguments.directory.context.metrics.stream_breaks.get_or_create(&label).inc();
+}
+
 struct Ingest {
     arguments: Arguments,
     acker: Arc<dyn Acker>,
     source: Source,
+    stream_id: uuid::Uuid,
     /// The checkpoint in the store.
     stored: u64,
 }
 
 impl Ingest {
     async fn take_all(&mut self, deliveries: Vec<Delivery>) -> Result<(), Unavailable> {
+        let mut forward = Forward::default();
         for delivery in &deliveries {
-            self.take(delivery).await?;
+            self.take(delivery, &mut forward).await?;
+        }
+        for (sequence, why) in forward.send(&*self.arguments.bus).await {
+            if let Some(delivery) = deliveries.iter().find(|delivery| delivery.sequence == sequence) {
+                self.set_aside_message(delivery, why)?;
+            }
         }
         self.checkpoint(CHECKPOINT_EVERY)
     }
 
     /// Brings one message to the instances it is for.
-    async fn take(&self, delivery: &Delivery) -> Result<(), Unavailable> {
+    async fn take(&self, delivery: &Delivery, forward: &mut Forward) -> Result<(), Unavailable> {
         let directory = &self.arguments.directory;
         directory.context.metrics.ingested.inc();
         if workflow::is_addressed(&delivery.message.subject) {
@@ -165,6 +179,15 @@ impl Ingest {
                 Ok(key) => keys.push(key),
                 Err(fault) => faults.push(fault),
             }
+        }
+        if self.sends_on(&event.tenant) {
+            let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, faults.len() + 1);
+            for (saga, fault) in faults {
+                self.set_aside_event(&event, &saga, &fault, Done::Ack(Arc::clone(&ack)))?;
+            }
+            let signals = keys.iter().map(|key| self.signal(&event, key, delivery.sequence));
+            forward.add(delivery.sequence, signals, Done::Ack(ack));
+            return Ok(());
         }
         keys.retain(|key| self.owns(key));
         if !self.owns_tenant(&event.tenant) {
@@ -210,10 +233,20 @@ impl Ingest {
         self.arguments.slots.contains(&self.arguments.directory.context.slots.of(key).0)
     }
 
-    /// Whether what belongs to no instance is this shard's business; a spread tenant's goes to the first shard.
+    /// Whether what belongs to no instance is this shard's business.
     fn owns_tenant(&self, tenant: &TenantId) -> bool {
-        let slot = self.arguments.directory.context.slots.of_tenant(tenant).map_or(0, |slot| slot.0);
-        self.arguments.slots.contains(&slot)
+        self.arguments.slots.contains(&self.arguments.directory.context.slots.home(tenant).0)
+    }
+
+    /// Whether the instances of a tenant may live in other processes.
+    fn sends_on(&self, tenant: &TenantId) -> bool {
+        self.arguments.source.sharing.is_some() && self.arguments.directory.context.slots.spreads(tenant)
+    }
+
+    /// An event for one instance. Its id is made of where the event lies, so that it is sent once.
+    fn signal(&self, event: &Event, key: &InstanceKey, sequence: u64) -> BusMessage {
+        let id = format!("{}:{}:{sequence}", key.saga, self.arguments.source.name);
+        BusMessage { id: Some(id), ..workflow::signal(key, event) }
     }
 
     fn set_aside_message(&self, delivery: &Delivery, why: String) -> Result<(), Unavailable> {
@@ -265,12 +298,12 @@ impl Ingest {
 
     /// Stores the checkpoint when it is at least `step` ahead of the stored one.
     fn checkpoint(&mut self, step: u64) -> Result<(), Unavailable> {
-        let floor = self.acker.floor();
-        if floor <= self.stored || floor - self.stored < step {
+        let mark = self.acker.mark();
+        if mark.sequence <= self.stored || mark.sequence - self.stored < step {
             return Ok(());
         }
-        self.stored = floor;
-        let position = StreamPosition { stream_id: self.arguments.bus.stream_id(), sequence: floor };
+        self.stored = mark.sequence;
+        let position = StreamPosition { stream_id: self.stream_id, sequence: mark.sequence, at: mark.at };
         let change = Change::Checkpoint(self.source.clone(), position);
         self.arguments.directory.committer()?.submit(Submission::of(change, Done::Nothing))
     }

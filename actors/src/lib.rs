@@ -20,6 +20,8 @@ mod done;
 mod driver;
 mod effects;
 mod errands;
+mod event_source;
+mod forward;
 mod hands;
 mod ingester;
 mod limits;
@@ -41,6 +43,7 @@ mod timer;
 mod under_way;
 
 pub use control::{ControlError, Controlled};
+pub use event_source::{EventSource, Sharing};
 pub use limits::{Limits, LimitsError};
 pub use metrics::Metrics;
 pub use migration::Planned;

@@ -35,6 +35,8 @@ pub struct Metrics {
     pub(crate) dead_letters: Counter,
     pub(crate) early_kept: Counter,
     pub(crate) early_expired: Counter,
+    /// By stream and what was found.
+    pub(crate) stream_breaks: Family<[(&'static str, String); 2], Counter>,
     store_full: Gauge<i64, AtomicI64>,
 }
 
@@ -63,6 +65,7 @@ impl Default for Metrics {
             dead_letters: Counter::default(),
             early_kept: Counter::default(),
             early_expired: Counter::default(),
+            stream_breaks: Family::default(),
             store_full: Gauge::default(),
         }
     }
@@ -108,6 +111,8 @@ impl Metrics {
         );
         let dropped = "Inputs dropped because their instance did not begin in time";
         r.register("early_inputs_dropped", dropped, self.early_expired.clone());
+        let breaks = "Streams that were not what they were at the checkpoint, by stream and what was found";
+        r.register("stream_breaks_found", breaks, self.stream_breaks.clone());
         r.register("store_full", "1 while there is no room", self.store_full.clone());
     }
 

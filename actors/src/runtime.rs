@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::Bus;
+use orlog_bus::subject::Kind;
 use orlog_effect::{Catalog, Renewal};
 use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, Timestamp};
 use orlog_store::{Reader, Writer};
@@ -19,6 +20,7 @@ use crate::directory::{Context, Directory};
 use crate::done::Done;
 use crate::effects;
 use crate::errands::Renew;
+use crate::event_source::EventSource;
 use crate::hands::Hands;
 use crate::limits::{Limits, LimitsError};
 use crate::metrics::Metrics;
@@ -34,8 +36,10 @@ const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 /// What a runtime is built from.
 pub struct Parts {
-    /// Whence events come and whither facts go.
+    /// Whither facts and events go.
     pub bus: Arc<dyn Bus>,
+    /// Whence events come.
+    pub sources: Vec<EventSource>,
     /// The upstreams.
     pub catalog: Arc<Catalog>,
     /// The programs.
@@ -69,6 +73,8 @@ pub struct Config {
     pub intensity: Intensity,
     /// Which tenants are spread.
     pub slots: Slots,
+    /// The kind under which an event goes to the bus.
+    pub submitted_as: Kind,
 }
 
 /// How the runtime does.
@@ -102,6 +108,7 @@ pub struct Runtime {
     bus: Arc<dyn Bus>,
     metrics: Arc<Metrics>,
     slots: Slots,
+    submitted_as: Kind,
     accepting: std::sync::atomic::AtomicBool,
 }
 
@@ -139,6 +146,7 @@ impl Runtime {
                 directory: Arc::clone(&directory),
                 writer: Arc::clone(&writer),
                 bus: Arc::clone(&parts.bus),
+                sources: parts.sources.clone(),
                 hands: Arc::clone(&hands),
                 observer: parts.observer.clone(),
             });
@@ -161,6 +169,7 @@ impl Runtime {
             bus: parts.bus,
             metrics,
             slots: config.slots,
+            submitted_as: config.submitted_as,
             accepting: true.into(),
         })
     }
@@ -222,7 +231,7 @@ impl Runtime {
                 "only events can be sent again without an instance".to_owned(),
             ));
         };
-        let subject = orlog_bus::codec::subject_of(&event);
+        let subject = orlog_bus::codec::subject_under(&event, self.submitted_as);
         let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
         self.publish_and(message, change).await
     }

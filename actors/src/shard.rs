@@ -15,6 +15,7 @@ use crate::cell::{Cell, PASSIVATED};
 use crate::committer::{self, CommitterActor, WriterSlot};
 use crate::directory::{Directory, Incarnation, StartActor};
 use crate::done::Done;
+use crate::event_source::EventSource;
 use crate::hands::Hands;
 use crate::ingester::{self, Ingester};
 use crate::observer::CommitObserver;
@@ -37,6 +38,7 @@ pub(crate) struct Arguments {
     pub(crate) directory: Arc<Directory>,
     pub(crate) writer: WriterSlot,
     pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) sources: Vec<EventSource>,
     pub(crate) hands: Arc<Hands>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
 }
@@ -53,7 +55,7 @@ pub(crate) enum Message {
 pub(crate) struct State {
     directory: Arc<Directory>,
     helpers: Vec<(ActorId, &'static str)>,
-    ingester: ActorRef<ingester::Message>,
+    ingesters: Vec<ActorRef<ingester::Message>>,
     timer: ActorRef<timer::Message>,
     quiescing: bool,
 }
@@ -77,21 +79,23 @@ impl Actor for Shard {
         let (relay, _) = Actor::spawn_linked(None, Relay, relaying, me.clone()).await?;
         let (timer, _) = Actor::spawn_linked(None, Timer, Arc::clone(&directory), me.clone()).await?;
         wake_held(&directory)?;
-        let ingesting = ingester::Arguments {
-            directory: Arc::clone(&directory),
-            bus: arguments.bus,
-            name: arguments.name,
-            slots: arguments.slots,
-        };
-        let (ingester, _) = Actor::spawn_linked(None, Ingester, ingesting, me).await?;
-        let helpers = vec![
-            (committing, "committer"),
-            (relay.get_id(), "relay"),
-            (timer.get_id(), "timer"),
-            (ingester.get_id(), "ingester"),
-        ];
+        let mut helpers =
+            vec![(committing, "committer"), (relay.get_id(), "relay"), (timer.get_id(), "timer")];
+        let mut ingesters = Vec::new();
+        for source in arguments.sources {
+            let ingesting = ingester::Arguments {
+                directory: Arc::clone(&directory),
+                bus: Arc::clone(&arguments.bus),
+                source,
+                name: arguments.name.clone(),
+                slots: arguments.slots.clone(),
+            };
+            let (ingester, _) = Actor::spawn_linked(None, Ingester, ingesting, me.clone()).await?;
+            helpers.push((ingester.get_id(), "ingester"));
+            ingesters.push(ingester);
+        }
         drop(myself.send_interval(directory.context.limits.idle / 4, || Message::Tidy));
-        Ok(State { directory, helpers, ingester, timer, quiescing: false })
+        Ok(State { directory, helpers, ingesters, timer, quiescing: false })
     }
 
     async fn handle(
@@ -105,7 +109,9 @@ impl Actor for Shard {
             Message::Quiesce(done) => {
                 state.quiescing = true;
                 // Errors mean that they have gone already.
-                drop(state.ingester.stop_and_wait(None, None).await);
+                for ingester in &state.ingesters {
+                    drop(ingester.stop_and_wait(None, None).await);
+                }
                 drop(state.timer.stop_and_wait(None, None).await);
                 done.send(()).ok();
             }

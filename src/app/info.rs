@@ -9,7 +9,8 @@ use orlog_program::Program;
 use serde::Serialize;
 
 use super::settings;
-use crate::config::{self, Config};
+use super::transport::BusInfo;
+use crate::config::{self, BusKind, Config};
 use crate::definitions::Definitions;
 
 /// What `/info` shows.
@@ -29,6 +30,8 @@ pub struct Info {
     pub durability: BTreeMap<&'static str, String>,
     /// The stream of events, by its identity.
     pub stream: String,
+    /// What carries events.
+    pub bus: BusInfo,
     /// The definitions for new instances.
     pub sagas: Vec<SagaInfo>,
     /// The effects and who performs each; several where tenants have their own.
@@ -95,6 +98,7 @@ pub(super) struct Sight<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) definitions: &'a Definitions,
     pub(super) stream: String,
+    pub(super) bus: BusInfo,
     pub(super) started_at: Timestamp,
 }
 
@@ -102,7 +106,10 @@ pub(super) struct Sight<'a> {
 pub(super) fn of(sight: Sight<'_>) -> Info {
     let config = sight.config;
     let store = durability(config.store.durability, config.store.interval);
-    let bus = durability(config.bus.durability, config.bus.interval);
+    let bus = match config.bus.kind {
+        BusKind::Embedded => durability(config.bus.durability, config.bus.interval),
+        BusKind::Nats => format!("jetstream, {} replicas", config.nats.replicas),
+    };
     Info {
         version: env!("CARGO_PKG_VERSION"),
         node: config.node_name(),
@@ -111,6 +118,7 @@ pub(super) fn of(sight: Sight<'_>) -> Info {
         accepting: sight.runtime.health().accepting,
         durability: BTreeMap::from([("store", store), ("bus", bus)]),
         stream: sight.stream,
+        bus: sight.bus,
         sagas: sight.definitions.in_force().iter().map(|d| saga(d.program.as_ref())).collect(),
         effects: sight
             .catalog

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
+use orlog_bus::nats::{Credentials, Keep, Options, Plan, Tls, Wanted};
+use orlog_bus::subject::Kind;
+use orlog_effect::secret::{SecretRef, Unavailable};
 use orlog_model::{SLOTS, Slots};
 
-use crate::config::{Bus, Config, Durability, Store};
+use crate::config::{Bus, BusKind, Config, Durability, Store, StreamLimits};
 
 /// How the running system behaves.
 pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
@@ -22,7 +25,59 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
         },
         intensity: orlog_actors::Intensity { restarts: limits.restarts, period: limits.restart_period },
         slots: slots(config),
+        submitted_as: submitted_as(config),
     }
+}
+
+/// The kind of an event that is submitted here: where somebody else owns the events of aggregates, it is none of those.
+pub(super) fn submitted_as(config: &Config) -> Kind {
+    let foreign = config.bus.kind == BusKind::Nats && !config.nats.own_aggregate_stream;
+    if foreign { Kind::WorkflowEvent } else { Kind::Aggregate }
+}
+
+/// How the servers of NATS are reached.
+///
+/// # Errors
+/// When a secret is not where its reference says.
+pub(super) fn nats(config: &Config) -> Result<Options, Unavailable> {
+    let nats = &config.nats;
+    let read = |secret: &SecretRef| secret.resolve().map(|secret| secret.expose().to_owned());
+    let credentials = if let Some(password) = &nats.password {
+        Credentials::User(nats.user.clone(), read(password)?)
+    } else if let Some(token) = &nats.token {
+        Credentials::Token(read(token)?)
+    } else if let Some(seed) = &nats.nkey {
+        Credentials::Nkey(read(seed)?)
+    } else if let Some(creds) = &nats.creds {
+        Credentials::Creds(read(creds)?)
+    } else {
+        Credentials::None
+    };
+    let tls = Tls {
+        required: nats.tls.required,
+        ca: nats.tls.ca.clone(),
+        identity: nats.tls.certificate.clone().zip(nats.tls.key.clone()),
+    };
+    Ok(Options {
+        servers: nats.servers.clone(),
+        name: format!("orlog {}", config.node_name()),
+        credentials,
+        tls,
+    })
+}
+
+/// The streams as they should be.
+pub(super) fn streams(config: &Config) -> Plan {
+    let nats = &config.nats;
+    let keep = |limits: &StreamLimits| Keep { age: limits.max_age, bytes: limits.max_size };
+    Plan::of(&Wanted {
+        replicas: nats.replicas,
+        duplicate_window: nats.duplicate_window,
+        commands: keep(&nats.commands),
+        events: keep(&nats.events),
+        dead_letters: keep(&nats.dead_letters),
+        aggregates: nats.own_aggregate_stream.then(|| keep(&nats.aggregates)),
+    })
 }
 
 /// How a store behaves.

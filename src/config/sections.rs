@@ -102,10 +102,34 @@ impl Default for Store {
     }
 }
 
+/// What carries events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BusKind {
+    /// A log in the data folder; one process, no server.
+    #[default]
+    Embedded,
+    /// JetStream.
+    Nats,
+}
+
+impl BusKind {
+    /// The word people write.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BusKind::Embedded => "embedded",
+            BusKind::Nats => "nats",
+        }
+    }
+}
+
 /// `[bus]`: how events are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bus {
+    /// What carries events.
+    pub kind: BusKind,
     /// When a published event counts as accepted.
     pub durability: Durability,
     /// How much a power failure may lose with [`Durability::Interval`].
@@ -133,6 +157,7 @@ pub struct Bus {
 impl Default for Bus {
     fn default() -> Self {
         Self {
+            kind: BusKind::Embedded,
             durability: Durability::Sync,
             interval: Duration::from_millis(20),
             segment_size: 64 * MIB,

@@ -102,6 +102,84 @@ pub(super) mod optional {
     }
 }
 
+/// A secret by reference; none where the text is empty.
+pub(super) mod secret {
+    use orlog_effect::secret::SecretRef;
+
+    use super::{Deserialize, Deserializer, Serializer};
+    use serde::de::Error as _;
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SecretRef>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        (!text.is_empty()).then(|| text.parse().map_err(D::Error::custom)).transpose()
+    }
+
+    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    pub(in crate::config) fn serialize<S: Serializer>(
+        secret: &Option<SecretRef>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match secret {
+            Some(reference) => serializer.collect_str(reference),
+            None => serializer.serialize_str(""),
+        }
+    }
+}
+
+/// A duration; none where the text is empty.
+pub(super) mod optional_duration {
+    use std::time::Duration;
+
+    use serde::de::IntoDeserializer as _;
+
+    use super::{Deserialize, Deserializer, Serializer, duration};
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        (!text.is_empty()).then(|| duration::deserialize(text.into_deserializer())).transpose()
+    }
+
+    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => duration::serialize(value, serializer),
+            None => serializer.serialize_str(""),
+        }
+    }
+}
+
+/// A size; none where the text is empty.
+pub(super) mod optional_size {
+    use serde::de::IntoDeserializer as _;
+
+    use super::{Deserialize, Deserializer, Serializer, size};
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        (!text.is_empty()).then(|| size::deserialize(text.into_deserializer())).transpose()
+    }
+
+    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Option<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => size::serialize(value, serializer),
+            None => serializer.serialize_str(""),
+        }
+    }
+}
+
 fn not_text<S: Serializer>(path: &std::path::Path) -> S::Error {
     serde::ser::Error::custom(format!("{} is no text", path.display()))
 }

@@ -95,7 +95,8 @@ fn ack(bencher: Bencher, backwards: bool) {
     let Setup { bus, runtime, _dir } = setup(Durability::Sync);
     runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("room");
     let filters = vec![">".to_owned()];
-    let subscription = Subscription { name: "c".to_owned(), filters, after: None, max_in_flight: 4096 };
+    let subscription =
+        Subscription { name: "c".to_owned(), filters, part: None, after: None, max_in_flight: 4096 };
     let mut consumer = runtime.block_on(bus.subscribe(subscription)).expect("a new name");
     let acker = consumer.acker();
     let inputs = || {
@@ -150,7 +151,8 @@ fn consume_and_ack(bencher: Bencher, recent_bytes: usize) {
     bencher.counter(ItemsCount::new(CONSUMED)).bench_local(|| {
         name += 1;
         let filters = vec!["tenant.*.aggregate.>".to_owned(), "aggregate.>".to_owned()];
-        let subscription = Subscription { name: name.to_string(), filters, after: None, max_in_flight: 4096 };
+        let subscription =
+            Subscription { name: name.to_string(), filters, part: None, after: None, max_in_flight: 4096 };
         runtime.block_on(async {
             let mut consumer = bus.subscribe(subscription).await.expect("a new name");
             let acker: Arc<dyn Acker> = consumer.acker();

@@ -23,7 +23,7 @@ use crate::{Message, subject};
 
 pub use binary::from_binary;
 pub use defaults::{Defaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
-pub use encode::{encode, subject_of};
+pub use encode::{encode, subject_of, subject_under};
 pub use envelope::from_envelope;
 pub use error::DecodeError;
 pub use structured::from_structured;

@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use orlog_model::Timestamp;
+use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
+
+use crate::{Mark, Part, Start};
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +54,11 @@ pub struct Subscription {
     pub name: String,
     /// Subject filters with `*` and `>` as in NATS; a message that matches any is delivered once.
     pub filters: Vec<String>,
-    /// Begin after this sequence instead of after the cursor, which is set there: for whoever keeps a checkpoint of
-    /// their own.
-    pub after: Option<u64>,
+    /// Only what lies in these slots.
+    pub part: Option<Part>,
+    /// Begin after this position instead of after the cursor, which is set there: for whoever keeps a checkpoint of
+    /// their own. Where the stream is no longer what it was there, nothing is skipped, and [`Consumer::start`] tells.
+    pub after: Option<StreamPosition>,
     /// Messages delivered and not yet acknowledged, at most.
     pub max_in_flight: usize,
 }
@@ -81,7 +85,7 @@ pub trait Bus: Send + Sync + 'static {
     /// Publishes the messages in order and returns when all of them are durable.
     ///
     /// # Errors
-    /// None of them, or only a prefix of them, is durable; publishing again under the same ids is harmless.
+    /// Any of them may be durable nevertheless; publishing all of them again under the same ids is harmless.
     async fn publish(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error>;
 
     /// Opens the named subscription. One consumer a name at a time.
@@ -104,6 +108,9 @@ pub trait Consumer: Send {
     /// When the bus is gone.
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error>;
 
+    /// Where it began, and what was found there.
+    fn start(&self) -> &Start;
+
     /// A handle to acknowledge with, from anywhere.
     fn acker(&self) -> Arc<dyn Acker>;
 }
@@ -118,6 +125,9 @@ pub trait Acker: Send + Sync + 'static {
 
     /// The end of the gapless prefix of what is done with: the cursor.
     fn floor(&self) -> u64;
+
+    /// A message at or before the floor, of which the time is known where the bus knows it: what a checkpoint is made of.
+    fn mark(&self) -> Mark;
 }
 
 /// What can go wrong on the way.

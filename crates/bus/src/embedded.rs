@@ -16,7 +16,6 @@ mod consumer;
 mod cursors;
 mod dedupe;
 mod error;
-mod flight;
 mod keeper;
 mod log;
 mod options;
@@ -36,8 +35,9 @@ use orlog_model::Clock;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use crate::subject::{Filter, check_subject};
-use crate::{Bus, Consumer, Error, Message, Receipt, Subscription};
+use crate::part::Interest;
+use crate::subject::check_subject;
+use crate::{Bus, Consumer, Error, Finding, Message, Receipt, Start, Subscription};
 use consumer::EmbeddedConsumer;
 use cursors::Cursors;
 use error::closed;
@@ -157,11 +157,20 @@ impl Bus for Embedded {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
-        let filters = subscription.filters.iter().map(|f| Filter::parse(f)).collect::<Result<Vec<_>, _>>()?;
-        let (cursors, name, after) = (Arc::clone(&self.cursors), subscription.name, subscription.after);
+        let interest = Interest::of(&subscription)?;
+        let Subscription { name, after, max_in_flight, .. } = subscription;
+        let mut start = Start::after(self.stream_id, 0);
+        let after = after.map(|position| {
+            if position.stream_id == self.stream_id {
+                return position.sequence;
+            }
+            start.found = Some(Finding::OtherStream { expected: position.stream_id, found: self.stream_id });
+            0
+        });
+        let cursors = Arc::clone(&self.cursors);
         let claim = tokio::task::spawn_blocking(move || cursors.claim(&name, after)).await;
         let claim = claim.map_err(|e| Error::Unavailable(e.to_string()))??;
-        Ok(Box::new(EmbeddedConsumer::new(Arc::clone(&self.log), claim, filters, subscription.max_in_flight)))
+        Ok(Box::new(EmbeddedConsumer::new(Arc::clone(&self.log), claim, interest, max_in_flight, start)))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

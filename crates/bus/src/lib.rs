@@ -1,6 +1,10 @@
 //! How messages travel: the bus contract, subjects, the event codec, the embedded bus, and NATS JetStream.
 
+mod answers;
 mod contract;
+mod flight;
+mod part;
+mod start;
 
 pub mod codec;
 pub mod embedded;
@@ -10,3 +14,6 @@ pub mod workflow;
 
 pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
 pub use embedded::Embedded;
+pub use flight::Mark;
+pub use part::Part;
+pub use start::{Finding, Start};

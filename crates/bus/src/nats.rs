@@ -3,5 +3,35 @@
 //! The only module that knows the client. Every part stands on one [`Connection`].
 
 mod connection;
+mod consumer;
+mod cursors;
+mod filters;
+mod hub;
+mod message;
+mod plan;
+mod publish;
+mod reading;
+mod stream;
+mod streams;
+mod window;
+
+use async_nats::jetstream::stream::Info;
+use orlog_model::fnv1a;
+use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, Tls};
+pub use plan::{
+    AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
+    Wanted,
+};
+pub use stream::NatsStream;
+pub use streams::{Difference, StreamsError, apply, diff};
+
+/// The identity of a stream: its name, and when it was made.
+fn identity(info: &Info) -> Uuid {
+    let made = info.created.unix_timestamp_nanos().to_be_bytes();
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&fnv1a(&[&info.config.name]).to_be_bytes());
+    bytes[4..].copy_from_slice(&made[4..]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}

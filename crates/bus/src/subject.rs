@@ -20,9 +20,10 @@ pub(crate) use token::{escape, push_escape};
 const TENANT: &str = "tenant";
 
 /// What travels under a subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// An event of an aggregate: `aggregate.<type>.<id>`.
+    #[default]
     Aggregate,
     /// A command to an effect worker: `effect.<effect>.<command id>`.
     Effect,

@@ -48,6 +48,13 @@ pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -
     codec::encode(&event, subject.to_string())
 }
 
+/// The message that brings an event to one instance.
+#[must_use]
+pub fn signal(to: &InstanceKey, event: &Event) -> Message {
+    let subject = Subject::new(to.tenant.clone(), Kind::Workflow, to.saga.as_str(), to.correlation.as_str());
+    codec::encode(event, subject.to_string())
+}
+
 /// Whether a message is for one instance. Looks at the beginning of its subject only.
 #[must_use]
 pub fn is_addressed(subject: &str) -> bool {

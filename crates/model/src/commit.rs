@@ -146,4 +146,15 @@ pub struct StreamPosition {
     pub stream_id: Uuid,
     /// Sequence number of the last message that is done with, all before it included.
     pub sequence: u64,
+    /// When that message was published, where that is known: another message in its place is noticed by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+}
+
+impl StreamPosition {
+    /// The position behind a message whose time is not known.
+    #[must_use]
+    pub const fn behind(stream_id: Uuid, sequence: u64) -> Self {
+        Self { stream_id, sequence, at: None }
+    }
 }

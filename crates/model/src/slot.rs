@@ -47,7 +47,19 @@ impl Slots {
     /// The one slot of a tenant, or `None` when the tenant is spread.
     #[must_use]
     pub fn of_tenant(&self, tenant: &TenantId) -> Option<Slot> {
-        (!self.spread.contains(tenant)).then(|| slot(&[tenant.as_str()]))
+        (!self.spreads(tenant)).then(|| self.home(tenant))
+    }
+
+    /// Whether the instances of a tenant are spread.
+    #[must_use]
+    pub fn spreads(&self, tenant: &TenantId) -> bool {
+        self.spread.contains(tenant)
+    }
+
+    /// The slot for what belongs to a tenant and to no instance, spread or not.
+    #[must_use]
+    pub fn home(&self, tenant: &TenantId) -> Slot {
+        slot(&[tenant.as_str()])
     }
 }
 
@@ -82,7 +94,9 @@ mod tests {
         let slots = Slots::spreading([TenantId::new("big").unwrap()]);
         assert_eq!(slots.of(&key("")), Slot(453));
         assert_eq!(slots.of(&key("acme")), slots.of_tenant(&TenantId::new("acme").unwrap()).unwrap());
-        assert_eq!(slots.of_tenant(&TenantId::new("big").unwrap()), None);
+        let big = TenantId::new("big").unwrap();
+        assert_eq!((slots.of_tenant(&big), slots.spreads(&big)), (None, true));
+        assert_eq!(slots.home(&big), Slot(u16::try_from(fnv1a(&["big"]) % 1024).unwrap()));
         assert_eq!(slots.of(&key("big")), Slot(u16::try_from(fnv1a(&["bigordero-1"]) % 1024).unwrap()));
     }
 }

@@ -110,5 +110,5 @@ pub(crate) fn apply(commit: Commit) -> Change {
 
 pub(crate) fn checkpoint(sequence: u64) -> Change {
     let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
-    Change::Checkpoint(source, StreamPosition { stream_id: Uuid::from_u128(1), sequence })
+    Change::Checkpoint(source, StreamPosition::behind(Uuid::from_u128(1), sequence))
 }

@@ -37,8 +37,9 @@ pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<
 mod tests {
     use std::time::Duration;
 
-    use orlog_model::{Effect, EffectName, InDoubt, Name, Retry};
+    use orlog_model::{Effect, EffectName, InDoubt, Name, Retry, StreamPosition, Timestamp};
     use serde_json::{Value, json};
+    use uuid::Uuid;
 
     use super::*;
 
@@ -65,5 +66,20 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, &asks);
         assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), asks);
+    }
+
+    #[test]
+    fn a_checkpoint_of_an_older_store_is_read_and_one_without_a_time_is_written_like_it() {
+        let position = StreamPosition::behind(Uuid::from_u128(7), 40);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &(Uuid::from_u128(7), 40_u64));
+        encode(&mut after, &position);
+        assert_eq!(before, after);
+        assert_eq!(decode::<StreamPosition>(Table::Checkpoint, &before).unwrap(), position);
+
+        let timed = StreamPosition { at: Some(Timestamp::from_millis(9)), ..position };
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &timed);
+        assert_eq!(decode::<StreamPosition>(Table::Checkpoint, &bytes).unwrap(), timed);
     }
 }

@@ -93,7 +93,8 @@ impl Rig {
         let subscription = Subscription {
             name: id.to_string(),
             filters: filters.flat_map(|kind| subject::filters(None, kind, None)).collect(),
-            after: Some(0),
+            part: None,
+            after: Some(orlog_model::StreamPosition::behind(self.embedded().stream_id(), 0)),
             max_in_flight: usize::MAX,
         };
         self.publish(&marker).await;

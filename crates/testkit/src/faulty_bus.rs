@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use fastrand::Rng;
-use orlog_bus::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
+use orlog_bus::{Acker, Bus, Consumer, Delivery, Error, Mark, Message, Receipt, Start, Subscription};
 use uuid::Uuid;
 
 /// How often things go wrong, in a hundred.
@@ -108,6 +108,10 @@ impl Consumer for FaultyConsumer {
         }
     }
 
+    fn start(&self) -> &Start {
+        self.inner.start()
+    }
+
     fn acker(&self) -> Arc<dyn Acker> {
         Arc::<FaultyAcker>::clone(&self.acker)
     }
@@ -167,5 +171,9 @@ impl Acker for FaultyAcker {
 
     fn floor(&self) -> u64 {
         self.inner.floor()
+    }
+
+    fn mark(&self) -> Mark {
+        self.inner.mark()
     }
 }

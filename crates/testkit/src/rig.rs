@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_actors::{CommitObserver, Config, Intensity, Limits, Parts, Programs, Runtime, ShardParts};
+use orlog_actors::{
+    CommitObserver, Config, EventSource, Intensity, Limits, Parts, Programs, Runtime, ShardParts,
+};
 use orlog_bus::Bus;
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
 use orlog_effect::{Catalog, Observer, Silent};
@@ -128,6 +130,7 @@ impl Setup {
         let catalog = Catalog::new(world.upstreams(), &self.clock, &observer);
         let parts = Parts {
             bus: Arc::clone(&bus),
+            sources: vec![EventSource::embedded(Arc::clone(&bus))],
             catalog: Arc::new(catalog.expect("the upstreams go together")),
             programs: Arc::new(Programs::new(self.programs.iter().cloned())),
             clock: Arc::clone(&self.clock),
@@ -139,6 +142,7 @@ impl Setup {
             limits: self.limits.clone(),
             intensity: self.intensity,
             slots: self.store.slots.clone(),
+            ..Config::default()
         };
         let runtime = Runtime::start(parts, config).await.expect("the runtime starts");
         Rig { runtime, bus, world: Arc::clone(world), embedded, slots: self.store.slots.clone() }

@@ -123,7 +123,7 @@ pub fn a_group_is_stored_whole_or_not_at_all(mut rig: Rig) {
     let key = key("acme", "o-1");
     let good = apply(Commit { instance: Some(instance(1, Status::Running)), ..empty(&key) });
     let source = Source { stream: "s".repeat(3000), consumer: "*".to_owned() };
-    let bad = Change::Checkpoint(source, StreamPosition { stream_id: Uuid::nil(), sequence: 1 });
+    let bad = Change::Checkpoint(source, StreamPosition::behind(Uuid::nil(), 1));
     let error = rig.writer.commit(&[good.clone(), bad], at(1)).unwrap_err();
     assert!(matches!(error, Error::KeyTooLong { table: "checkpoint", limit: 2022, .. }), "{error}");
     assert_eq!((rig.reader.position(), rig.reader.instance(&key).unwrap()), (0, None));
@@ -207,7 +207,7 @@ pub fn applied_events_are_remembered_for_a_window(mut rig: Rig) {
 /// A checkpoint grows within a stream, also within a group, and begins anew with another stream.
 pub fn checkpoints_never_go_back(mut rig: Rig) {
     let set = |stream, sequence| {
-        Change::Checkpoint(source(), StreamPosition { stream_id: Uuid::from_u128(stream), sequence })
+        Change::Checkpoint(source(), StreamPosition::behind(Uuid::from_u128(stream), sequence))
     };
     let stored =
         |rig: &Rig| rig.reader.checkpoint(&source()).unwrap().map(|p| (p.stream_id.as_u128(), p.sequence));
@@ -346,7 +346,7 @@ pub fn tables_can_be_inspected(mut rig: Rig) {
             dead_letter: Some(Box::new(letter("zeta", 3))),
             ..empty(&key)
         }),
-        Change::Checkpoint(source(), StreamPosition { stream_id: Uuid::nil(), sequence: 1 }),
+        Change::Checkpoint(source(), StreamPosition::behind(Uuid::nil(), 1)),
     ]);
     let acme = tenant("acme");
     let only = |table| rig.reader.rows(table, None, 9).unwrap().remove(0);

@@ -31,12 +31,18 @@ pub fn encode(event: &Event, subject: impl Into<String>) -> Message {
 /// `subject`, else the event's own id.
 #[must_use]
 pub fn subject_of(event: &Event) -> String {
+    subject_under(event, Kind::Aggregate)
+}
+
+/// As [`subject_of`], under another kind: for events that are submitted where somebody else owns those of aggregates.
+#[must_use]
+pub fn subject_under(event: &Event, kind: Kind) -> String {
     let aggregate = event.source.strip_prefix(SOURCE_PREFIX).filter(|_| event.subject.is_some());
     let correlation = event.correlation.as_ref().map(AsRef::as_ref);
     let about = event.subject.as_deref();
     let id = if aggregate.is_some() { about.or(correlation) } else { correlation.or(about) };
     let id = id.unwrap_or(event.id.as_str());
-    Subject::new(event.tenant.clone(), Kind::Aggregate, aggregate.unwrap_or("event"), id).to_string()
+    Subject::new(event.tenant.clone(), kind, aggregate.unwrap_or("event"), id).to_string()
 }
 
 fn message_id(event: &Event) -> String {

@@ -1,21 +1,21 @@
 //! A consumer of the embedded bus, and the handle it is answered with.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use orlog_journal::Cursor;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::cursors::{Claim, Moved};
+use super::cursors::Claim;
 use super::error::closed;
-use super::flight::{Changed, Flight};
 use super::log::{Batch, End, Log};
-use super::ring::Stored;
-use crate::subject::Filter;
-use crate::{Acker, Consumer, Delivery, Error};
+use crate::answers::Answers;
+use crate::flight::{Flight, Mark, Stored};
+use crate::part::Interest;
+use crate::{Acker, Consumer, Delivery, Error, Start};
 
 /// Messages looked at in memory at once.
 const LOOK_AHEAD: usize = 1024;
@@ -25,7 +25,8 @@ const LOOK_AHEAD: usize = 1024;
 pub(super) struct EmbeddedConsumer {
     log: Arc<Log>,
     end: watch::Receiver<End>,
-    filters: Arc<[Filter]>,
+    interest: Arc<Interest>,
+    start: Start,
     answers: Arc<Answers>,
     /// Read, and it concerns us, but not delivered yet.
     ahead: VecDeque<Stored>,
@@ -35,34 +36,26 @@ pub(super) struct EmbeddedConsumer {
     _claim: Claim,
 }
 
-/// What consumer and ackers share.
-#[derive(Debug)]
-struct Answers {
-    flight: Mutex<Flight>,
-    floor: Arc<AtomicU64>,
-    moved: Moved,
-    wake: Notify,
-}
-
 impl EmbeddedConsumer {
     /// Begins after the claim's floor.
-    pub(super) fn new(log: Arc<Log>, claim: Claim, filters: Vec<Filter>, max_in_flight: usize) -> Self {
-        let start = claim.floor.load(Ordering::Relaxed);
-        let answers = Answers {
-            flight: Mutex::new(Flight::new(start, max_in_flight)),
-            floor: Arc::clone(&claim.floor),
-            moved: claim.moved.clone(),
-            wake: Notify::new(),
-        };
-        let end = log.watch();
-        let answers = Arc::new(answers);
+    pub(super) fn new(
+        log: Arc<Log>,
+        claim: Claim,
+        interest: Interest,
+        max_in_flight: usize,
+        start: Start,
+    ) -> Self {
+        let start = Start { after: claim.floor.load(Ordering::Relaxed), ..start };
+        let moved = claim.moved.clone();
+        let answers = Answers::new(Arc::clone(&claim.floor), max_in_flight, move || moved.tell());
         Self {
+            end: log.watch(),
             log,
-            end,
-            filters: filters.into(),
-            answers,
+            interest: Arc::new(interest),
+            answers: Arc::new(answers),
             ahead: VecDeque::new(),
-            read_to: start,
+            read_to: start.after,
+            start,
             old: Old::Nowhere,
             _claim: claim,
         }
@@ -77,7 +70,7 @@ impl EmbeddedConsumer {
             deliveries.push(delivery);
         }
         if self.ahead.is_empty() {
-            flight.see(self.read_to);
+            flight.see(Mark { sequence: self.read_to, at: None });
         }
         self.answers.publish_floor(&flight);
         if deliveries.is_empty() {
@@ -89,7 +82,7 @@ impl EmbeddedConsumer {
 
     /// Reads on; false where the end of the stream was reached already.
     async fn read(&mut self) -> Result<bool, Error> {
-        let batch = match self.log.read_recent(self.read_to, LOOK_AHEAD, &self.filters) {
+        let batch = match self.log.read_recent(self.read_to, LOOK_AHEAD, &self.interest) {
             Some(batch) => {
                 self.old = Old::Nowhere;
                 batch
@@ -119,13 +112,13 @@ impl EmbeddedConsumer {
     }
 
     fn begin_to_read_old(&mut self) {
-        let (log, filters, after) = (Arc::clone(&self.log), Arc::clone(&self.filters), self.read_to);
+        let (log, interest, after) = (Arc::clone(&self.log), Arc::clone(&self.interest), self.read_to);
         let mut cursor = match std::mem::replace(&mut self.old, Old::Nowhere) {
             Old::At(cursor) => Some(cursor),
             Old::Nowhere | Old::Reading(_) => None,
         };
         self.old = Old::Reading(tokio::task::spawn_blocking(move || {
-            let batch = log.read_old(&mut cursor, after, &filters);
+            let batch = log.read_old(&mut cursor, after, &interest);
             (batch, cursor)
         }));
     }
@@ -174,54 +167,17 @@ impl Consumer for EmbeddedConsumer {
                 continue;
             }
             tokio::select! {
-                () = self.answers.wake.notified() => {}
+                () = self.answers.woken() => {}
                 changed = self.end.changed() => changed.map_err(|_| closed())?,
             }
         }
     }
 
+    fn start(&self) -> &Start {
+        &self.start
+    }
+
     fn acker(&self) -> Arc<dyn Acker> {
         Arc::<Answers>::clone(&self.answers)
-    }
-}
-
-impl Answers {
-    fn flight(&self) -> MutexGuard<'_, Flight> {
-        self.flight.lock().expect("no holder of this lock panics")
-    }
-
-    fn publish_floor(&self, flight: &Flight) {
-        let floor = flight.floor();
-        if self.floor.swap(floor, Ordering::Relaxed) != floor {
-            self.moved.tell();
-        }
-    }
-
-    fn answer(&self, change: impl FnOnce(&mut Flight) -> Changed) {
-        let changed = {
-            let mut flight = self.flight();
-            let changed = change(&mut flight);
-            if changed.floor {
-                self.publish_floor(&flight);
-            }
-            changed
-        };
-        if changed.wake {
-            self.wake.notify_one();
-        }
-    }
-}
-
-impl Acker for Answers {
-    fn ack(&self, sequence: u64) {
-        self.answer(|flight| flight.ack(sequence));
-    }
-
-    fn nak(&self, sequence: u64) {
-        self.answer(|flight| flight.nak(sequence));
-    }
-
-    fn floor(&self) -> u64 {
-        self.floor.load(Ordering::Relaxed)
     }
 }

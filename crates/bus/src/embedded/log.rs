@@ -7,9 +7,10 @@ use orlog_journal::{Cursor, Reader};
 use tokio::sync::watch;
 
 use super::record::{self, Group, Malformed};
-use super::ring::{Ring, Stored};
+use super::ring::Ring;
 use crate::Error;
-use crate::subject::Filter;
+use crate::flight::Stored;
+use crate::part::Interest;
 
 /// A read from the disk ends after this many bytes of records.
 const READ_BYTES: usize = 1 << 20;
@@ -105,13 +106,13 @@ impl Log {
     }
 
     /// Reads on from memory; `None` where the memory does not reach back so far.
-    pub(super) fn read_recent(&self, after: u64, max: usize, filters: &[Filter]) -> Option<Batch> {
+    pub(super) fn read_recent(&self, after: u64, max: usize, interest: &Interest) -> Option<Batch> {
         if after >= self.end().sequence {
             return Some(Batch { messages: Vec::new(), read_to: after });
         }
         let mut messages = self.ring.lock().expect("no holder of this lock panics").after(after, max)?;
         let read_to = messages.last().map_or(after, |last| last.sequence);
-        messages.retain(|stored| matches(filters, &stored.message.subject));
+        messages.retain(|stored| interest.matches(&stored.message.subject));
         Some(Batch { messages, read_to })
     }
 
@@ -120,7 +121,7 @@ impl Log {
         &self,
         cursor: &mut Option<Cursor>,
         after: u64,
-        filters: &[Filter],
+        interest: &Interest,
     ) -> Result<Batch, Error> {
         let end = self.end();
         let cursor = match cursor {
@@ -132,7 +133,7 @@ impl Log {
         while bytes < READ_BYTES {
             let Some(record) = cursor.read_up_to(end.record).map_err(unavailable)? else { break };
             bytes += record.payload.len();
-            collect(record.payload, after, filters, &mut batch).map_err(unavailable)?;
+            collect(record.payload, after, interest, &mut batch).map_err(unavailable)?;
         }
         if bytes < READ_BYTES {
             // All that is confirmed has been read, also where numbers stay unused before it.
@@ -180,11 +181,11 @@ impl Log {
     }
 }
 
-fn collect(record: &[u8], after: u64, filters: &[Filter], batch: &mut Batch) -> Result<(), Malformed> {
+fn collect(record: &[u8], after: u64, interest: &Interest, batch: &mut Batch) -> Result<(), Malformed> {
     let group = record::group(record)?;
     for parts in record::messages(record)? {
         let parts = parts?;
-        if parts.sequence > after && matches(filters, parts.subject) {
+        if parts.sequence > after && interest.matches(parts.subject) {
             let message = Arc::new(parts.to_message()?);
             batch.messages.push(Stored {
                 sequence: parts.sequence,
@@ -197,10 +198,6 @@ fn collect(record: &[u8], after: u64, filters: &[Filter], batch: &mut Batch) -> 
         batch.read_to = batch.read_to.max(group.end() - 1);
     }
     Ok(())
-}
-
-fn matches(filters: &[Filter], subject: &str) -> bool {
-    filters.iter().any(|filter| filter.matches(subject))
 }
 
 fn unavailable(error: impl std::fmt::Display) -> Error {

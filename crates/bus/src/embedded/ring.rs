@@ -1,22 +1,11 @@
 //! The most recent messages, in memory, shared by all consumers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use orlog_model::Timestamp;
-
-use crate::Message;
+use crate::flight::Stored;
 
 /// What a message costs in memory beside its own bytes: its strings, its counters, its place here.
 const OVERHEAD_BYTES: usize = 256;
-
-/// A message of the stream.
-#[derive(Clone, Debug)]
-pub(super) struct Stored {
-    pub(super) sequence: u64,
-    pub(super) published_at: Timestamp,
-    pub(super) message: Arc<Message>,
-}
 
 /// The end of the stream, as far as it fits.
 #[derive(Debug)]
@@ -59,8 +48,12 @@ fn cost(stored: &Stored) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Message;
     use bytes::Bytes;
+    use orlog_model::Timestamp;
 
     fn stored(sequence: u64) -> Stored {
         let message = Message {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use orlog_model::Timestamp;
+use orlog_model::{StreamPosition, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
@@ -92,10 +92,15 @@ async fn publish(bus: &Embedded, numbers: impl Iterator<Item = u64>) -> Vec<Rece
     bus.publish(numbers.map(message).collect()).await.unwrap()
 }
 
+fn position(bus: &Embedded, sequence: u64) -> Option<StreamPosition> {
+    Some(StreamPosition::behind(bus.stream_id(), sequence))
+}
+
 fn subscription(name: &str, filter: &str) -> Subscription {
     Subscription {
         name: name.to_owned(),
         filters: vec![filter.to_owned()],
+        part: None,
         after: None,
         max_in_flight: 10_000,
     }
@@ -235,8 +240,10 @@ async fn consumers_read_from_the_disk_what_memory_no_longer_holds() {
         publish(&bus, begin..begin + 100).await;
     }
     let mut all = bus.subscribe(subscription("all", ">")).await.unwrap();
-    let mut some =
-        bus.subscribe(Subscription { after: Some(1500), ..subscription("some", "a.1") }).await.unwrap();
+    let mut some = bus
+        .subscribe(Subscription { after: position(&bus, 1500), ..subscription("some", "a.1") })
+        .await
+        .unwrap();
     let deliveries = take(all.as_mut(), 3000).await;
     for (number, delivery) in (0..).zip(&deliveries) {
         assert_eq!((delivery.sequence, &*delivery.message), (number + 1, &message(number)));
@@ -349,7 +356,7 @@ async fn numbers_that_a_power_failure_may_have_taken_are_not_given_again() {
     let bus = open(saved.path(), &small());
     assert_eq!(bus.last_sequence().await.unwrap(), 0);
     let mut consumer = bus
-        .subscribe(Subscription { after: Some(lost[9].sequence), ..subscription("c", ">") })
+        .subscribe(Subscription { after: position(&bus, lost[9].sequence), ..subscription("c", ">") })
         .await
         .unwrap();
     let receipts = publish(&bus, 20..21).await;

@@ -1,9 +1,13 @@
 //! The connection to the servers, and the check that they can do what is asked of them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use tokio::sync::Semaphore;
+
+use super::publish::ALL_WINDOWS;
 
 /// The oldest server that works: it takes time-outs of single messages, consumers with many filters, and counts of its own.
 pub const MINIMUM_SERVER: (u64, u64) = (2, 12);
@@ -103,6 +107,8 @@ pub enum ConnectError {
 pub struct Connection {
     pub(super) client: async_nats::Client,
     pub(super) jetstream: jetstream::Context,
+    /// Room for messages that wait for their acknowledgement.
+    pub(super) window: Arc<Semaphore>,
 }
 
 impl Connection {
@@ -121,13 +127,19 @@ impl Connection {
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(ACK_TIMEOUT);
         jetstream.query_account().await.map_err(|error| ConnectError::NoJetStream(chain(&error)))?;
-        Ok(Self { client, jetstream })
+        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(ALL_WINDOWS)) })
     }
 
     /// The version of the server that this is connected to now.
     #[must_use]
     pub fn server_version(&self) -> String {
         self.client.server_info().version
+    }
+
+    /// Whether the server that this is connected to now is of this version or a newer one.
+    #[must_use]
+    pub fn is_at_least(&self, wanted: (u64, u64)) -> bool {
+        version(&self.server_version()).is_some_and(|found| found >= wanted)
     }
 
     /// Whether it is connected at this moment.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use orlog_bus::{Error, Subscription};
+use orlog_model::StreamPosition;
 
 use super::ground::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, within};
 
@@ -96,7 +97,8 @@ pub async fn a_consumer_may_begin_where_it_says(ground: &impl Ground) {
     let bus = ground.open().await;
     let published: Vec<_> =
         publish(&*bus, "a.b", 0..6).await.iter().map(|receipt| receipt.sequence).collect();
-    let after = |sequence| Subscription { after: Some(sequence), ..subscription("c", &["a.b"]) };
+    let position = |sequence| Some(StreamPosition::behind(bus.stream_id(), sequence));
+    let after = |sequence| Subscription { after: position(sequence), ..subscription("c", &["a.b"]) };
     let mut consumer = subscribe(&*bus, after(published[1])).await;
     assert_eq!(sequences(&take(&mut *consumer, 4).await), published[2..]);
     for sequence in &published[2..] {

@@ -26,7 +26,7 @@ pub(super) fn with_id(subject: &str, id: &str) -> Message {
 
 pub(super) fn subscription(name: &str, filters: &[&str]) -> Subscription {
     let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
-    Subscription { name: name.to_owned(), filters, after: None, max_in_flight: 1000 }
+    Subscription { name: name.to_owned(), filters, part: None, after: None, max_in_flight: 1000 }
 }
 
 pub(super) async fn publish(bus: &dyn Bus, subject: &str, bodies: std::ops::Range<u64>) -> Vec<Receipt> {

@@ -12,9 +12,28 @@
 //! mostly at once, and the floor passes each message once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::ring::Stored;
-use crate::Delivery;
+use orlog_model::Timestamp;
+
+use crate::{Delivery, Message};
+
+/// A message of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) sequence: u64,
+    pub(crate) published_at: Timestamp,
+    pub(crate) message: Arc<Message>,
+}
+
+/// A place in a stream: everything up to here is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The message that lies there.
+    pub sequence: u64,
+    /// When it was published, where that is known.
+    pub at: Option<Timestamp>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -26,6 +45,7 @@ enum State {
 #[derive(Debug)]
 struct Slot {
     sequence: u64,
+    published_at: Timestamp,
     attempt: u32,
     state: State,
     /// Kept for delivering it again until it is done.
@@ -34,61 +54,79 @@ struct Slot {
 
 /// The messages of one consumer that are not all done.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(crate) struct Flight {
     slots: VecDeque<Slot>,
     refused: VecDeque<u64>,
     /// Pending and refused ones.
     open: usize,
     max: usize,
     /// Everything up to here was delivered or does not concern the consumer.
-    seen: u64,
+    seen: Mark,
+    /// Everything up to here is done; at most the floor.
+    done: Mark,
     starved: bool,
 }
 
 /// What an answer changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
+pub(crate) struct Changed {
     /// The floor is higher now.
-    pub(super) floor: bool,
+    pub(crate) floor: bool,
     /// A consumer that waits can go on.
-    pub(super) wake: bool,
+    pub(crate) wake: bool,
 }
 
 impl Flight {
     /// Nothing in flight after `start`; at most `max` at a time.
-    pub(super) fn new(start: u64, max: usize) -> Self {
-        let max = max.max(1);
-        Self { slots: VecDeque::new(), refused: VecDeque::new(), open: 0, max, seen: start, starved: false }
+    pub(crate) fn new(start: u64, max: usize) -> Self {
+        let start = Mark { sequence: start, at: None };
+        Self {
+            slots: VecDeque::new(),
+            refused: VecDeque::new(),
+            open: 0,
+            max: max.max(1),
+            seen: start,
+            done: start,
+            starved: false,
+        }
     }
 
     /// The end of the gapless prefix of what is done.
-    pub(super) fn floor(&self) -> u64 {
-        self.slots.front().map_or(self.seen, |first| first.sequence - 1)
+    pub(crate) fn floor(&self) -> u64 {
+        self.slots.front().map_or(self.seen.sequence, |first| first.sequence - 1)
+    }
+
+    /// The last message before the floor of which more than its number is known.
+    pub(crate) fn mark(&self) -> Mark {
+        if self.slots.is_empty() { self.seen } else { self.done }
     }
 
     /// Whether a new message may be delivered. If not, the next answer will wake the consumer.
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
         self.starved = self.open >= self.max;
         !self.starved
     }
 
     /// Everything up to here is delivered or does not concern the consumer.
-    pub(super) fn see(&mut self, sequence: u64) {
-        self.seen = self.seen.max(sequence);
+    pub(crate) fn see(&mut self, mark: Mark) {
+        if mark.sequence > self.seen.sequence {
+            self.seen = mark;
+        }
     }
 
     /// Delivers a message that lies behind all before.
-    pub(super) fn deliver(&mut self, stored: Stored) -> Delivery {
+    pub(crate) fn deliver(&mut self, stored: Stored) -> Delivery {
         let delivery = delivery(&stored, 1);
         self.open += 1;
-        self.see(stored.sequence);
-        let (sequence, state) = (stored.sequence, State::Pending);
-        self.slots.push_back(Slot { sequence, attempt: 1, state, stored: Some(stored) });
+        self.done = self.mark();
+        let (sequence, published_at, state) = (stored.sequence, stored.published_at, State::Pending);
+        self.see(Mark { sequence, at: Some(published_at) });
+        self.slots.push_back(Slot { sequence, published_at, attempt: 1, state, stored: Some(stored) });
         delivery
     }
 
     /// Delivers a refused message again.
-    pub(super) fn redeliver(&mut self) -> Option<Delivery> {
+    pub(crate) fn redeliver(&mut self) -> Option<Delivery> {
         while let Some(sequence) = self.refused.pop_front() {
             let Some(slot) = self.find(sequence).filter(|slot| slot.state == State::Refused) else {
                 continue;
@@ -101,7 +139,7 @@ impl Flight {
     }
 
     /// The message is done.
-    pub(super) fn ack(&mut self, sequence: u64) -> Changed {
+    pub(crate) fn ack(&mut self, sequence: u64) -> Changed {
         let Some(slot) = self.find(sequence).filter(|slot| slot.state != State::Done) else {
             return Changed::default();
         };
@@ -109,14 +147,15 @@ impl Flight {
         slot.stored = None;
         self.open -= 1;
         let mut floor = false;
-        while self.slots.pop_front_if(|slot| slot.state == State::Done).is_some() {
+        while let Some(slot) = self.slots.pop_front_if(|slot| slot.state == State::Done) {
+            self.done = Mark { sequence: slot.sequence, at: Some(slot.published_at) };
             floor = true;
         }
         Changed { floor, wake: std::mem::take(&mut self.starved) }
     }
 
     /// The message shall be delivered again.
-    pub(super) fn nak(&mut self, sequence: u64) -> Changed {
+    pub(crate) fn nak(&mut self, sequence: u64) -> Changed {
         let Some(slot) = self.find(sequence).filter(|slot| slot.state == State::Pending) else {
             return Changed::default();
         };
@@ -142,18 +181,15 @@ impl Flight {
 
 fn delivery(stored: &Stored, attempt: u32) -> Delivery {
     let Stored { sequence, published_at, ref message } = *stored;
-    Delivery { sequence, attempt, published_at, message: std::sync::Arc::clone(message) }
+    Delivery { sequence, attempt, published_at, message: Arc::clone(message) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use super::*;
-    use crate::Message;
     use bytes::Bytes;
-    use orlog_model::Timestamp;
     use proptest::prelude::*;
 
     fn stored(sequence: u64) -> Stored {
@@ -163,7 +199,7 @@ mod tests {
             headers: Vec::new(),
             payload: Bytes::from_static(b"x"),
         };
-        Stored { sequence, published_at: Timestamp::default(), message: Arc::new(message) }
+        Stored { sequence, published_at: Timestamp::from_millis(1), message: Arc::new(message) }
     }
 
     #[test]
@@ -172,14 +208,19 @@ mod tests {
         for sequence in [6, 7, 9] {
             flight.deliver(stored(sequence));
         }
-        flight.see(12);
-        assert_eq!(flight.floor(), 5);
+        flight.see(Mark { sequence: 12, at: None });
+        let at = Some(Timestamp::from_millis(1));
+        assert_eq!((flight.floor(), flight.mark()), (5, Mark { sequence: 4, at: None }));
         assert!(!flight.ack(7).floor);
         assert_eq!(flight.floor(), 5);
         assert!(flight.ack(6).floor);
-        assert_eq!(flight.floor(), 8);
+        assert_eq!((flight.floor(), flight.mark()), (8, Mark { sequence: 7, at }));
         flight.ack(9);
-        assert_eq!(flight.floor(), 12);
+        assert_eq!((flight.floor(), flight.mark()), (12, Mark { sequence: 12, at: None }));
+        flight.deliver(stored(20));
+        assert_eq!((flight.floor(), flight.mark()), (19, Mark { sequence: 12, at: None }));
+        flight.ack(20);
+        assert_eq!((flight.floor(), flight.mark()), (20, Mark { sequence: 20, at }));
     }
 
     #[test]
@@ -249,6 +290,7 @@ mod tests {
                 }
                 let floor = model.keys().next().map_or(last, |first| first - 1);
                 prop_assert_eq!(flight.floor(), floor);
+                prop_assert!(flight.mark().sequence <= floor);
                 prop_assert!(flight.open == model.len() && flight.open <= 8);
             }
         }

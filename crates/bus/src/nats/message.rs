@@ -1,0 +1,85 @@
+//! Messages as NATS carries them: the id is the header `Nats-Msg-Id`, the others travel as they are.
+
+use std::str::FromStr as _;
+use std::sync::Arc;
+
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use orlog_model::Timestamp;
+
+use crate::{Error, Message};
+
+const ID: &str = "Nats-Msg-Id";
+/// Headers that begin so are the servers' own.
+const OWN: &str = "Nats-";
+
+/// A message to be published.
+///
+/// # Errors
+/// When a header cannot be carried.
+pub(super) fn to_nats(message: &Message) -> Result<PublishMessage, Error> {
+    let mut built = PublishMessage::build().payload(message.payload.clone());
+    if !message.headers.is_empty() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &message.headers {
+            headers.append(
+                HeaderName::from_str(name).map_err(|error| refuse(name, &error))?,
+                HeaderValue::from_str(value).map_err(|error| refuse(name, &error))?,
+            );
+        }
+        built = built.headers(headers);
+    }
+    if let Some(id) = &message.id {
+        let id = HeaderValue::from_str(id).map_err(|error| refuse(ID, &error))?;
+        built = built.header(ID, id);
+    }
+    Ok(built)
+}
+
+fn refuse(name: &str, reason: &dyn std::error::Error) -> Error {
+    Error::Subject { subject: name.to_owned(), what: "header", reason: reason.to_string() }
+}
+
+/// A message that was received. The servers' own headers are left out; the client has lost the order of the others, so
+/// they are sorted.
+pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
+    let (mut id, mut headers) = (None, Vec::new());
+    for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
+        let name: &str = name.as_ref();
+        if name.eq_ignore_ascii_case(ID) {
+            id = values.first().map(|value| value.as_str().to_owned());
+        } else if !name.starts_with(OWN) {
+            headers.extend(values.iter().map(|value| (name.to_owned(), value.as_str().to_owned())));
+        }
+    }
+    headers.sort_by(|a: &(String, String), b| a.0.cmp(&b.0));
+    let subject = String::from(message.subject.as_str());
+    Arc::new(Message { subject, id, headers, payload: message.payload })
+}
+
+/// Milliseconds, as everywhere here.
+pub(super) fn timestamp(time: async_nats::datetime::DateTime) -> Timestamp {
+    let millis = time.unix_timestamp_nanos() / 1_000_000;
+    Timestamp::from_millis(i64::try_from(millis).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn message(headers: &[(&str, &str)]) -> Message {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Message { subject: "a".to_owned(), id: Some("1".to_owned()), headers, payload: Bytes::new() }
+    }
+
+    #[test]
+    fn a_header_that_would_open_another_is_refused() {
+        for (name, value) in [("a", "b\r\nNats-Expected-Stream: X"), ("a: b\r\n", "c"), ("", "c")] {
+            let refused = to_nats(&message(&[(name, value)])).map(|_| ());
+            assert!(matches!(refused, Err(Error::Subject { what: "header", .. })), "{name:?} {refused:?}");
+        }
+        to_nats(&message(&[("ce-type", "OrderPlaced"), ("ce-type", "twice")])).unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! Publishing: everything is sent at once, every acknowledgement is awaited.
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+
+use super::connection::{Connection, chain};
+use super::message::to_nats;
+use crate::codec::MAX_MESSAGE_BYTES;
+use crate::subject::check_subject;
+use crate::{Error, Message, Receipt};
+
+/// Messages of one publish that wait for their acknowledgement at once.
+const WINDOW: usize = 1024;
+/// Those of all publishes of a connection. Each takes its share whole, so that none waits for another with a share in hand.
+pub(super) const ALL_WINDOWS: usize = 4 * WINDOW;
+
+/// Publishes in order; the streams take what is under their subjects.
+pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<Receipt>, Error> {
+    let limit = connection.max_payload().min(MAX_MESSAGE_BYTES);
+    messages.iter().try_for_each(|message| check(message, limit))?;
+    let mut receipts = Vec::with_capacity(messages.len());
+    for chunk in messages.chunks(WINDOW) {
+        receipts.extend(publish_chunk(connection, chunk).await?);
+    }
+    Ok(receipts)
+}
+
+fn check(message: &Message, limit: usize) -> Result<(), Error> {
+    check_subject(&message.subject)?;
+    let size = message.size();
+    if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(()) }
+}
+
+async fn publish_chunk(connection: &Connection, chunk: &[Message]) -> Result<Vec<Receipt>, Error> {
+    let prepared = chunk.iter().map(to_nats).collect::<Result<Vec<_>, _>>()?;
+    let share = u32::try_from(chunk.len()).expect("a chunk is small");
+    let closed = |_| Error::Unavailable("the connection is closed".to_owned());
+    let _share = connection.window.acquire_many(share).await.map_err(closed)?;
+    let mut acks = Vec::with_capacity(chunk.len());
+    for (message, prepared) in chunk.iter().zip(prepared) {
+        let sent = connection.jetstream.send_publish(message.subject.clone(), prepared).await;
+        acks.push(sent.map_err(|error| failed(&error, message))?);
+    }
+    let mut receipts = Vec::with_capacity(chunk.len());
+    for (ack, message) in acks.into_iter().zip(chunk) {
+        let ack = ack.await.map_err(|error| failed(&error, message))?;
+        receipts.push(Receipt { sequence: ack.sequence, duplicate: ack.duplicate });
+    }
+    Ok(receipts)
+}
+
+/// Whether it landed is not known but where the server says that there is no room, or that it is too large.
+fn failed(error: &PublishError, message: &Message) -> Error {
+    let subject = &message.subject;
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => Error::Unavailable(format!(
+            "no stream takes {subject}, or its leader is changing; `orlog streams diff` tells which are missing"
+        )),
+        PublishErrorKind::TimedOut => {
+            Error::Unavailable(format!("the servers did not acknowledge {subject} in time"))
+        }
+        PublishErrorKind::MaxPayloadExceeded => too_large(message),
+        _ => refused(error, message),
+    }
+}
+
+/// What the server says, by its number.
+fn refused(error: &PublishError, message: &Message) -> Error {
+    let code = std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>())
+        .map(async_nats::jetstream::Error::error_code);
+    match code {
+        Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM) => {
+            too_large(message)
+        }
+        Some(
+            ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
+            | ErrorCode::INSUFFICIENT_RESOURCES
+            | ErrorCode::STORAGE_RESOURCES_EXCEEDED
+            | ErrorCode::MEMORY_RESOURCES_EXCEEDED
+            | ErrorCode::STREAM_STORE_FAILED,
+        ) => Error::Full(format!("{}; raise the limits of the stream or of the account", chain(error))),
+        _ => Error::Unavailable(format!("{}: {}", message.subject, chain(error))),
+    }
+}
+
+fn too_large(message: &Message) -> Error {
+    let size = message.size();
+    Error::TooLarge { size, limit: size.saturating_sub(1) }
+}
