@@ -29,23 +29,19 @@ impl Forward {
     /// whose messages it will never take, and why.
     pub(crate) async fn send(self, bus: &dyn Bus) -> Vec<(u64, String)> {
         let all = self.0.iter().flat_map(|sending| sending.messages.iter().cloned()).collect();
-        match publish(bus, all).await {
-            Ok(()) => {
-                self.0.into_iter().for_each(|sending| sending.done.complete());
-                Vec::new()
-            }
-            // One of them spoils the others: which, shows one by one.
-            Err(_) => {
-                let mut never = Vec::new();
-                for Sending { sequence, messages, done } in self.0 {
-                    match publish(bus, messages).await {
-                        Ok(()) => done.complete(),
-                        Err(error) => never.push((sequence, format!("it cannot be sent on: {error}"))),
-                    }
-                }
-                never
+        if publish(bus, all).await.is_ok() {
+            self.0.into_iter().for_each(|sending| sending.done.complete());
+            return Vec::new();
+        }
+        // One of them spoils the others: which, shows one by one.
+        let mut never = Vec::new();
+        for Sending { sequence, messages, done } in self.0 {
+            match publish(bus, messages).await {
+                Ok(()) => done.complete(),
+                Err(error) => never.push((sequence, format!("it cannot be sent on: {error}"))),
             }
         }
+        never
     }
 }
 

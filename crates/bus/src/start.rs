@@ -148,30 +148,30 @@ mod tests {
     const HERE: Uuid = Uuid::from_u128(1);
 
     #[track_caller]
-    fn check(position: StreamPosition, (first, last, at): (u64, u64, Option<i64>), expected: (Begin, &str)) {
+    fn check(position: StreamPosition, (first, last, at): (u64, u64, Option<i64>), expected: &(Begin, &str)) {
         let sight = Sight { stream_id: HERE, first, last, at: at.map(Timestamp::from_millis) };
         let (begin, found) = judge(&position, sight);
-        assert_eq!((begin, found.as_ref().map_or("", Finding::as_str)), expected, "{position:?} {sight:?}");
+        assert_eq!(&(begin, found.as_ref().map_or("", Finding::as_str)), expected, "{position:?} {sight:?}");
     }
 
     #[test]
     fn a_checkpoint_is_compared_with_the_stream() {
         let at = StreamPosition { at: Some(Timestamp::from_millis(5)), ..StreamPosition::behind(HERE, 40) };
         let since = || Begin::Since(at.at);
-        check(at, (1, 50, Some(5)), (Begin::After(40), ""));
-        check(at, (1, 40, Some(5)), (Begin::After(40), ""));
-        check(at, (1, 50, Some(6)), (since(), "replaced"));
-        check(at, (41, 50, None), (Begin::After(40), ""));
-        check(at, (42, 50, None), (Begin::After(40), "purged"));
-        check(at, (1, 39, None), (since(), "lost_tail"));
-        check(at, (1, 0, None), (since(), "lost_tail"));
-        check(StreamPosition::behind(HERE, 40), (1, 39, None), (Begin::Since(None), "lost_tail"));
-        check(StreamPosition::behind(HERE, 40), (1, 50, Some(6)), (Begin::After(40), ""));
-        check(StreamPosition::behind(HERE, 0), (1, 50, None), (Begin::After(0), ""));
+        check(at, (1, 50, Some(5)), &(Begin::After(40), ""));
+        check(at, (1, 40, Some(5)), &(Begin::After(40), ""));
+        check(at, (1, 50, Some(6)), &(since(), "replaced"));
+        check(at, (41, 50, None), &(Begin::After(40), ""));
+        check(at, (42, 50, None), &(Begin::After(40), "purged"));
+        check(at, (1, 39, None), &(since(), "lost_tail"));
+        check(at, (1, 0, None), &(since(), "lost_tail"));
+        check(StreamPosition::behind(HERE, 40), (1, 39, None), &(Begin::Since(None), "lost_tail"));
+        check(StreamPosition::behind(HERE, 40), (1, 50, Some(6)), &(Begin::After(40), ""));
+        check(StreamPosition::behind(HERE, 0), (1, 50, None), &(Begin::After(0), ""));
         check(
             StreamPosition::behind(Uuid::from_u128(2), 40),
             (1, 50, None),
-            (Begin::After(0), "other_stream"),
+            &(Begin::After(0), "other_stream"),
         );
     }
 }

@@ -92,8 +92,8 @@ async fn publish(bus: &Embedded, numbers: impl Iterator<Item = u64>) -> Vec<Rece
     bus.publish(numbers.map(message).collect()).await.unwrap()
 }
 
-fn position(bus: &Embedded, sequence: u64) -> Option<StreamPosition> {
-    Some(StreamPosition::behind(bus.stream_id(), sequence))
+fn position(bus: &Embedded, sequence: u64) -> StreamPosition {
+    StreamPosition::behind(bus.stream_id(), sequence)
 }
 
 fn subscription(name: &str, filter: &str) -> Subscription {
@@ -241,7 +241,7 @@ async fn consumers_read_from_the_disk_what_memory_no_longer_holds() {
     }
     let mut all = bus.subscribe(subscription("all", ">")).await.unwrap();
     let mut some = bus
-        .subscribe(Subscription { after: position(&bus, 1500), ..subscription("some", "a.1") })
+        .subscribe(Subscription { after: Some(position(&bus, 1500)), ..subscription("some", "a.1") })
         .await
         .unwrap();
     let deliveries = take(all.as_mut(), 3000).await;
@@ -356,7 +356,7 @@ async fn numbers_that_a_power_failure_may_have_taken_are_not_given_again() {
     let bus = open(saved.path(), &small());
     assert_eq!(bus.last_sequence().await.unwrap(), 0);
     let mut consumer = bus
-        .subscribe(Subscription { after: position(&bus, lost[9].sequence), ..subscription("c", ">") })
+        .subscribe(Subscription { after: Some(position(&bus, lost[9].sequence)), ..subscription("c", ">") })
         .await
         .unwrap();
     let receipts = publish(&bus, 20..21).await;

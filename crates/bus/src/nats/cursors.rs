@@ -71,7 +71,8 @@ impl Cursors {
         let mut names = BTreeMap::new();
         match stream.consumer_info(&consumer).await {
             Ok(info) => {
-                for (key, floor) in &info.config.metadata {
+                let metadata: BTreeMap<_, _> = info.config.metadata.into_iter().collect();
+                for (key, floor) in &metadata {
                     if let (Some(name), Ok(floor)) = (key.strip_prefix(CURSOR), floor.parse::<u64>()) {
                         let floor = Arc::new(AtomicU64::new(floor));
                         names.insert(name.to_owned(), Name { floor, filters: Vec::new(), in_use: false });

@@ -22,21 +22,24 @@ pub(super) fn to_nats(message: &Message) -> Result<PublishMessage, Error> {
     if !message.headers.is_empty() {
         let mut headers = HeaderMap::new();
         for (name, value) in &message.headers {
+            if name.is_empty() {
+                return Err(refuse(name, "it has no name"));
+            }
             headers.append(
-                HeaderName::from_str(name).map_err(|error| refuse(name, &error))?,
-                HeaderValue::from_str(value).map_err(|error| refuse(name, &error))?,
+                HeaderName::from_str(name).map_err(|error| refuse(name, error))?,
+                HeaderValue::from_str(value).map_err(|error| refuse(name, error))?,
             );
         }
         built = built.headers(headers);
     }
     if let Some(id) = &message.id {
-        let id = HeaderValue::from_str(id).map_err(|error| refuse(ID, &error))?;
+        let id = HeaderValue::from_str(id).map_err(|error| refuse(ID, error))?;
         built = built.header(ID, id);
     }
     Ok(built)
 }
 
-fn refuse(name: &str, reason: &dyn std::error::Error) -> Error {
+fn refuse(name: &str, reason: impl std::fmt::Display) -> Error {
     Error::Subject { subject: name.to_owned(), what: "header", reason: reason.to_string() }
 }
 

@@ -183,40 +183,20 @@ impl Reader {
         let mut stored = Vec::with_capacity(chunk.len());
         let mut doubt = None;
         for message in chunk {
-            match self.accept(message, numbers) {
-                Some(message) => stored.extend(message),
-                None => {
-                    doubt = Some(End::Doubt);
-                    break;
-                }
+            let Some(message) = follows(message, numbers) else {
+                doubt = Some(End::Doubt);
+                break;
+            };
+            // What was read before comes again after a new beginning.
+            if message.sequence > self.last.sequence {
+                self.last = Mark { sequence: message.sequence, at: Some(message.published_at) };
+                stored.push(message);
             }
         }
         if !stored.is_empty() && self.sender.send(News::Messages(stored)).await.is_err() {
             return Some(End::Unwanted);
         }
         doubt
-    }
-
-    /// The message, or nothing where it was read before; `None` when something is missing before it.
-    fn accept(
-        &mut self,
-        message: Result<async_nats::jetstream::Message, pull::MessagesError>,
-        numbers: &mut u64,
-    ) -> Option<Option<Stored>> {
-        let message = message.ok()?;
-        let (number, sequence, published_at) = {
-            let info = message.info().ok()?;
-            (info.consumer_sequence, info.stream_sequence, timestamp(info.published))
-        };
-        if number != *numbers + 1 {
-            return None;
-        }
-        *numbers = number;
-        if sequence <= self.last.sequence {
-            return Some(None);
-        }
-        self.last = Mark { sequence, at: Some(published_at) };
-        Some(Some(Stored { sequence, published_at, message: from_nats(message.message) }))
     }
 
     /// Whether the stream is still the one that was read.
@@ -273,4 +253,21 @@ impl Reader {
             ..pull::Config::default()
         }
     }
+}
+
+/// The message; `None` when something is missing before it.
+fn follows(
+    message: Result<async_nats::jetstream::Message, pull::MessagesError>,
+    numbers: &mut u64,
+) -> Option<Stored> {
+    let message = message.ok()?;
+    let (number, sequence, published_at) = {
+        let info = message.info().ok()?;
+        (info.consumer_sequence, info.stream_sequence, timestamp(info.published))
+    };
+    if number != *numbers + 1 {
+        return None;
+    }
+    *numbers = number;
+    Some(Stored { sequence, published_at, message: from_nats(message.message) })
 }
