@@ -24,7 +24,14 @@ const SOURCES: [(&str, Kind); 3] = [
 /// The carrier, opened.
 pub(super) enum Transport {
     Embedded(Arc<Embedded>),
-    Nats { connection: Connection, streams: Vec<(&'static str, Arc<NatsStream>)>, sharing: Sharing },
+    Nats(Box<Streams>),
+}
+
+/// The streams that are read.
+pub(super) struct Streams {
+    connection: Connection,
+    read: Vec<(&'static str, Arc<NatsStream>)>,
+    sharing: Sharing,
 }
 
 /// What a node says about what carries its events.
@@ -56,7 +63,7 @@ impl Transport {
                 for (name, _) in SOURCES {
                     streams.push((name, NatsStream::open(&connection, name, &config.node_name()).await?));
                 }
-                Ok(Self::Nats { connection, streams, sharing: sharing(config) })
+                Ok(Self::Nats(Box::new(Streams { connection, read: streams, sharing: sharing(config) })))
             }
         }
     }
@@ -66,8 +73,8 @@ impl Transport {
         match self {
             Transport::Embedded(bus) => Arc::clone(bus) as Arc<dyn Bus>,
             // A publish finds the stream by its subject; what this one says about itself is what sagas live on.
-            Transport::Nats { streams, .. } => {
-                let (_, stream) = &streams[1];
+            Transport::Nats(nats) => {
+                let (_, stream) = &nats.read[1];
                 Arc::clone(stream) as Arc<dyn Bus>
             }
         }
@@ -77,15 +84,15 @@ impl Transport {
     pub(super) fn sources(&self) -> Vec<EventSource> {
         match self {
             Transport::Embedded(bus) => vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)],
-            Transport::Nats { streams, sharing, .. } => {
+            Transport::Nats(nats) => {
                 let source =
                     |((name, stream), (_, kind)): (&(&str, Arc<NatsStream>), (&str, Kind))| EventSource {
                         name: (*name).to_owned(),
                         bus: Arc::clone(stream) as Arc<dyn Bus>,
                         kinds: vec![kind],
-                        sharing: Some(sharing.clone()),
+                        sharing: Some(nats.sharing.clone()),
                     };
-                streams.iter().zip(SOURCES).map(source).collect()
+                nats.read.iter().zip(SOURCES).map(source).collect()
             }
         }
     }
@@ -99,11 +106,12 @@ impl Transport {
                 server: None,
                 streams: BTreeMap::from([("events".to_owned(), bus.stream_id().to_string())]),
             },
-            Transport::Nats { connection, streams, .. } => BusInfo {
+            Transport::Nats(nats) => BusInfo {
                 kind: BusKind::Nats.as_str(),
-                connected: connection.is_up(),
-                server: Some(connection.server_version()),
-                streams: streams
+                connected: nats.connection.is_up(),
+                server: Some(nats.connection.server_version()),
+                streams: nats
+                    .read
                     .iter()
                     .map(|(name, stream)| ((*name).to_owned(), stream.stream_id().to_string()))
                     .collect(),
@@ -118,8 +126,8 @@ impl Transport {
                 let bus = Arc::clone(bus);
                 tokio::task::spawn_blocking(move || bus.close()).await.context("the bus did not close")
             }
-            Transport::Nats { streams, .. } => {
-                for (name, stream) in streams {
+            Transport::Nats(nats) => {
+                for (name, stream) in &nats.read {
                     if let Err(error) = stream.save_cursors().await {
                         tracing::warn!(stream = name, %error, "operators see an old position until the next start");
                     }

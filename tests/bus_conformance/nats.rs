@@ -29,10 +29,11 @@ impl Ground for Servers {
         let plan = StreamPlan::plain("CONFORMANCE", &SUBJECTS, self.replicas, Duration::from_mins(2)).into();
         // A cluster that has just been started takes a moment to agree on who leads.
         let ready = async {
+            let mut again = tokio::time::interval(Duration::from_millis(50));
             loop {
-                match opened(&self.urls, &plan).await {
-                    Some(bus) => return bus,
-                    None => tokio::time::sleep(Duration::from_millis(50)).await,
+                again.tick().await;
+                if let Some(bus) = opened(&self.urls, &plan).await {
+                    return bus;
                 }
             }
         };

@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::Acker;
-use crate::flight::{Changed, Flight, Mark};
+use crate::flight::{Changed, Flight};
+use crate::start::Mark;
 
 /// The handle to answer with.
 pub(crate) struct Answers {

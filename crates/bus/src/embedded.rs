@@ -35,7 +35,7 @@ use orlog_model::Clock;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use crate::part::Interest;
+use crate::interest::Interest;
 use crate::subject::check_subject;
 use crate::{Bus, Consumer, Error, Finding, Message, Receipt, Start, Subscription};
 use consumer::EmbeddedConsumer;

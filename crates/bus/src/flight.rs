@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use orlog_model::Timestamp;
 
+use crate::start::Mark;
 use crate::{Delivery, Message};
 
 /// A message of a stream.
@@ -24,15 +25,6 @@ pub(crate) struct Stored {
     pub(crate) sequence: u64,
     pub(crate) published_at: Timestamp,
     pub(crate) message: Arc<Message>,
-}
-
-/// A place in a stream: everything up to here is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// The message that lies there.
-    pub sequence: u64,
-    /// When it was published, where that is known.
-    pub at: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 mod answers;
 mod contract;
 mod flight;
+mod interest;
 mod part;
 mod start;
 
@@ -14,6 +15,5 @@ pub mod workflow;
 
 pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
 pub use embedded::Embedded;
-pub use flight::Mark;
 pub use part::Part;
-pub use start::{Finding, Start};
+pub use start::{Finding, Mark, Start};

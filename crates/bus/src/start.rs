@@ -1,9 +1,18 @@
-//! Where a subscription begins, and what was found wrong at its checkpoint.
+//! Places in a stream: where a subscription begins, and what was found wrong at its checkpoint.
 
 use std::fmt;
 
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
+
+/// A place in a stream: everything up to here is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The message that lies there.
+    pub sequence: u64,
+    /// When it was published, where that is known.
+    pub at: Option<Timestamp>,
+}
 
 /// Where a subscription began.
 #[derive(Clone, Debug, PartialEq, Eq)]

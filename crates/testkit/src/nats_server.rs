@@ -80,7 +80,8 @@ impl NatsServer {
         if !extra.contains("jetstream") {
             writeln!(
                 text,
-                "jetstream {{ store_dir: {store:?}, max_file_store: 20GB, max_memory_store: 1GB }}"
+                "jetstream {{ store_dir: \"{}\", max_file_store: 20GB, max_memory_store: 1GB }}",
+                store.display()
             )
             .expect("a text takes everything");
         }

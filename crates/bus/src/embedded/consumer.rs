@@ -13,8 +13,9 @@ use super::cursors::Claim;
 use super::error::closed;
 use super::log::{Batch, End, Log};
 use crate::answers::Answers;
-use crate::flight::{Flight, Mark, Stored};
-use crate::part::Interest;
+use crate::flight::{Flight, Stored};
+use crate::interest::Interest;
+use crate::start::Mark;
 use crate::{Acker, Consumer, Delivery, Error, Start};
 
 /// Messages looked at in memory at once.

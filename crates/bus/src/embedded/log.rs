@@ -10,7 +10,7 @@ use super::record::{self, Group, Malformed};
 use super::ring::Ring;
 use crate::Error;
 use crate::flight::Stored;
-use crate::part::Interest;
+use crate::interest::Interest;
 
 /// A read from the disk ends after this many bytes of records.
 const READ_BYTES: usize = 1 << 20;

@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_nats::jetstream;
 use tokio::sync::Semaphore;
 
-use super::publish::ALL_WINDOWS;
-
 /// The oldest server that works: it takes time-outs of single messages, consumers with many filters, and counts of its own.
 pub const MINIMUM_SERVER: (u64, u64) = (2, 12);
 
 /// How long a request to JetStream may take. Short: what became of a publish that timed out is looked up.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Messages that wait for their acknowledgement, of all who publish together.
+const UNACKNOWLEDGED: usize = 4096;
 /// Commands that wait for the socket.
 const CAPACITY: usize = 8192;
 
@@ -127,7 +127,7 @@ impl Connection {
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(ACK_TIMEOUT);
         jetstream.query_account().await.map_err(|error| ConnectError::NoJetStream(chain(&error)))?;
-        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(ALL_WINDOWS)) })
+        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(UNACKNOWLEDGED)) })
     }
 
     /// The version of the server that this is connected to now.

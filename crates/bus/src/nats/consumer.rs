@@ -12,8 +12,9 @@ use super::hub::Member;
 use super::reading::{News, Reading, Wanted};
 use super::window::Look;
 use crate::answers::Answers;
-use crate::flight::{Flight, Mark, Stored};
-use crate::part::Interest;
+use crate::flight::{Flight, Stored};
+use crate::interest::Interest;
+use crate::start::Mark;
 use crate::{Acker, Consumer, Delivery, Error, Start};
 
 /// Messages looked at in memory at once.

@@ -13,8 +13,8 @@ use tokio::sync::{Notify, watch};
 use super::filters::{covers, reduced};
 use super::reading::{News, Reading, Wanted};
 use super::window::{Look, Window};
-use crate::flight::Mark;
-use crate::part::Interest;
+use crate::interest::Interest;
+use crate::start::Mark;
 
 /// Shared by the subscriptions of one stream.
 #[derive(Debug, Default)]

@@ -9,10 +9,9 @@ use crate::codec::MAX_MESSAGE_BYTES;
 use crate::subject::check_subject;
 use crate::{Error, Message, Receipt};
 
-/// Messages of one publish that wait for their acknowledgement at once.
+/// Messages of one publish that wait for their acknowledgement at once. A share of what all may have is taken whole, so that
+/// none waits for another with a share in hand.
 const WINDOW: usize = 1024;
-/// Those of all publishes of a connection. Each takes its share whole, so that none waits for another with a share in hand.
-pub(super) const ALL_WINDOWS: usize = 4 * WINDOW;
 
 /// Publishes in order; the streams take what is under their subjects.
 pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<Receipt>, Error> {

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::identity;
 use super::message::{from_nats, timestamp};
-use crate::flight::{Mark, Stored};
+use crate::flight::Stored;
+use crate::start::Mark;
 
 /// Messages asked for at once.
 const PULL: usize = 2000;

@@ -27,7 +27,7 @@ use super::identity;
 use super::message::timestamp;
 use super::publish::publish;
 use super::reading::Wanted;
-use crate::part::Interest;
+use crate::interest::Interest;
 use crate::start::{Begin, Sight, judge};
 use crate::subject::encode_token;
 use crate::{Bus, Consumer, Error, Message, Receipt, Start, Subscription};

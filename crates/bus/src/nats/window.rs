@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::flight::{Mark, Stored};
-use crate::part::Interest;
+use crate::flight::Stored;
+use crate::interest::Interest;
+use crate::start::Mark;
 
 /// Messages held at most.
 const MESSAGES: usize = 16_384;
