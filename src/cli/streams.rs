@@ -45,7 +45,10 @@ pub(super) async fn perform(command: Command, console: &Console) -> Result<(), F
         });
         console.json(&serde_json::json!({ "differences": rows.collect::<Vec<_>>() }))?;
     } else {
-        found.iter().try_for_each(|difference| console.line(&difference.to_string()))?;
+        for difference in &found {
+            let done = if change && difference.refused.is_none() { " - done" } else { "" };
+            console.line(&format!("{difference}{done}"))?;
+        }
         if found.is_empty() {
             console.line("the streams are as the configuration wants them")?;
         }

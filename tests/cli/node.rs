@@ -12,7 +12,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// A command without what the surroundings say.
 pub(crate) fn orlog(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
-    for name in ["ORLOG_URL", "ORLOG_TENANT", "ORLOG_CONFIG", "ORLOG_OUTPUT", "RUST_BACKTRACE"] {
+    for name in
+        ["ORLOG_URL", "ORLOG_TENANT", "ORLOG_CONFIG", "ORLOG_OUTPUT", "ORLOG_NATS_SERVER", "RUST_BACKTRACE"]
+    {
         command.env_remove(name);
     }
     command.env("COLUMNS", "100").args(args);

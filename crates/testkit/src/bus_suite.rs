@@ -10,10 +10,10 @@ mod publishing;
 
 pub use consuming::{
     a_consumer_may_begin_where_it_says, a_name_has_one_consumer_at_a_time,
-    a_refused_message_is_delivered_again, a_waiting_consumer_is_woken,
-    acknowledging_is_harmless_when_repeated_or_wrong, dropping_next_loses_nothing,
-    never_more_than_max_in_flight_are_unacknowledged, subscriptions_do_not_disturb_each_other,
-    the_cursor_is_the_end_of_the_gapless_prefix,
+    a_part_is_given_what_lies_in_its_slots, a_refused_message_is_delivered_again,
+    a_waiting_consumer_is_woken, acknowledging_is_harmless_when_repeated_or_wrong,
+    dropping_next_loses_nothing, never_more_than_max_in_flight_are_unacknowledged,
+    subscriptions_do_not_disturb_each_other, the_cursor_is_the_end_of_the_gapless_prefix,
     what_was_not_acknowledged_is_delivered_again_after_reopening,
 };
 pub use ground::Ground;
@@ -40,6 +40,7 @@ macro_rules! bus_suite {
             filters_match_as_in_nats,
             a_message_that_matches_twice_is_delivered_once,
             a_consumer_may_begin_where_it_says,
+            a_part_is_given_what_lies_in_its_slots,
             subscriptions_do_not_disturb_each_other,
             a_waiting_consumer_is_woken,
             dropping_next_loses_nothing,

@@ -7,6 +7,7 @@ mod faulty_disk;
 pub mod grpc_server;
 pub mod household;
 pub mod nats_server;
+pub mod nats_wire;
 pub mod oracle;
 pub mod provider_suite;
 pub mod quartet;

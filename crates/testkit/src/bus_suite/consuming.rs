@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use orlog_bus::{Error, Subscription};
-use orlog_model::StreamPosition;
+use orlog_bus::{Error, Part, Subscription};
+use orlog_model::{SLOTS, Slots, StreamPosition, TenantId};
 
 use super::ground::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, within};
 
@@ -211,4 +211,43 @@ pub async fn acknowledging_is_harmless_when_repeated_or_wrong(ground: &impl Grou
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     let last = take(&mut *consumer, 1).await;
     assert!(last[0].sequence > delivered[0]);
+}
+
+/// "Only what lies in these slots", each message in one of the parts, and the floor passes what is not the part's own.
+pub async fn a_part_is_given_what_lies_in_its_slots(ground: &impl Ground) {
+    let bus = ground.open().await;
+    let slots = Slots::spreading([TenantId::new("big").expect("a short word")]);
+    let part = |range| Part { slots: slots.clone(), range };
+    let parts = [part(0..300), part(300..SLOTS)];
+    let names = (0..20).flat_map(|n| [format!("tenant.t{n}.a.b"), format!("tenant.big.workflow.saga.{n}")]);
+    let subjects: Vec<String> = names.collect();
+    for (subject, body) in subjects.iter().zip(0..) {
+        publish(&*bus, subject, body..body + 1).await;
+    }
+    let last = bus.last_sequence().await.expect("the bus answers");
+    for (name, part) in ["low", "high"].into_iter().zip(parts) {
+        let takes: Vec<u64> = subjects
+            .iter()
+            .zip(0..)
+            .filter(|(subject, _)| part.takes(subject))
+            .map(|(_, body)| body)
+            .collect();
+        assert!(!takes.is_empty() && takes.len() < subjects.len());
+        let own = Subscription { part: Some(part), ..subscription(name, &["tenant.>"]) };
+        let mut consumer = subscribe(&*bus, own).await;
+        let deliveries = take(&mut *consumer, takes.len()).await;
+        assert_eq!(bodies(&deliveries), takes);
+        let acker = consumer.acker();
+        deliveries.iter().for_each(|delivery| acker.ack(delivery.sequence));
+        within("the floor", async {
+            while acker.floor() < last {
+                tokio::select! {
+                    biased;
+                    more = consumer.next(1) => panic!("{more:?}"),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        })
+        .await;
+    }
 }

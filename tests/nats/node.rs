@@ -1,0 +1,209 @@
+//! One node on JetStream, from the event to the fact.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use orlog::config::{BusKind, Config, Nats};
+use orlog::{App, Seams};
+use orlog_bus::codec::{self, Defaults};
+use orlog_effect::{Native, NativeCall, Policy};
+use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timestamp};
+use orlog_testkit::nats_server::NatsServer;
+use orlog_testkit::nats_wire::Wire;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::ground::{until, within};
+
+const ORDER: &str = r"
+saga: order
+version: 1
+correlate: orderId
+start: OrderPlaced
+vars: { orderId: =event.orderId }
+steps:
+  - id: charge
+    do: { effect: test.charge, data: { orderId: =vars.orderId } }
+    ok: Charged
+    fail: Declined
+completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
+failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
+";
+
+/// How often each order was charged.
+type Charges = Arc<Mutex<BTreeMap<String, u32>>>;
+
+struct Shop {
+    folder: TempDir,
+    charges: Charges,
+    nats: Nats,
+    shards: u16,
+    spread: Vec<TenantId>,
+}
+
+impl Shop {
+    fn on(server: &NatsServer) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let definitions = folder.path().join("definitions");
+        std::fs::create_dir(&definitions).unwrap();
+        std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
+        let nats = Nats { servers: vec![server.url()], own_aggregate_stream: true, ..Nats::default() };
+        Self { folder, charges: Charges::default(), nats, shards: 1, spread: Vec::new() }
+    }
+
+    async fn start(&self) -> anyhow::Result<Arc<App>> {
+        let mut config = Config {
+            node: "pod-1".to_owned(),
+            data: self.folder.path().join("data"),
+            definitions: Some(self.folder.path().join("definitions")),
+            nats: self.nats.clone(),
+            shards: self.shards,
+            ..Config::default()
+        };
+        config.bus.kind = BusKind::Nats;
+        config.tenants.spread.clone_from(&self.spread);
+        let charges = Arc::clone(&self.charges);
+        let charge = move |call: NativeCall| {
+            let order = call.payload["orderId"].as_str().unwrap_or_default().to_owned();
+            *charges.lock().unwrap().entry(order).or_default() += 1;
+            async { Ok(json!({})) }
+        };
+        let bank = Native::new().effect("test.charge", charge).upstream("bank", Policy::default());
+        App::start_with(config, Seams { upstreams: vec![bank], ..Seams::default() }).await
+    }
+}
+
+fn placed(id: &str) -> Value {
+    json!({
+        "specversion": "1.0", "id": format!("placed-{id}"), "type": "OrderPlaced", "source": "urn:shop",
+        "time": "2026-01-02T03:04:05Z", "data": { "orderId": id },
+    })
+}
+
+fn key(tenant: &str, id: &str) -> InstanceKey {
+    InstanceKey {
+        tenant: TenantId::new(tenant).unwrap(),
+        saga: SagaName::new("order").unwrap(),
+        correlation: CorrelationId::new(id).unwrap(),
+    }
+}
+
+async fn submit(app: &App, tenant: &str, ids: &[String]) {
+    let defaults = Defaults { tenant: Some(TenantId::new(tenant).unwrap()), now: Timestamp::default() };
+    let events: Vec<_> = ids.iter().map(|id| codec::from_json(&placed(id), &defaults).unwrap()).collect();
+    let events = &events;
+    until("the events are taken", || async move { app.publish(events.clone()).await.ok() }).await;
+}
+
+async fn completes(app: &App, key: &InstanceKey) {
+    let look = || async {
+        let instance = app.runtime.reader(key)?.instance(key).ok()??;
+        (instance.status == Status::Completed).then_some(())
+    };
+    until(&format!("{key} completes"), look).await;
+}
+
+async fn stop(app: &App) {
+    within("the drain", app.drain()).await;
+    within("the stop", app.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_becomes_a_saga_and_a_fact_and_a_restart_goes_on_from_the_checkpoint() {
+    let Some(mut server) = NatsServer::start() else { return };
+    let shop = Shop::on(&server);
+    let app = shop.start().await.unwrap();
+    submit(&app, "acme", &["o-1".to_owned()]).await;
+    completes(&app, &key("acme", "o-1")).await;
+    let info = app.info();
+    assert_eq!((info.bus.kind, info.bus.connected, info.bus.streams.len()), ("nats", true, 3));
+    let fact = || async {
+        let get = json!({ "last_by_subj": "tenant.acme.workflow_event.order.o-1" });
+        let answer = Wire::connect(server.port)
+            .request("$JS.API.STREAM.MSG.GET.WORKFLOW_EVENTS", get.to_string().as_bytes());
+        let answer: Value = serde_json::from_slice(&answer.unwrap()).unwrap();
+        answer["message"].is_object().then_some(())
+    };
+    until("the fact", fact).await;
+    stop(&app).await;
+    drop(app);
+    server.kill();
+    server.restart();
+    let app = shop.start().await.unwrap();
+    submit(&app, "", &["o-2".to_owned()]).await;
+    completes(&app, &key("", "o-2")).await;
+    stop(&app).await;
+    assert_eq!(*shop.charges.lock().unwrap(), BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_of_the_aggregate_service_is_taken_and_one_that_names_another_tenant_is_a_dead_letter() {
+    let Some(server) = NatsServer::start() else { return };
+    let shop = Shop::on(&server);
+    let app = shop.start().await.unwrap();
+    let mut wire = Wire::connect(server.port);
+    let mut lie = placed("o-1");
+    lie["tenantid"] = json!("other");
+    wire.request("tenant.acme.aggregate.order.o-1", lie.to_string().as_bytes()).unwrap();
+    wire.request("tenant.acme.aggregate.order.o-2", placed("o-2").to_string().as_bytes()).unwrap();
+    completes(&app, &key("acme", "o-2")).await;
+    let letters = || async {
+        let reader = app.runtime.reader(&key("acme", "o-1"))?;
+        let letters = reader.dead_letters(&TenantId::new("acme").unwrap(), None, 10).ok()?;
+        letters.into_iter().next()
+    };
+    let letter = until("the dead letter", letters).await;
+    assert!(letter.message.contains("other"), "{}", letter.message);
+    for tenant in ["acme", "other", ""] {
+        let key = key(tenant, "o-1");
+        assert!(app.runtime.reader(&key).unwrap().instance(&key).unwrap().is_none(), "{tenant}");
+    }
+    stop(&app).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_events_of_a_spread_tenant_come_to_the_shards_of_their_instances() {
+    let Some(server) = NatsServer::start() else { return };
+    let shop = Shop { shards: 4, spread: vec![TenantId::new("big").unwrap()], ..Shop::on(&server) };
+    let app = shop.start().await.unwrap();
+    let ids: Vec<String> = (0..40).map(|n| format!("o-{n}")).collect();
+    submit(&app, "big", &ids).await;
+    submit(&app, "small", &["s-1".to_owned()]).await;
+    for id in &ids {
+        completes(&app, &key("big", id)).await;
+    }
+    completes(&app, &key("small", "s-1")).await;
+    let charges = shop.charges.lock().unwrap().clone();
+    assert!(charges.len() == 41 && charges.values().all(|count| *count == 1), "{charges:?}");
+    let info = Wire::connect(server.port).jetstream("STREAM.INFO.WORKFLOW_COMMANDS", &json!({}));
+    assert_eq!(info["state"]["messages"], 40, "one signal an instance");
+    stop(&app).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_missing_stop_the_start_with_the_remedy() {
+    let Some(server) = NatsServer::start() else { return };
+    let mut shop = Shop::on(&server);
+    shop.nats.provision = false;
+    let error = shop.start().await.err().unwrap().to_string();
+    assert!(error.contains("missing; make it with `orlog streams apply`"), "{error}");
+    (shop.nats.provision, shop.nats.own_aggregate_stream) = (true, false);
+    let error = shop.start().await.err().unwrap().to_string();
+    assert!(error.contains("the Aggregate service owns it"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_aggregate_service_owns_its_stream_submitted_events_go_to_the_workflows() {
+    let Some(server) = NatsServer::start() else { return };
+    let theirs = json!({ "name": "AGGREGATE_EVENTS", "subjects": ["tenant.*.aggregate.>", "aggregate.>"] });
+    let mut wire = Wire::connect(server.port);
+    wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &theirs);
+    let mut shop = Shop::on(&server);
+    shop.nats.own_aggregate_stream = false;
+    let app = shop.start().await.unwrap();
+    submit(&app, "acme", &["o-1".to_owned()]).await;
+    completes(&app, &key("acme", "o-1")).await;
+    let info = wire.jetstream("STREAM.INFO.AGGREGATE_EVENTS", &json!({}));
+    assert_eq!(info["state"]["messages"], 0);
+    stop(&app).await;
+}

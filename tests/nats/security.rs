@@ -1,0 +1,167 @@
+//! Who may do what: the accounts of docs/nats.md on a real server, nkeys, and TLS.
+
+use std::path::{Path, PathBuf};
+
+use orlog_bus::Bus;
+use orlog_bus::nats::{
+    Connection, Credentials, Keep, NatsStream, Options, Plan, Tls, WORKFLOW_COMMANDS, WORKFLOW_EVENTS,
+    Wanted, apply, diff,
+};
+use orlog_model::Timestamp;
+use orlog_testkit::nats_server::NatsServer;
+use orlog_testkit::nats_wire::Wire;
+use serde_json::{Value, json};
+
+use super::ground::{message, subscribe, subscription, take, until};
+
+const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
+
+/// A server with the accounts that the documentation shows.
+fn documented() -> Option<NatsServer> {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
+    let (_, block) = page.split_once("```conf\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let passwords = USERS.map(|user| (format!("${}", user.to_uppercase()), format!("{user}-secret")));
+    NatsServer::start_with(
+        &passwords.iter().fold(block.to_owned(), |text, (name, word)| text.replace(name, word)),
+    )
+}
+
+fn account(user: &str) -> Credentials {
+    Credentials::User(user.to_owned(), format!("{user}-secret"))
+}
+
+async fn connect(server: &NatsServer, credentials: Credentials) -> Connection {
+    let options =
+        Options { servers: vec![server.url()], name: "test".to_owned(), credentials, ..Options::default() };
+    Connection::open(&options).await.unwrap()
+}
+
+fn wire(server: &NatsServer, user: &str) -> Wire {
+    Wire::connect_as(server.port, &json!({ "user": user, "pass": format!("{user}-secret") })).unwrap()
+}
+
+fn plan() -> Plan {
+    let keep = Keep { age: None, bytes: None };
+    Plan::of(&Wanted {
+        replicas: 1,
+        duplicate_window: std::time::Duration::from_mins(2),
+        commands: keep,
+        events: keep,
+        dead_letters: keep,
+        aggregates: Some(keep),
+    })
+}
+
+#[track_caller]
+fn check_forbidden(server: &NatsServer, user: &str, subject: &str) {
+    let refused = wire(server, user).request(subject, b"{}");
+    assert!(
+        refused.as_ref().is_err_and(|e| e.contains("Permissions Violation")),
+        "{user} {subject}: {refused:?}"
+    );
+}
+
+#[track_caller]
+fn check_stored(server: &NatsServer, user: &str, subject: &str) {
+    let ack: Value = serde_json::from_slice(&wire(server, user).request(subject, b"{}").unwrap()).unwrap();
+    assert!(ack["seq"].is_u64(), "{user} {subject}: {ack}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_accounts_may_do_what_they_must_and_nothing_else() {
+    let Some(server) = documented() else { return };
+    let operator = connect(&server, account("operator")).await;
+    apply(&operator, &plan(), Timestamp::default()).await.unwrap();
+
+    // A pod with sagas looks, reads, publishes and shows how far it has got.
+    let saga = connect(&server, account("saga")).await;
+    assert_eq!(diff(&saga, &plan(), Timestamp::default()).await.unwrap(), []);
+    for name in ["AGGREGATE_EVENTS", WORKFLOW_EVENTS, WORKFLOW_COMMANDS] {
+        let bus = NatsStream::open(&saga, name, "pod").await.unwrap();
+        let filters = vec!["tenant.*.workflow_event.>".to_owned(), "workflow_event.>".to_owned()];
+        let wanted = orlog_bus::Subscription { filters, ..subscription("c", None) };
+        let mut consumer = subscribe(&bus, wanted).await;
+        if name == WORKFLOW_EVENTS {
+            let told = orlog_bus::Message { subject: "tenant.a.workflow_event.s.c".to_owned(), ..message(1) };
+            bus.publish(vec![told]).await.unwrap();
+            take(&mut *consumer, 1).await;
+        }
+        bus.save_cursors().await.unwrap();
+    }
+    for subject in ["tenant.a.effect.mail%2Esend.1", "effect.x.1", "tenant.a.workflow.s.c", "deadletter.x"] {
+        check_stored(&server, "saga", subject);
+    }
+    for subject in
+        ["tenant.a.aggregate.order.1", "tenant.a.effect_result.x.1", "$JS.API.STREAM.DELETE.WORKFLOW_EVENTS"]
+    {
+        check_forbidden(&server, "saga", subject);
+    }
+
+    check_stored(&server, "effect", "tenant.a.effect_result.x.1");
+    for subject in ["tenant.a.effect.x.1", "workflow_event.s.c", "$JS.API.STREAM.PURGE.WORKFLOW_COMMANDS"] {
+        check_forbidden(&server, "effect", subject);
+    }
+
+    let consumer = json!({ "stream_name": WORKFLOW_COMMANDS, "config": {
+        "durable_name": "mailer", "ack_policy": "explicit", "filter_subjects": ["tenant.*.effect.mail%2Esend.*"],
+    } });
+    wire(&server, "operator").jetstream("CONSUMER.CREATE.WORKFLOW_COMMANDS.mailer", &consumer);
+    let command = wire(&server, "mailer").request("$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.mailer", b"1");
+    assert_eq!(command.unwrap(), b"{}");
+    check_stored(&server, "mailer", "tenant.a.effect_result.mail%2Esend.1");
+    for subject in ["tenant.a.effect_result.pay.1", "$JS.API.CONSUMER.MSG.NEXT.WORKFLOW_COMMANDS.other"] {
+        check_forbidden(&server, "mailer", subject);
+    }
+
+    for subject in ["tenant.a.workflow_event.s.c", "effect.x.1"] {
+        check_forbidden(&server, "operator", subject);
+    }
+    for user in USERS {
+        let refused = wire(&server, user).subscribe("tenant.>");
+        assert!(refused.as_ref().is_err_and(|e| e.contains("Permissions Violation")), "{user}: {refused:?}");
+    }
+    let stranger = Options { servers: vec![server.url()], ..Options::default() };
+    assert!(Connection::open(&stranger).await.unwrap_err().to_string().contains("no connection to NATS"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_nkey_opens_the_door_and_another_does_not() {
+    // The pair that the documentation of NATS shows.
+    let (seed, public) = (
+        "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY",
+        "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4",
+    );
+    let users = format!("authorization {{ users: [ {{ nkey: {public} }} ] }}\n");
+    let Some(server) = NatsServer::start_with(&users) else { return };
+    let connection = connect(&server, Credentials::Nkey(seed.to_owned())).await;
+    assert!(connection.is_up());
+    let options = Options { servers: vec![server.url()], ..Options::default() };
+    assert!(Connection::open(&options).await.is_err());
+}
+
+fn certificate(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_ends_show_certificates_and_a_client_without_one_is_refused() {
+    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(certificate);
+    let (cert, key, ca_text) = (cert.display(), key.display(), ca.display());
+    let tls = format!(
+        "tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca_text}\", verify: true }}\n"
+    );
+    let Some(server) = NatsServer::start_with(&tls) else { return };
+    let open = |tls: Tls| {
+        let servers = vec![format!("tls://127.0.0.1:{}", server.port)];
+        async move {
+            Connection::open(&Options { servers, name: "test".to_owned(), tls, ..Options::default() }).await
+        }
+    };
+    let identity = Some((certificate("client.pem"), certificate("client.key")));
+    let whole = Tls { required: true, ca: Some(ca.clone()), identity };
+    let connection = until("a connection", || async { open(whole.clone()).await.ok() }).await;
+    assert!(connection.is_up());
+    open(Tls { identity: None, ..whole.clone() }).await.unwrap_err();
+    open(Tls { ca: None, ..whole }).await.unwrap_err();
+}
