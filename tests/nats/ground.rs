@@ -13,13 +13,14 @@ pub(crate) const STREAM: &str = "S";
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+pub(crate) fn within<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let timed = tokio::time::timeout(PATIENCE, Box::pin(future));
+    async move { timed.await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}")) }
 }
 
 /// Looks until there is something.
 pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let looking = async {
+    let looking = Box::pin(async {
         let mut again = tokio::time::interval(LOOK);
         loop {
             again.tick().await;
@@ -27,7 +28,7 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look
                 return found;
             }
         }
-    };
+    });
     within(what, looking).await
 }
 
@@ -86,7 +87,9 @@ pub(crate) async fn take(consumer: &mut dyn Consumer, count: usize) -> Vec<Deliv
     let mut all = Vec::new();
     while all.len() < count {
         let more = within("the next messages", consumer.next(count - all.len())).await.unwrap();
-        more.iter().for_each(|delivery| consumer.acker().ack(delivery.sequence));
+        for delivery in &more {
+            consumer.acker().ack(delivery.sequence);
+        }
         all.extend(more);
     }
     all

@@ -238,7 +238,9 @@ pub async fn a_part_is_given_what_lies_in_its_slots(ground: &impl Ground) {
         let deliveries = take(&mut *consumer, takes.len()).await;
         assert_eq!(bodies(&deliveries), takes);
         let acker = consumer.acker();
-        deliveries.iter().for_each(|delivery| acker.ack(delivery.sequence));
+        for delivery in &deliveries {
+            acker.ack(delivery.sequence);
+        }
         within("the floor", async {
             while acker.floor() < last {
                 tokio::select! {
