@@ -207,3 +207,31 @@ async fn where_the_aggregate_service_owns_its_stream_submitted_events_go_to_the_
     assert_eq!(info["state"]["messages"], 0);
     stop(&app).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_counts_a_stream_that_was_made_anew_and_goes_on() {
+    let Some(server) = NatsServer::start() else { return };
+    let shop = Shop::on(&server);
+    let app = shop.start().await.unwrap();
+    submit(&app, "acme", &["o-1".to_owned()]).await;
+    completes(&app, &key("acme", "o-1")).await;
+    let stored = || async {
+        let checkpoints = app.runtime.readers().next()?.checkpoints().ok()?;
+        checkpoints.iter().any(|(source, _)| source.stream == "AGGREGATE_EVENTS").then_some(())
+    };
+    until("the checkpoint", stored).await;
+    stop(&app).await;
+    Wire::connect(server.port).jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
+    let app = shop.start().await.unwrap();
+    let counted = || async {
+        let mut text = String::new();
+        let registry = app.registry.lock().unwrap();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = "orlog_stream_breaks_found_total{stream=\"AGGREGATE_EVENTS\",found=\"other_stream\"} 1";
+        text.contains(line).then_some(())
+    };
+    until("the metric", counted).await;
+    submit(&app, "acme", &["o-2".to_owned()]).await;
+    completes(&app, &key("acme", "o-2")).await;
+    stop(&app).await;
+}

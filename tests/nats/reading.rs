@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use orlog_bus::{Bus, Message, Part, Subscription};
+use orlog_bus::{Bus, Error, Message, Part, Subscription};
 use orlog_model::{SLOTS, Slots, TenantId};
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::nats_wire::Wire;
@@ -128,4 +128,31 @@ async fn operators_see_in_a_durable_consumer_how_far_a_pod_has_got() {
     let bus = open_as(&[server.url()], 1, "pod.7").await;
     let mut far = subscribe(&bus, subscription("far", None)).await;
     assert_eq!(numbers(&take(&mut *far, 2).await), [8, 9]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_that_is_refused_says_why() {
+    let Some(server) = NatsServer::start() else { return };
+    let bus = open(&[server.url()], 1).await;
+    let full = json!({ "name": "F", "subjects": ["f"], "max_bytes": 2000, "discard": "new" });
+    Wire::connect(server.port).jetstream("STREAM.CREATE.F", &full);
+    let to = |subject: &str, bytes: usize| {
+        let message = Message {
+            subject: subject.to_owned(),
+            payload: vec![0; bytes].into(),
+            ..super::ground::message(0)
+        };
+        vec![Message { id: None, ..message }]
+    };
+    let publish = |subject, bytes| bus.publish(to(subject, bytes));
+    publish("f", 1000).await.unwrap();
+    let refused = publish("f", 1500).await;
+    assert!(matches!(&refused, Err(Error::Full(why)) if why.contains("raise the limits")), "{refused:?}");
+    let refused = publish("s.1", 2 << 20).await;
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    let refused = publish("nobody", 1).await;
+    assert!(
+        matches!(&refused, Err(Error::Unavailable(why)) if why.contains("no stream takes nobody")),
+        "{refused:?}"
+    );
 }
