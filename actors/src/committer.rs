@@ -3,7 +3,8 @@
 //! A thread of its own holds the store's `Writer`, because a commit blocks. While the disk is busy with one group, the
 //! next one gathers. The actor beside it only watches the thread: when it ends, the actor fails, and with it the shard.
 //!
-//! A full store is not a failure: the group waits and is tried again until there is room; what was accepted stays.
+//! A full store is not a failure: the group waits and is tried again until there is room; what was accepted stays. A log that
+//! does not answer is none either: the group waits until its fate is known.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use crate::submission::{Committer, Order, Submission};
 
 /// How long a group waits before it is tried again on a full store.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a group waits before its log is tried again.
+const LOG_PAUSE: Duration = Duration::from_millis(50);
 
 /// The writer between two lives of a committer.
 pub(crate) type WriterSlot = Arc<Mutex<Slot>>;
@@ -183,10 +187,11 @@ impl Thread {
                     let (first, rest) = changes.split_at(changes.len() / 2);
                     return Ok(self.commit(first)? && self.commit(rest)?);
                 }
-                error => {
-                    tracing::error!(%error, "a commit failed");
-                    return Err(error.to_string());
+                StoreError::Unavailable { .. } => {
+                    self.await_log(&error)?;
+                    break;
                 }
+                error => return Err(failed(&error)),
             }
         }
         if self.metrics.set_store_full(false) {
@@ -196,6 +201,24 @@ impl Thread {
         self.metrics.commit_changes.observe(count(changes.len()));
         self.metrics.commit_seconds.observe(begun.elapsed().as_secs_f64());
         Ok(true)
+    }
+
+    /// Goes on with the commit whose log does not answer, until it does. Told to stop meanwhile it fails: whether the group is
+    /// committed is found out with the next opening.
+    fn await_log(&mut self, error: &StoreError) -> Result<(), String> {
+        tracing::error!(%error, "the log of the shard is away: commits wait for it");
+        let begun = std::time::Instant::now();
+        while let Err(error) = self.slot.writer.resume() {
+            if !matches!(error, StoreError::Unavailable { .. }) {
+                return Err(failed(&error));
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return Err(error.to_string());
+            }
+            std::thread::park_timeout(LOG_PAUSE);
+        }
+        tracing::info!(waited = ?begun.elapsed(), "the log of the shard is back");
+        Ok(())
     }
 
     fn complete(&self, changes: &[Change], completions: &mut Vec<Completion>) {
@@ -226,6 +249,11 @@ impl Thread {
             self.metrics.dead_letters.inc();
         }
     }
+}
+
+fn failed(error: &StoreError) -> String {
+    tracing::error!(%error, "a commit failed");
+    error.to_string()
 }
 
 fn gather(submission: Submission, changes: &mut Vec<Change>, completions: &mut Vec<Completion>) {

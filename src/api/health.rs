@@ -79,8 +79,12 @@ pub(super) async fn health(State(api): State<Api>) -> Response {
 fn store(api: &Api) -> Part {
     let failure = api.app.runtime.readers().find_map(|reader| reader.stats().fold_failure);
     let closed = api.app.runtime.readers().find_map(|reader| reader.outbox_depth().err());
+    let away = api.app.runtime.readers().find_map(|reader| reader.stats().replication?.unavailable);
     match (closed, failure) {
         (Some(error), _) => Part::down(error.to_string()),
+        (None, _) if away.is_some() => {
+            Part::degraded(format!("the log of a shard does not answer: {}", away.unwrap_or_default()))
+        }
         (None, Some(failure)) => Part::degraded(format!("the tables lag behind the journal: {failure}")),
         (None, None) if !api.app.runtime.health().room => Part::degraded("there is no room"),
         (None, None) => Part::ok(),

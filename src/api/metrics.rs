@@ -95,6 +95,36 @@ fn stores(app: &App, registry: &mut Registry) {
     for (name, help, gauge) in gauges {
         registry.register(name, help, gauge);
     }
+    logs(app, registry);
+}
+
+/// The logs of replicated shards; nothing where there are none.
+fn logs(app: &App, registry: &mut Registry) {
+    let gauges: [(&str, &str, Labelled); 6] = [
+        ("log_epoch", "The epoch in which this node owns the shard", Labelled::default()),
+        ("log_unavailable", "1 while commits wait for the log", Labelled::default()),
+        ("log_last_append_microseconds", "How long the last commit took to get there", Labelled::default()),
+        ("log_commits_behind_snapshot", "Commits that the last snapshot does not hold", Labelled::default()),
+        ("log_bytes_behind_snapshot", "Bytes of them", Labelled::default()),
+        ("log_snapshot_failing", "1 while snapshots cannot be saved", Labelled::default()),
+    ];
+    for (index, reader) in app.runtime.readers().enumerate() {
+        let Some(log) = reader.stats().replication else { continue };
+        let values = [
+            log.epoch,
+            u64::from(log.unavailable.is_some()),
+            u64::try_from(log.last_append.as_micros()).unwrap_or(u64::MAX),
+            log.commits_behind_snapshot,
+            log.bytes_behind_snapshot,
+            u64::from(log.snapshot_failure.is_some()),
+        ];
+        for ((_, _, gauge), value) in gauges.iter().zip(values) {
+            gauge.get_or_create(&[("shard", index.to_string())]).set(value);
+        }
+    }
+    for (name, help, gauge) in gauges {
+        registry.register(name, help, gauge);
+    }
 }
 
 fn upstreams(app: &App, registry: &mut Registry) {

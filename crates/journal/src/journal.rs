@@ -57,13 +57,17 @@ impl Journal {
     /// # Errors
     /// Those of [`Journal::open`].
     pub fn open_on(dir: impl AsRef<Path>, options: Options, disk: Arc<dyn Disk>) -> Result<(Self, Recovery)> {
+        let first = options.first_sequence.max(1);
         let mut folder = Folder::open(dir.as_ref(), options, Arc::clone(&disk))?;
         let mut segments = folder.segments()?;
         let mut report = recovery::judge(&segments)?;
         folder.tidy()?;
         match segments.last() {
             Some(last) => recovery::settle(last, report.torn_bytes > 0, disk.as_ref())?,
-            None => segments.push(folder.create(1, 0)?),
+            None => {
+                segments.push(folder.create(first, 0)?);
+                (report.first_sequence, report.last_sequence) = (first, first - 1);
+            }
         }
         report.segments = segments.len();
         let log =

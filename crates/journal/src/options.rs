@@ -14,13 +14,15 @@ pub struct Options {
     /// How many dropped segments are kept to be written again. A file whose blocks have been written before syncs
     /// faster than a newly allocated one, as no metadata changes (ext4, 64 KiB writes: 220 µs instead of 380 µs).
     pub spare_segments: usize,
+    /// The sequence of the first record, where the folder holds no journal yet.
+    pub first_sequence: u64,
 }
 
 impl Options {
     /// The defaults: segments of 64 MiB, two spares.
     #[must_use]
     pub fn new(identity: [u8; 16]) -> Self {
-        Self { identity, segment_bytes: 64 << 20, spare_segments: 2 }
+        Self { identity, segment_bytes: 64 << 20, spare_segments: 2, first_sequence: 1 }
     }
 
     /// The segment size in force.

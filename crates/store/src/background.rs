@@ -10,8 +10,11 @@ use std::time::Duration;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::fold;
+use crate::meter::Meter;
 use crate::options::Durability;
+use crate::replication::Replication;
 use crate::shared::Shared;
+use crate::snapshot;
 
 /// Running threads; dropping it stops them and waits for their end.
 #[derive(Debug)]
@@ -19,6 +22,9 @@ pub(crate) struct Background {
     /// One sender a thread; a thread ends when its sender is gone. The first one is the folder's.
     wakers: Vec<SyncSender<()>>,
     threads: Vec<JoinHandle<()>>,
+    /// Of the thread that saves snapshots. Nobody waits for its end: it may be on its way over the network, and what it sends is
+    /// a beginning of the log whoever owns it then.
+    snapshots: Option<SyncSender<()>>,
 }
 
 impl Background {
@@ -29,7 +35,7 @@ impl Background {
         durability: Durability,
         path: &Path,
     ) -> Result<Self, Error> {
-        let mut background = Self { wakers: Vec::new(), threads: Vec::new() };
+        let mut background = Self { wakers: Vec::new(), threads: Vec::new(), snapshots: None };
         let wrong = |source| Error::Io { action: "start a thread for", path: path.to_owned(), source };
         let folder = Arc::clone(shared);
         background.spawn("orlog-fold", move |wake| fold::run(&folder, &wake)).map_err(wrong)?;
@@ -47,6 +53,31 @@ impl Background {
         self.threads.push(Builder::new().name(name.to_owned()).spawn(move || run(wake))?);
         self.wakers.push(waker);
         Ok(())
+    }
+
+    /// Starts to save snapshots.
+    pub(crate) fn save_snapshots(
+        &mut self,
+        shared: &Arc<Shared>,
+        meter: &Arc<Meter>,
+        replication: &Replication,
+        dir: &Path,
+    ) -> Result<(), Error> {
+        let (waker, wake) = sync_channel(1);
+        let (shared, meter) = (Arc::clone(shared), Arc::clone(meter));
+        let (replication, path) = (replication.clone(), dir.to_owned());
+        let run = move || snapshot::run(&shared, &meter, &replication, &path, &wake);
+        let wrong = |source| Error::Io { action: "start a thread for", path: dir.to_owned(), source };
+        Builder::new().name("orlog-snapshot".to_owned()).spawn(run).map_err(wrong)?;
+        self.snapshots = Some(waker);
+        Ok(())
+    }
+
+    /// Says that a snapshot is due.
+    pub(crate) fn wake_snapshots(&self) {
+        if let Some(waker) = &self.snapshots {
+            waker.try_send(()).ok();
+        }
     }
 
     /// Says that there is something to fold.

@@ -1,15 +1,21 @@
 //! A store's folder: the tables, the journal, and the few rows that say what they are.
+//!
+//! The folder of a replicated store has no journal: the log is its journal, and the tables remember up to which entry they hold it.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use orlog_journal::{Journal, Syncer};
 
 use crate::error::Error;
+use crate::follower::Mark;
+use crate::frame::Owner;
 use crate::generation::Generation;
+use crate::lock::lock;
+use crate::log::Place;
 use crate::mdbx::Mdbx;
 use crate::options::Options;
 use crate::record::Heads;
@@ -29,15 +35,23 @@ const FORMAT_KEY: &[u8] = b"format";
 const IDENTITY_KEY: &[u8] = b"identity";
 const HEADS_KEY: &[u8] = b"heads";
 const WINDOW_KEY: &[u8] = b"window";
+/// The [`Place`] of the tables of a replicated store.
+const PLACE_KEY: &[u8] = b"log";
 
 /// An open folder. The lock on it ends with this.
 #[derive(Debug)]
 pub(crate) struct Disk {
     tables: Mdbx,
+    journal: Option<Local>,
+    about: About,
+}
+
+/// The journal of a store that is not replicated.
+#[derive(Debug)]
+struct Local {
     journal: Mutex<Journal>,
     syncer: Syncer,
     log: orlog_journal::Reader,
-    about: About,
 }
 
 impl Disk {
@@ -47,22 +61,29 @@ impl Disk {
         options: &Options,
         device: Arc<dyn orlog_journal::Disk>,
     ) -> Result<Arc<Self>, Error> {
-        let (tables_dir, journal_dir) = (dir.join("tables"), dir.join("journal"));
-        for dir in [&tables_dir, &journal_dir] {
-            let wrong = |source| Error::Io { action: "create the folder", path: dir.clone(), source };
-            fs::create_dir_all(dir).map_err(wrong)?;
+        let (tables, about) = open_tables(dir, options, None)?;
+        if about.place.is_some() {
+            let reason =
+                "it follows a log in JetStream and lacks what was not folded; open it with replication";
+            return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
-        let mut found = None;
-        let tables = Mdbx::open(&tables_dir, options.max_bytes, FORMAT_KEY, |row| {
-            found = admitted(row, &tables_dir)?;
-            Ok(())
-        })?;
-        let about = About::read_or_make(&tables, found, options)?;
         let mut journal_options = orlog_journal::Options::new(about.identity);
         journal_options.segment_bytes = options.journal_segment_bytes;
-        let (journal, _) = Journal::open_on(&journal_dir, journal_options, device)?;
+        let (journal, _) = Journal::open_on(made(&dir.join("journal"))?, journal_options, device)?;
         let (syncer, log) = (journal.syncer(), journal.reader());
-        Ok(Arc::new(Self { tables, journal: Mutex::new(journal), syncer, log, about }))
+        let journal = Some(Local { journal: Mutex::new(journal), syncer, log });
+        Ok(Arc::new(Self { tables, journal, about }))
+    }
+
+    /// Opens the folder of a replicated store, or makes one that follows the log of this identity from its beginning.
+    pub(crate) fn open_replicated(dir: &Path, options: &Options, log: [u8; 16]) -> Result<Arc<Self>, Error> {
+        let begin = Place { log, position: 0, number: 0, epoch: 0, writer: 0 };
+        let (tables, about) = open_tables(dir, options, Some(begin))?;
+        if about.place.is_none() {
+            let reason = "it was made without replication; move it away, or open it without replication";
+            return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
+        }
+        Ok(Arc::new(Self { tables, journal: None, about }))
     }
 
     /// Shows `apply` the journal's records behind `position`, with their positions.
@@ -71,13 +92,28 @@ impl Disk {
         position: u64,
         apply: impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let last = self.log.last_written();
+        let Some(local) = &self.journal else { return Ok(()) };
+        let last = local.log.last_written();
         if last < position {
             let reason = format!("it ends at record {last}, but the tables hold record {position}");
-            let place = self.journal().path().display().to_string();
+            let place = local.journal().path().display().to_string();
             return Err(Error::Corrupt { place, reason });
         }
-        if last == position { Ok(()) } else { self.log.for_each(position + 1, apply) }
+        if last == position { Ok(()) } else { local.log.for_each(position + 1, apply) }
+    }
+
+    /// Up to where the tables followed a log before this opening; nothing in a store without one.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.about.place.as_ref()
+    }
+
+    /// The entry of the log in which the last commit of [`Disk::folded`] lies.
+    pub(crate) fn mark(&self) -> Mark {
+        let mark = |place: &Place| Mark {
+            number: place.number,
+            owner: Owner { epoch: place.epoch, writer: place.writer },
+        };
+        self.place().map_or(Mark::NONE, mark)
     }
 
     /// Where the store stood when the tables were written last before this opening.
@@ -95,42 +131,94 @@ impl Disk {
         self.about.window
     }
 
-    /// Appends a record; its position is the answer. The disk need not have it yet.
-    pub(crate) fn append(&self, record: &[u8]) -> Result<u64, Error> {
-        Ok(self.journal().append(&[record])?)
+    /// Appends a record to the journal, if there is one. The disk need not have it yet.
+    pub(crate) fn append(&self, position: u64, record: &[u8]) -> Result<(), Error> {
+        let Some(local) = &self.journal else { return Ok(()) };
+        let written = local.journal().append(&[record])?;
+        assert_eq!(written, position, "the journal and the store count the same commits");
+        Ok(())
     }
 
     /// Returns once the disk has every record appended before; says whether there was anything to do.
     pub(crate) fn sync(&self) -> Result<bool, Error> {
-        if self.log.last_synced() == self.log.last_written() {
+        let Some(local) = &self.journal else { return Ok(false) };
+        if local.log.last_synced() == local.log.last_written() {
             return Ok(false);
         }
-        self.syncer.sync()?;
+        local.syncer.sync()?;
         Ok(true)
     }
 
-    /// Makes a generation part of the tables and drops the journal behind it.
+    /// Makes a generation part of the tables.
     pub(crate) fn fold(&self, generation: &Generation) -> Result<(), Error> {
         // The journal first: tables that are ahead of it could not be continued.
         self.sync()?;
-        let mut heads = Vec::new();
-        value::encode(&mut heads, generation.heads());
-        self.tables.fold(generation, (HEADS_KEY, &heads))
+        let heads = encoded(generation.heads());
+        let place = self.reached(generation).map(|place| encoded(&place));
+        let mut meta = vec![(HEADS_KEY, heads.as_slice())];
+        meta.extend(place.as_ref().map(|place| (PLACE_KEY, place.as_slice())));
+        self.tables.fold(generation, &meta)
+    }
+
+    fn reached(&self, generation: &Generation) -> Option<Place> {
+        let Mark { number, owner } = generation.mark();
+        let position = generation.heads().position;
+        let place =
+            |begin: &Place| Place { position, number, epoch: owner.epoch, writer: owner.writer, ..*begin };
+        self.place().map(place)
+    }
+
+    /// Copies the tables as they are on the disk, without what is not folded, into a new file. The answer is the place that the
+    /// copy reaches.
+    pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<Place>), Error> {
+        let mut about = None;
+        self.tables.copy(file, &[HEADS_KEY, PLACE_KEY], |rows| {
+            let heads: Heads = value::decode(Table::Meta, rows[0].as_deref().unwrap_or_default())?;
+            let place = rows[1].as_deref().map(|row| value::decode(Table::Meta, row)).transpose()?;
+            about = Some((heads.position, place));
+            Ok(())
+        })?;
+        about.ok_or(Error::Closed)
     }
 
     /// Drops the journal up to `position`, as far as whole segments go.
     pub(crate) fn truncate(&self, position: u64) -> Result<(), Error> {
-        Ok(self.journal().truncate_before(position + 1)?)
+        let Some(local) = &self.journal else { return Ok(()) };
+        Ok(local.journal().truncate_before(position + 1)?)
     }
 
     /// Bytes of the journal on disk.
     pub(crate) fn journal_bytes(&self) -> u64 {
-        self.journal().bytes_on_disk()
+        self.journal.as_ref().map_or(0, |local| local.journal().bytes_on_disk())
     }
 
-    fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the journal of a copy of this store is made for.
+    pub(crate) fn identity(&self) -> [u8; 16] {
+        self.about.identity
     }
+}
+
+impl Local {
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        lock(&self.journal)
+    }
+}
+
+fn open_tables(dir: &Path, options: &Options, begin: Option<Place>) -> Result<(Mdbx, About), Error> {
+    let dir = made(&dir.join("tables"))?;
+    let mut found = None;
+    let tables = Mdbx::open(&dir, options.max_bytes, FORMAT_KEY, |row| {
+        found = admitted(row, &dir)?;
+        Ok(())
+    })?;
+    let about = About::read_or_make(&tables, found, options, begin)?;
+    Ok((tables, about))
+}
+
+fn made(dir: &Path) -> Result<PathBuf, Error> {
+    let wrong = |source| Error::Io { action: "create the folder", path: dir.to_owned(), source };
+    fs::create_dir_all(dir).map_err(wrong)?;
+    Ok(dir.to_owned())
 }
 
 /// Says which format the row states; `None` for a store that is yet to be made.
@@ -154,12 +242,18 @@ struct About {
     identity: [u8; 16],
     heads: Heads,
     window: Duration,
+    place: Option<Place>,
 }
 
 impl About {
-    fn read_or_make(tables: &Mdbx, found: Option<u32>, options: &Options) -> Result<Self, Error> {
+    fn read_or_make(
+        tables: &Mdbx,
+        found: Option<u32>,
+        options: &Options,
+        begin: Option<Place>,
+    ) -> Result<Self, Error> {
         match found {
-            None => Self::make(tables, options),
+            None => Self::make(tables, options, begin),
             Some(found) => {
                 migrate(tables, found)?;
                 Self::read(tables, options)
@@ -167,19 +261,19 @@ impl About {
         }
     }
 
-    fn make(tables: &Mdbx, options: &Options) -> Result<Self, Error> {
+    fn make(tables: &Mdbx, options: &Options, begin: Option<Place>) -> Result<Self, Error> {
         let window_millis = u64::try_from(options.dedupe_window.as_millis()).unwrap_or(u64::MAX);
-        let about = Self { identity: identity(), heads: Heads::NONE, window: options.dedupe_window };
-        let (mut identity, mut heads, mut window) = (Vec::new(), Vec::new(), Vec::new());
-        value::encode(&mut identity, &about.identity);
-        value::encode(&mut heads, &about.heads);
-        value::encode(&mut window, &window_millis);
-        tables.describe(&[
-            (FORMAT_KEY, &FORMAT.to_be_bytes()),
-            (IDENTITY_KEY, &identity),
-            (HEADS_KEY, &heads),
-            (WINDOW_KEY, &window),
-        ])?;
+        let about =
+            Self { identity: identity(), heads: Heads::NONE, window: options.dedupe_window, place: begin };
+        let mut rows = vec![
+            (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
+            (IDENTITY_KEY, encoded(&about.identity)),
+            (HEADS_KEY, encoded(&about.heads)),
+            (WINDOW_KEY, encoded(&window_millis)),
+        ];
+        rows.extend(begin.map(|begin| (PLACE_KEY, encoded(&begin))));
+        let rows: Vec<_> = rows.iter().map(|(key, row)| (*key, row.as_slice())).collect();
+        tables.describe(&rows)?;
         Ok(about)
     }
 
@@ -192,8 +286,17 @@ impl About {
                 "the time for which applied events are remembered was fixed when the store was made",
             );
         }
-        Ok(Self { identity: row(tables, IDENTITY_KEY)?, heads: row(tables, HEADS_KEY)?, window })
+        let place = tables.get(Table::Meta, PLACE_KEY, |bytes| value::decode(Table::Meta, bytes))?;
+        let (identity, heads, place) =
+            (row(tables, IDENTITY_KEY)?, row(tables, HEADS_KEY)?, place.transpose()?);
+        Ok(Self { identity, heads, window, place })
     }
+}
+
+fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut row = Vec::new();
+    value::encode(&mut row, value);
+    row
 }
 
 /// Brings a store of an older format up to date, one format after the other.

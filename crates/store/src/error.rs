@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::log::LogError;
 use crate::table::TABLES;
 
 /// Why a store refused or failed.
@@ -66,6 +67,37 @@ pub enum Error {
         /// What is locked.
         path: PathBuf,
     },
+    /// The log does not answer, so whether the group is committed is not known yet. Call [`crate::Writer::resume`] until it is.
+    #[error("the log of the shard does not answer, commits wait for it: {reason}")]
+    Unavailable {
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody else writes the log now. Nothing more is committed here: stop, and leave the shard to its owner.
+    #[error("this writer has lost its shard: {reason}")]
+    Fenced {
+        /// How that shows.
+        reason: String,
+    },
+    /// The log ends before what this copy of it holds.
+    #[error(
+        "the log of the shard ends at entry {found}, but entry {held} was acknowledged: the servers have lost the end of it; \
+         restore their storage, or move the store's folder away to go on with what is left"
+    )]
+    LogLost {
+        /// The last entry known here.
+        held: u64,
+        /// The last entry there is.
+        found: u64,
+    },
+    /// The folder and the way it is opened do not fit.
+    #[error("{}: {reason}", path.display())]
+    Mismatch {
+        /// The folder.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The writer was dropped, or is being recovered; this reader sees nothing.
     #[error("the store is closed")]
     Closed,
@@ -96,7 +128,21 @@ pub enum Error {
 impl Error {
     /// Whether the store can go on as it is; if not, it must be recovered.
     pub(crate) fn is_passing(&self) -> bool {
-        !matches!(self, Error::Poisoned { .. } | Error::Corrupt { .. } | Error::Io { .. } | Error::Closed)
+        !matches!(
+            self,
+            Error::Poisoned { .. }
+                | Error::Fenced { .. }
+                | Error::LogLost { .. }
+                | Error::Corrupt { .. }
+                | Error::Io { .. }
+                | Error::Closed
+        )
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        Error::Unavailable { reason: error.to_string() }
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::shared::{Shared, lock};
+use crate::lock::lock;
+use crate::shared::Shared;
 
 impl Shared {
     /// Folds the generation that is put aside, if there is one.

@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::follower::{At, Mark};
 use crate::record::{self, Heads, Op};
 use crate::table::Table;
 
@@ -47,13 +48,19 @@ pub(crate) struct Generation {
     tables: [BTreeMap<Bytes, Entry>; Table::ALL.len()],
     record_bytes: usize,
     heads: Heads,
+    mark: Mark,
     born: Option<Instant>,
 }
 
 impl Generation {
     /// An empty one, on top of what the heads describe.
-    pub(crate) fn on(heads: Heads) -> Self {
-        Self { tables: std::array::from_fn(|_| BTreeMap::new()), record_bytes: 0, heads, born: None }
+    pub(crate) fn on(heads: Heads, mark: Mark) -> Self {
+        Self { tables: std::array::from_fn(|_| BTreeMap::new()), record_bytes: 0, heads, mark, born: None }
+    }
+
+    /// The entry of the log in which its last commit lies.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Where the store stood after its last commit.
@@ -61,22 +68,16 @@ impl Generation {
         &self.heads
     }
 
-    /// Applies the record of the commit at `position`, made at the moment `at`. `bottom` says that nothing lies below, so
+    /// Applies the record of the commit that stands at `at`; it is the moment `now`. `bottom` says that nothing lies below, so
     /// that deleted rows need no mark.
-    pub(crate) fn apply(
-        &mut self,
-        position: u64,
-        record: &Bytes,
-        bottom: bool,
-        at: Instant,
-    ) -> Result<(), Error> {
-        let (heads, mut ops) = record::read(position, record)?;
+    pub(crate) fn apply(&mut self, at: At, record: &Bytes, bottom: bool, now: Instant) -> Result<(), Error> {
+        let (heads, mut ops) = record::read(at.position, record)?;
         while let Some(op) = ops.next()? {
             self.change(op, record, bottom);
         }
-        self.heads = heads;
+        (self.heads, self.mark) = (heads, at.mark);
         self.record_bytes += record.len();
-        self.born.get_or_insert(at);
+        self.born.get_or_insert(now);
         Ok(())
     }
 
@@ -182,8 +183,8 @@ mod tests {
             .unwrap();
         }
         let record = Bytes::copy_from_slice(record.seal(&Heads::NONE));
-        let mut generation = Generation::on(Heads::NONE);
-        generation.apply(1, &record, bottom, Instant::now()).unwrap();
+        let mut generation = Generation::on(Heads::NONE, Mark::NONE);
+        generation.apply(At::position(1), &record, bottom, Instant::now()).unwrap();
         generation
     }
 

@@ -7,6 +7,9 @@
 //! - A full disk refuses work ([`Error::Full`]), loses none, and is over as soon as there is room.
 //! - A store of a newer release is refused ([`Error::NewerFormat`]), an older one is brought up to date.
 //!
+//! - A store that follows a [`CommitLog`] ([`open_replicated`]) holds nothing of its own: a commit is in the log before it counts, any
+//!   machine can take the shard over from there, and whoever was its owner before commits nothing more ([`Error::Fenced`]).
+//!
 //! How: a commit appends one record to a journal and applies it to an overlay in memory. In the background the overlay is
 //! folded into MDBX tables in key order; readers merge both. Opening replays what was not folded. [`memory`] is the same
 //! store without disk. Reading on: `translate.rs` (changes to rows), `tables.rs` (the merge), `fold.rs`.
@@ -15,10 +18,15 @@ mod background;
 mod disk;
 mod error;
 mod fold;
+mod follower;
+mod frame;
 mod generation;
 mod inspect;
 mod keys;
+mod lock;
+mod log;
 mod mdbx;
+mod meter;
 mod options;
 #[cfg(test)]
 mod oracle_tests;
@@ -29,9 +37,12 @@ mod reader;
 mod record;
 #[cfg(test)]
 mod recovery_tests;
+mod replica;
+mod replication;
 #[cfg(test)]
 mod samples;
 mod shared;
+mod snapshot;
 mod source;
 mod stats;
 mod table;
@@ -44,11 +55,13 @@ mod writer;
 
 pub use error::Error;
 pub use inspect::Row;
+pub use log::{CommitLog, Entry, LogError, Place};
 pub use options::{Durability, Options};
 pub use pins::{Pinned, Pins};
 pub use query::{InstanceQuery, Page};
 pub use reader::Reader;
-pub use stats::{Stats, TableStats};
+pub use replication::Replication;
+pub use stats::{Replication as ReplicationStats, Stats, TableStats};
 pub use table::TABLES;
 pub use tasks::{TaskQuery, merge_tasks};
-pub use writer::{Writer, memory, open, open_on};
+pub use writer::{Writer, memory, open, open_on, open_replicated};

@@ -4,12 +4,14 @@
 //! insertion point unless told otherwise, which halves the fill of random keys; a full map spoils the transaction.
 
 use std::borrow::Cow;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use libmdbx::{
-    Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, PageSize, RW, ReadWriteOptions,
+    Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, PageSize, RO, RW, ReadWriteOptions,
     SyncMode, TableFlags, Transaction, WriteFlags,
 };
 
@@ -88,13 +90,13 @@ impl Mdbx {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Brings the tables up to date with a generation, all or nothing, together with the row `meta`.
-    pub(crate) fn fold(&self, generation: &Generation, meta: (&[u8], &[u8])) -> Result<(), Error> {
+    /// Brings the tables up to date with a generation, all or nothing, together with rows of the table `meta`.
+    pub(crate) fn fold(&self, generation: &Generation, meta: &[(&[u8], &[u8])]) -> Result<(), Error> {
         self.write(|txn| {
             for table in Table::ALL {
                 self.fold_table(txn, table, generation)?;
             }
-            txn.put(self.handle(Table::Meta), meta.0, meta.1, WriteFlags::UPSERT)
+            self.put_meta(txn, meta)
         })
     }
 
@@ -121,12 +123,37 @@ impl Mdbx {
 
     /// Writes rows of the table `meta`.
     pub(crate) fn describe(&self, rows: &[(&[u8], &[u8])]) -> Result<(), Error> {
-        self.write(|txn| {
-            let put = |(key, value): &(&[u8], &[u8])| {
-                txn.put(self.handle(Table::Meta), key, value, WriteFlags::UPSERT)
-            };
-            rows.iter().try_for_each(put)
-        })
+        self.write(|txn| self.put_meta(txn, rows))
+    }
+
+    fn put_meta(
+        &self,
+        txn: &Transaction<'_, RW, NoWriteMap>,
+        rows: &[(&[u8], &[u8])],
+    ) -> libmdbx::Result<()> {
+        let put =
+            |(key, value): &(&[u8], &[u8])| txn.put(self.handle(Table::Meta), key, value, WriteFlags::UPSERT);
+        rows.iter().try_for_each(put)
+    }
+
+    /// Copies everything into the new file `path`, without gaps, while others read and write. `about` is shown the rows of the table
+    /// `meta` with these keys as the copy has them.
+    pub(crate) fn copy(
+        &self,
+        path: &Path,
+        keys: &[&[u8]],
+        about: impl FnOnce(&[Option<Vec<u8>>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let txn = self.db.begin_ro_txn().map_err(|error| self.wrong("read", error))?;
+        let row = |key: &&[u8]| txn.get::<Vec<u8>>(self.handle(Table::Meta), key);
+        let rows: Vec<_> =
+            keys.iter().map(row).collect::<Result<_, _>>().map_err(|error| self.wrong("read", error))?;
+        about(&rows)?;
+        let name = CString::new(path.as_os_str().as_bytes());
+        let source = || io::Error::other("its name holds a zero byte");
+        let name =
+            name.map_err(|_| Error::Io { action: "copy to", path: path.to_owned(), source: source() })?;
+        copy(&txn, &name).map_err(|error| translated("copy to", path, error))
     }
 
     fn write(
@@ -204,6 +231,15 @@ fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
     let code = unsafe {
         mdbx_sys::mdbx_env_set_option(db.ptr().0, mdbx_sys::MDBX_opt_prefer_waf_insteadof_balance, 0)
     };
+    if code == mdbx_sys::MDBX_SUCCESS { Ok(()) } else { Err(MdbxError::from_err_code(code)) }
+}
+
+/// Copies what a transaction sees.
+#[expect(unsafe_code, reason = "libmdbx does not wrap this call")]
+fn copy(txn: &Transaction<'_, RO, NoWriteMap>, name: &CStr) -> libmdbx::Result<()> {
+    // SAFETY: the transaction lives on this stack and nobody else uses it; the name ends with a zero.
+    let code =
+        unsafe { mdbx_sys::mdbx_txn_copy2pathname(txn.txn().0, name.as_ptr(), mdbx_sys::MDBX_CP_COMPACT) };
     if code == mdbx_sys::MDBX_SUCCESS { Ok(()) } else { Err(MdbxError::from_err_code(code)) }
 }
 

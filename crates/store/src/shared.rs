@@ -1,7 +1,7 @@
 //! What the writer, the readers and the background threads of a store share.
 
 use std::ops::ControlFlow;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,7 +9,11 @@ use tokio::sync::watch;
 
 use crate::disk::Disk;
 use crate::error::Error;
+use crate::follower::At;
 use crate::keys::Keys;
+use crate::lock::lock;
+use crate::meter::Meter;
+use crate::options::Options;
 use crate::range::{Range, just_after};
 use crate::record::Heads;
 use crate::stats::{Stats, Timed};
@@ -26,28 +30,34 @@ pub(crate) struct Shared {
     pub(crate) generation_bytes: usize,
     pub(crate) generation_age: Duration,
     pub(crate) folding: Mutex<()>,
+    /// Held while the tables are copied.
+    pub(crate) copying: Mutex<()>,
     pub(crate) fold_failure: Mutex<Option<String>>,
     pub(crate) folds: Timed,
     fsyncs: Timed,
     /// `None` once the store is closed.
     tables: RwLock<Option<Tables>>,
     position: watch::Sender<u64>,
-    poison: Mutex<Option<String>>,
+    poison: Mutex<Option<Doubt>>,
+    pub(crate) meter: Option<Arc<Meter>>,
 }
 
 impl Shared {
-    pub(crate) fn new(tables: Tables, keys: Keys, generation_bytes: usize, generation_age: Duration) -> Self {
+    pub(crate) fn new(tables: Tables, options: &Options, meter: Option<Arc<Meter>>) -> Self {
+        let window = tables.disk().map_or(options.dedupe_window, |disk| disk.window());
         Self {
-            keys,
-            generation_bytes,
-            generation_age,
+            keys: Keys::new(options.slots.clone(), window),
+            generation_bytes: options.generation_bytes,
+            generation_age: options.generation_age,
             folding: Mutex::new(()),
+            copying: Mutex::new(()),
             fold_failure: Mutex::new(None),
             folds: Timed::default(),
             fsyncs: Timed::default(),
             position: watch::Sender::new(tables.heads().position),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
+            meter,
         }
     }
 
@@ -100,9 +110,9 @@ impl Shared {
     }
 
     /// Makes a record that is as durable as asked for visible to all, and wakes those who watch.
-    pub(crate) fn publish(&self, position: u64, record: &Bytes) -> Result<(), Error> {
-        self.change(|tables| tables.apply(position, record))?;
-        self.position.send_replace(position);
+    pub(crate) fn publish(&self, at: At, record: &Bytes) -> Result<(), Error> {
+        self.change(|tables| tables.apply(at, record))?;
+        self.position.send_replace(at.position);
         Ok(())
     }
 
@@ -122,10 +132,7 @@ impl Shared {
 
     /// Refuses once the store is in doubt.
     pub(crate) fn healthy(&self) -> Result<(), Error> {
-        match &*lock(&self.poison) {
-            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
-            None => Ok(()),
-        }
+        lock(&self.poison).as_ref().map_or(Ok(()), |doubt| Err(doubt.error()))
     }
 
     /// Notes a failure after which nobody knows what the disk has; hands it on.
@@ -134,20 +141,22 @@ impl Shared {
         if error.is_passing() {
             return Err(error);
         }
-        let cause = match error {
-            Error::Poisoned { cause } => cause,
-            other => other.to_string(),
+        let doubt = match error {
+            Error::Poisoned { cause } => Doubt::Poisoned(cause),
+            Error::Fenced { reason } => Doubt::Fenced(reason),
+            other => Doubt::Poisoned(other.to_string()),
         };
-        lock(&self.poison).get_or_insert_with(|| cause.clone());
-        Err(Error::Poisoned { cause })
+        let error = doubt.error();
+        lock(&self.poison).get_or_insert(doubt);
+        Err(error)
     }
 
     /// Lets go of the disk; readers answer [`Error::Closed`] from now on.
     pub(crate) fn close(&self) {
-        let one_at_a_time = lock(&self.folding);
+        let (one_at_a_time, not_copied) = (lock(&self.folding), lock(&self.copying));
         let closed = self.exclusive().take();
         drop(closed);
-        drop(one_at_a_time);
+        drop((one_at_a_time, not_copied));
     }
 
     /// Goes on with tables that were opened anew.
@@ -171,11 +180,30 @@ impl Shared {
             last_fold,
             fold_failure: lock(&self.fold_failure).clone(),
             dedupe_window: self.keys.window(),
+            replication: self.meter.as_ref().map(|meter| meter.read()),
             ..Stats::default()
         };
         // A closed store has no further figures. The disk is not taken out of the lock, so that closing really closes it.
         self.read(|tables| fill(&mut stats, tables)).ok();
         stats
+    }
+}
+
+/// Why nothing more is committed.
+#[derive(Debug)]
+enum Doubt {
+    /// See [`Error::Poisoned`].
+    Poisoned(String),
+    /// See [`Error::Fenced`].
+    Fenced(String),
+}
+
+impl Doubt {
+    fn error(&self) -> Error {
+        match self {
+            Doubt::Poisoned(cause) => Error::Poisoned { cause: cause.clone() },
+            Doubt::Fenced(reason) => Error::Fenced { reason: reason.clone() },
+        }
     }
 }
 
@@ -192,9 +220,4 @@ fn fill(stats: &mut Stats, tables: &Tables) -> Result<(), Error> {
         stats.tables = disk.tables().stats()?;
     }
     Ok(())
-}
-
-/// Takes a lock; a thread that died with it left nothing half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

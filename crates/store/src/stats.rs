@@ -32,6 +32,33 @@ pub struct Stats {
     pub dedupe_window: Duration,
     /// The tables on disk; none in memory.
     pub tables: Vec<TableStats>,
+    /// How its log is doing; nothing in a store without one.
+    pub replication: Option<Replication>,
+}
+
+/// How the log of a replicated store is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replication {
+    /// The epoch in which the writer claimed the log.
+    pub epoch: u64,
+    /// Commits appended since the store was opened.
+    pub appends: u64,
+    /// How long the last one took.
+    pub last_append: Duration,
+    /// Why the last try to reach the log failed, if it did: commits wait.
+    pub unavailable: Option<String>,
+    /// Commits that the last snapshot does not hold, about.
+    pub commits_behind_snapshot: u64,
+    /// Bytes of them.
+    pub bytes_behind_snapshot: u64,
+    /// Snapshots saved since the store was opened.
+    pub snapshots: u64,
+    /// How long the last one took.
+    pub last_snapshot: Duration,
+    /// The commit that the last one reaches; 0 if there was none since the store was opened.
+    pub snapshot_position: u64,
+    /// Why the last one failed, if it did.
+    pub snapshot_failure: Option<String>,
 }
 
 /// How big a table on disk is.

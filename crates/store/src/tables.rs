@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::disk::Disk;
 use crate::error::Error;
+use crate::follower::{At, Mark};
 use crate::generation::{Generation, Known};
 use crate::range::Visit;
 use crate::record::Heads;
@@ -27,7 +28,8 @@ pub(crate) struct Tables {
 impl Tables {
     /// Tables over a disk that holds everything up to `heads`, or over nothing.
     pub(crate) fn over(disk: Option<Arc<Disk>>, heads: Heads) -> Self {
-        Self { active: Generation::on(heads), frozen: None, disk, folded: heads.position }
+        let mark = disk.as_ref().map_or(Mark::NONE, |disk| disk.mark());
+        Self { active: Generation::on(heads, mark), frozen: None, disk, folded: heads.position }
     }
 
     /// Tables over a disk, with what its journal holds and its tables do not.
@@ -35,7 +37,7 @@ impl Tables {
         let folded = *disk.folded();
         let mut tables = Self::over(Some(Arc::clone(disk)), folded);
         disk.replay(folded.position, |position, record| {
-            tables.apply(position, &Bytes::copy_from_slice(record))
+            tables.apply(At::position(position), &Bytes::copy_from_slice(record))
         })?;
         Ok(tables)
     }
@@ -60,15 +62,15 @@ impl Tables {
         self.disk.as_ref()
     }
 
-    /// Applies a record that the journal has at `position`.
-    pub(crate) fn apply(&mut self, position: u64, record: &Bytes) -> Result<(), Error> {
-        self.active.apply(position, record, self.disk.is_none(), Instant::now())
+    /// Applies a record that the journal or the log has.
+    pub(crate) fn apply(&mut self, at: At, record: &Bytes) -> Result<(), Error> {
+        self.active.apply(at, record, self.disk.is_none(), Instant::now())
     }
 
     /// Puts the active generation aside to be folded, unless there is nothing to fold or still one aside.
     pub(crate) fn freeze(&mut self) {
         if self.disk.is_some() && self.frozen.is_none() && self.active.born().is_some() {
-            let next = Generation::on(*self.active.heads());
+            let next = Generation::on(*self.active.heads(), self.active.mark());
             self.frozen = Some(Arc::new(std::mem::replace(&mut self.active, next)));
         }
     }

@@ -10,10 +10,13 @@ use orlog_model::{Change, Timestamp};
 use crate::background::Background;
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::keys::Keys;
+use crate::follower::At;
+use crate::meter::Meter;
 use crate::options::{Durability, Options};
 use crate::reader::Reader;
 use crate::record::{Heads, Record};
+use crate::replica::Replica;
+use crate::replication::{Owned, Replication};
 use crate::shared::Shared;
 use crate::tables::Tables;
 use crate::translate::translate;
@@ -32,16 +35,39 @@ pub struct Writer {
 struct Home {
     dir: PathBuf,
     options: Options,
-    device: Arc<dyn orlog_journal::Disk>,
+    source: Source,
     /// `None` while the store is being recovered.
-    open: Option<(Arc<Disk>, Background)>,
+    open: Option<Open>,
+}
+
+/// Where what was committed is found again.
+#[derive(Debug)]
+enum Source {
+    /// In a journal on this device.
+    Journal(Arc<dyn orlog_journal::Disk>),
+    /// In a log that others can follow too.
+    Log(Replication),
+}
+
+/// An open folder and what works on it.
+#[derive(Debug)]
+struct Open {
+    disk: Arc<Disk>,
+    background: Background,
+    replica: Option<Replica>,
+}
+
+/// An open folder on which nothing works yet.
+struct Opened {
+    disk: Arc<Disk>,
+    replica: Option<Replica>,
 }
 
 /// Opens the store in the folder `dir`, or makes one there.
 ///
 /// # Errors
-/// [`Error::Locked`], [`Error::NewerFormat`], [`Error::Corrupt`], none of which changes anything; [`Error::Full`] if a new
-/// store finds no room; [`Error::Io`] and [`Error::Poisoned`] if the disk fails.
+/// [`Error::Locked`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Mismatch`], none of which changes anything;
+/// [`Error::Full`] if a new store finds no room; [`Error::Io`] and [`Error::Poisoned`] if the disk fails.
 pub fn open(dir: &Path, options: Options) -> Result<(Writer, Reader), Error> {
     open_on(dir, options, Arc::new(LocalDisk))
 }
@@ -55,23 +81,27 @@ pub fn open_on(
     options: Options,
     device: Arc<dyn orlog_journal::Disk>,
 ) -> Result<(Writer, Reader), Error> {
-    let disk = Disk::open(dir, &options, Arc::clone(&device))?;
-    let tables = Tables::replayed(&disk)?;
-    let keys = Keys::new(options.slots.clone(), disk.window());
-    let shared = Arc::new(Shared::new(tables, keys, options.generation_bytes, options.generation_age));
-    let background = Background::start(&shared, &disk, options.durability, dir)?;
-    let home = Home { dir: dir.to_owned(), options, device, open: Some((disk, background)) };
-    let writer = Writer { shared, record: Record::default(), home: Some(home) };
-    let reader = writer.reader();
-    Ok((writer, reader))
+    Home { dir: dir.to_owned(), options, source: Source::Journal(device), open: None }.settle()
+}
+
+/// Takes a shard over from its log: the folder `dir` becomes a copy of it, and whoever wrote it before is fenced. The durability of
+/// the options means nothing here: a commit returns after the log has it.
+///
+/// # Errors
+/// [`Error::Fenced`] if the log has seen a later epoch; [`Error::Unavailable`]: try again; [`Error::LogLost`] and
+/// [`Error::Mismatch`], with which a person must deal; and those of [`open`].
+pub fn open_replicated(
+    dir: &Path,
+    options: Options,
+    replication: Replication,
+) -> Result<(Writer, Reader), Error> {
+    Home { dir: dir.to_owned(), options, source: Source::Log(replication), open: None }.settle()
 }
 
 /// A store without disk, for tests and trials: the same contract, but nothing survives the process.
 #[must_use]
 pub fn memory(options: Options) -> (Writer, Reader) {
-    let keys = Keys::new(options.slots, options.dedupe_window);
-    let tables = Tables::over(None, Heads::NONE);
-    let shared = Arc::new(Shared::new(tables, keys, options.generation_bytes, options.generation_age));
+    let shared = Arc::new(Shared::new(Tables::over(None, Heads::NONE), &options, None));
     let writer = Writer { shared, record: Record::default(), home: None };
     let reader = writer.reader();
     (writer, reader)
@@ -79,13 +109,16 @@ pub fn memory(options: Options) -> (Writer, Reader) {
 
 impl Writer {
     /// Commits a group whole, at the time `now`, which decides for how long applied events are remembered. On return
-    /// every reader sees it, and it is as durable as [`Durability`] says. The answer is the position, which counts commits.
+    /// every reader sees it, and it is as durable as [`Durability`] says, or in the log. The answer is the position, which counts
+    /// commits.
     ///
     /// Waits while the tables on disk are too far behind.
     ///
     /// # Errors
     /// [`Error::Full`]: try the same group again later. [`Error::KeyTooLong`], [`Error::TooLarge`]: this group never can be
-    /// committed. In these cases nothing was. [`Error::Poisoned`]: whether it was is not known, [`Writer::recover`] decides.
+    /// committed. In these cases nothing was. [`Error::Unavailable`]: whether it was is not known yet, [`Writer::resume`] goes on
+    /// with it. [`Error::Poisoned`]: whether it was is not known, [`Writer::recover`] decides. [`Error::Fenced`]: somebody else
+    /// owns the shard; this group was not committed, and no other will be.
     pub fn commit(&mut self, group: &[Change], now: Timestamp) -> Result<u64, Error> {
         self.shared.healthy()?;
         let aside = self.shared.make_room()?;
@@ -93,23 +126,44 @@ impl Writer {
         let record = &mut self.record;
         let heads = shared.read(|tables| translate(group, now, (tables, &shared.keys), record))?;
         let record = Bytes::copy_from_slice(self.record.seal(&heads));
-        if let Some(home) = &self.home {
-            let written = home.write(shared, heads.position, &record);
-            shared.noted(written)?;
+        let at = match &mut self.home {
+            Some(home) => shared.noted(home.write(shared, heads.position, &record))?,
+            None => At::position(heads.position),
+        };
+        self.show(at, &record, aside)
+    }
+
+    /// Goes on with the commit that answered [`Error::Unavailable`]. The answer is the position of that commit, or of the last one
+    /// if none is on its way.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] again, [`Error::Fenced`], [`Error::Poisoned`]; see [`Writer::commit`].
+    pub fn resume(&mut self) -> Result<u64, Error> {
+        self.shared.healthy()?;
+        let resumed = self.home.as_mut().map_or(Ok(None), Home::resume);
+        match self.shared.noted(resumed)? {
+            Some((at, record)) => self.show(at, &record, false),
+            None => Ok(self.shared.heads().position),
         }
-        let published = shared.publish(heads.position, &record);
-        shared.noted(published)?;
+    }
+
+    fn show(&mut self, at: At, record: &Bytes, aside: bool) -> Result<u64, Error> {
+        let published = self.shared.publish(at, record);
+        self.shared.noted(published)?;
         self.record.relax();
         if aside | self.shared.freeze_if_full()? {
             self.wake_folder();
         }
-        Ok(heads.position)
+        if let Some(home) = &self.home {
+            home.tend_snapshots(&self.shared);
+        }
+        Ok(at.position)
     }
 
     /// Only for a generation newly put aside: a fold that failed is not worth a try at each commit.
     fn wake_folder(&self) {
-        if let Some(Home { open: Some((_, background)), .. }) = &self.home {
-            background.wake_folder();
+        if let Some(Home { open: Some(open), .. }) = &self.home {
+            open.background.wake_folder();
         }
     }
 
@@ -141,9 +195,9 @@ impl Writer {
 
     fn release(&mut self) {
         let Some(home) = &mut self.home else { return };
-        if let Some((disk, background)) = home.open.take() {
-            drop(background);
-            if let Err(error) = disk.sync() {
+        if let Some(open) = home.open.take() {
+            drop(open.background);
+            if let Err(error) = open.disk.sync() {
                 tracing::error!(%error, "the journal could not be synced while the store was closed");
             }
         }
@@ -154,28 +208,77 @@ impl Writer {
     /// go on with what was found; while this runs, they answer [`Error::Closed`].
     ///
     /// # Errors
-    /// Those of [`open`]; the store stays closed, and this can be called again.
+    /// Those of [`open`], or of [`open_replicated`]; the store stays closed, and this can be called again.
     pub fn recover(&mut self) -> Result<(), Error> {
         let Some(home) = &mut self.home else { return Ok(()) };
         home.open = None;
         self.shared.close();
-        let disk = Disk::open(&home.dir, &home.options, Arc::clone(&home.device))?;
-        self.shared.reopen(Tables::replayed(&disk)?);
-        let background = Background::start(&self.shared, &disk, home.options.durability, &home.dir)?;
-        home.open = Some((disk, background));
-        Ok(())
+        let (tables, opened) = home.open(self.shared.meter.as_ref())?;
+        self.shared.reopen(tables);
+        home.start(&self.shared, opened)
     }
 }
 
 impl Home {
-    /// Puts a record into the journal.
-    fn write(&self, shared: &Shared, position: u64, record: &[u8]) -> Result<(), Error> {
-        let (disk, _) = self.open.as_ref().ok_or(Error::Closed)?;
-        let written = disk.append(record)?;
-        assert_eq!(written, position, "the journal and the store count the same commits");
-        match self.options.durability {
-            Durability::Sync => shared.sync(disk),
-            Durability::Interval(_) => Ok(()),
+    /// Opens it, and makes a writer and a reader of it.
+    fn settle(mut self) -> Result<(Writer, Reader), Error> {
+        let meter = matches!(self.source, Source::Log(_)).then(Arc::<Meter>::default);
+        let (tables, opened) = self.open(meter.as_ref())?;
+        let shared = Arc::new(Shared::new(tables, &self.options, meter));
+        self.start(&shared, opened)?;
+        let writer = Writer { shared, record: Record::default(), home: Some(self) };
+        let reader = writer.reader();
+        Ok((writer, reader))
+    }
+
+    fn open(&self, meter: Option<&Arc<Meter>>) -> Result<(Tables, Opened), Error> {
+        match (&self.source, meter) {
+            (Source::Log(replication), Some(meter)) => {
+                let Owned { disk, tables, replica } = replication.take(&self.dir, &self.options, meter)?;
+                Ok((tables, Opened { disk, replica: Some(replica) }))
+            }
+            (Source::Log(_), None) => unreachable!("a store that follows a log counts"),
+            (Source::Journal(device), _) => {
+                let disk = Disk::open(&self.dir, &self.options, Arc::clone(device))?;
+                Ok((Tables::replayed(&disk)?, Opened { disk, replica: None }))
+            }
+        }
+    }
+
+    /// Starts what works behind the commits.
+    fn start(&mut self, shared: &Arc<Shared>, Opened { disk, replica }: Opened) -> Result<(), Error> {
+        let mut background = Background::start(shared, &disk, self.options.durability, &self.dir)?;
+        if let (Source::Log(replication), Some(meter)) = (&self.source, &shared.meter) {
+            background.save_snapshots(shared, meter, replication, &self.dir)?;
+        }
+        self.open = Some(Open { disk, background, replica });
+        self.tend_snapshots(shared);
+        Ok(())
+    }
+
+    /// Puts a record into the log or the journal.
+    fn write(&mut self, shared: &Shared, position: u64, record: &Bytes) -> Result<At, Error> {
+        let Open { disk, replica, .. } = self.open.as_mut().ok_or(Error::Closed)?;
+        if let Some(replica) = replica {
+            return replica.append(position, record.clone());
+        }
+        disk.append(position, record)?;
+        if self.options.durability == Durability::Sync {
+            shared.sync(disk)?;
+        }
+        Ok(At::position(position))
+    }
+
+    fn resume(&mut self) -> Result<Option<(At, Bytes)>, Error> {
+        let open = self.open.as_mut().ok_or(Error::Closed)?;
+        open.replica.as_mut().map_or(Ok(None), Replica::resume)
+    }
+
+    fn tend_snapshots(&self, shared: &Shared) {
+        if let (Source::Log(replication), Some(meter), Some(open)) = (&self.source, &shared.meter, &self.open)
+            && replication.is_due(meter)
+        {
+            open.background.wake_snapshots();
         }
     }
 }
