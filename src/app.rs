@@ -8,6 +8,7 @@ mod deploy;
 mod info;
 mod layout;
 mod migrate;
+pub mod replication;
 mod settings;
 mod starting;
 mod transport;

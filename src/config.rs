@@ -22,7 +22,8 @@ pub use blame::Mistake;
 pub use layers::{Layers, Setting};
 pub use nats::{Nats, NatsTls, StreamLimits};
 pub use sections::{
-    Bus, BusKind, Drain, Durability, Http, Limits, Log, LogFormat, Store, Telemetry, TenantMode, Tenants,
+    Bus, BusKind, Drain, Durability, Http, Limits, Log, LogFormat, Replication, Store, Telemetry, TenantMode,
+    Tenants,
 };
 
 /// The defaults as people read them: every key with what it means.

@@ -1,6 +1,8 @@
 //! A shard whose commits are in a log before they count: what a crash, a lost acknowledgement, a second writer, a lost end of the
-//! log leave of it. The logs here are in memory and fail on demand; tests/jetstream_log.rs has real ones.
+//! log leave of it. The logs here are in memory and fail on demand; `jetstream_log.rs` has real ones.
 
+#[path = "replication/groups.rs"]
+mod groups;
 #[path = "replication/pods.rs"]
 mod pods;
 
@@ -10,7 +12,8 @@ use std::time::{Duration, Instant};
 use orlog_store::{Error, Replication, open_replicated};
 use orlog_testkit::memory_log::{Fault, MemoryLog};
 
-use pods::{Pod, group, model, seeds, small};
+use groups::{at, everything, group, small};
+use pods::{Pod, model, seeds};
 
 /// So small that every commit takes several entries.
 const TINY: usize = 700;
@@ -79,12 +82,12 @@ fn while_the_log_is_away_a_commit_waits_and_says_so() {
     let mut pod = Pod::new(&log, 1);
     pod.commit(1).expect("the log is sound");
     pod.log.set_down(true);
-    let error = pod.writer.commit(&group(2), pods::at(2)).expect_err("nobody answers");
+    let error = pod.writer.commit(&group(2), at(2)).expect_err("nobody answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(pod.writer.resume().is_err());
     assert_eq!(pod.reader.stats().replication.expect("replicated").unavailable.as_deref(), Some("no answer"));
     assert_eq!(pod.reader.position(), 1, "nobody sees what is not in the log");
-    let other = pod.writer.commit(&group(3), pods::at(3)).expect_err("one is on its way");
+    let other = pod.writer.commit(&group(3), at(3)).expect_err("one is on its way");
     assert!(other.to_string().contains("resume"), "{other}");
     pod.log.set_down(false);
     assert_eq!(pod.writer.resume().expect("the log answers"), 2);
@@ -246,14 +249,14 @@ fn a_copy_of_a_store_is_a_store() {
     let copy = folder.path().join("copy");
     let (mut writer, reader) = orlog_store::open(&folder.path().join("store"), small()).expect("a new store");
     for number in 1..=7 {
-        writer.commit(&group(number), pods::at(number)).expect("there is room");
+        writer.commit(&group(number), at(number)).expect("there is room");
     }
     assert_eq!(reader.copy_to(&copy).expect("there is room"), 7);
     drop(writer);
     for number in 8..=9 {
         let (mut writer, reader) = orlog_store::open(&copy, small()).expect("the copy opens");
-        assert_eq!(pods::everything(&reader), model(number - 1)[usize::try_from(number).expect("small") - 1]);
-        assert_eq!(writer.commit(&group(number), pods::at(number)).expect("there is room"), number);
+        assert_eq!(everything(&reader), model(number - 1)[usize::try_from(number).expect("small") - 1]);
+        assert_eq!(writer.commit(&group(number), at(number)).expect("there is room"), number);
     }
 }
 

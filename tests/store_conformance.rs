@@ -10,7 +10,7 @@ mod memory {
         (Rig { writer, reader, after: |_| () }, ())
     }
 
-    store_suite!(rig());
+    store_suite!(Some(rig()));
 }
 
 /// On disk, everything still in the journal and the overlay.
@@ -22,7 +22,7 @@ mod journaled {
         super::on_disk(|_| ())
     }
 
-    store_suite!(rig());
+    store_suite!(Some(rig()));
 }
 
 /// On disk, everything in the tables after each commit.
@@ -34,7 +34,7 @@ mod folded {
         super::on_disk(|writer| writer.flush().expect("there is room"))
     }
 
-    store_suite!(rig());
+    store_suite!(Some(rig()));
 }
 
 /// On disk, closed and replayed after each commit.
@@ -46,7 +46,7 @@ mod replayed {
         super::on_disk(|writer| writer.recover().expect("what was written can be read"))
     }
 
-    store_suite!(rig());
+    store_suite!(Some(rig()));
 }
 
 /// Following a log, whose entries are so small that most commits take several.
@@ -58,7 +58,7 @@ mod replicated {
         super::following(|_| ())
     }
 
-    store_suite!(rig());
+    store_suite!(Some(rig()));
 }
 
 /// Following a log, and taken over again after each commit.
@@ -68,6 +68,51 @@ mod retaken {
 
     fn rig() -> (Rig, tempfile::TempDir) {
         super::following(|writer| writer.recover().expect("the log has everything"))
+    }
+
+    store_suite!(Some(rig()));
+}
+
+/// Following a log on NATS.
+mod on_nats {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    use std::sync::{LazyLock, Mutex};
+
+    use orlog_bus::nats::{Connection, Options};
+    use orlog_testkit::nats_server::NatsServer;
+    use orlog_testkit::store_suite;
+    use orlog_testkit::store_suite::Rig;
+    use tokio::runtime::Runtime;
+
+    /// One server for all cases, and a shard for each.
+    struct Servers {
+        runtime: Runtime,
+        connection: Connection,
+        next: AtomicU16,
+        _server: NatsServer,
+    }
+
+    static SERVERS: LazyLock<Mutex<Option<Servers>>> = LazyLock::new(|| Mutex::new(start()));
+
+    fn start() -> Option<Servers> {
+        let server = NatsServer::start()?;
+        let runtime = Runtime::new().expect("a runtime");
+        let options = Options { servers: vec![server.url()], ..Options::default() };
+        let connection = runtime.block_on(Connection::open(&options)).expect("it was just started");
+        runtime.block_on(orlog::app::replication::provision(&connection, 1)).expect("it is empty");
+        Some(Servers { runtime, connection, next: AtomicU16::new(0), _server: server })
+    }
+
+    fn rig() -> Option<(Rig, tempfile::TempDir)> {
+        let servers = SERVERS.lock().expect("no case panics here");
+        let servers = servers.as_ref()?;
+        let dir = tempfile::tempdir().expect("a folder");
+        let shard = servers.next.fetch_add(1, Ordering::Relaxed);
+        let pace = orlog::app::replication::Pace { commits: 2, bytes: 1 << 30 };
+        let (folder, options) = (dir.path().to_owned(), Rig::options());
+        let opening = orlog::app::replication::open(&servers.connection, shard, 1, folder, options, pace);
+        let (writer, reader) = servers.runtime.block_on(opening).expect("a new shard");
+        Some((Rig { writer, reader, after: |_| () }, dir))
     }
 
     store_suite!(rig());

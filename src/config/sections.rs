@@ -62,6 +62,31 @@ impl Durability {
     }
 }
 
+/// Where a commit is kept besides the disk of the node that makes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Replication {
+    /// In the shard's log on NATS, where the bus is NATS and more than one node may own the shard; else nowhere.
+    #[default]
+    Auto,
+    /// Nowhere: a shard is tied to its folder.
+    None,
+    /// In the shard's log on NATS.
+    JetStream,
+}
+
+impl Replication {
+    /// Whether commits go to a log, given what `auto` asks for.
+    #[must_use]
+    pub fn is_on(self, bus_is_nats: bool, several_nodes: bool) -> bool {
+        match self {
+            Replication::Auto => bus_is_nats && several_nodes,
+            Replication::None => false,
+            Replication::JetStream => true,
+        }
+    }
+}
+
 /// `[store]`: how instances are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -71,6 +96,13 @@ pub struct Store {
     /// How much a power failure may lose with [`Durability::Interval`].
     #[serde(with = "text::duration")]
     pub interval: Duration,
+    /// Where a commit is kept besides this disk.
+    pub replication: Replication,
+    /// With replication: a snapshot is saved after so many commits.
+    pub snapshot_commits: u64,
+    /// Or when they take this many bytes.
+    #[serde(with = "text::size")]
+    pub snapshot_size: u64,
     /// For how long an applied event is remembered.
     #[serde(with = "text::duration")]
     pub dedupe_window: Duration,
@@ -93,6 +125,9 @@ impl Default for Store {
         Self {
             durability: Durability::Sync,
             interval: Duration::from_millis(20),
+            replication: Replication::Auto,
+            snapshot_commits: 100_000,
+            snapshot_size: 256 * MIB,
             dedupe_window: Duration::from_hours(24),
             max_size: 64 << 30,
             generation_size: 64 * MIB,

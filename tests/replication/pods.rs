@@ -1,76 +1,12 @@
-//! Pods with a folder each, and what they commit.
+//! Pods with a folder each.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use orlog_model::{
-    Change, Commit, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, Record, SagaName, Source,
-    Status, StreamPosition, TenantId, Timestamp, Work, WorkItem,
-};
-use orlog_store::{Error, Options, Reader, Replication, TABLES, Writer, open_replicated};
+use orlog_store::{Error, Reader, Replication, Writer, open_replicated};
 use orlog_testkit::memory_log::{Fault, MemoryLog};
-use serde_json::json;
 use tempfile::TempDir;
-use uuid::Uuid;
 
-pub(super) fn small() -> Options {
-    Options {
-        max_bytes: 16 << 20,
-        generation_age: Duration::from_hours(1),
-        journal_segment_bytes: 64 << 10,
-        ..Options::default()
-    }
-}
-
-pub(super) fn at(millis: u64) -> Timestamp {
-    Timestamp::from_millis(i64::try_from(millis).expect("small"))
-}
-
-/// The commit with this number: an instance's history, its work, and a checkpoint; every third one is large.
-pub(super) fn group(number: u64) -> Vec<Change> {
-    let key = InstanceKey {
-        tenant: TenantId::new("acme").expect("valid"),
-        saga: SagaName::new("order").expect("valid"),
-        correlation: CorrelationId::new(format!("o-{}", number % 3)).expect("valid"),
-    };
-    let id = EventId::new(format!("event-{number}")).expect("valid");
-    let size = if number.is_multiple_of(3) { 3000 } else { 400 };
-    let effect = Effect {
-        tag: Name::new("charge").expect("valid"),
-        name: EffectName::new("payments.charge").expect("valid"),
-        payload: json!({"text": "x".repeat(size)}),
-        timeout: None,
-        retry: None,
-        in_doubt: None,
-    };
-    let item = WorkItem {
-        id: Uuid::from_u128(u128::from(number)),
-        instance: key.clone(),
-        work: Work::Effect(effect),
-        deadline: None,
-        causation: id.clone(),
-        trace: None,
-        created_at: at(number),
-    };
-    let record = Record {
-        version: number,
-        at: at(number),
-        input: id.clone(),
-        label: "OrderPlaced".to_owned(),
-        note: "charge: asked".to_owned(),
-        status: Status::Running,
-        work: vec![],
-    };
-    let commit = Commit {
-        work: vec![item],
-        applied: Some(id),
-        history: Some(record),
-        ..Commit::empty(key, at(number))
-    };
-    let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
-    let position = StreamPosition { stream_id: Uuid::from_u128(1), sequence: number };
-    vec![Change::Apply(Box::new(commit)), Change::Checkpoint(source, position)]
-}
+use crate::groups::{at, everything, group, small};
 
 /// What a store without a log answers before and after each of so many commits.
 pub(super) fn model(commits: u64) -> Vec<String> {
@@ -81,14 +17,6 @@ pub(super) fn model(commits: u64) -> Vec<String> {
         answers.push(everything(&reader));
     }
     answers
-}
-
-/// Everything that can be read, as text.
-pub(super) fn everything(reader: &Reader) -> String {
-    let tables = TABLES.iter().filter(|table| **table != "meta");
-    let rows = tables.flat_map(|table| reader.rows(table, None, usize::MAX).expect("the store is open"));
-    let rows: Vec<_> = rows.map(|row| format!("{} {}\n", row.key, row.value)).collect();
-    format!("{} {}\n{}", reader.position(), reader.outbox_depth().expect("the store is open"), rows.concat())
 }
 
 /// A process that owns the shard, or thinks so.

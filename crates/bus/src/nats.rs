@@ -11,6 +11,8 @@ mod message;
 mod plan;
 mod publish;
 mod reading;
+mod shard_log;
+mod snapshots;
 mod stream;
 mod streams;
 mod window;
@@ -24,6 +26,8 @@ pub use plan::{
     AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
     Wanted,
 };
+pub use shard_log::{LOG_STREAM, LogError, ShardLog};
+pub use snapshots::{SNAPSHOT_BUCKET, Snapshot, Snapshots};
 pub use stream::NatsStream;
 pub use streams::{Difference, StreamsError, apply, diff};
 

@@ -62,12 +62,11 @@ impl Journal {
         let mut segments = folder.segments()?;
         let mut report = recovery::judge(&segments)?;
         folder.tidy()?;
-        match segments.last() {
-            Some(last) => recovery::settle(last, report.torn_bytes > 0, disk.as_ref())?,
-            None => {
-                segments.push(folder.create(first, 0)?);
-                (report.first_sequence, report.last_sequence) = (first, first - 1);
-            }
+        if let Some(last) = segments.last() {
+            recovery::settle(last, report.torn_bytes > 0, disk.as_ref())?;
+        } else {
+            segments.push(folder.create(first, 0)?);
+            (report.first_sequence, report.last_sequence) = (first, first - 1);
         }
         report.segments = segments.len();
         let log =

@@ -186,7 +186,7 @@ mod tests {
             match follower.take(&Entry { number, bytes: bytes.clone() }) {
                 Ok(Step::Nothing) => {}
                 Ok(Step::Record(at, record)) => {
-                    found.push(format!("{}:{}", at.position, crate::tuple::hex(&record)))
+                    found.push(format!("{}:{}", at.position, crate::tuple::hex(&record)));
                 }
                 Ok(Step::Stray(_)) => found.push("?".to_owned()),
                 Err(_) => found.push("!".to_owned()),

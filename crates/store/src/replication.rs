@@ -186,17 +186,17 @@ impl Replication {
         follower: &mut Follower,
         apply: &mut dyn FnMut(crate::follower::At, &Bytes) -> Result<(), Error>,
     ) -> Result<(), Setback> {
-        let (behind, mut followed) = (follower.number, Ok(()));
+        let (behind, mut outcome) = (follower.number, Ok(()));
         let mut take = |entry: &Entry| match follower.take(entry)? {
             Step::Nothing => Ok(()),
             Step::Record(at, record) => Ok(apply(at, &record)?),
             Step::Stray(reason) => Err(Setback::Stray(reason)),
         };
         let read = self.log.read(behind, &mut |entry| {
-            followed = take(&entry);
-            if followed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            outcome = take(&entry);
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        followed?;
+        outcome?;
         read.map_err(Error::from)?;
         if follower.is_lost() {
             let found = self.log.last().map_err(Error::from)?.map_or(0, |last| last.number);
@@ -252,7 +252,7 @@ fn discard(dir: &Path, origin: Origin, reason: &str) -> Result<(), Error> {
         return remove(&tables);
     }
     let aside = |number: u32| dir.join(format!("aside-{number}"));
-    let free = (1..).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
+    let free = (1..=999).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
     fs::rename(&tables, &free).map_err(wrong("move aside", &tables))?;
     tracing::warn!(
         reason,

@@ -43,10 +43,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(tables: Tables, options: &Options, meter: Option<Arc<Meter>>) -> Self {
+    pub(crate) fn new(tables: Tables, options: Options, meter: Option<Arc<Meter>>) -> Self {
         let window = tables.disk().map_or(options.dedupe_window, |disk| disk.window());
         Self {
-            keys: Keys::new(options.slots.clone(), window),
+            keys: Keys::new(options.slots, window),
             generation_bytes: options.generation_bytes,
             generation_age: options.generation_age,
             folding: Mutex::new(()),

@@ -33,23 +33,32 @@ impl Reader {
         let tables = dir.join("tables");
         let wrong = |source| Error::Io { action: "create the folder", path: tables.clone(), source };
         fs::create_dir_all(&tables).map_err(wrong)?;
-        let (copied, identity) = copy(&self.shared, &tables.join("mdbx.dat"))?;
-        if copied.1.is_none() {
-            let mut options = orlog_journal::Options::new(identity);
-            (options.first_sequence, options.segment_bytes) = (copied.0 + 1, 4096);
+        let copied = copy(&self.shared, &tables.join("mdbx.dat"))?;
+        if copied.place.is_none() {
+            let mut options = orlog_journal::Options::new(copied.identity);
+            (options.first_sequence, options.segment_bytes) = (copied.position + 1, 4096);
             Journal::open(dir.join("journal"), options)?;
         }
-        Ok(copied.0)
+        Ok(copied.position)
     }
 }
 
+/// What a copy holds.
+struct Copied {
+    position: u64,
+    place: Option<Place>,
+    /// Of the store, for its journal.
+    identity: [u8; 16],
+}
+
 /// Copies the tables, and first brings them up to date.
-fn copy(shared: &Shared, file: &Path) -> Result<((u64, Option<Place>), [u8; 16]), Error> {
+fn copy(shared: &Shared, file: &Path) -> Result<Copied, Error> {
     shared.fold_all()?;
     // Not while it folds: closing waits for this lock with the other one held.
     let _not_closed = lock(&shared.copying);
     let disk = shared.read(|tables| tables.disk().cloned().ok_or(Error::Closed))?;
-    Ok((disk.copy_tables(file)?, disk.identity()))
+    let (position, place) = disk.copy_tables(file)?;
+    Ok(Copied { position, place, identity: disk.identity() })
 }
 
 /// Saves snapshots when they are due, until nobody can wake it any more.
@@ -95,7 +104,7 @@ fn save(shared: &Arc<Shared>, meter: &Meter, replication: &Replication, dir: &Pa
 }
 
 fn copy_and_save(shared: &Shared, replication: &Replication, file: &Path) -> Result<u64, Error> {
-    let ((position, place), _) = copy(shared, file)?;
+    let Copied { position, place, .. } = copy(shared, file)?;
     let log = &*replication.log;
     // Before the first commit there is nothing to keep.
     let Some(place) = place.filter(|place| place.number > 0) else { return Ok(position) };

@@ -101,7 +101,7 @@ pub fn open_replicated(
 /// A store without disk, for tests and trials: the same contract, but nothing survives the process.
 #[must_use]
 pub fn memory(options: Options) -> (Writer, Reader) {
-    let shared = Arc::new(Shared::new(Tables::over(None, Heads::NONE), &options, None));
+    let shared = Arc::new(Shared::new(Tables::over(None, Heads::NONE), options, None));
     let writer = Writer { shared, record: Record::default(), home: None };
     let reader = writer.reader();
     (writer, reader)
@@ -224,7 +224,7 @@ impl Home {
     fn settle(mut self) -> Result<(Writer, Reader), Error> {
         let meter = matches!(self.source, Source::Log(_)).then(Arc::<Meter>::default);
         let (tables, opened) = self.open(meter.as_ref())?;
-        let shared = Arc::new(Shared::new(tables, &self.options, meter));
+        let shared = Arc::new(Shared::new(tables, self.options.clone(), meter));
         self.start(&shared, opened)?;
         let writer = Writer { shared, record: Record::default(), home: Some(self) };
         let reader = writer.reader();

@@ -211,8 +211,11 @@ impl CommitLog for MemoryLog {
     fn read(&self, after: u64, visit: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<(), LogError> {
         let entries: Vec<_> =
             self.up()?.entries.iter().filter(|entry| entry.number > after).cloned().collect();
-        // That it broke off is no failure.
-        let _: ControlFlow<()> = entries.into_iter().try_for_each(visit);
+        for entry in entries {
+            if visit(entry).is_break() {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -1,0 +1,276 @@
+//! The log of a shard on NATS servers that are paused, killed and replaced; one node, and three of which a majority decides.
+
+#[path = "replication/groups.rs"]
+mod groups;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use orlog::app::replication::{self, Pace};
+use orlog_bus::nats::{Connection, Options, ShardLog, Snapshots};
+use orlog_store::{Error, Reader, Writer};
+use orlog_testkit::nats_server::{NatsCluster, NatsServer};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use groups::{at, everything, group, sized, small};
+
+/// Longer than anything takes that ends at all.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// No snapshots.
+const NEVER: Pace = Pace { commits: u64::MAX, bytes: u64::MAX };
+
+/// Servers, and a client that is connected to all of them.
+struct Ground {
+    runtime: Runtime,
+    connection: Connection,
+}
+
+impl Ground {
+    fn new(servers: Vec<String>, replicas: usize) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let options = Options { servers, name: "test".to_owned(), ..Options::default() };
+        let connection = until(|| runtime.block_on(Connection::open(&options)));
+        until(|| runtime.block_on(replication::provision(&connection, replicas)));
+        Self { runtime, connection }
+    }
+
+    fn open(&self, folder: &Path, epoch: u64, pace: Pace) -> Result<(Writer, Reader), Error> {
+        let options = orlog_store::Options { max_bytes: 256 << 20, ..small() };
+        self.runtime.block_on(replication::open(&self.connection, 7, epoch, folder.to_owned(), options, pace))
+    }
+
+    fn pod(&self, epoch: u64, pace: Pace) -> Pod {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (writer, reader) = self.open(folder.path(), epoch, pace).expect("the log can be claimed");
+        Pod { writer, reader, _folder: folder }
+    }
+
+    fn log(&self) -> ShardLog {
+        self.runtime.block_on(ShardLog::open(&self.connection, 7)).expect("the stream is there")
+    }
+}
+
+struct Pod {
+    writer: Writer,
+    reader: Reader,
+    _folder: TempDir,
+}
+
+impl Pod {
+    /// As a committer does it: waits for the log. Says whether it had to.
+    fn commit(&mut self, number: u64) -> Result<bool, Error> {
+        let mut result = self.writer.commit(&group(number), at(number));
+        let (begun, mut waited) = (Instant::now(), false);
+        while let Err(Error::Unavailable { .. }) = result {
+            assert!(begun.elapsed() < PATIENCE, "the log stays away");
+            (result, waited) = (self.writer.resume(), true);
+        }
+        result.map(|_| waited)
+    }
+}
+
+/// Tries until it succeeds.
+#[track_caller]
+fn until<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "it never came true: {error}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+#[track_caller]
+fn wait(mut fact: impl FnMut() -> bool) {
+    until(|| if fact() { Ok(()) } else { Err("it is not") });
+}
+
+/// Each of these numbers was applied once, and nothing else.
+#[track_caller]
+fn assert_exactly(reader: &Reader, numbers: impl Iterator<Item = u64>) {
+    let rows = reader.rows("dedupe", None, usize::MAX).expect("the store is open");
+    let mut found: HashMap<u64, u32> = HashMap::new();
+    for row in &rows {
+        let number = row.key.rsplit('-').next().and_then(|number| number.parse().ok()).expect("a number");
+        *found.entry(number).or_default() += 1;
+    }
+    let wanted: HashMap<u64, u32> = numbers.map(|number| (number, 1)).collect();
+    assert_eq!(found, wanted);
+    assert_eq!(reader.position(), wanted.len() as u64);
+    assert_eq!(reader.outbox_depth().expect("open"), wanted.len() as u64);
+}
+
+#[test]
+fn a_shard_is_taken_over_from_a_snapshot_and_the_rest_of_the_log() {
+    let Some(server) = NatsServer::start() else { return };
+    let ground = Ground::new(vec![server.url()], 1);
+    let mut first = ground.pod(1, Pace { commits: 10, bytes: u64::MAX });
+    for number in 1..=45 {
+        first.writer.commit(&sized(number, 3 << 20), at(number)).expect("the server is up");
+        if number % 15 == 0 {
+            let due = number / 15;
+            wait(|| first.reader.stats().replication.expect("replicated").snapshots >= due);
+        }
+    }
+    let expected = everything(&first.reader);
+    let begun = Instant::now();
+    let mut second = ground.pod(2, NEVER);
+    println!("taken over with {} commits in {:?}", second.reader.position(), begun.elapsed());
+    assert_eq!(everything(&second.reader), expected);
+    let behind = second.reader.stats().replication.expect("replicated").commits_behind_snapshot;
+    assert!(behind < 45, "{behind} commits came from the log, none from a snapshot");
+    assert!(matches!(first.commit(46), Err(Error::Fenced { .. })));
+    second.commit(46).expect("it owns the log");
+    assert_exactly(&second.reader, 1..=46);
+}
+
+#[test]
+fn a_damaged_snapshot_is_noticed_and_the_one_before_is_used() {
+    let Some(server) = NatsServer::start() else { return };
+    let ground = Ground::new(vec![server.url()], 1);
+    let mut pod = ground.pod(1, Pace { commits: 5, bytes: u64::MAX });
+    for number in 1..=10 {
+        pod.commit(number).expect("the server is up");
+        let due = number / 5;
+        wait(|| pod.reader.stats().replication.expect("replicated").snapshots >= due);
+    }
+    let snapshots =
+        ground.runtime.block_on(Snapshots::open(&ground.connection, 7)).expect("there is a bucket");
+    let mut listed = ground.runtime.block_on(snapshots.list()).expect("the server is up");
+    listed.sort_by(|a, b| b.name.cmp(&a.name));
+    assert_eq!(listed.len(), 2);
+    // It says to be the newest one, and has the content of nothing.
+    let empty = tempfile::NamedTempFile::new().expect("a file");
+    ground.runtime.block_on(snapshots.forget(&listed[0].name)).expect("the server is up");
+    ground.runtime.block_on(snapshots.save(&listed[0], empty.path())).expect("the server is up");
+    let folder = tempfile::tempdir().expect("a folder");
+    let gone =
+        ground.runtime.block_on(snapshots.load("nothing", &folder.path().join("x"))).expect_err("no such");
+    assert!(gone.to_string().contains("gone"), "{gone}");
+    // Pieces that nobody finished are swept, those of snapshots are not.
+    ground.runtime.block_on(snapshots.sweep("9")).expect("the server is up");
+    ground.runtime.block_on(snapshots.forget(&listed[0].name)).expect("the server is up");
+    let second = ground.pod(2, NEVER);
+    assert_exactly(&second.reader, 1..=10);
+}
+
+#[test]
+fn a_server_that_sleeps_or_dies_delays_commits_and_doubles_none() {
+    let Some(mut server) = NatsServer::start() else { return };
+    let ground = Ground::new(vec![server.url()], 1);
+    let mut pod = ground.pod(1, NEVER);
+    pod.commit(1).expect("the server is up");
+    server.pause();
+    let error = pod.writer.commit(&group(2), at(2)).expect_err("nobody answers");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(pod.reader.stats().replication.expect("replicated").unavailable.is_some());
+    server.resume();
+    until(|| pod.writer.resume());
+    server.kill();
+    assert!(matches!(pod.writer.commit(&group(3), at(3)), Err(Error::Unavailable { .. })));
+    server.restart();
+    until(|| pod.writer.resume());
+    (4..=9).for_each(|number| assert!(pod.commit(number).is_ok()));
+    assert_exactly(&ground.pod(2, NEVER).reader, 1..=9);
+}
+
+#[test]
+fn a_busy_owner_is_replaced_and_nothing_it_was_told_is_lost() {
+    let Some(server) = NatsServer::start() else { return };
+    let ground = Ground::new(vec![server.url()], 1);
+    let (mut owner, stop) = (ground.pod(1, NEVER), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                match owner.commit(number + 1) {
+                    Ok(_) => number += 1,
+                    Err(Error::Fenced { .. }) => return number,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            panic!("it was never fenced, after {number} commits");
+        });
+        let log = ground.log();
+        wait(|| {
+            ground.runtime.block_on(log.last()).is_ok_and(|last| last.is_some_and(|(number, _)| number > 50))
+        });
+        let folder = tempfile::tempdir().expect("a folder");
+        let taken = ground.open(folder.path(), 2, NEVER);
+        let deadline = Instant::now() + PATIENCE;
+        while !busy.is_finished() && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let acked = busy.join().expect("it was fenced");
+        let (_writer, reader) = taken.expect("a later lease takes the log");
+        assert!(reader.position() == acked || reader.position() == acked + 1, "{acked}");
+        assert_exactly(&reader, 1..=reader.position());
+    });
+}
+
+#[test]
+fn commits_survive_the_death_of_the_leader_in_order_and_once() {
+    let Some(mut cluster) = NatsCluster::start(3) else { return };
+    let ground = Ground::new(cluster.urls(), 3);
+    let mut pod = ground.pod(1, NEVER);
+    (1..=50).for_each(|number| assert!(pod.commit(number).is_ok()));
+    let leader = ground.runtime.block_on(ground.log().leader()).expect("it is up").expect("there is one");
+    let index: usize = leader.trim_start_matches('n').parse().expect("n0, n1 or n2");
+    cluster.nodes[index].kill();
+    let begun = Instant::now();
+    pod.commit(51).expect("two of three go on");
+    println!("the first commit after the leader's death took {:?}", begun.elapsed());
+    (52..=100).for_each(|number| assert!(pod.commit(number).is_ok()));
+    cluster.nodes[index].restart();
+    (101..=120).for_each(|number| assert!(pod.commit(number).is_ok()));
+    let begun = Instant::now();
+    let next = ground.pod(2, NEVER);
+    println!("taken over in {:?}", begun.elapsed());
+    assert_exactly(&next.reader, 1..=120);
+}
+
+#[test]
+#[ignore = "a measurement: run it alone, with --release and --nocapture"]
+fn how_fast_commits_are_and_how_long_a_takeover_takes() {
+    let Some(server) = NatsServer::start() else { return };
+    let ground = Ground::new(vec![server.url()], 1);
+    let mut pod = ground.pod(1, NEVER);
+    let mut number = 0;
+    for size in [1, 100, 1000] {
+        let mut took = Vec::new();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            let group: Vec<_> = (0..size)
+                .flat_map(|_| {
+                    number += 1;
+                    sized(number, 400)
+                })
+                .collect();
+            let start = Instant::now();
+            pod.writer.commit(&group, at(number)).expect("the server is up");
+            took.push(start.elapsed());
+        }
+        took.sort();
+        let (count, spent) = (took.len(), begun.elapsed().as_secs_f64());
+        let rate = f64::from(u32::try_from(count).expect("a few thousand")) / spent;
+        println!(
+            "groups of {size}: {rate:.0} commits/s, {:.0} transitions/s, p50 {:?}, p99 {:?}",
+            rate * f64::from(size),
+            took[count / 2],
+            took[count * 99 / 100],
+        );
+    }
+    let begun = Instant::now();
+    let next = ground.pod(2, NEVER);
+    println!(
+        "taken over from the log alone, {} commits, {number} transitions: {:?}",
+        next.reader.position(),
+        begun.elapsed()
+    );
+}
