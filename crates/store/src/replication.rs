@@ -268,7 +268,8 @@ fn drop_copies(dir: &Path) -> Result<(), Error> {
     for entry in fs::read_dir(dir).map_err(wrong("read", dir))? {
         let entry = entry.map_err(wrong("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(COPY_PREFIX) {
-            fs::remove_file(entry.path()).map_err(wrong("remove", &entry.path()))?;
+            // An earlier life that is still sending it removes it, too.
+            ignore_missing(fs::remove_file(entry.path())).map_err(wrong("remove", &entry.path()))?;
         }
     }
     Ok(())
@@ -279,9 +280,13 @@ fn tables(dir: &Path) -> PathBuf {
 }
 
 fn remove(dir: &Path) -> Result<(), Error> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(wrong("remove", dir)(error)),
-        _ => Ok(()),
+    ignore_missing(fs::remove_dir_all(dir)).map_err(wrong("remove", dir))
+}
+
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
