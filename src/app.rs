@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use orlog_actors::{CommitObserver, Parts, Programs, Runtime, ShardParts};
+use orlog_bus::nats::Connection;
 use orlog_bus::{Bus, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
@@ -39,6 +40,9 @@ pub use deploy::{DeployError, Order};
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use migrate::{Move, Moved};
 pub use transport::{BusInfo, connect, streams};
+
+/// The epoch of a node that owns its shards for good.
+const ONLY_EPOCH: u64 = 1;
 
 /// What an embedding program, a test or a bench puts in the place of the ordinary.
 #[derive(Default)]
@@ -102,8 +106,8 @@ impl App {
         let clock = seams.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
         layout::claim(&config)?;
-        let mut stores = open_stores(&config).await?;
         let transport = Transport::open(&config, Arc::clone(&clock)).await?;
+        let mut stores = open_stores(&config, &transport).await?;
         let bus = transport.bus();
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
@@ -242,14 +246,34 @@ impl Look {
     }
 }
 
-async fn open_stores(config: &Config) -> anyhow::Result<Vec<(Writer, Reader)>> {
+async fn open_stores(config: &Config, transport: &Transport) -> anyhow::Result<Vec<(Writer, Reader)>> {
+    let unusable = || format!("the data folder {} cannot be used", config.data.display());
+    if let Some(connection) = transport.connection()
+        && config.store.replication.is_on(true, false)
+    {
+        return follow_logs(config, connection).await.with_context(unusable);
+    }
     let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
     let open = move || {
         let open = |index| orlog_store::open(&layout::shard(&data, index), options.clone());
         (0..shards).map(open).collect::<Result<Vec<_>, _>>()
     };
     let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
-    stores.with_context(|| format!("the data folder {} cannot be used", config.data.display()))
+    stores.with_context(unusable)
+}
+
+/// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the one that starts later owns them.
+async fn follow_logs(
+    config: &Config,
+    connection: &Connection,
+) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
+    let mut stores = Vec::new();
+    for index in 0..config.shards {
+        let (dir, options) = (layout::shard(&config.data, index), settings::store(config));
+        let pace = settings::pace(config);
+        stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
+    }
+    Ok(stores)
 }
 
 /// Decides which definitions are in force and keeps that in every store, the first one first.

@@ -155,6 +155,11 @@ impl Config {
         if self.bus.max_message_size > Bus::default().max_message_size {
             return wrong("bus.max_message_size", "1MiB is the most that events may take".to_owned());
         }
+        if self.store.replication == Replication::JetStream && self.bus.kind != BusKind::Nats {
+            let what =
+                "\"jetstream\" needs bus.kind = \"nats\"; set that, or replication to \"none\"".to_owned();
+            return wrong("store.replication", what);
+        }
         if let Some((key, what)) = self.nats.mistake() {
             return wrong(key, what);
         }

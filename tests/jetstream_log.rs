@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use orlog::app::replication::{self, Pace};
-use orlog_bus::nats::{Connection, Options, ShardLog, Snapshots};
+use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
 use orlog_store::{Error, Reader, Writer};
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use tempfile::TempDir;
@@ -33,7 +33,10 @@ impl Ground {
         let runtime = Runtime::new().expect("a runtime");
         let options = Options { servers, name: "test".to_owned(), ..Options::default() };
         let connection = until(|| runtime.block_on(Connection::open(&options)));
-        until(|| runtime.block_on(replication::provision(&connection, replicas)));
+        until(|| runtime.block_on(nats::apply(&connection, &replication::plan(replicas), at(0))));
+        let different =
+            until(|| runtime.block_on(nats::diff(&connection, &replication::plan(replicas), at(0))));
+        assert_eq!(different, [], "what was made is what was planned");
         Self { runtime, connection }
     }
 

@@ -99,7 +99,9 @@ mod on_nats {
         let runtime = Runtime::new().expect("a runtime");
         let options = Options { servers: vec![server.url()], ..Options::default() };
         let connection = runtime.block_on(Connection::open(&options)).expect("it was just started");
-        runtime.block_on(orlog::app::replication::provision(&connection, 1)).expect("it is empty");
+        let plan = orlog::app::replication::plan(1);
+        let made = orlog_bus::nats::apply(&connection, &plan, orlog_model::Timestamp::from_millis(0));
+        runtime.block_on(made).expect("it is empty");
         Some(Servers { runtime, connection, next: AtomicU16::new(0), _server: server })
     }
 

@@ -105,7 +105,11 @@ pub(super) struct Sight<'a> {
 /// Gathers it all.
 pub(super) fn of(sight: Sight<'_>) -> Info {
     let config = sight.config;
-    let store = durability(config.store.durability, config.store.interval);
+    let mut logs = sight.runtime.readers().filter_map(|reader| reader.stats().replication);
+    let store = match logs.next() {
+        Some(_) => format!("jetstream, {} replicas", config.nats.replicas),
+        None => durability(config.store.durability, config.store.interval),
+    };
     let bus = match config.bus.kind {
         BusKind::Embedded => durability(config.bus.durability, config.bus.interval),
         BusKind::Nats => format!("jetstream, {} replicas", config.nats.replicas),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use orlog_bus::nats::{self, Connection, ShardLog, Snapshot, Snapshots};
+use orlog_bus::nats::{self, Connection, Plan, ShardLog, Snapshot, Snapshots};
 use orlog_store::{CommitLog, Entry, Error, LogError, Options, Place, Reader, Replication, Writer};
 use tokio::runtime::Handle;
 
@@ -30,16 +30,10 @@ pub struct Pace {
     pub bytes: u64,
 }
 
-/// Makes the stream of the logs and the bucket of the snapshots where there are none.
-///
-/// # Errors
-/// [`Error::Unavailable`].
-pub async fn provision(connection: &Connection, replicas: usize) -> Result<(), Error> {
-    let made = async {
-        ShardLog::provision(connection, replicas).await?;
-        Snapshots::provision(connection, replicas).await
-    };
-    made.await.map_err(|error| translated(error).into())
+/// The streams of the logs and the snapshots as they should be.
+#[must_use]
+pub fn plan(replicas: usize) -> Plan {
+    Plan(vec![ShardLog::plan(replicas), Snapshots::plan(replicas)])
 }
 
 /// Takes a shard over into the folder `dir`: whoever wrote it before commits nothing more. `epoch` grows with every lease on the shard.

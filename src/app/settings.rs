@@ -7,7 +7,8 @@ use orlog_bus::subject::Kind;
 use orlog_effect::secret::{SecretRef, Unavailable};
 use orlog_model::{SLOTS, Slots};
 
-use crate::config::{Bus, BusKind, Config, Durability, Store, StreamLimits};
+use super::replication::{self, Pace};
+use crate::config::{Bus, BusKind, Config, Durability, Replication, Store, StreamLimits};
 
 /// How the running system behaves.
 pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
@@ -70,14 +71,24 @@ pub(super) fn nats(config: &Config) -> Result<Options, Unavailable> {
 pub(super) fn streams(config: &Config) -> Plan {
     let nats = &config.nats;
     let keep = |limits: &StreamLimits| Keep { age: limits.max_age, bytes: limits.max_size };
-    Plan::of(&Wanted {
+    let mut plan = Plan::of(&Wanted {
         replicas: nats.replicas,
         duplicate_window: nats.duplicate_window,
         commands: keep(&nats.commands),
         events: keep(&nats.events),
         dead_letters: keep(&nats.dead_letters),
         aggregates: nats.own_aggregate_stream.then(|| keep(&nats.aggregates)),
-    })
+    });
+    // Made already when commits do not go there yet: then nobody needs another permission to change that.
+    if config.store.replication != Replication::None {
+        plan.0.extend(replication::plan(nats.replicas).0);
+    }
+    plan
+}
+
+/// When a shard that follows a log saves a snapshot.
+pub(super) fn pace(config: &Config) -> Pace {
+    Pace { commits: config.store.snapshot_commits, bytes: config.store.snapshot_size }
 }
 
 /// How a store behaves.

@@ -80,6 +80,14 @@ impl Transport {
         }
     }
 
+    /// The servers; nobody where events are carried in this process.
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        match self {
+            Transport::Embedded(_) => None,
+            Transport::Nats(nats) => Some(&nats.connection),
+        }
+    }
+
     /// What the shards read.
     pub(super) fn sources(&self) -> Vec<EventSource> {
         match self {

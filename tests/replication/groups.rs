@@ -70,7 +70,7 @@ pub(super) fn sized(number: u64, large: usize) -> Vec<Change> {
         ..Commit::empty(key, at(number))
     };
     let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
-    let position = StreamPosition { stream_id: Uuid::from_u128(1), sequence: number };
+    let position = StreamPosition { stream_id: Uuid::from_u128(1), sequence: number, at: None };
     vec![Change::Apply(Box::new(commit)), Change::Checkpoint(source, position)]
 }
 

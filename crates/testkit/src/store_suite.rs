@@ -374,8 +374,7 @@ pub fn commits_wake_those_who_watch(mut rig: Rig) {
     assert_eq!((*watch.borrow(), rig.writer.reader().position()), (1, 1));
 }
 
-/// Makes a test of each case of the suite. Its argument makes a fresh [`Rig`], and a guard that is kept until the end; or `None`, where
-/// what it needs is not installed.
+/// Makes a test of each case of the suite. Its argument makes a fresh [`Rig`] and a guard that is kept until the end, if it can.
 #[macro_export]
 macro_rules! store_suite {
     ($rig:expr) => {
@@ -385,8 +384,7 @@ macro_rules! store_suite {
             applied_events_are_remembered_for_a_window, checkpoints_never_go_back, held_inputs_keep_their_order,
             dead_letters_and_definitions_are_kept, a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
             tables_can_be_inspected, tasks_are_kept_with_what_happened, tasks_are_found_page_by_page,
-            what_came_early_is_kept_without_an_instance,
-            commits_wake_those_who_watch,
+            what_came_early_is_kept_without_an_instance, commits_wake_those_who_watch,
         );
     };
     ($rig:expr; $($case:ident),+ $(,)?) => {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use super::connection::{Connection, chain};
+use super::plan::StreamPlan;
 
 /// The stream with the logs of all shards.
 pub const LOG_STREAM: &str = "ORLOG_LOG";
@@ -24,6 +25,8 @@ pub const LOG_STREAM: &str = "ORLOG_LOG";
 const LARGEST_ENTRY: usize = 1 << 20;
 /// Room for the headers, which count.
 const HEADERS: usize = 1024;
+/// Nothing here has an id; this is what a server takes when it is told nothing.
+pub(super) const DUPLICATES: Duration = Duration::from_mins(2);
 /// How many messages are fetched one by one before a consumer is made.
 const SINGLY: u32 = 16;
 /// How many messages are asked for at once while a log is read.
@@ -72,31 +75,25 @@ impl fmt::Debug for ShardLog {
     }
 }
 
-/// The stream as it is made.
-///
-/// Its messages are read from its leader only: a copy that lags would tell a writer that its entry is not there.
-#[must_use]
-pub(super) fn stream(replicas: usize) -> Config {
-    Config {
-        name: LOG_STREAM.to_owned(),
-        description: Some("Orlog: the commits of all shards; each shard has a subject".to_owned()),
-        subjects: vec!["orlog.log.*".to_owned()],
-        retention: RetentionPolicy::Limits,
-        discard: DiscardPolicy::New,
-        num_replicas: replicas,
-        allow_direct: false,
-        ..Config::default()
-    }
-}
-
 impl ShardLog {
-    /// Makes the stream where there is none.
+    /// The stream as it is made.
     ///
-    /// # Errors
-    /// [`LogError::Unavailable`], also if there is one that is different.
-    pub async fn provision(connection: &Connection, replicas: usize) -> Result<(), LogError> {
-        let made = connection.jetstream.get_or_create_stream(stream(replicas)).await;
-        made.map(drop).map_err(|error| unavailable(&error))
+    /// Its messages are read from its leader only: a copy that lags would tell a writer that its entry is not there.
+    #[must_use]
+    pub fn plan(replicas: usize) -> StreamPlan {
+        let config = Config {
+            name: LOG_STREAM.to_owned(),
+            description: Some("Commits of shards, one subject each".to_owned()),
+            subjects: vec!["orlog.log.*".to_owned()],
+            retention: RetentionPolicy::Limits,
+            discard: DiscardPolicy::New,
+            max_bytes: -1,
+            duplicate_window: DUPLICATES,
+            num_replicas: replicas,
+            allow_direct: false,
+            ..Config::default()
+        };
+        StreamPlan { config, foreign: false }
     }
 
     /// The log of a shard. Nothing is asked of the servers.

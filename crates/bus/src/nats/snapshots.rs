@@ -24,7 +24,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
 
 use super::connection::Connection;
-use super::shard_log::{LogError, unavailable};
+use super::plan::StreamPlan;
+use super::shard_log::{DUPLICATES, LogError, unavailable};
 
 /// The bucket.
 pub const SNAPSHOT_BUCKET: &str = "orlog-snapshots";
@@ -59,29 +60,23 @@ impl fmt::Debug for Snapshots {
     }
 }
 
-/// The stream of the bucket as it is made.
-#[must_use]
-pub(super) fn stream(replicas: usize) -> Config {
-    Config {
-        name: STREAM.to_owned(),
-        description: Some("Orlog: snapshots of shards".to_owned()),
-        subjects: vec![format!("$O.{SNAPSHOT_BUCKET}.C.>"), format!("$O.{SNAPSHOT_BUCKET}.M.>")],
-        discard: DiscardPolicy::New,
-        allow_rollup: true,
-        allow_direct: false,
-        num_replicas: replicas,
-        ..Config::default()
-    }
-}
-
 impl Snapshots {
-    /// Makes the bucket where there is none.
-    ///
-    /// # Errors
-    /// [`LogError::Unavailable`], also if there is one that is different.
-    pub async fn provision(connection: &Connection, replicas: usize) -> Result<(), LogError> {
-        let made = connection.jetstream.get_or_create_stream(stream(replicas)).await;
-        made.map(drop).map_err(|error| unavailable(&error))
+    /// The stream of the bucket as it is made.
+    #[must_use]
+    pub fn plan(replicas: usize) -> StreamPlan {
+        let config = Config {
+            name: STREAM.to_owned(),
+            description: Some("Snapshots of shards".to_owned()),
+            subjects: vec![format!("$O.{SNAPSHOT_BUCKET}.C.>"), format!("$O.{SNAPSHOT_BUCKET}.M.>")],
+            discard: DiscardPolicy::New,
+            max_bytes: -1,
+            duplicate_window: DUPLICATES,
+            num_replicas: replicas,
+            allow_rollup: true,
+            allow_direct: false,
+            ..Config::default()
+        };
+        StreamPlan { config, foreign: false }
     }
 
     /// The snapshots of a shard.
@@ -91,7 +86,7 @@ impl Snapshots {
     pub async fn open(connection: &Connection, shard: u16) -> Result<Self, LogError> {
         let bucket = connection.jetstream.get_object_store(SNAPSHOT_BUCKET).await;
         let bucket = bucket.map_err(|error| {
-            let text = format!("there is no bucket {SNAPSHOT_BUCKET}, or it cannot be looked at: {error}");
+            let text = format!("there is no bucket {SNAPSHOT_BUCKET}, or it cannot be looked at ({error}); `orlog streams apply` makes it");
             LogError::Unavailable(text)
         })?;
         Ok(Self { connection: connection.clone(), bucket, shard })
