@@ -249,7 +249,7 @@ impl Look {
 async fn open_stores(config: &Config, transport: &Transport) -> anyhow::Result<Vec<(Writer, Reader)>> {
     let unusable = || format!("the data folder {} cannot be used", config.data.display());
     if let Some(connection) = transport.connection()
-        && config.store.replication.is_on(true, false)
+        && settings::is_replicated(config)
     {
         return follow_logs(config, connection).await.with_context(unusable);
     }

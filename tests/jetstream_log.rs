@@ -4,12 +4,15 @@
 mod groups;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use orlog::app::App;
 use orlog::app::replication::{self, Pace};
+use orlog::config::{Bus, BusKind, Config, Nats, Replication, Store};
 use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
+use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use tempfile::TempDir;
@@ -236,6 +239,69 @@ fn commits_survive_the_death_of_the_leader_in_order_and_once() {
     let next = ground.pod(2, NEVER);
     println!("taken over in {:?}", begun.elapsed());
     assert_exactly(&next.reader, 1..=120);
+}
+
+/// An instance that waits for a day.
+const PATIENT: &str = "saga: order\nversion: 1\ncorrelate: orderId\nstart: OrderPlaced\nvars: { orderId: =event.orderId }\n\
+     steps:\n  - { id: delay, do: { wait: { for: 1d } } }\n";
+
+fn configured(server: &NatsServer, data: &Path, definitions: Option<PathBuf>) -> Config {
+    Config {
+        data: data.to_owned(),
+        definitions,
+        shards: 2,
+        store: Store { replication: Replication::JetStream, ..Store::default() },
+        bus: Bus { kind: BusKind::Nats, ..Bus::default() },
+        nats: Nats { servers: vec![server.url()], own_aggregate_stream: true, ..Nats::default() },
+        ..Config::default()
+    }
+}
+
+fn placed(order: u64) -> Event {
+    Event {
+        id: EventId::new(format!("placed-{order}")).expect("valid"),
+        tenant: TenantId::default(),
+        kind: EventType::new("OrderPlaced").expect("valid"),
+        source: "urn:shop".to_owned(),
+        subject: None,
+        time: Timestamp::from_millis(1_700_000_000_000),
+        correlation: None,
+        causation: None,
+        trace: None,
+        schema_version: 1,
+        data: serde_json::json!({ "orderId": format!("o-{order}") }),
+    }
+}
+
+fn instances(app: &App) -> usize {
+    let rows = app
+        .runtime
+        .readers()
+        .map(|reader| reader.rows("saga", None, usize::MAX).map_or(0, |rows| rows.len()));
+    rows.sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_an_empty_disk_goes_on_where_another_one_stopped() {
+    let Some(server) = NatsServer::start() else { return };
+    let home = tempfile::tempdir().expect("a folder");
+    let definitions = home.path().join("definitions");
+    std::fs::create_dir(&definitions).expect("a folder");
+    std::fs::write(definitions.join("order.saga.yaml"), PATIENT).expect("a file");
+    let first = App::start(configured(&server, &home.path().join("first"), Some(definitions)));
+    let first = first.await.expect("the server is empty");
+    first.publish((1..=30).map(placed).collect()).await.expect("the server is up");
+    let deadline = Instant::now() + PATIENCE;
+    while instances(&first) < 30 {
+        assert!(Instant::now() < deadline, "{} instances began", instances(&first));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(first.info().durability["store"], "jetstream, 1 replicas");
+    first.stop().await.expect("there is room");
+    let second = App::start(configured(&server, &home.path().join("second"), None)).await;
+    let second = second.expect("the log has everything, the definitions too");
+    assert_eq!((instances(&second), second.definitions.in_force().len()), (30, 1));
+    second.stop().await.expect("there is room");
 }
 
 #[test]

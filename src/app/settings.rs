@@ -8,7 +8,7 @@ use orlog_effect::secret::{SecretRef, Unavailable};
 use orlog_model::{SLOTS, Slots};
 
 use super::replication::{self, Pace};
-use crate::config::{Bus, BusKind, Config, Durability, Replication, Store, StreamLimits};
+use crate::config::{Bus, BusKind, Config, Durability, Store, StreamLimits};
 
 /// How the running system behaves.
 pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
@@ -79,11 +79,15 @@ pub(super) fn streams(config: &Config) -> Plan {
         dead_letters: keep(&nats.dead_letters),
         aggregates: nats.own_aggregate_stream.then(|| keep(&nats.aggregates)),
     });
-    // Made already when commits do not go there yet: then nobody needs another permission to change that.
-    if config.store.replication != Replication::None {
+    if is_replicated(config) {
         plan.0.extend(replication::plan(nats.replicas).0);
     }
     plan
+}
+
+/// Whether the shards follow logs.
+pub(super) fn is_replicated(config: &Config) -> bool {
+    config.store.replication.is_on(config.bus.kind == BusKind::Nats, false)
 }
 
 /// When a shard that follows a log saves a snapshot.
