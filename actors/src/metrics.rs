@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use orlog_model::Verdict;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -114,6 +115,18 @@ impl Metrics {
         let breaks = "Streams that were not what they were at the checkpoint, by stream and what was found";
         r.register("stream_breaks_found", breaks, self.stream_breaks.clone());
         r.register("store_full", "1 while there is no room", self.store_full.clone());
+    }
+
+    /// A work item of an upstream ended like this.
+    pub(crate) fn count_verdict(&self, upstream: &str, verdict: &Verdict) {
+        let verdict = match verdict {
+            Verdict::Accepted => "accepted",
+            Verdict::Succeeded { .. } => "succeeded",
+            Verdict::Failed { .. } => "failed",
+            Verdict::TimedOut { .. } => "timed_out",
+        };
+        let labels = [("upstream", upstream.to_owned()), ("verdict", verdict.to_owned())];
+        self.effects.get_or_create(&labels).inc();
     }
 
     /// Transitions made durable so far.

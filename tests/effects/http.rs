@@ -36,9 +36,9 @@ async fn perform(upstream: &Upstream, payload: Value) -> Result<Reply, Refusal> 
 
 fn failure(answer: &Result<Reply, Refusal>) -> (String, String) {
     match answer {
-        Err(Refusal::Final { failure, .. } | Refusal::Transient { failure, .. }) => {
-            (failure.code.clone(), failure.message.clone())
-        }
+        Err(
+            Refusal::Final { failure, .. } | Refusal::GaveUp { failure } | Refusal::Transient { failure, .. },
+        ) => (failure.code.clone(), failure.message.clone()),
         Ok(reply) => panic!("it was done: {reply:?}"),
     }
 }

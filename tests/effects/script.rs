@@ -71,7 +71,9 @@ async fn run(kind: &str, script: &str, more: &Value) -> Value {
 #[track_caller]
 fn failed(answer: Result<Reply, Refusal>, code: &str) -> String {
     match answer {
-        Err(Refusal::Final { failure, .. } | Refusal::Transient { failure, .. }) => {
+        Err(
+            Refusal::Final { failure, .. } | Refusal::GaveUp { failure } | Refusal::Transient { failure, .. },
+        ) => {
             assert_eq!(failure.code, code, "{}", failure.message);
             failure.message
         }

@@ -58,9 +58,9 @@ async fn perform(upstream: &Upstream, payload: Value) -> Result<Reply, Refusal> 
 
 fn failure(answer: &Result<Reply, Refusal>) -> (String, String) {
     match answer {
-        Err(Refusal::Final { failure, .. } | Refusal::Transient { failure, .. }) => {
-            (failure.code.clone(), failure.message.clone())
-        }
+        Err(
+            Refusal::Final { failure, .. } | Refusal::GaveUp { failure } | Refusal::Transient { failure, .. },
+        ) => (failure.code.clone(), failure.message.clone()),
         Ok(reply) => panic!("it was done: {reply:?}"),
     }
 }
@@ -68,7 +68,7 @@ fn failure(answer: &Result<Reply, Refusal>) -> (String, String) {
 fn trouble(answer: &Result<Reply, Refusal>) -> Option<Trouble> {
     match answer {
         Err(Refusal::Transient { trouble, .. }) => Some(*trouble),
-        Ok(_) | Err(Refusal::Final { .. }) => None,
+        Ok(_) | Err(Refusal::Final { .. } | Refusal::GaveUp { .. }) => None,
     }
 }
 

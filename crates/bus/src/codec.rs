@@ -23,6 +23,7 @@ use crate::{Message, subject};
 
 pub use binary::from_binary;
 pub use defaults::{Defaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
+pub(crate) use encode::header_value;
 pub use encode::{encode, subject_of, subject_under};
 pub use envelope::from_envelope;
 pub use error::DecodeError;

@@ -8,8 +8,10 @@ mod part;
 mod start;
 
 pub mod codec;
+pub mod effects;
 pub mod embedded;
 pub mod nats;
+pub mod requests;
 pub mod subject;
 pub mod workflow;
 

@@ -5,23 +5,27 @@
 mod connection;
 mod consumer;
 mod cursors;
+mod effects;
 mod filters;
 mod hub;
 mod message;
 mod plan;
 mod publish;
 mod reading;
+mod requests;
 mod shard_log;
 mod snapshots;
 mod stream;
 mod streams;
 mod window;
+mod wire;
 
 use async_nats::jetstream::stream::Info;
 use orlog_model::fnv1a;
 use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, Tls};
+pub use effects::{NatsEffects, consumer_name};
 pub use plan::{
     AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
     Wanted,

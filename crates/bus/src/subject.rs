@@ -33,12 +33,20 @@ pub enum Kind {
     EffectResult,
     /// A fact about a saga instance: `workflow_event.<saga>.<correlation>`.
     WorkflowEvent,
+    /// What could not be done, for people: `deadletter.<of what>.<id>`.
+    DeadLetter,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Aggregate, Self::Effect, Self::Workflow, Self::EffectResult, Self::WorkflowEvent];
+    pub const ALL: [Self; 6] = [
+        Self::Aggregate,
+        Self::Effect,
+        Self::Workflow,
+        Self::EffectResult,
+        Self::WorkflowEvent,
+        Self::DeadLetter,
+    ];
 
     /// The token that names it.
     #[must_use]
@@ -49,6 +57,7 @@ impl Kind {
             Kind::Workflow => "workflow",
             Kind::EffectResult => "effect_result",
             Kind::WorkflowEvent => "workflow_event",
+            Kind::DeadLetter => "deadletter",
         }
     }
 

@@ -34,6 +34,14 @@ pub enum Error {
         /// The other.
         second: String,
     },
+    /// Two upstreams would perform what no other does.
+    #[error("both {first:?} and {second:?} perform all effects that no other upstream does; remove one")]
+    RestTwice {
+        /// One of the upstreams.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// Two upstreams would take the commands.
     #[error("both {first:?} and {second:?} take commands; there is one gateway")]
     GatewayTwice {
@@ -59,6 +67,7 @@ pub struct Catalog {
 struct Table {
     upstreams: BTreeMap<String, Arc<Performer>>,
     effects: BTreeMap<String, Vec<Arc<Performer>>>,
+    rest: Option<Arc<Performer>>,
     gateway: Option<Arc<Performer>>,
 }
 
@@ -151,7 +160,11 @@ impl Catalog {
     #[must_use]
     pub fn performer(&self, lane: &Lane) -> Option<Arc<Performer>> {
         match lane.kind {
-            WorkKind::Effect => self.table().effects.get(lane.name.as_str())?.first().cloned(),
+            WorkKind::Effect => {
+                let table = self.table();
+                let own = table.effects.get(lane.name.as_str()).and_then(|performers| performers.first());
+                own.or(table.rest.as_ref()).cloned()
+            }
             WorkKind::Command => self.table().gateway.clone(),
             WorkKind::Fact | WorkKind::Saga => None,
         }
@@ -163,8 +176,9 @@ impl Catalog {
         match &item.work {
             Work::Effect(effect) => {
                 let table = self.table();
-                let mut performers = table.effects.get(effect.name.as_str())?.iter();
-                performers.find(|performer| serves(performer, &item.instance.tenant)).cloned()
+                let mut performers = table.effects.get(effect.name.as_str()).into_iter().flatten();
+                let own = performers.find(|performer| serves(performer, &item.instance.tenant));
+                own.or(table.rest.as_ref()).cloned()
             }
             Work::Command(_) => self.table().gateway.clone(),
             Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
@@ -278,6 +292,12 @@ impl Table {
                 for effect in effects {
                     self.add_effect(effect, &performer)?;
                 }
+            }
+            Serves::Rest => {
+                if let Some(first) = &self.rest {
+                    return Err(Error::RestTwice { first: first.upstream().name.clone(), second: name });
+                }
+                self.rest = Some(Arc::clone(&performer));
             }
             Serves::Commands => {
                 if let Some(first) = &self.gateway {

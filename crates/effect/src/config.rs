@@ -16,6 +16,7 @@
 
 pub(crate) mod grpc;
 pub(crate) mod http;
+mod nats;
 mod script;
 pub(crate) mod smtp;
 mod sql;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use grpc::{CallConfig, GrpcConfig};
 pub use http::{HttpConfig, OperationConfig};
+pub use nats::NatsConfig;
 pub use script::{InterpreterConfig, LimitsConfig, RunConfig, ScriptConfig};
 pub use smtp::{CabinetConfig, LetterConfig, SmtpConfig};
 pub use sql::{ExpectConfig, RowsConfig, SqlConfig, StatementConfig, StatementsConfig};
@@ -43,6 +45,7 @@ pub use worker::WorkerConfig;
 use crate::gateway::{DEFAULT_PATH, Gateway};
 use crate::http::TemplateError;
 use crate::policy::Policy;
+use crate::provider::Provider;
 use crate::upstream::Upstream;
 
 /// A description that makes no upstream.
@@ -108,6 +111,8 @@ pub enum Kind {
     Sql,
     /// Workers outside the process.
     Worker,
+    /// Whoever takes the commands from NATS.
+    Nats,
 }
 
 /// An upstream as a file of its own describes it.
@@ -125,16 +130,25 @@ pub enum Described {
     Sql(Box<SqlConfig>),
     /// See [`WorkerConfig`].
     Worker(Box<WorkerConfig>),
+    /// See [`NatsConfig`].
+    Nats(Box<NatsConfig>),
 }
 
+/// What is told to whoever asks for more than there is without NATS.
+const NEEDS_NATS: &str = "needs NATS; write bus.kind = \"nats\" and [nats] into the configuration";
+
 upstream_config! {
-    /// Where commands go.
+    /// Where commands go: over HTTP, or as requests over NATS.
     GatewayConfig {
         /// Begins every URL.
-        pub base_url: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub base_url: Option<String>,
         /// May hold `{aggregate_type}`, `{aggregate_id}` and `{name}`.
         #[serde(default = "gateway_path")]
         pub path: String,
+        /// Where requests go instead; may hold `{tenant}`, `{aggregate_type}`, `{aggregate_id}` and `{name}`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub subject: Option<String>,
     }
 }
 
@@ -162,6 +176,7 @@ impl Described {
             Kind::Script => Ok(Self::Script(Box::new(ScriptConfig::deserialize(file)?))),
             Kind::Sql => Ok(Self::Sql(Box::new(SqlConfig::deserialize(file)?))),
             Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
+            Kind::Nats => Ok(Self::Nats(Box::new(NatsConfig::deserialize(file)?))),
         }
     }
 
@@ -177,6 +192,10 @@ impl Described {
             Self::Script(config) => config.upstream(name),
             Self::Sql(config) => config.upstream(name),
             Self::Worker(config) => config.upstream(name),
+            Self::Nats(_) => Err(Error::Upstream {
+                upstream: name.to_owned(),
+                reason: format!("kind = \"nats\" {NEEDS_NATS}"),
+            }),
         }
     }
 }
@@ -187,15 +206,29 @@ fn origin(config: &impl Serialize) -> String {
 }
 
 impl GatewayConfig {
-    /// The upstream it describes.
+    /// The upstream it describes, over HTTP.
     ///
     /// # Errors
-    /// When the URL or the path is wrong.
+    /// When the URL or the path is wrong, or it is no upstream over HTTP.
     pub fn upstream(&self) -> Result<Upstream, Error> {
+        let reason =
+            |reason: &str| Error::Upstream { upstream: "gateway".to_owned(), reason: reason.to_owned() };
+        let base_url = match (&self.base_url, &self.subject) {
+            (Some(base_url), None) => base_url,
+            (None, Some(_)) => return Err(reason(&format!("its subject {NEEDS_NATS}"))),
+            (Some(_), Some(_)) => return Err(reason("it has a base_url and a subject; keep one")),
+            (None, None) => return Err(reason("it has neither base_url nor subject; write one")),
+        };
         let wrong = |source| Error::Path { upstream: "gateway".to_owned(), place: "path".to_owned(), source };
-        let gateway = Gateway::new(&self.base_url, self.path.parse().map_err(wrong)?)?;
+        let gateway = Gateway::new(base_url, self.path.parse().map_err(wrong)?)?;
         let policy = self.policy(Policy::gateway());
         Ok(Upstream::gateway(Arc::new(gateway), policy).made_from(origin(self)))
+    }
+
+    /// The upstream it describes, asked by `provider`.
+    #[must_use]
+    pub fn asked_by(&self, provider: Arc<dyn Provider>) -> Upstream {
+        Upstream::gateway(provider, self.policy(Policy::gateway())).made_from(origin(self))
     }
 }
 

@@ -7,7 +7,7 @@ use orlog_model::{Fact, Failure, Timestamp, Verdict, Work, WorkItem};
 use crate::backoff::{self, Backoff, Limits, Next, Tried};
 use crate::breaker::Health;
 use crate::observer::Ending;
-use crate::provider::{Refusal, Reply, Trouble};
+use crate::provider::{Probe, Refusal, Reply, Trouble};
 
 /// How far an item has come in the hands of another performer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +88,26 @@ pub(crate) fn done(item: &WorkItem, reply: Reply) -> End {
     }
 }
 
+/// The end that a refusal means; a transient one means none, and comes back.
+pub(crate) fn over(refusal: Refusal) -> Result<End, (Failure, Trouble, Option<Duration>)> {
+    match refusal {
+        Refusal::Final { failure, event, payload, facts } => {
+            Ok(End { verdict: Verdict::Failed { event, failure, payload }, facts: facts.into_vec() })
+        }
+        Refusal::GaveUp { failure } => Ok(Verdict::TimedOut { failure }.into()),
+        Refusal::Transient { failure, trouble, retry_after } => Err((failure, trouble, retry_after)),
+    }
+}
+
+/// The end that an upstream knows of; `None` when it knows of none.
+pub(crate) fn known(item: &WorkItem, probe: Probe) -> Option<End> {
+    match probe {
+        Probe::Done(reply) => Some(done(item, reply)),
+        Probe::Over(refusal) => over(refusal).ok(),
+        Probe::NotDone | Probe::Unknown => None,
+    }
+}
+
 pub(crate) fn after_attempts(last: Failure, attempts: u32) -> Failure {
     let plural = if attempts == 1 { "" } else { "s" };
     Failure {
@@ -99,7 +119,7 @@ pub(crate) fn after_attempts(last: Failure, attempts: u32) -> Failure {
 pub(crate) fn ending(answer: &Result<Reply, Refusal>) -> Ending {
     match answer {
         Ok(_) => Ending::Done,
-        Err(Refusal::Final { .. }) => Ending::Refused,
+        Err(Refusal::Final { .. } | Refusal::GaveUp { .. }) => Ending::Refused,
         Err(Refusal::Transient { trouble: Trouble::Busy, .. }) => Ending::Busy,
         Err(Refusal::Transient { trouble: Trouble::Down, .. }) => Ending::Down,
         Err(Refusal::Transient { trouble: Trouble::Lost, .. }) => Ending::Lost,

@@ -84,6 +84,66 @@ fn envelope(item: &WorkItem, command: &Command) -> Value {
     })
 }
 
+/// What a question over the bus holds, and what its answer means: as over HTTP.
+pub mod message {
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+    use orlog_model::{Command, WorkItem};
+
+    use crate::http::answer::{self, Answered, Asked, Body};
+    use crate::provider::{Refusal, Reply};
+
+    /// The body: the envelope of requirement R5.
+    #[must_use]
+    pub fn body(item: &WorkItem, command: &Command) -> Vec<u8> {
+        super::envelope(item, command).to_string().into_bytes()
+    }
+
+    /// What an answer with this status means; without one it is acceptance.
+    ///
+    /// # Errors
+    /// When it is a refusal, or no status.
+    pub fn judge(
+        item: &WorkItem,
+        subject: &str,
+        status: Option<&str>,
+        retry_after: Option<&str>,
+        payload: &[u8],
+    ) -> Result<Reply, Refusal> {
+        let status = match status.map(|text| text.trim().parse::<u16>().ok().map(StatusCode::from_u16)) {
+            None => StatusCode::OK,
+            Some(Some(Ok(status))) => status,
+            Some(_) => {
+                let status = status.unwrap_or_default();
+                let message =
+                    format!("gateway: {subject} answered with the status {status:?}, which is none");
+                return Err(Refusal::lost("bad_status", message));
+            }
+        };
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after.and_then(|text| HeaderValue::from_str(text).ok()) {
+            headers.insert(RETRY_AFTER, value);
+        }
+        let body = Body { bytes: payload.to_vec(), cut: false };
+        let asked = Asked { upstream: "gateway", method: "request", path: subject };
+        super::accepted_before(item, answer::judge(asked, &Answered { status, headers, body }))
+    }
+
+    /// Nobody listens: not done.
+    #[must_use]
+    pub fn nobody(subject: &str) -> Refusal {
+        Refusal::retry("no_responders", format!("gateway: nobody listens on {subject}"))
+    }
+
+    /// Nobody knows what became of it.
+    #[must_use]
+    pub fn lost(reason: &str, within: Duration) -> Refusal {
+        Refusal::lost("no_answer", format!("gateway: {reason} (within {within:?})"))
+    }
+}
+
 fn accepted_before(item: &WorkItem, answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
     match answer {
         Err(Refusal::Final { failure, payload, .. })

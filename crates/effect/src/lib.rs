@@ -37,7 +37,7 @@ pub mod worker;
 pub use catalog::{Catalog, Renewal};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
 pub use course::{Done, Progress};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, message as gateway_message};
 pub use http::Http;
 pub use native::{Native, NativeCall, PlainCall};
 pub use observer::{Attempted, Ending, Observer, Silent};

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::admission::{Admission, Admitted, Asker};
 use crate::backoff::{Exhausted, Next, Tried};
 use crate::breaker::State;
-use crate::course::{Course, Done, End, Progress, Step, after_attempts, done, ending, health};
+use crate::course::{Course, Done, End, Progress, Step, after_attempts, done, ending, health, known, over};
 use crate::observer::{Attempted, Ending, Observer, Silent};
 use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
 use crate::upstream::Upstream;
@@ -172,15 +172,8 @@ impl Performer {
         let Some(admitted) = admitted else {
             return Step::End(self.give_up(item, course, Exhausted::Time).await);
         };
-        if course.in_doubt {
-            match self.probe(item).await {
-                Probe::Done(reply) => return Step::End(done(item, reply)),
-                Probe::NotDone => course.in_doubt = false,
-                Probe::Unknown if self.leaves_in_doubt(item) => {
-                    return Step::End(self.unknown(item, course).into());
-                }
-                Probe::Unknown => {}
-            }
+        if let Some(end) = self.resolve_doubt(item, course).await {
+            return Step::End(end);
         }
         course.attempts += 1;
         let answer = self.attempt(item, course).await;
@@ -225,11 +218,10 @@ impl Performer {
     async fn judge(&self, item: &WorkItem, course: &mut Course, answer: Result<Reply, Refusal>) -> Step {
         let (failure, trouble, retry_after) = match answer {
             Ok(reply) => return Step::End(done(item, reply)),
-            Err(Refusal::Final { failure, event, payload, facts }) => {
-                let verdict = Verdict::Failed { event, failure, payload };
-                return Step::End(End { verdict, facts: facts.into_vec() });
-            }
-            Err(Refusal::Transient { failure, trouble, retry_after }) => (failure, trouble, retry_after),
+            Err(refusal) => match over(refusal) {
+                Ok(end) => return Step::End(end),
+                Err(transient) => transient,
+            },
         };
         course.in_doubt |= trouble == Trouble::Lost;
         course.last = Some(failure);
@@ -242,13 +234,8 @@ impl Performer {
 
     /// The verdict when there will be no further attempt. What is in doubt is asked for a last time.
     async fn give_up(&self, item: &WorkItem, course: &mut Course, why: Exhausted) -> End {
-        if course.in_doubt {
-            match self.probe(item).await {
-                Probe::Done(reply) => return done(item, reply),
-                Probe::NotDone => course.in_doubt = false,
-                Probe::Unknown if self.leaves_in_doubt(item) => return self.unknown(item, course).into(),
-                Probe::Unknown => {}
-            }
+        if let Some(end) = self.resolve_doubt(item, course).await {
+            return end;
         }
         let failure =
             course.last.take().map_or_else(|| self.not_begun(), |last| after_attempts(last, course.attempts));
@@ -258,7 +245,30 @@ impl Performer {
             }
             Exhausted::Attempts | Exhausted::Time => Verdict::TimedOut { failure },
         };
-        verdict.into()
+        self.last_word(item, verdict).await
+    }
+
+    /// Asks what became of earlier attempts, where that is not known; `None`: it is not over.
+    async fn resolve_doubt(&self, item: &WorkItem, course: &mut Course) -> Option<End> {
+        if !course.in_doubt {
+            return None;
+        }
+        match self.probe(item).await {
+            Probe::NotDone => course.in_doubt = false,
+            Probe::Unknown if self.leaves_in_doubt(item) => {
+                let unknown = self.unknown(item, course);
+                return Some(self.last_word(item, unknown).await);
+            }
+            Probe::Unknown => {}
+            answer => return known(item, answer),
+        }
+        None
+    }
+
+    /// Tells the provider that this is the end, unless it knows of another one.
+    async fn last_word(&self, item: &WorkItem, verdict: Verdict) -> End {
+        let answer = self.upstream.provider.give_up(item, &verdict).await;
+        known(item, answer).unwrap_or_else(|| verdict.into())
     }
 
     /// Nothing is tried again of which nobody knows whether it was done. Whether a person is asked then is the saga's affair.

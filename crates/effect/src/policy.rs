@@ -136,7 +136,8 @@ impl Policy {
     }
 
     /// How far trying an item may go: the item's own hints come before the policy.
-    pub(crate) fn limits(&self, item: &WorkItem) -> Limits {
+    #[must_use]
+    pub fn limits(&self, item: &WorkItem) -> Limits {
         let attempts = retry(item).map_or(self.attempts, |hint| hint.attempts);
         let own = self.deadline.map(|deadline| item.created_at.after(deadline));
         let deadline = match (own, item.deadline) {

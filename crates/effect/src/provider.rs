@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EventType, Fact, Failure, Timestamp, WorkItem};
+use orlog_model::{EventType, Fact, Failure, Timestamp, Verdict, WorkItem};
 use serde_json::Value;
 
 /// Something that acts on the world.
@@ -24,6 +24,12 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Asks the upstream what became of an earlier attempt whose answer was lost.
     async fn probe(&self, _item: &WorkItem) -> Probe {
+        Probe::Unknown
+    }
+
+    /// Hears that nobody will try the item any more, and how that is to be told. Where the end is decided elsewhere, what was
+    /// decided there comes back and counts.
+    async fn give_up(&self, _item: &WorkItem, _verdict: &Verdict) -> Probe {
         Probe::Unknown
     }
 }
@@ -85,6 +91,11 @@ pub enum Refusal {
         payload: Value,
         /// What there is to tell everybody besides.
         facts: Box<[Fact]>,
+    },
+    /// Whoever was asked tried, and has given up: nobody knows whether it was done, and trying again is pointless.
+    GaveUp {
+        /// Why.
+        failure: Failure,
     },
     /// Trying again may help.
     Transient {
@@ -149,7 +160,7 @@ impl Refusal {
     pub fn with_payload(mut self, answer: Value) -> Self {
         match &mut self {
             Self::Final { payload, .. } => *payload = answer,
-            Self::Transient { .. } => {}
+            Self::GaveUp { .. } | Self::Transient { .. } => {}
         }
         self
     }
@@ -159,7 +170,7 @@ impl Refusal {
     pub fn telling(mut self, told: impl IntoIterator<Item = Fact>) -> Self {
         match &mut self {
             Self::Final { facts, .. } => *facts = std::mem::take(facts).into_iter().chain(told).collect(),
-            Self::Transient { .. } => {}
+            Self::GaveUp { .. } | Self::Transient { .. } => {}
         }
         self
     }
@@ -168,7 +179,7 @@ impl Refusal {
     #[must_use]
     pub fn after(mut self, pause: Duration) -> Self {
         match &mut self {
-            Self::Final { .. } => {}
+            Self::Final { .. } | Self::GaveUp { .. } => {}
             Self::Transient { retry_after, .. } => *retry_after = Some(pause),
         }
         self
@@ -188,6 +199,8 @@ fn failure(code: impl Into<String>, message: impl Into<String>) -> Failure {
 pub enum Probe {
     /// It was done.
     Done(Reply),
+    /// It was refused, or given up, for good.
+    Over(Refusal),
     /// It was not done.
     NotDone,
     /// Nobody knows.

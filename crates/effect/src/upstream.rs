@@ -36,6 +36,8 @@ pub struct Upstream {
 pub enum Serves {
     /// These effects.
     Effects(Vec<EffectName>),
+    /// All effects that no other upstream performs.
+    Rest,
     /// All commands to aggregates: it is the Gateway.
     Commands,
 }
@@ -49,6 +51,11 @@ impl Upstream {
         policy: Policy,
     ) -> Self {
         Self::new(name.into(), Serves::Effects(effects), provider, policy)
+    }
+
+    /// One that serves all effects that no other does.
+    pub fn rest(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+        Self::new(name.into(), Serves::Rest, provider, policy)
     }
 
     /// The Gateway, named `gateway`.
@@ -90,6 +97,7 @@ impl Upstream {
     pub fn performs_all(&self, effects: &[EffectName]) -> bool {
         match &self.serves {
             Serves::Effects(all) => !effects.is_empty() && effects.iter().all(|effect| all.contains(effect)),
+            Serves::Rest => !effects.is_empty(),
             Serves::Commands => false,
         }
     }

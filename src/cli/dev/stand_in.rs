@@ -44,7 +44,7 @@ fn performed(config: &Config) -> BTreeSet<EffectName> {
     let for_all = upstreams.into_iter().flatten().filter(|upstream| upstream.tenants.is_none());
     let effects = for_all.filter_map(|upstream| match upstream.serves {
         Serves::Effects(effects) => Some(effects),
-        Serves::Commands => None,
+        Serves::Rest | Serves::Commands => None,
     });
     effects.flatten().collect()
 }

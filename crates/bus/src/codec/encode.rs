@@ -77,7 +77,7 @@ fn headers(event: &Event) -> Vec<(String, String)> {
 }
 
 /// Percent-encodes what must not stand in a header: space, `"`, `%`, controls and all that is not ASCII.
-fn header_value(text: &str) -> String {
+pub(crate) fn header_value(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'%';
     if text.bytes().all(plain) {
         return text.to_owned();

@@ -301,6 +301,7 @@ pub(crate) fn scrubbed(refusal: Refusal, scrub: &Scrub) -> Refusal {
         Refusal::Final { failure, event, payload, facts } => {
             Refusal::Final { failure: clean(failure), event, payload, facts }
         }
+        Refusal::GaveUp { failure } => Refusal::GaveUp { failure: clean(failure) },
         Refusal::Transient { failure, trouble, retry_after } => {
             Refusal::Transient { failure: clean(failure), trouble, retry_after }
         }

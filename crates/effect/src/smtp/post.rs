@@ -288,8 +288,8 @@ fn chain(error: &SmtpError) -> String {
 
 fn text_of(refusal: &crate::Refusal) -> String {
     match refusal {
-        crate::Refusal::Final { failure, .. } | crate::Refusal::Transient { failure, .. } => {
-            failure.message.clone()
-        }
+        crate::Refusal::Final { failure, .. }
+        | crate::Refusal::GaveUp { failure }
+        | crate::Refusal::Transient { failure, .. } => failure.message.clone(),
     }
 }

@@ -1,0 +1,253 @@
+//! Commands to whoever performs an effect: the envelope of requirement R5.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use orlog_model::{
+    CorrelationId, Effect, EffectName, EventId, InDoubt, InstanceKey, Name, Retry, SagaName, TenantId,
+    Timestamp, TraceParent, Work, WorkItem,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::command_subject;
+use super::headers::headers;
+use crate::Message;
+use crate::codec::{DecodeError, MAX_MESSAGE_BYTES};
+use crate::subject::{Kind, Subject};
+
+/// The `ce-type` of a command.
+const TYPE: &str = "orlog.effect.command";
+
+/// What a command orders.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ordered {
+    /// What to do. Its id is the idempotency key.
+    pub item: WorkItem,
+    /// 1 the first time; more: it was offered again because nothing was heard of it.
+    pub offer: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    tenant_id: TenantId,
+    command_id: Uuid,
+    effect_name: EffectName,
+    payload: Value,
+    metadata: Metadata,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Metadata {
+    saga: SagaName,
+    correlation_id: CorrelationId,
+    causation_id: EventId,
+    tag: Name,
+    idempotency_key: Uuid,
+    created_at: String,
+    #[serde(default)]
+    deadline: Option<String>,
+    #[serde(default = "first")]
+    offer: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backoff_ms: Option<u64>,
+    /// There is a hint for attempts, though it may bound neither their number nor the pause.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    retry: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    in_doubt: Option<InDoubt>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+}
+
+/// The message that orders an effect. Its id for deduplication is the command's, and another one for each time that it is
+/// offered again.
+///
+/// # Panics
+/// Never: an envelope can be written as JSON.
+#[must_use]
+pub fn encode(item: &WorkItem, effect: &Effect, offer: u32) -> Message {
+    let metadata = Metadata {
+        saga: item.instance.saga.clone(),
+        correlation_id: item.instance.correlation.clone(),
+        causation_id: item.causation.clone(),
+        tag: effect.tag.clone(),
+        idempotency_key: item.id,
+        created_at: item.created_at.to_string(),
+        deadline: item.deadline.map(|deadline| deadline.to_string()),
+        offer,
+        attempts: effect.retry.and_then(|retry| retry.attempts),
+        backoff_ms: effect.retry.and_then(|retry| retry.backoff).map(millis),
+        retry: effect.retry.is_some(),
+        in_doubt: effect.in_doubt,
+        trace_id: item.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
+        traceparent: item.trace.as_ref().map(|trace| trace.as_str().to_owned()),
+    };
+    let envelope = Envelope {
+        tenant_id: item.instance.tenant.clone(),
+        command_id: item.id,
+        effect_name: effect.name.clone(),
+        payload: effect.payload.clone(),
+        metadata,
+    };
+    let body = serde_json::to_vec(&envelope).expect("an envelope can be written as JSON");
+    let again = if offer > 1 { format!("#{offer}") } else { String::new() };
+    Message {
+        subject: command_subject(item, &effect.name),
+        id: Some(format!("{}{again}", item.id)),
+        headers: headers(item, TYPE, item.created_at),
+        payload: Bytes::from(body),
+    }
+}
+
+/// Reads a command.
+///
+/// # Errors
+/// When it is none, or its body names another tenant, effect or id than its subject.
+pub fn decode(message: &Message) -> Result<Ordered, DecodeError> {
+    let size = message.size();
+    if size > MAX_MESSAGE_BYTES {
+        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
+    }
+    let subject = Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    let format = |reason: String| DecodeError::Format(format!("no command to an effect: {reason}"));
+    let envelope: Envelope =
+        serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
+    let Envelope { tenant_id, command_id, effect_name, payload, metadata } = envelope;
+    if tenant_id != subject.tenant {
+        return Err(DecodeError::Tenant {
+            claimed: tenant_id.to_string(),
+            expected: subject.tenant.to_string(),
+        });
+    }
+    let named = (Kind::Effect, effect_name.as_str(), command_id.to_string());
+    if named != (subject.kind, subject.name.as_str(), subject.id.clone()) {
+        let Subject { name, id, .. } = &subject;
+        return Err(format(format!(
+            "its body names {effect_name} {command_id}, its subject {} {name} {id}",
+            subject.kind.token()
+        )));
+    }
+    let time = |text: &str| Timestamp::parse(text).map_err(|error| format(error.to_string()));
+    let retry =
+        Retry { attempts: metadata.attempts, backoff: metadata.backoff_ms.map(Duration::from_millis) };
+    let hinted = metadata.retry || metadata.attempts.is_some() || metadata.backoff_ms.is_some();
+    let effect = Effect {
+        tag: metadata.tag,
+        name: effect_name,
+        payload,
+        timeout: None,
+        retry: hinted.then_some(retry),
+        in_doubt: metadata.in_doubt,
+    };
+    let instance =
+        InstanceKey { tenant: tenant_id, saga: metadata.saga, correlation: metadata.correlation_id };
+    let item = WorkItem {
+        id: command_id,
+        instance,
+        work: Work::Effect(effect),
+        deadline: metadata.deadline.as_deref().map(time).transpose()?,
+        causation: metadata.causation_id,
+        trace: metadata.traceparent.as_deref().and_then(TraceParent::new),
+        created_at: time(&metadata.created_at)?,
+    };
+    Ok(Ordered { item, offer: metadata.offer })
+}
+
+fn first() -> u32 {
+    1
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub(in super::super) fn item() -> WorkItem {
+        WorkItem {
+            id: Uuid::from_u128(7),
+            instance: InstanceKey {
+                tenant: TenantId::new("acme").unwrap(),
+                saga: SagaName::new("order").unwrap(),
+                correlation: CorrelationId::new("o 1").unwrap(),
+            },
+            work: Work::Effect(Effect {
+                tag: Name::new("charge").unwrap(),
+                name: EffectName::new("payments.charge").unwrap(),
+                payload: json!({"amount": 3}),
+                timeout: None,
+                retry: Some(Retry { attempts: Some(3), backoff: Some(Duration::from_millis(250)) }),
+                in_doubt: Some(InDoubt::Fail),
+            }),
+            deadline: Some(Timestamp::from_millis(90_000)),
+            causation: EventId::new("e-1").unwrap(),
+            trace: TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            created_at: Timestamp::from_millis(60_000),
+        }
+    }
+
+    fn effect(item: &WorkItem) -> &Effect {
+        let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
+        effect
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        let item = item();
+        let message = encode(&item, effect(&item), 2);
+        assert_eq!(
+            message.subject,
+            "tenant.acme.effect.payments%2Echarge.00000000-0000-0000-0000-000000000007"
+        );
+        assert_eq!(message.id.as_deref(), Some("00000000-0000-0000-0000-000000000007#2"));
+        assert_eq!(decode(&message).unwrap(), Ordered { item, offer: 2 });
+    }
+
+    #[test]
+    fn the_envelope_is_as_documented() {
+        let item = item();
+        let body: Value = serde_json::from_slice(&encode(&item, effect(&item), 1).payload).unwrap();
+        let expected = json!({
+            "tenant_id": "acme",
+            "command_id": "00000000-0000-0000-0000-000000000007",
+            "effect_name": "payments.charge",
+            "payload": {"amount": 3},
+            "metadata": {
+                "saga": "order", "correlation_id": "o 1", "causation_id": "e-1", "tag": "charge",
+                "idempotency_key": "00000000-0000-0000-0000-000000000007",
+                "created_at": "1970-01-01T00:01:00.000Z", "deadline": "1970-01-01T00:01:30.000Z",
+                "offer": 1, "attempts": 3, "backoff_ms": 250, "retry": true, "in_doubt": "fail",
+                "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+                "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            },
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn a_body_that_speaks_of_another_than_its_subject_is_refused() {
+        let item = item();
+        let message = encode(&item, effect(&item), 1);
+        let under = |subject: &str| Message { subject: subject.to_owned(), ..message.clone() };
+        let id = item.id;
+        for (subject, why) in [
+            (format!("tenant.other.effect.payments%2Echarge.{id}"), "tenant \"acme\""),
+            (format!("tenant.acme.effect.payments%2Erefund.{id}"), "its subject effect payments.refund"),
+            (format!("tenant.acme.effect_result.payments%2Echarge.{id}"), "its subject effect_result"),
+            ("tenant.acme.effect.payments%2Echarge.8".to_owned(), "payments.charge 8"),
+        ] {
+            let error = decode(&under(&subject)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The headers of commands and results: CloudEvents in binary mode.
+
+use orlog_model::{Timestamp, WorkItem};
+
+use crate::codec::header_value;
+
+/// The headers of a message about an item.
+pub(super) fn headers(item: &WorkItem, kind: &str, time: Timestamp) -> Vec<(String, String)> {
+    let mut headers = Vec::with_capacity(10);
+    let mut put = |name: &str, value: &str| headers.push((name.to_owned(), header_value(value)));
+    put("ce-specversion", "1.0");
+    put("ce-id", &item.id.to_string());
+    put("ce-type", kind);
+    put("ce-source", &format!("orlog:{}", item.instance.saga));
+    put("ce-time", &time.to_string());
+    put("ce-correlationid", item.instance.correlation.as_str());
+    put("ce-causationid", item.causation.as_str());
+    if !item.instance.tenant.as_str().is_empty() {
+        put("ce-tenantid", item.instance.tenant.as_str());
+    }
+    if let Some(trace) = &item.trace {
+        put("traceparent", trace.as_str());
+    }
+    put("content-type", "application/json");
+    headers
+}
