@@ -7,6 +7,7 @@ mod blame;
 mod defaults;
 mod layers;
 mod nats;
+mod roles;
 mod sections;
 mod text;
 
@@ -21,6 +22,7 @@ use crate::redact::Redact;
 pub use blame::Mistake;
 pub use layers::{Layers, Setting};
 pub use nats::{Nats, NatsTls, StreamLimits};
+pub use roles::{Queue, Role};
 pub use sections::{
     Bus, BusKind, Drain, Durability, Http, Limits, Log, LogFormat, Replication, Store, Telemetry, TenantMode,
     Tenants,
@@ -35,6 +37,8 @@ pub const DEFAULT: &str = include_str!("../config/default.toml");
 pub struct Config {
     /// The name of this node; the host's where it is empty.
     pub node: String,
+    /// What this node does.
+    pub roles: Role,
     /// Where everything durable lives.
     pub data: PathBuf,
     /// Where HTTP is served.
@@ -55,6 +59,8 @@ pub struct Config {
     pub bus: Bus,
     /// JetStream, where it carries them.
     pub nats: Nats,
+    /// Effects between nodes.
+    pub queue: Queue,
     /// Bounds of one shard.
     pub limits: Limits,
     /// Bounds of the HTTP API.
@@ -78,6 +84,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             node: String::new(),
+            roles: Role::default(),
             data: PathBuf::from("data"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             definitions: None,
@@ -87,6 +94,7 @@ impl Default for Config {
             store: Store::default(),
             bus: Bus::default(),
             nats: Nats::default(),
+            queue: Queue::default(),
             limits: Limits::default(),
             http: Http::default(),
             drain: Drain::default(),
@@ -142,6 +150,9 @@ impl Config {
         let wrong = |place: &str, what: String| Err(Error::Wrong { place: place.to_owned(), what });
         if !(1..=orlog_model::SLOTS).contains(&self.shards) {
             return wrong("shards", format!("{} is not between 1 and {}", self.shards, orlog_model::SLOTS));
+        }
+        if let Some((place, what)) = self.queue.mistake() {
+            return wrong(place, what);
         }
         if !(0.0..=1.0).contains(&self.telemetry.sample_ratio) {
             let found = self.telemetry.sample_ratio;

@@ -3,21 +3,48 @@
 //! A file `payments.toml` in the folder `effects` describes the upstream `payments`. The files are read at the start and on
 //! reload; one mistake, and everything stays as it was. What `[upstreams]` and `[gateway]` in the configuration say
 //! holds until the next start.
+//!
+//! Which of them a node has depends on its role: one that runs sagas only has the gateway and those whose commands go to
+//! others, and whatever effect no file names goes to others too; one that performs only has all but these.
+
+mod gateway;
 
 use std::path::{Path, PathBuf};
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_actors::{Desk, Dispatch};
+use orlog_bus::requests::Requests;
 use orlog_effect::config::{Described, Kind};
-use orlog_effect::{EffectsConfig, Upstream};
+use orlog_effect::{EffectsConfig, Policy, Serves, Upstream};
 use orlog_program::Problem;
 use serde::Deserialize;
 
-use crate::config::Mistake;
+use crate::config::{Mistake, Role};
+use gateway::{AskedGateway, Template};
+
+/// The upstream that performs what no file names, where a node runs sagas only.
+const ELSEWHERE: &str = "elsewhere";
 
 /// Where upstreams come from.
 pub struct Upstreams {
     folder: Option<PathBuf>,
     configured: EffectsConfig,
     others: Vec<Upstream>,
+    role: Role,
+    outside: Option<Outside>,
+}
+
+/// What reaches beyond the process, where the node is connected to NATS.
+#[derive(Clone)]
+pub struct Outside {
+    /// Where results of effects come in; `None` where none is asked for.
+    pub desk: Option<Arc<Desk>>,
+    /// Who carries questions to the gateway.
+    pub requests: Arc<dyn Requests>,
+    /// After this a command of which nothing was heard is looked for.
+    pub patience: Duration,
 }
 
 /// What every file says, whatever else it says.
@@ -31,7 +58,15 @@ impl Upstreams {
     /// Those of the configuration, of the files in `folder`, and `others`.
     #[must_use]
     pub fn new(configured: EffectsConfig, folder: Option<PathBuf>, others: Vec<Upstream>) -> Self {
-        Self { folder, configured, others }
+        Self { folder, configured, others, role: Role::Combined, outside: None }
+    }
+
+    /// Those of a node in this role, which reaches so far beyond its process.
+    #[must_use]
+    pub fn in_role(mut self, role: Role, outside: Option<Outside>) -> Self {
+        self.role = role;
+        self.outside = outside;
+        self
     }
 
     /// Whether there is a folder that a reload can read.
@@ -45,23 +80,80 @@ impl Upstreams {
     /// # Errors
     /// Every mistake in every file, with its line where there is one.
     pub fn read(&self) -> Result<Vec<Upstream>, Vec<Problem>> {
-        let configured = self.configured.upstreams();
-        let (mut upstreams, mut problems) = match configured {
+        let (mut upstreams, mut problems) = match self.configured() {
             Ok(upstreams) => (upstreams, Vec::new()),
-            Err(error) => (Vec::new(), vec![problem("the configuration", (0, 0), error.to_string())]),
+            Err(error) => (Vec::new(), vec![problem("the configuration", (0, 0), error)]),
         };
         let files = self.folder.as_deref().map_or(Ok(Vec::new()), files);
         for path in files.unwrap_or_else(|found| {
             problems.push(found);
             Vec::new()
         }) {
-            match read(&path) {
-                Ok(upstream) => upstreams.push(upstream),
+            match self.file(&path) {
+                Ok(upstream) => upstreams.extend(upstream),
                 Err(found) => problems.push(found),
             }
         }
-        upstreams.extend(self.others.iter().cloned());
+        let others = self.others.iter().filter(|upstream| match upstream.serves {
+            Serves::Commands => self.role.runs_sagas(),
+            Serves::Effects(_) | Serves::Rest => self.role != Role::Saga,
+        });
+        upstreams.extend(others.cloned());
+        upstreams.extend(self.elsewhere());
         if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
+    }
+
+    /// Those of the configuration file.
+    fn configured(&self) -> Result<Vec<Upstream>, String> {
+        let performed = match self.role {
+            Role::Saga => EffectsConfig::default(),
+            Role::Combined | Role::Effect => EffectsConfig { gateway: None, ..self.configured.clone() },
+        };
+        let mut upstreams = performed.upstreams().map_err(|error| error.to_string())?;
+        let gateway = self.configured.gateway.as_ref().filter(|_| self.role.runs_sagas());
+        if let Some(gateway) = gateway {
+            upstreams.push(match (&gateway.subject, &gateway.base_url, &self.outside) {
+                (Some(subject), None, Some(outside)) => {
+                    let subject =
+                        Template::parse(subject).map_err(|reason| format!("[gateway]: {reason}"))?;
+                    gateway.asked_by(Arc::new(AskedGateway::new(Arc::clone(&outside.requests), subject)))
+                }
+                _ => gateway.upstream().map_err(|error| error.to_string())?,
+            });
+        }
+        Ok(upstreams)
+    }
+
+    /// What no file names, where it is not performed here.
+    fn elsewhere(&self) -> Option<Upstream> {
+        let Outside { desk, patience, .. } = self.outside.as_ref().filter(|_| self.role == Role::Saga)?;
+        let provider = Arc::new(Dispatch::new(Arc::clone(desk.as_ref()?), *patience));
+        let upstream = Upstream::rest(ELSEWHERE, provider, Policy::worker());
+        Some(upstream.made_from(format!("{patience:?}")))
+    }
+
+    /// The upstream that a file describes; `None`: a node in this role does not have it.
+    fn file(&self, path: &Path) -> Result<Option<Upstream>, Problem> {
+        let (file, name) = (path.display().to_string(), name_of(path)?);
+        let wrong = |error: orlog_effect::config::Error| problem(&file, (0, 0), error.to_string());
+        let described = read(path)?;
+        let has = match &described {
+            Described::Nats(_) => self.role.runs_sagas(),
+            _ => self.role != Role::Saga,
+        };
+        let desk = self.outside.as_ref().and_then(|outside| Some((outside.desk.as_ref()?, outside.patience)));
+        match (&described, desk) {
+            _ if !has => Ok(None),
+            (Described::Nats(config), Some((desk, patience))) => {
+                let patience = config.patience.unwrap_or(patience);
+                let provider = Arc::new(Dispatch::new(Arc::clone(desk), patience));
+                config.upstream(name, provider).map(Some).map_err(wrong)
+            }
+            _ => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                described.upstream(name, folder).map(Some).map_err(wrong)
+            }
+        }
     }
 }
 
@@ -83,13 +175,17 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, Problem> {
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<Upstream, Problem> {
-    let file = path.display().to_string();
+fn name_of(path: &Path) -> Result<&str, Problem> {
     let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-    if !is_name(name) {
-        let message = format!("{name:?} is no name of an upstream: lowercase letters, digits, - and _ only");
-        return Err(problem(&file, (0, 0), message));
+    if is_name(name) {
+        return Ok(name);
     }
+    let message = format!("{name:?} is no name of an upstream: lowercase letters, digits, - and _ only");
+    Err(problem(&path.display().to_string(), (0, 0), message))
+}
+
+fn read(path: &Path) -> Result<Described, Problem> {
+    let file = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| problem(&file, (0, 0), format!("it cannot be read: {error}")))?;
     let wrong = |error: toml::de::Error| {
@@ -98,16 +194,12 @@ fn read(path: &Path) -> Result<Upstream, Problem> {
     };
     let head: Head = toml::from_str(&text).map_err(wrong)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| Described::read(head.kind, file));
-    let folder = path.parent().unwrap_or(Path::new("."));
-    described
-        .map_err(wrong)?
-        .upstream(name, folder)
-        .map_err(|error| problem(&file, (0, 0), error.to_string()))
+    described.map_err(wrong)
 }
 
 fn is_name(text: &str) -> bool {
     !text.is_empty()
-        && text != "gateway"
+        && !["gateway", ELSEWHERE].contains(&text)
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
 }
 
@@ -153,7 +245,10 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `concurrency`?"
         });
         check_refused("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `script`, `sql`, `worker`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `script`, `sql`, `worker`, `nats`"
+        });
+        check_refused("pay.toml", "kind = 'nats'\neffects = ['a.b']", {
+            "effects/pay.toml:0:0: upstream pay: kind = \"nats\" needs NATS; write bus.kind = \"nats\" and [nats] into the configuration"
         });
         check_refused("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_for = 'soon'", {
             "effects/pay.toml:3:12: \"soon\" is no duration such as 100ms, 2s or 1h30m: failed to parse input in the \"friendly\" duration format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found"
@@ -187,6 +282,27 @@ mod tests {
         check_refused("Pay Me.toml", "base_url = 'http://h'", {
             "effects/Pay Me.toml:0:0: \"Pay Me\" is no name of an upstream: lowercase letters, digits, - and _ only"
         });
+    }
+
+    #[test]
+    fn a_node_has_the_upstreams_of_its_role() {
+        let http = "base_url = 'http://pay'\n[effects.'pay.charge']\npath = '/c'";
+        let nats = "kind = 'nats'\neffects = ['media.cut']";
+        let configured: EffectsConfig = toml::from_str("[gateway]\nbase_url = 'http://g'").unwrap();
+        let (folder, _) = folder(&[("pay.toml", http), ("media.toml", nats)]);
+        let names = |role| {
+            let upstreams = Upstreams::new(configured.clone(), Some(folder.path().to_owned()), Vec::new())
+                .in_role(role, None);
+            let names =
+                |upstreams: Vec<Upstream>| upstreams.into_iter().map(|upstream| upstream.name).collect();
+            upstreams.read().map_or_else(|problems| vec![problems[0].message.clone()], names)
+        };
+        assert_eq!(names(Role::Effect), ["pay"]);
+        let needs = "upstream media: kind = \"nats\" needs NATS; write bus.kind = \"nats\" and [nats] into the configuration";
+        assert_eq!(names(Role::Saga), [needs]);
+        std::fs::remove_file(folder.path().join("media.toml")).unwrap();
+        assert_eq!(names(Role::Saga), ["gateway"]);
+        assert_eq!(names(Role::Combined), ["gateway", "pay"]);
     }
 
     #[test]

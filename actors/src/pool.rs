@@ -117,6 +117,12 @@ impl Pool {
         self.shared.jobs.load(Ordering::Acquire)
     }
 
+    /// Whether it asks for no more jobs.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.shared.is_draining()
+    }
+
     /// Whether it works; `false` when its crews died too often, or it was stopped.
     #[must_use]
     pub fn is_up(&self) -> bool {

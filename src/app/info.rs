@@ -20,7 +20,7 @@ pub struct Info {
     pub version: &'static str,
     /// The node's name.
     pub node: String,
-    /// What it does; both parts in one process.
+    /// What it does.
     pub roles: Vec<&'static str>,
     /// When it started, RFC 3339.
     pub started_at: String,
@@ -117,7 +117,7 @@ pub(super) fn of(sight: Sight<'_>) -> Info {
     Info {
         version: env!("CARGO_PKG_VERSION"),
         node: config.node_name(),
-        roles: vec!["saga", "effect"],
+        roles: config.roles.parts(),
         started_at: sight.started_at.to_string(),
         accepting: sight.runtime.health().accepting,
         durability: BTreeMap::from([("store", store), ("bus", bus)]),

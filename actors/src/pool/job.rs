@@ -28,7 +28,7 @@ struct Place<'a>(&'a Shared, Uuid);
 
 impl<'a> Place<'a> {
     fn take(shared: &'a Shared, id: Uuid) -> Option<Self> {
-        shared.under_way.insert(id).then_some(Self(shared, id))
+        shared.under_way.insert(id).then(|| Self(shared, id))
     }
 }
 

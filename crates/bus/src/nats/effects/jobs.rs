@@ -9,6 +9,7 @@ use async_nats::jetstream::message::{AckKind, Acker};
 use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
+use tokio::time::Instant;
 
 use super::{consumer_name, unavailable};
 use crate::Error;
@@ -17,8 +18,11 @@ use crate::nats::connection::chain;
 use crate::nats::wire;
 use crate::subject::{self, Kind};
 
-const EXPIRES: Duration = Duration::from_secs(5);
-const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A request for jobs is answered by then, with or without any. No heartbeats: the client's `Batch` forgets to wake whoever
+/// waits when one comes.
+const EXPIRES: Duration = Duration::from_secs(3);
+/// After this a request that was to be answered never will be: the server has gone meanwhile.
+const GRACE: Duration = Duration::from_secs(1);
 /// After a request that went wrong.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Jobs that all takers together have at once, at most.
@@ -28,7 +32,7 @@ pub(super) struct NatsJobs {
     stream: StreamHandle<()>,
     wanted: Wanted,
     consumer: Option<Consumer<pull::Config>>,
-    batch: Option<Batch>,
+    batch: Option<(Batch, Instant)>,
 }
 
 impl NatsJobs {
@@ -60,7 +64,8 @@ impl NatsJobs {
 
     /// The next job of what was asked for; `None` when nothing more comes of that.
     async fn one(&mut self) -> Option<Job> {
-        let message = match self.batch.as_mut()?.next().await? {
+        let (batch, until) = self.batch.as_mut()?;
+        let message = match tokio::time::timeout_at(*until, batch.next()).await.ok()?? {
             Ok(message) => message,
             Err(error) => {
                 tracing::debug!(%error, effect = %self.wanted.effect, "a request for jobs ended early");
@@ -84,8 +89,9 @@ impl NatsJobs {
             self.consumer = Some(self.make().await.map_err(|error| error.to_string())?);
         }
         let consumer = self.consumer.as_ref().ok_or("there is no consumer")?;
-        let batch = consumer.batch().max_messages(max).expires(EXPIRES).heartbeat(HEARTBEAT);
-        self.batch = Some(batch.messages().await.map_err(|error| chain(&error))?);
+        let until = Instant::now() + EXPIRES + GRACE;
+        let batch = consumer.batch().max_messages(max).expires(EXPIRES).messages().await;
+        self.batch = Some((batch.map_err(|error| chain(&error))?, until));
         Ok(())
     }
 }
