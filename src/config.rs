@@ -151,6 +151,12 @@ impl Config {
         if !(1..=orlog_model::SLOTS).contains(&self.shards) {
             return wrong("shards", format!("{} is not between 1 and {}", self.shards, orlog_model::SLOTS));
         }
+        if self.roles != Role::Combined && self.bus.kind != BusKind::Nats {
+            let role = self.roles.as_str();
+            let what =
+                format!("the role {role:?} meets the others over NATS; write bus.kind = \"nats\" and [nats]");
+            return wrong("roles", what);
+        }
         if let Some((place, what)) = self.queue.mistake() {
             return wrong(place, what);
         }

@@ -23,6 +23,9 @@ mod grpc;
 #[path = "effects/http.rs"]
 mod http;
 #[cfg(test)]
+#[path = "effects/nats.rs"]
+mod nats;
+#[cfg(test)]
 #[path = "effects/reload.rs"]
 mod reload;
 #[cfg(test)]

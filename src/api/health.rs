@@ -105,6 +105,9 @@ async fn bus(api: &Api) -> Part {
 }
 
 fn shards(api: &Api) -> Part {
+    if !api.app.workers_are_up() {
+        return Part::down("the workers have given up");
+    }
     if api.app.runtime.health().up { Part::ok() } else { Part::down("a shard is restarting") }
 }
 

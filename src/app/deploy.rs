@@ -194,6 +194,9 @@ impl App {
         if let Some(next) = upstreams {
             if !plan.upstreams.is_empty() {
                 self.runtime.renew(next).await?;
+                if let Some(workers) = &self.workers {
+                    workers.renew().await;
+                }
                 tracing::info!(changed = ?plan.upstreams, "upstreams are reloaded");
             }
             self.catalog.refresh();

@@ -68,6 +68,14 @@ impl Transport {
         }
     }
 
+    /// The connection, where there is one.
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        match self {
+            Transport::Embedded(_) => None,
+            Transport::Nats { connection, .. } => Some(connection),
+        }
+    }
+
     /// Where events and facts go.
     pub(super) fn bus(&self) -> Arc<dyn Bus> {
         match self {

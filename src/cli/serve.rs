@@ -91,7 +91,7 @@ async fn until(app: &Arc<App>, signals: &mut Signals) -> End {
             _ = interrupt.recv() => return End::Signal,
             _ = hangup.recv() => reload(app).await,
             () = app.drained() => return End::Drained,
-            () = app.runtime.ended() => return End::GaveUp,
+            () = app.gave_up() => return End::GaveUp,
         }
     }
 }

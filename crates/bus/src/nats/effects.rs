@@ -18,15 +18,11 @@ use async_trait::async_trait;
 use orlog_model::EffectName;
 
 use super::connection::chain;
-use super::{Connection, wire};
+use super::message::to_nats;
+use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, wire};
 use crate::effects::{EffectQueue, FirstWord, Jobs, Look, Offered, Wanted, Words};
 use crate::subject::encode_token;
 use crate::{Error, Message};
-
-/// Where commands to effects lie.
-pub(super) const COMMANDS: &str = "WORKFLOW_COMMANDS";
-/// Where results of effects lie.
-pub(super) const EVENTS: &str = "WORKFLOW_EVENTS";
 
 /// How often a publish is tried before whoever asked hears that it does not go.
 const TRIES: u32 = 8;
@@ -65,25 +61,21 @@ impl NatsEffects {
         stream.map_err(|error| unavailable(&error))
     }
 
-    async fn publish(&self, message: &Message, new: bool) -> Result<u64, PublishError> {
-        let mut publish = PublishMessage::build().payload(message.payload.clone());
-        publish = publish.headers(wire::headers(message));
-        if let Some(id) = &message.id {
-            publish = publish.message_id(id);
-        }
-        if new {
-            publish = publish.expected_last_subject_sequence(0);
-        }
-        let sent = self.connection.jetstream.send_publish(message.subject.clone(), publish).await?;
+    async fn publish(&self, subject: &str, message: PublishMessage) -> Result<u64, PublishError> {
+        let sent = self.connection.jetstream.send_publish(subject.to_owned(), message).await?;
         Ok(sent.await?.sequence)
     }
 
     /// Publishes and, where the answer leaves open what became of it, looks.
     async fn lay(&self, stream: &str, message: &Message, new: bool) -> Result<Laid, Error> {
+        let mut publish = to_nats(message)?;
+        if new {
+            publish = publish.expected_last_subject_sequence(0);
+        }
         let mut pause = PAUSE;
         let mut last = String::new();
         for _ in 0..TRIES {
-            let error = match self.publish(message, new).await {
+            let error = match self.publish(&message.subject, publish.clone()).await {
                 Ok(sequence) => return Ok(Laid::Fresh(sequence)),
                 Err(error) => error,
             };
@@ -119,7 +111,7 @@ impl NatsEffects {
     }
 
     async fn lies_there(&self, offered: &Offered) -> Result<bool, Error> {
-        match self.stream(COMMANDS).await?.get_raw_message(offered.sequence).await {
+        match self.stream(WORKFLOW_COMMANDS).await?.get_raw_message(offered.sequence).await {
             Ok(message) => Ok(message.subject.as_str() == offered.subject),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(false),
             Err(error) => Err(unavailable(&error)),
@@ -130,7 +122,7 @@ impl NatsEffects {
 #[async_trait]
 impl EffectQueue for NatsEffects {
     async fn offer(&self, command: Message, first: bool) -> Result<Offered, Error> {
-        let (sequence, found) = match self.lay(COMMANDS, &command, first).await? {
+        let (sequence, found) = match self.lay(WORKFLOW_COMMANDS, &command, first).await? {
             Laid::Fresh(sequence) => (sequence, false),
             Laid::Found(there) => (there.sequence, true),
         };
@@ -143,7 +135,7 @@ impl EffectQueue for NatsEffects {
         if !self.lies_there(offered).await? {
             return Ok(false);
         }
-        match self.stream(COMMANDS).await?.consumer_info(consumer_name(effect)).await {
+        match self.stream(WORKFLOW_COMMANDS).await?.consumer_info(consumer_name(effect)).await {
             Ok(info) => Ok(info.ack_floor.stream_sequence < offered.sequence),
             Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(true),
             Err(error) => Err(unavailable(&error)),
@@ -152,14 +144,14 @@ impl EffectQueue for NatsEffects {
 
     async fn word(&self, subject: &str, look: Look) -> Result<Option<Message>, Error> {
         let found = match look {
-            Look::Quick => self.last_nearby(EVENTS, subject).await?,
-            Look::Sure => self.last(EVENTS, subject).await?,
+            Look::Quick => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
+            Look::Sure => self.last(WORKFLOW_EVENTS, subject).await?,
         };
         Ok(found.map(wire::of_stream))
     }
 
     async fn say(&self, word: Message) -> Result<FirstWord, Error> {
-        Ok(match self.lay(EVENTS, &word, true).await? {
+        Ok(match self.lay(WORKFLOW_EVENTS, &word, true).await? {
             Laid::Fresh(_) => FirstWord::Ours,
             Laid::Found(there) if there.payload == word.payload => FirstWord::Ours,
             Laid::Found(there) => FirstWord::Theirs(wire::of_stream(there)),
@@ -167,17 +159,17 @@ impl EffectQueue for NatsEffects {
     }
 
     async fn listen(&self) -> Result<Box<dyn Words>, Error> {
-        let stream = self.stream(EVENTS).await?;
+        let stream = self.stream(WORKFLOW_EVENTS).await?;
         Ok(Box::new(words::NatsWords::open(stream).await?))
     }
 
     async fn jobs(&self, wanted: Wanted) -> Result<Box<dyn Jobs>, Error> {
-        let stream = self.stream(COMMANDS).await?;
+        let stream = self.stream(WORKFLOW_COMMANDS).await?;
         Ok(Box::new(jobs::NatsJobs::open(stream, wanted).await?))
     }
 
     async fn bury(&self, letter: Message) -> Result<(), Error> {
-        self.lay("", &letter, false).await.map(|_| ())
+        self.lay(WORKFLOW_DEADLETTERS, &letter, false).await.map(|_| ())
     }
 }
 

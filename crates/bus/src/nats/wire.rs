@@ -27,8 +27,3 @@ pub(super) fn of_stream(message: StreamMessage) -> Message {
     let headers = pairs(&message.headers);
     Message { subject: message.subject.to_string(), id: None, headers, payload: message.payload }
 }
-
-pub(super) fn of_delivery(message: async_nats::Message) -> Message {
-    let headers = message.headers.as_ref().map(pairs).unwrap_or_default();
-    Message { subject: message.subject.to_string(), id: None, headers, payload: message.payload }
-}

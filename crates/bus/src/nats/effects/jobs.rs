@@ -15,7 +15,7 @@ use super::{consumer_name, unavailable};
 use crate::Error;
 use crate::effects::{Job, JobReceipt, Jobs, Wanted};
 use crate::nats::connection::chain;
-use crate::nats::wire;
+use crate::nats::message::from_nats;
 use crate::subject::{self, Kind};
 
 /// A request for jobs is answered by then, with or without any. No heartbeats: the client's `Batch` forgets to wake whoever
@@ -77,7 +77,7 @@ impl NatsJobs {
             message.info().map(|info| (info.stream_sequence, info.delivered)).ok()?;
         let (message, acker) = message.split();
         Some(Job {
-            message: Arc::new(wire::of_delivery(message)),
+            message: from_nats(message),
             sequence,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
             receipt: Arc::new(Receipt(acker)),

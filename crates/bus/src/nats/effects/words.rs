@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt};
 use super::unavailable;
 use crate::effects::Words;
 use crate::nats::connection::chain;
-use crate::nats::wire;
+use crate::nats::message::from_nats;
 use crate::subject::{self, Kind};
 use crate::{Error, Message};
 
@@ -76,7 +76,7 @@ impl NatsWords {
             open.consumer_sequence = consumer_sequence;
             if sequence > self.last {
                 self.last = sequence;
-                return Some(wire::of_delivery(message.message));
+                return Some(from_nats(message.message).as_ref().clone());
             }
         }
     }

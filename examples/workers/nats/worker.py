@@ -1,0 +1,71 @@
+"""A worker for Orlog over NATS (pip install nats-py): takes commands, keeps them alive, says what became of each, once.
+
+    NATS_URL=nats://127.0.0.1:4222 python3 worker.py media.cut
+"""
+import asyncio, datetime, json, os, signal, sys
+
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import APIError, NotFoundError
+
+EFFECT = sys.argv[1]
+ACK_WAIT = float(os.environ.get("WORKER_ACK_WAIT_SECONDS", "30"))
+TOKEN = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "".join(f"%{b:02X}" for b in c.encode()) for c in EFFECT)
+
+
+def perform(command):
+    """The work itself. The idempotency key is the same when the command comes again, to another worker too."""
+    print("performing", command["metadata"]["idempotency_key"], flush=True)
+    return {"seen": command["payload"]}
+
+
+async def keep(message):
+    while True:
+        await asyncio.sleep(ACK_WAIT / 3)
+        await message.in_progress()
+
+
+async def handle(js, message):
+    command = json.loads(message.data)
+    subject = message.subject.replace("effect.", "effect_result.", 1)
+    try:  # The first word on a command counts for ever: is there one?
+        await js.get_last_msg("WORKFLOW_EVENTS", subject)
+        return await message.ack()
+    except NotFoundError:
+        pass
+    alive = asyncio.create_task(keep(message))
+    try:
+        payload = await asyncio.to_thread(perform, command)
+        result = {k: command[k] for k in ("tenant_id", "command_id", "effect_name")}
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat()
+        result |= {"result_type": "Succeeded", "payload": payload, "timestamp": now}
+        try:
+            nothing_there = {"Nats-Expected-Last-Subject-Sequence": "0"}
+            await js.publish(subject, json.dumps(result).encode(), headers=nothing_there)
+        except APIError as error:  # 10071: somebody else was first, and that counts. Anything else: the command comes again.
+            if error.err_code != 10071:
+                raise
+        await message.ack()
+    finally:
+        alive.cancel()
+
+
+async def main():
+    js = (client := await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))).jetstream()
+    filters = [f"tenant.*.effect.{TOKEN}.*", f"effect.{TOKEN}.*"]
+    config = ConsumerConfig(durable_name=f"effect-{TOKEN}", filter_subjects=filters, ack_policy=AckPolicy.EXPLICIT,
+                            ack_wait=ACK_WAIT, max_deliver=-1, max_ack_pending=65536)
+    await js.add_consumer("WORKFLOW_COMMANDS", config)
+    jobs = await js.pull_subscribe_bind(f"effect-{TOKEN}", "WORKFLOW_COMMANDS")
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    while not stopping.is_set():
+        try:
+            for message in await jobs.fetch(1, timeout=1):
+                await handle(js, message)
+        except nats.errors.TimeoutError:
+            pass  # There was nothing to do.
+    await client.drain()
+
+
+asyncio.run(main())

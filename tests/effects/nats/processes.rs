@@ -1,0 +1,121 @@
+//! Roles as processes of the real binary, of which one is killed in the middle.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use orlog::config::Role;
+use orlog_testkit::nats_server::NatsServer;
+use serde_json::{Value, json};
+
+use super::{count, node, until};
+use crate::node::Folders;
+use crate::shop::Shop;
+
+/// A process of the binary. Killed when it is dropped.
+struct Process {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Process {
+    async fn start(server: &NatsServer, folders: &Folders, role: &str, name: &str) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
+        let text = |path: &Path| path.display().to_string();
+        let listen = format!("127.0.0.1:{port}");
+        command.arg("run").env_remove("ORLOG_CONFIG").envs([
+            ("ORLOG_ROLES", role),
+            ("ORLOG_NODE", name),
+            ("ORLOG_LISTEN", &listen),
+            ("ORLOG_DATA", &text(&folders.path(&format!("data-{name}")))),
+            ("ORLOG_DEFINITIONS", &text(&folders.path("definitions"))),
+            ("ORLOG_EFFECTS", &text(&folders.path("effects"))),
+            ("ORLOG_BUS__KIND", "nats"),
+            ("ORLOG_NATS__SERVERS", &server.url()),
+            ("ORLOG_NATS__OWN_AGGREGATE_STREAM", "true"),
+            ("ORLOG_QUEUE__ACK_WAIT", "1s"),
+            ("ORLOG_QUEUE__IN_FLIGHT", "8"),
+        ]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let process = Self { child, url: format!("http://{listen}") };
+        let ready = format!("{}/ready", process.url);
+        until(async || reqwest::get(&ready).await.ok().filter(|answer| answer.status().is_success())).await;
+        process
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        reqwest::get(format!("{}{path}", self.url)).await.unwrap().json().await.unwrap()
+    }
+
+    fn terminate(&mut self) -> Option<i32> {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+fn pay(shop: &Shop) -> String {
+    format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_killed_leaves_its_effects_to_another() {
+    const ORDERS: usize = 60;
+    let Some(server) = NatsServer::start() else { return };
+    let shop = Shop::open().await;
+    let folders = Folders::new(&[("pay", &pay(&shop))]);
+    let sagas = node(&server, &folders, Role::Saga, |_| {}).await;
+    let mut dies = Process::start(&server, &folders, "effect", "dies").await;
+    shop.permits.forget_permits(usize::MAX);
+    for number in 0..ORDERS {
+        sagas.pay("", &format!("o-{number}"), json!({})).await;
+    }
+    // It has as much in hand as it may, and none of that has been answered.
+    shop.asked_times(8).await;
+    dies.child.kill().unwrap();
+    dies.child.wait().unwrap();
+    shop.permits.add_permits(1_000_000);
+    let mut lives = Process::start(&server, &folders, "effect", "lives").await;
+    for number in 0..ORDERS {
+        assert_eq!(sagas.end("", &format!("o-{number}")).await["status"], "completed");
+    }
+    let asked = shop.asked();
+    let keys: std::collections::BTreeSet<_> =
+        asked.iter().map(|asked| asked.header("idempotency-key")).collect();
+    assert_eq!(keys.len(), ORDERS, "one key an order");
+    assert_eq!(asked.len(), ORDERS + 8, "those that it had in hand were asked for twice");
+    assert_eq!(count(&server, "WORKFLOW_EVENTS", "effect_result.>").await, ORDERS as u64);
+    assert_eq!(lives.terminate(), Some(0));
+    sagas.app.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_of_the_binary_share_the_work() {
+    let Some(server) = NatsServer::start() else { return };
+    let shop: Arc<Shop> = Shop::open().await;
+    let folders = Folders::new(&[("pay", &pay(&shop))]);
+    let mut sagas = Process::start(&server, &folders, "saga", "sagas").await;
+    let mut effects = Process::start(&server, &folders, "effect", "effects").await;
+    assert_eq!(effects.get("/info").await["roles"], json!(["effect"]));
+    let event = json!({
+        "specversion": "1.0", "id": "e-1", "source": "urn:test", "type": "PaymentAsked", "data": { "orderId": "o-1" },
+    });
+    let post = reqwest::Client::new().post(format!("{}/v1/events", sagas.url));
+    let post = post.header("content-type", "application/cloudevents+json").body(event.to_string());
+    assert_eq!(post.send().await.unwrap().status(), 202);
+    until(async || {
+        let saga = sagas.get("/v1/sagas/payment/o-1").await;
+        (saga["status"] == "completed").then_some(())
+    })
+    .await;
+    assert_eq!(shop.asked().len(), 1);
+    assert_eq!((effects.terminate(), sagas.terminate()), (Some(0), Some(0)));
+}
