@@ -60,8 +60,10 @@ impl Transport {
                 let connection = connect(config).await?;
                 check_streams(&connection, config, clock.now()).await?;
                 let mut streams = Vec::new();
-                for (name, _) in SOURCES {
-                    streams.push((name, NatsStream::open(&connection, name, &config.node_name()).await?));
+                // Whoever runs no sagas reads nothing; through one of the streams it is seen whether the servers are there.
+                let read = if config.roles.runs_sagas() { &SOURCES[..] } else { &SOURCES[1..2] };
+                for (name, _) in read {
+                    streams.push((*name, NatsStream::open(&connection, name, &config.node_name()).await?));
                 }
                 Ok(Self::Nats(Box::new(Streams { connection, read: streams, sharing: sharing(config) })))
             }
@@ -72,7 +74,7 @@ impl Transport {
     pub(super) fn connection(&self) -> Option<&Connection> {
         match self {
             Transport::Embedded(_) => None,
-            Transport::Nats { connection, .. } => Some(connection),
+            Transport::Nats(nats) => Some(&nats.connection),
         }
     }
 
@@ -82,7 +84,8 @@ impl Transport {
             Transport::Embedded(bus) => Arc::clone(bus) as Arc<dyn Bus>,
             // A publish finds the stream by its subject; what this one says about itself is what sagas live on.
             Transport::Nats(nats) => {
-                let (_, stream) = &nats.read[1];
+                let events = nats.read.iter().find(|(name, _)| *name == WORKFLOW_EVENTS);
+                let (_, stream) = events.expect("every role opens it");
                 Arc::clone(stream) as Arc<dyn Bus>
             }
         }
@@ -179,6 +182,9 @@ pub async fn streams(
 async fn check_streams(connection: &Connection, config: &Config, now: Timestamp) -> anyhow::Result<()> {
     let provision = config.nats.provision;
     for difference in streams(connection, config, now, provision).await? {
+        if difference.stream == AGGREGATE_EVENTS && !config.roles.runs_sagas() {
+            continue;
+        }
         let open = !provision || difference.refused.is_some();
         if open && difference.missing {
             let remedy =

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use orlog::config::Role;
 use orlog_testkit::nats_server::NatsServer;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::{count, node, until};
 use crate::node::Folders;
@@ -15,7 +17,7 @@ use crate::shop::Shop;
 /// A process of the binary. Killed when it is dropped.
 struct Process {
     child: Child,
-    url: String,
+    address: String,
 }
 
 impl Drop for Process {
@@ -31,7 +33,10 @@ impl Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
         let text = |path: &Path| path.display().to_string();
         let listen = format!("127.0.0.1:{port}");
-        command.arg("run").env_remove("ORLOG_CONFIG").envs([
+        for name in ["ORLOG_CONFIG", "ORLOG_NATS_SERVER"] {
+            command.env_remove(name);
+        }
+        command.arg("run").envs([
             ("ORLOG_ROLES", role),
             ("ORLOG_NODE", name),
             ("ORLOG_LISTEN", &listen),
@@ -45,14 +50,29 @@ impl Process {
             ("ORLOG_QUEUE__IN_FLIGHT", "8"),
         ]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let process = Self { child, url: format!("http://{listen}") };
-        let ready = format!("{}/ready", process.url);
-        until(async || reqwest::get(&ready).await.ok().filter(|answer| answer.status().is_success())).await;
+        let process = Self { child, address: listen };
+        until(async || process.ask("GET", "/ready", "").await.ok().filter(|answer| answer.0 == 200)).await;
         process
     }
 
+    /// The status and the body of the answer to a request.
+    async fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect(&self.address).await?;
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: application/cloudevents+json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or_default();
+        Ok((status, body.to_owned()))
+    }
+
     async fn get(&self, path: &str) -> Value {
-        reqwest::get(format!("{}{path}", self.url)).await.unwrap().json().await.unwrap()
+        serde_json::from_str(&self.ask("GET", path, "").await.unwrap().1).unwrap()
     }
 
     fn terminate(&mut self) -> Option<i32> {
@@ -108,9 +128,7 @@ async fn two_processes_of_the_binary_share_the_work() {
     let event = json!({
         "specversion": "1.0", "id": "e-1", "source": "urn:test", "type": "PaymentAsked", "data": { "orderId": "o-1" },
     });
-    let post = reqwest::Client::new().post(format!("{}/v1/events", sagas.url));
-    let post = post.header("content-type", "application/cloudevents+json").body(event.to_string());
-    assert_eq!(post.send().await.unwrap().status(), 202);
+    assert_eq!(sagas.ask("POST", "/v1/events", &event.to_string()).await.unwrap().0, 202);
     until(async || {
         let saga = sagas.get("/v1/sagas/payment/o-1").await;
         (saga["status"] == "completed").then_some(())
