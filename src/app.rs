@@ -110,15 +110,15 @@ impl App {
         if config.roles.runs_sagas() {
             layout::claim(&config)?;
         }
-        let transport = Transport::open(&config, Arc::clone(&clock)).await?;
+        let transport = Box::pin(Transport::open(&config, Arc::clone(&clock))).await?;
         let mut stores = Vec::new();
         if config.roles.runs_sagas() {
-            stores = open_stores(&config, &transport).await?;
+            stores = Box::pin(open_stores(&config, &transport)).await?;
         }
         let bus = transport.bus();
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
-        let outside = hands::outside(&config, transport.connection(), &clock).await?;
+        let outside = Box::pin(hands::outside(&config, transport.connection(), &clock)).await?;
         let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams)
             .in_role(config.roles, outside);
         let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, &clock, &attempts)?);
@@ -139,7 +139,7 @@ impl App {
         };
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
         let (connection, metrics) = (transport.connection(), runtime.metrics());
-        let workers = hands::workers(&config, connection, &catalog, &clock, metrics).await?;
+        let workers = Box::pin(hands::workers(&config, connection, &catalog, &clock, metrics)).await?;
         let mut registry = Registry::with_prefix("orlog");
         runtime.metrics().register(&mut registry);
         let collected = Counter::default();

@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_actors::{Desk, Dispatch};
 use orlog_bus::requests::Requests;
 use orlog_effect::config::{Described, Kind};
-use orlog_effect::{EffectsConfig, Policy, Serves, Upstream};
+use orlog_effect::{EffectsConfig, Policy, Provider, Serves, Upstream};
 use orlog_program::Problem;
 use serde::Deserialize;
 
@@ -36,11 +35,14 @@ pub struct Upstreams {
     outside: Option<Outside>,
 }
 
+/// Makes who offers commands to others, and looks for one when nothing was heard of it for that long.
+pub type Dispatching = Arc<dyn Fn(Duration) -> Arc<dyn Provider> + Send + Sync>;
+
 /// What reaches beyond the process, where the node is connected to NATS.
 #[derive(Clone)]
 pub struct Outside {
-    /// Where results of effects come in; `None` where none is asked for.
-    pub desk: Option<Arc<Desk>>,
+    /// Makes who offers commands to others; `None` where none are offered.
+    pub dispatch: Option<Dispatching>,
     /// Who carries questions to the gateway.
     pub requests: Arc<dyn Requests>,
     /// After this a command of which nothing was heard is looked for.
@@ -126,9 +128,11 @@ impl Upstreams {
 
     /// What no file names, where it is not performed here.
     fn elsewhere(&self) -> Option<Upstream> {
-        let Outside { desk, patience, .. } = self.outside.as_ref().filter(|_| self.role == Role::Saga)?;
-        let provider = Arc::new(Dispatch::new(Arc::clone(desk.as_ref()?), *patience));
-        let upstream = Upstream::rest(ELSEWHERE, provider, Policy::worker());
+        let Outside { dispatch, patience, .. } = self.outside.as_ref().filter(|_| self.role == Role::Saga)?;
+        let provider = dispatch.as_ref()?(*patience);
+        // What waits elsewhere takes no place from anything here; the relay bounds it.
+        let policy = Policy { concurrency: 1 << 20, ..Policy::worker() };
+        let upstream = Upstream::rest(ELSEWHERE, provider, policy);
         Some(upstream.made_from(format!("{patience:?}")))
     }
 
@@ -141,12 +145,12 @@ impl Upstreams {
             Described::Nats(_) => self.role.runs_sagas(),
             _ => self.role != Role::Saga,
         };
-        let desk = self.outside.as_ref().and_then(|outside| Some((outside.desk.as_ref()?, outside.patience)));
-        match (&described, desk) {
+        let outside = self.outside.as_ref();
+        let dispatch = outside.and_then(|outside| Some((outside.dispatch.as_ref()?, outside.patience)));
+        match (&described, dispatch) {
             _ if !has => Ok(None),
-            (Described::Nats(config), Some((desk, patience))) => {
-                let patience = config.patience.unwrap_or(patience);
-                let provider = Arc::new(Dispatch::new(Arc::clone(desk), patience));
+            (Described::Nats(config), Some((dispatch, patience))) => {
+                let provider = dispatch(config.patience.unwrap_or(patience));
                 config.upstream(name, provider).map(Some).map_err(wrong)
             }
             _ => {

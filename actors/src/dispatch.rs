@@ -53,7 +53,9 @@ impl Desk {
             loop {
                 let heard = words.next().await;
                 let Some(desk) = own.upgrade() else { return };
-                heard.iter().for_each(|word| desk.hear(word));
+                for word in &heard {
+                    desk.hear(word);
+                }
             }
         });
         // It is set here only.

@@ -8,6 +8,7 @@
 
 mod crew;
 mod job;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,15 +18,17 @@ use std::time::{Duration, Instant};
 use dashmap::DashSet;
 use orlog_bus::effects::{EffectQueue, Wanted};
 use orlog_effect::Catalog;
-use orlog_model::{Clock, EffectName, TenantId};
+use orlog_model::{Clock, EffectName};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
 use crate::metrics::Metrics;
-use crate::restart::{Intensity, Restarts};
+use crate::restart::Restarts;
 use crew::Crew;
+use shared::Shared;
+
+pub use shared::PoolConfig;
 
 /// What a pool is built from.
 pub struct PoolParts {
@@ -37,41 +40,6 @@ pub struct PoolParts {
     pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-}
-
-/// How a pool behaves.
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// The name of this node, for the record.
-    pub node: String,
-    /// Jobs of one effect at once, at most.
-    pub in_flight: usize,
-    /// A job of which the queue hears nothing for this long is given to another.
-    pub ack_wait: Duration,
-    /// Whose effects; `None`: everybody's.
-    pub tenants: Option<BTreeSet<TenantId>>,
-    /// How often crews may be restarted.
-    pub intensity: Intensity,
-}
-
-/// What all crews share.
-pub(crate) struct Shared {
-    pub(crate) queue: Arc<dyn EffectQueue>,
-    pub(crate) catalog: Arc<Catalog>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) config: PoolConfig,
-    pub(crate) jobs: AtomicUsize,
-    /// Commands in hand: one that comes twice is not performed twice at once.
-    pub(crate) under_way: DashSet<Uuid>,
-    /// No more jobs are asked for.
-    pub(crate) draining: watch::Sender<bool>,
-}
-
-impl Shared {
-    pub(crate) fn is_draining(&self) -> bool {
-        *self.draining.borrow()
-    }
 }
 
 /// A pool that cannot start.
@@ -170,7 +138,7 @@ struct Foreman;
 
 struct Crews {
     shared: Arc<Shared>,
-    crews: BTreeMap<EffectName, ActorRef<crew::Message>>,
+    standing: BTreeMap<EffectName, ActorRef<crew::Message>>,
     restarts: Restarts,
 }
 
@@ -184,7 +152,7 @@ impl Actor for Foreman {
         myself: ActorRef<Renewed>,
         shared: Arc<Shared>,
     ) -> Result<Crews, ActorProcessingErr> {
-        let mut crews = Crews { shared, crews: BTreeMap::new(), restarts: Restarts::default() };
+        let mut crews = Crews { shared, standing: BTreeMap::new(), restarts: Restarts::default() };
         crews.renew(&myself.get_cell()).await?;
         Ok(crews)
     }
@@ -223,15 +191,15 @@ impl Crews {
     async fn renew(&mut self, me: &ActorCell) -> Result<(), ActorProcessingErr> {
         let names = self.shared.catalog.effects().into_iter();
         let wanted: BTreeSet<EffectName> = names.filter_map(|(name, _)| EffectName::new(name).ok()).collect();
-        let gone: Vec<_> = self.crews.keys().filter(|effect| !wanted.contains(*effect)).cloned().collect();
+        let gone: Vec<_> = self.standing.keys().filter(|effect| !wanted.contains(*effect)).cloned().collect();
         for effect in gone {
-            if let Some(crew) = self.crews.remove(&effect) {
+            if let Some(crew) = self.standing.remove(&effect) {
                 // An error means that it is gone already.
                 drop(crew.cast(crew::Message::Leave));
             }
         }
         for effect in wanted {
-            if !self.crews.contains_key(&effect) {
+            if !self.standing.contains_key(&effect) {
                 self.start(effect, me.clone()).await?;
             }
         }
@@ -244,7 +212,7 @@ impl Crews {
             Wanted { effect: effect.clone(), tenants: config.tenants.clone(), ack_wait: config.ack_wait };
         let arguments = crew::Arguments { shared: Arc::clone(&self.shared), wanted };
         let (crew, _) = Actor::spawn_linked(None, Crew, arguments, me).await?;
-        self.crews.insert(effect, crew);
+        self.standing.insert(effect, crew);
         Ok(())
     }
 
@@ -255,9 +223,9 @@ impl Crews {
         why: &str,
         me: &ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        let found = self.crews.iter().find(|(_, crew)| crew.get_id() == dead.get_id());
+        let found = self.standing.iter().find(|(_, crew)| crew.get_id() == dead.get_id());
         let Some(effect) = found.map(|(effect, _)| effect.clone()) else { return Ok(()) };
-        self.crews.remove(&effect);
+        self.standing.remove(&effect);
         if self.shared.is_draining() {
             return Ok(());
         }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use orlog_actors::{Desk, Metrics, Pool, PoolConfig, PoolParts};
+use orlog_actors::{Desk, Dispatch, Metrics, Pool, PoolConfig, PoolParts};
 use orlog_bus::effects::EffectQueue;
 use orlog_bus::nats::{Connection, NatsEffects};
 use orlog_bus::requests::Requests;
-use orlog_effect::Catalog;
+use orlog_effect::{Catalog, Provider};
 use orlog_model::{Clock, TenantId};
 
 use super::settings;
 use crate::config::{Config, Role, TenantMode};
-use crate::upstreams::Outside;
+use crate::upstreams::{Dispatching, Outside};
 
 /// What a node asks of others; `None` without NATS.
 pub(super) async fn outside(
@@ -21,14 +21,16 @@ pub(super) async fn outside(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Option<Outside>> {
     let Some(connection) = connection else { return Ok(None) };
-    let desk = if config.roles.runs_sagas() {
+    let mut dispatch = None;
+    if config.roles.runs_sagas() {
         let opened = Desk::open(queue(connection), Arc::clone(clock)).await;
-        Some(opened.context("results of effects cannot be heard")?)
-    } else {
-        None
-    };
+        let desk = opened.context("results of effects cannot be heard")?;
+        let offering =
+            move |patience| Arc::new(Dispatch::new(Arc::clone(&desk), patience)) as Arc<dyn Provider>;
+        dispatch = Some(Arc::new(offering) as Dispatching);
+    }
     let requests = Arc::new(connection.clone()) as Arc<dyn Requests>;
-    Ok(Some(Outside { desk, requests, patience: config.queue.patience }))
+    Ok(Some(Outside { dispatch, requests, patience: config.queue.patience }))
 }
 
 /// The workers of a node that performs for others; `None` in every other role.

@@ -147,20 +147,20 @@ mod tests {
         }
     }
 
-    fn answered(status: &[(&str, &str)], body: &str) -> Result<Answer, RequestError> {
+    fn answered(status: &[(&str, &str)], body: &str) -> Answer {
         let headers = status.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Ok(Answer { headers, payload: body.to_owned().into() })
+        Answer { headers, payload: body.to_owned().into() }
     }
 
     #[tokio::test]
     async fn the_status_says_what_the_answer_means() {
         let mine = json!({ "command_id": item().id }).to_string();
         let answers = vec![
-            answered(&[], "{}"),
-            answered(&[("Status", "409")], &mine),
-            answered(&[("Nats-Service-Error-Code", "422")], "no such shelf"),
-            answered(&[("status", "503"), ("Retry-After", "3")], ""),
-            answered(&[("status", "soon")], ""),
+            Ok(answered(&[], "{}")),
+            Ok(answered(&[("Status", "409")], &mine)),
+            Ok(answered(&[("Nats-Service-Error-Code", "422")], "no such shelf")),
+            Ok(answered(&[("status", "503"), ("Retry-After", "3")], "")),
+            Ok(answered(&[("status", "soon")], "")),
             Err(RequestError::NoResponders("x".to_owned())),
             Err(RequestError::TimedOut("x".to_owned())),
         ];

@@ -78,11 +78,12 @@ pub(crate) async fn api(server: &NatsServer, what: &str, body: &Value) -> Value 
 /// Asks again and again, for as long as patience lasts.
 pub(crate) async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
+        let mut looks = tokio::time::interval(Duration::from_millis(20));
         loop {
+            looks.tick().await;
             if let Some(found) = ask().await {
                 return found;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(PATIENCE * 3, wait).await.expect("it happens in time")

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// What does not happen within this does not happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) enum Servers {
     One(NatsServer),
@@ -127,11 +127,12 @@ async fn api(connection: &Connection, what: &str, body: Value) -> Option<Value> 
 /// Asks again and again, for as long as patience lasts.
 pub(crate) async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
+        let mut looks = tokio::time::interval(Duration::from_millis(10));
         loop {
+            looks.tick().await;
             if let Some(found) = ask().await {
                 return found;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(PATIENCE, wait).await.expect("it happens in time")

@@ -80,7 +80,7 @@ async fn what_is_offered_is_performed_elsewhere_and_heard_here() {
     let Some(ground) = Ground::one().await else { return };
     let calls = Calls::default();
     let pool = workers(&ground, doing("a.b", &calls, "one")).await;
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     let item = item_of("acme", "a.b", 1);
     assert_eq!(payload(&in_time(performer.perform(&item)).await), json!({ "by": "one", "count": 1 }));
     // It is asked for again, as after a crash: the word that lies there counts, and nobody performs it again.
@@ -91,8 +91,8 @@ async fn what_is_offered_is_performed_elsewhere_and_heard_here() {
         Err::<serde_json::Value, _>(Refusal::failed("no_funds", "the card is empty"))
     });
     let other = workers(&ground, refuses).await;
-    let refused = in_time(performer.perform(&crate::ground::item("c.d", 2))).await;
-    assert!(matches!(&refused.verdict, Verdict::Failed { failure, .. } if failure.code == "no_funds"));
+    let answered = in_time(performer.perform(&crate::ground::item("c.d", 2))).await;
+    assert!(matches!(&answered.verdict, Verdict::Failed { failure, .. } if failure.code == "no_funds"));
     assert!(pool.drain(Duration::from_secs(10)).await && other.drain(Duration::from_secs(10)).await);
     pool.stop().await;
     other.stop().await;
@@ -127,7 +127,7 @@ async fn another_worker_takes_what_a_dead_one_had() {
         }
     });
     let dies = workers(&ground, hangs).await;
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     let item = item("a.b", 1);
     let asked = tokio::spawn({
         let item = item.clone();
@@ -153,7 +153,7 @@ async fn what_must_not_be_tried_twice_is_not_given_to_another() {
         }
     });
     let dies = workers(&ground, hangs).await;
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     let mut item = item("a.b", 1);
     effect_mut(&mut item).in_doubt = Some(InDoubt::Fail);
     let asked = tokio::spawn(async move { performer.perform(&item).await });
@@ -182,7 +182,7 @@ async fn of_two_workers_that_race_one_is_heard() {
         })
     };
     let (one, two) = (workers(&ground, racing("one")).await, workers(&ground, racing("two")).await);
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     let item = item("a.b", 1);
     let asked = tokio::spawn({
         let (performer, item) = (Arc::clone(&performer), item.clone());
@@ -252,7 +252,7 @@ async fn a_command_that_waits_its_turn_is_not_offered_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_is_a_word_too_and_counts_if_it_is_the_first() {
     let Some(ground) = Ground::one().await else { return };
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     let mut late = item("a.b", 1);
     late.deadline = Some(clock().now().after(SOON));
     let done = in_time(performer.perform(&late)).await;
@@ -271,7 +271,7 @@ async fn the_deadline_is_a_word_too_and_counts_if_it_is_the_first() {
 async fn a_result_that_came_while_nobody_listened_is_found() {
     let Some(ground) = Ground::one().await else { return };
     let item = item("a.b", 1);
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     let asked = tokio::spawn({
         let item = item.clone();
         async move { performer.perform(&item).await }
@@ -283,7 +283,7 @@ async fn a_result_that_came_while_nobody_listened_is_found() {
     let pool = workers(&ground, doing("a.b", &calls, "meanwhile")).await;
     ground.word(&item).await;
     pool.stop().await;
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     assert_eq!(payload(&in_time(performer.resume(&item)).await)["by"], "meanwhile");
     assert_eq!(calls.all(), BTreeMap::from([(item.id, 1)]));
 }
@@ -301,7 +301,7 @@ async fn a_command_that_nobody_can_read_becomes_a_dead_letter() {
     for bad in [poison, elsewhere] {
         ground.queue.offer(bad, true).await.unwrap();
     }
-    let performer = asks(&ground, Duration::from_secs(60)).await;
+    let performer = asks(&ground, Duration::from_mins(1)).await;
     in_time(performer.perform(&item("a.b", 3))).await;
     let buried = || async { ground.count("WORKFLOW_DEADLETTERS", "tenant.*.deadletter.effect.*").await };
     until(async || (buried().await == 2).then_some(())).await;

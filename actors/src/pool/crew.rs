@@ -8,7 +8,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::{Shared, job};
+use super::job;
+use super::shared::Shared;
 use crate::driver::Driver;
 
 /// The actor.

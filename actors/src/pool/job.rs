@@ -13,7 +13,7 @@ use orlog_model::{Effect, InDoubt, Verdict, Work, WorkItem};
 
 use uuid::Uuid;
 
-use super::Shared;
+use super::shared::Shared;
 
 /// Between two tries while the queue cannot be reached.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -5,6 +5,7 @@
 //! were lost, and refusals of a clustered stream that is busy with another message, are resolved by looking.
 
 mod jobs;
+mod names;
 mod words;
 
 use std::time::Duration;
@@ -21,8 +22,10 @@ use super::connection::chain;
 use super::message::to_nats;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, wire};
 use crate::effects::{EffectQueue, FirstWord, Jobs, Look, Offered, Wanted, Words};
-use crate::subject::encode_token;
 use crate::{Error, Message};
+use names::unavailable;
+
+pub use names::consumer_name;
 
 /// How often a publish is tried before whoever asked hears that it does not go.
 const TRIES: u32 = 8;
@@ -41,12 +44,6 @@ enum Laid {
     Fresh(u64),
     /// This lay there; it may be the same message, whose acknowledgement was lost.
     Found(StreamMessage),
-}
-
-/// The name of the durable consumer that all takers of an effect's jobs share.
-#[must_use]
-pub fn consumer_name(effect: &EffectName) -> String {
-    format!("effect-{}", encode_token(effect.as_str()))
 }
 
 impl NatsEffects {
@@ -171,8 +168,4 @@ impl EffectQueue for NatsEffects {
     async fn bury(&self, letter: Message) -> Result<(), Error> {
         self.lay(WORKFLOW_DEADLETTERS, &letter, false).await.map(|_| ())
     }
-}
-
-fn unavailable(error: &dyn std::error::Error) -> Error {
-    Error::Unavailable(chain(error))
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
-use super::{consumer_name, unavailable};
+use super::names::{consumer_name, unavailable};
 use crate::Error;
 use crate::effects::{Job, JobReceipt, Jobs, Wanted};
 use crate::nats::connection::chain;

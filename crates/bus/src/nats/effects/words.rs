@@ -8,7 +8,7 @@ use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 
-use super::unavailable;
+use super::names::unavailable;
 use crate::effects::Words;
 use crate::nats::connection::chain;
 use crate::nats::message::from_nats;
