@@ -145,6 +145,19 @@ impl Config {
         orlog_effect::EffectsConfig { upstreams: self.upstreams.clone(), gateway: self.gateway.clone() }
     }
 
+    /// What is wrong about where commands go.
+    fn gateway_mistake(&self) -> Option<&'static str> {
+        let gateway = self.gateway.as_ref()?;
+        match (&gateway.base_url, &gateway.subject) {
+            (None, None) => Some("it has neither base_url nor subject; write one"),
+            (Some(_), Some(_)) => Some("it has a base_url and a subject; keep one"),
+            (None, Some(_)) if self.bus.kind != BusKind::Nats => {
+                Some("its subject needs NATS; write bus.kind = \"nats\" and [nats]")
+            }
+            (Some(_), None) | (None, Some(_)) => None,
+        }
+    }
+
     /// Checks what no single key shows.
     fn check(&self) -> Result<(), Error> {
         let wrong = |place: &str, what: String| Err(Error::Wrong { place: place.to_owned(), what });
@@ -156,6 +169,9 @@ impl Config {
             let what =
                 format!("the role {role:?} meets the others over NATS; write bus.kind = \"nats\" and [nats]");
             return wrong("roles", what);
+        }
+        if let Some(what) = self.gateway_mistake() {
+            return wrong("gateway", what.to_owned());
         }
         if let Some((place, what)) = self.queue.mistake() {
             return wrong(place, what);

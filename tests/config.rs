@@ -115,8 +115,23 @@ fn a_mistake_in_a_variable_or_a_flag_names_it() {
 
 #[test]
 fn what_is_missing_everywhere_is_said_where_it_should_stand() {
-    let expected = "orlog.toml:1:1: missing field `base_url`";
+    let expected = "orlog.toml:3:1: missing field `window`";
+    check_refused(
+        "[gateway]\nbase_url = 'http://h'\n[gateway.breaker.rate]\npercent = 50",
+        &[],
+        vec![],
+        expected,
+    );
+}
+
+#[test]
+fn a_gateway_goes_to_one_place() {
+    let expected = "gateway: it has neither base_url nor subject; write one";
     check_refused("[gateway]\nconcurrency = 3", &[], vec![], expected);
+    let expected = "gateway: it has a base_url and a subject; keep one";
+    check_refused("[gateway]\nbase_url = 'http://h'\nsubject = 'gateway.x'", &[], vec![], expected);
+    let expected = "gateway: its subject needs NATS; write bus.kind = \"nats\" and [nats]";
+    check_refused("[gateway]\nsubject = 'gateway.x'", &[], vec![], expected);
 }
 
 #[test]
