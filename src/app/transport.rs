@@ -70,14 +70,6 @@ impl Transport {
         }
     }
 
-    /// The connection, where there is one.
-    pub(super) fn connection(&self) -> Option<&Connection> {
-        match self {
-            Transport::Embedded(_) => None,
-            Transport::Nats(nats) => Some(&nats.connection),
-        }
-    }
-
     /// Where events and facts go.
     pub(super) fn bus(&self) -> Arc<dyn Bus> {
         match self {
