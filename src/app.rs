@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::definitions::{Definitions, Refused};
+use crate::letters;
 use crate::upstreams::Upstreams;
 use background::Background;
 use transport::Transport;
@@ -135,6 +136,7 @@ impl App {
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
             shards: shards.map(|(slots, (writer, reader))| ShardParts { slots, writer, reader }).collect(),
+            letters: letters::published(config.redact.clone()),
             observer: seams.observer,
         };
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod definitions;
+pub mod letters;
 pub mod redact;
 pub mod telemetry;
 pub mod typed;

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use orlog_bus::Subscription;
+use orlog_bus::subject::{self, Kind};
 use orlog_model::{
-    Action, Clock, Control, CorrelationId, DeadLetter, Event, Instance, InstanceKey, ProgramRef, Timestamp,
+    Action, Change, Clock, Control, CorrelationId, DeadLetter, DeadLetterReason, Event, Instance,
+    InstanceKey, Original, ProgramRef, StreamPosition, Timestamp,
 };
 use orlog_program::{Context, Fault, Manifest, Program, Reaction, Stimulus};
 use orlog_testkit::SimClock;
-use orlog_testkit::rig::{Rig, Setup, control_id, tenant};
+use orlog_testkit::rig::{DEADLINE, Rig, Setup, control_id, tenant};
 use orlog_testkit::sagas::Ledger;
 use orlog_testkit::world::World;
 
@@ -103,5 +106,40 @@ async fn what_comes_after_a_breakdown_is_kept_until_the_program_is_mended() {
     let mut all = numbers(&rig, &key);
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_letter_that_was_kept_before_a_crash_is_published_after_it() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let clock: Arc<dyn Clock> = SimClock::new(START);
+    let world = World::new(Arc::clone(&clock), 1);
+    let setup = Setup::new(home.path().to_owned(), vec![Ledger::program()], clock);
+    let original = Original::Message { subject: "s".to_owned(), headers: Vec::new(), payload: vec![0, 255] };
+    let why = "no JSON at byte 1".to_owned();
+    let letter =
+        orlog_engine::dead_letter(tenant(), original, DeadLetterReason::Undecodable, why, "node-1", START);
+    {
+        let folder = home.path().join("shard-0");
+        let (mut writer, _) = orlog_store::open(&folder, setup.store.clone()).expect("a fresh store opens");
+        let gone = Change::DropDeadLetter { tenant: tenant(), id: letter.id };
+        let kept = Change::PutDeadLetter(Box::new(letter.clone()));
+        writer.commit(&[kept, gone], START).expect("there is room");
+    }
+    let rig = setup.start(&world).await;
+    let subscription = Subscription {
+        name: "copies".to_owned(),
+        filters: subject::filters(Some(&tenant()), Kind::DeadLetter, None),
+        part: None,
+        after: Some(StreamPosition::behind(rig.bus.stream_id(), 0)),
+        max_in_flight: usize::MAX,
+    };
+    let mut copies = rig.bus.subscribe(subscription).await.expect("the bus can be read");
+    let next = tokio::time::timeout(DEADLINE, copies.next(9)).await.expect("a copy comes");
+    let next = next.expect("the bus can be read");
+    let ids: Vec<_> = next.iter().map(|delivery| delivery.message.id.clone()).collect();
+    assert_eq!(ids, [Some(letter.id.to_string())]);
+    let waiting = |rig: &Rig| rig.reader().unpublished_letters(0, 9).map_or(9, |letters| letters.len());
+    rig.until("none waits any more", |rig| waiting(rig) == 0).await;
     rig.stop().await;
 }

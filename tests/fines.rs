@@ -157,6 +157,7 @@ impl Office {
             programs,
             clock: present,
             shards,
+            letters: orlog::letters::published(orlog::redact::Redact::default()),
             observer: None,
         };
         let runtime = Runtime::start(parts, Config::default()).await.unwrap();

@@ -232,6 +232,9 @@ impl Thread {
         if let Some(observer) = &self.observer {
             commits.for_each(|commit| observer.committed(commit));
         }
+        if changes.iter().any(keeps_letter) {
+            self.directory.context.letters.notify_one();
+        }
         for (done, cell) in completions.drain(..) {
             done.complete();
             if let Some(cell) = cell {
@@ -248,6 +251,14 @@ impl Thread {
         if commit.dead_letter.is_some() {
             self.metrics.dead_letters.inc();
         }
+    }
+}
+
+fn keeps_letter(change: &Change) -> bool {
+    match change {
+        Change::Apply(commit) => commit.dead_letter.is_some(),
+        Change::PutDeadLetter(_) => true,
+        _ => false,
     }
 }
 

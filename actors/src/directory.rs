@@ -12,6 +12,7 @@ use dashmap::{DashMap, Entry};
 use orlog_model::{Clock, InstanceKey, Slots};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
+use tokio::sync::Notify;
 
 use crate::cell::{Cell, Envelope, Poke, Push, Rest};
 use crate::limits::Limits;
@@ -42,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reader: Reader,
     pub(crate) metrics: Arc<Metrics>,
+    /// Told when dead letters were kept whose copies are to be published.
+    pub(crate) letters: Notify,
 }
 
 /// One life of the shard, from start to failure.

@@ -6,6 +6,7 @@
 //!                 ├─ relay       outbox → providers, bus
 //!                 ├─ timer       due timers → sagas
 //!                 ├─ ingester    bus → sagas
+//!                 ├─ postman     dead letters → bus
 //!                 └─ saga        one per live instance
 //! ```
 //!
@@ -31,9 +32,11 @@ mod migration;
 mod observer;
 mod offer;
 mod pool;
+mod postman;
 mod programs;
 mod provider;
 mod publisher;
+mod redrive;
 mod relay;
 mod restart;
 mod root;
@@ -52,6 +55,7 @@ pub use metrics::Metrics;
 pub use migration::Planned;
 pub use observer::CommitObserver;
 pub use pool::{Pool, PoolConfig, PoolError, PoolParts};
+pub use postman::ShowLetter;
 pub use programs::Programs;
 pub use restart::Intensity;
 pub use runtime::{Config, Health, Parts, Runtime, RuntimeError, ShardParts};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use orlog_bus::Bus;
 use orlog_bus::subject::Kind;
 use orlog_effect::{Catalog, Renewal};
-use orlog_model::{Change, Clock, Control, DeadLetter, Input, InstanceKey, Original, Slots, Timestamp};
+use orlog_model::{Change, Clock, Control, Input, InstanceKey, Slots, Timestamp};
 use orlog_store::{Reader, Writer};
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::cell::Envelope;
@@ -25,6 +25,7 @@ use crate::hands::Hands;
 use crate::limits::{Limits, LimitsError};
 use crate::metrics::Metrics;
 use crate::observer::CommitObserver;
+use crate::postman::ShowLetter;
 use crate::programs::Programs;
 use crate::restart::Intensity;
 use crate::root::{self, Root};
@@ -48,6 +49,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The shards this process owns.
     pub shards: Vec<ShardParts>,
+    /// What of a dead letter is published.
+    pub letters: ShowLetter,
     /// Hears of every commit.
     pub observer: Option<Arc<dyn CommitObserver>>,
 }
@@ -105,10 +108,10 @@ pub struct Runtime {
     ended: Mutex<Option<JoinHandle<()>>>,
     shards: Vec<Running>,
     hands: Arc<Hands>,
-    bus: Arc<dyn Bus>,
+    pub(crate) bus: Arc<dyn Bus>,
     metrics: Arc<Metrics>,
     slots: Slots,
-    submitted_as: Kind,
+    pub(crate) submitted_as: Kind,
     accepting: std::sync::atomic::AtomicBool,
 }
 
@@ -138,6 +141,7 @@ impl Runtime {
                 clock: Arc::clone(&parts.clock),
                 reader: shard.reader,
                 metrics: Arc::clone(&metrics),
+                letters: Notify::new(),
             }));
             let writer = Arc::new(Mutex::new(Slot { writer: shard.writer, failed: false }));
             arguments.push(shard::Arguments {
@@ -148,6 +152,7 @@ impl Runtime {
                 bus: Arc::clone(&parts.bus),
                 sources: parts.sources.clone(),
                 hands: Arc::clone(&hands),
+                letters: Arc::clone(&parts.letters),
                 observer: parts.observer.clone(),
             });
             shards.push(Running { slots: shard.slots, directory, writer });
@@ -195,7 +200,7 @@ impl Runtime {
         self.deliver(key, Input::Control(control), None).await
     }
 
-    async fn deliver(
+    pub(crate) async fn deliver(
         &self,
         key: &InstanceKey,
         input: Input,
@@ -206,51 +211,6 @@ impl Runtime {
         let envelope = Envelope { extra, ..Envelope::new(input, Done::Reply(reply, None)) };
         shard.directory.dispatch(key, envelope)?;
         answer.await.unwrap_or(Err(ControlError::Unavailable))
-    }
-
-    /// Sends a dead letter again: an input to its instance, a message to the bus. The letter goes in the commit that
-    /// stores what became of it; where it fails again, there is a new letter.
-    ///
-    /// # Errors
-    /// As [`Runtime::control`]; [`ControlError::SetAside`] when it failed again.
-    pub async fn redrive(&self, letter: DeadLetter) -> Result<Controlled, ControlError> {
-        let drop_letter = Change::DropDeadLetter { tenant: letter.tenant.clone(), id: letter.id };
-        match (letter.original, letter.instance) {
-            (Original::Input(input), Some(key)) => self.deliver(&key, *input, Some(drop_letter)).await,
-            (Original::Input(input), None) => self.republish(*input, drop_letter).await,
-            (Original::Message { subject, headers, payload }, _) => {
-                let message = orlog_bus::Message { subject, id: None, headers, payload: payload.into() };
-                self.publish_and(message, drop_letter).await
-            }
-        }
-    }
-
-    async fn republish(&self, input: Input, change: Change) -> Result<Controlled, ControlError> {
-        let Input::Event(event) = input else {
-            return Err(ControlError::SetAside(
-                "only events can be sent again without an instance".to_owned(),
-            ));
-        };
-        let subject = orlog_bus::codec::subject_under(&event, self.submitted_as);
-        let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
-        self.publish_and(message, change).await
-    }
-
-    /// The letter of a tenant that is spread may lie in any shard, so it is dropped in all of them.
-    async fn publish_and(
-        &self,
-        message: orlog_bus::Message,
-        change: Change,
-    ) -> Result<Controlled, ControlError> {
-        self.bus.publish(vec![message]).await.map_err(|_| ControlError::Unavailable)?;
-        self.change_everywhere(&change).await?;
-        Ok(Controlled {
-            applied: true,
-            why: Some("published again".into()),
-            version: 0,
-            status: orlog_model::Status::Running,
-            paused: false,
-        })
     }
 
     /// Makes a change in every shard; returns when it is durable everywhere.
@@ -360,8 +320,10 @@ impl Runtime {
     /// The instances first: what they have decided lies in the outbox once they are at rest.
     fn is_at_rest(&self) -> bool {
         self.shards.iter().all(|shard| {
-            let depth = || shard.directory.context.reader.outbox_depth();
-            shard.directory.is_at_rest() && depth().is_ok_and(|depth| depth == 0)
+            let reader = &shard.directory.context.reader;
+            shard.directory.is_at_rest()
+                && reader.outbox_depth().is_ok_and(|depth| depth == 0)
+                && reader.unpublished_letters(0, 1).is_ok_and(|letters| letters.is_empty())
         })
     }
 

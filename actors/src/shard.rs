@@ -19,6 +19,7 @@ use crate::event_source::EventSource;
 use crate::hands::Hands;
 use crate::ingester::{self, Ingester};
 use crate::observer::CommitObserver;
+use crate::postman::{self, Postman, ShowLetter};
 use crate::relay::{self, Relay};
 use crate::saga::{Saga, SagaArguments};
 use crate::submission::{Committer, Submission};
@@ -40,6 +41,7 @@ pub(crate) struct Arguments {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) sources: Vec<EventSource>,
     pub(crate) hands: Arc<Hands>,
+    pub(crate) letters: ShowLetter,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
 }
 
@@ -78,9 +80,19 @@ impl Actor for Shard {
         let relaying = relay::Arguments { directory: Arc::clone(&directory), hands: arguments.hands };
         let (relay, _) = Actor::spawn_linked(None, Relay, relaying, me.clone()).await?;
         let (timer, _) = Actor::spawn_linked(None, Timer, Arc::clone(&directory), me.clone()).await?;
+        let publishing = postman::Arguments {
+            directory: Arc::clone(&directory),
+            bus: Arc::clone(&arguments.bus),
+            show: arguments.letters,
+        };
+        let (postman, _) = Actor::spawn_linked(None, Postman, publishing, me.clone()).await?;
         wake_held(&directory)?;
-        let mut helpers =
-            vec![(committing, "committer"), (relay.get_id(), "relay"), (timer.get_id(), "timer")];
+        let mut helpers = vec![
+            (committing, "committer"),
+            (relay.get_id(), "relay"),
+            (timer.get_id(), "timer"),
+            (postman.get_id(), "postman"),
+        ];
         let mut ingesters = Vec::new();
         for source in arguments.sources {
             let ingesting = ingester::Arguments {

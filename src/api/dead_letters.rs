@@ -1,15 +1,11 @@
 //! `/v1/dead-letters`: what could not be applied, and the two things a person can do about it.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use orlog_model::{Change, DeadLetter, Input, Original, TenantId};
+use orlog_model::{Change, DeadLetter, TenantId};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -19,6 +15,7 @@ use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::app::App;
+use crate::letters;
 use crate::redact::Redact;
 
 /// Which page.
@@ -69,17 +66,13 @@ pub(super) struct Letter {
 
 impl Letter {
     fn of(letter: &DeadLetter) -> Self {
-        let label = match &letter.original {
-            Original::Input(input) => input.label(),
-            Original::Message { subject, .. } => subject,
-        };
         Self {
             id: letter.id.to_string(),
             saga: letter.instance.as_ref().map(|key| key.saga.to_string()),
             correlation: letter.instance.as_ref().map(|key| key.correlation.to_string()),
             reason: letter.reason.as_str(),
             message: letter.message.clone(),
-            label: label.to_owned(),
+            label: letters::label(letter).to_owned(),
             attempts: letter.attempts,
             node: letter.node.clone(),
             at: letter.at.to_string(),
@@ -88,39 +81,7 @@ impl Letter {
     }
 
     fn whole(letter: &DeadLetter, redact: &Redact) -> Self {
-        Self { original: Some(original(&letter.original, redact)), ..Self::of(letter) }
-    }
-}
-
-/// Events as CloudEvents; other inputs as they are kept; messages with their body as text where it is, or as what of it may
-/// be shown.
-fn original(original: &Original, redact: &Redact) -> Value {
-    match original {
-        Original::Input(input) => match input.as_ref() {
-            Input::Event(event) => json!({ "event": {
-                "specversion": "1.0",
-                "id": event.id,
-                "type": event.kind,
-                "source": event.source,
-                "subject": event.subject,
-                "time": event.time.to_string(),
-                "correlationid": event.correlation,
-                "causationid": event.causation,
-                "traceparent": event.trace,
-                "dataversion": event.schema_version,
-                "data": redact.shown(event.data.clone()),
-            }}),
-            other => redact.shown(json!({ "input": other })),
-        },
-        Original::Message { subject, headers, payload } => {
-            let headers: BTreeMap<&str, &str> =
-                headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let payload = match std::str::from_utf8(payload) {
-                Ok(text) => redact.shown_text(text),
-                Err(_) => redact.shown(json!({ "base64": STANDARD.encode(payload) })),
-            };
-            json!({ "message": { "subject": subject, "headers": headers, "payload": payload }})
-        }
+        Self { original: Some(letters::original(&letter.original, redact)), ..Self::of(letter) }
     }
 }
 

@@ -1,10 +1,15 @@
 //! Dead letters: seen by their tenant only, discarded, sent again.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
+use orlog_bus::subject::{self, Kind};
+use orlog_bus::{Consumer, Message, Subscription};
+use orlog_model::StreamPosition;
 use serde_json::{Value, json};
 
-use crate::node::{Node, event};
+use crate::node::{Node, PATIENCE, event};
 
 /// An order whose total is missing: version 1 of the definition cannot begin it.
 async fn letter(node: &Node, tenant: &str, id: &str) -> Value {
@@ -106,4 +111,88 @@ async fn what_is_redacted_is_seen_nowhere_and_still_there() {
     }
     let kept = node.app.runtime.readers().next().unwrap().rows("saga", None, 10).unwrap();
     assert!(kept.iter().any(|row| row.value.to_string().contains("437")), "{kept:?}");
+}
+
+/// The copies of dead letters on the node's bus, from its beginning.
+async fn copies(node: &Node) -> Box<dyn Consumer> {
+    let bus = &node.app.bus;
+    let subscription = Subscription {
+        name: "copies".to_owned(),
+        filters: subject::filters(None, Kind::DeadLetter, None),
+        part: None,
+        after: Some(StreamPosition::behind(bus.stream_id(), 0)),
+        max_in_flight: usize::MAX,
+    };
+    bus.subscribe(subscription).await.unwrap()
+}
+
+/// The next copy: its message, its headers, its body.
+async fn copy(copies: &mut dyn Consumer) -> (Message, BTreeMap<String, String>, Value) {
+    let next = tokio::time::timeout(PATIENCE, copies.next(1)).await.expect("a copy comes").unwrap();
+    let message = Message::clone(&next[0].message);
+    let headers = message.headers.iter().cloned().collect();
+    let body = serde_json::from_slice(&message.payload).unwrap();
+    (message, headers, body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_each_letter_is_published_redacted_and_makes_no_other_letter() {
+    let fields = json!({ "fields": ["secret"] });
+    let node = Node::start_with(|config| config.redact = serde_json::from_value(fields).unwrap()).await;
+    let data = json!({ "orderId": "o-1", "secret": 437 });
+    node.ask(Method::POST, "acme", "/v1/events", event("placed-o-1", "OrderPlaced", &data).to_string())
+        .await
+        .ok();
+    let mut copies = copies(&node).await;
+    let (message, headers, body) = copy(&mut *copies).await;
+    let id = message.id.clone().unwrap();
+    assert_eq!(message.subject, format!("tenant.acme.deadletter.schema_mismatch.{id}"));
+    assert_eq!((&headers["ce-id"], headers["ce-type"].as_str()), (&id, "orlog.dead_letter"));
+    assert_eq!(
+        (headers["ce-correlationid"].as_str(), headers["ce-causationid"].as_str()),
+        ("o-1", "placed-o-1")
+    );
+    let path = format!("/v1/dead-letters/{id}");
+    let mut shown = node.ask(Method::GET, "acme", &path, Body::empty()).await.ok();
+    assert_eq!(shown["original"]["event"]["data"]["secret"], "[redacted]");
+    shown["tenant"] = json!("acme");
+    assert_eq!(body, shown);
+    // What is no event at all: the message as it came. It lies behind the copy, which is long read when it is set aside.
+    let no_event = Message {
+        subject: "tenant.acme.aggregate.order.o-2".to_owned(),
+        id: None,
+        headers: vec![("x-from".to_owned(), "there".to_owned())],
+        payload: "{\"secret\": 437}".into(),
+    };
+    node.app.bus.publish(vec![no_event]).await.unwrap();
+    let (message, _, body) = copy(&mut *copies).await;
+    assert!(message.subject.starts_with("tenant.acme.deadletter.undecodable."), "{}", message.subject);
+    let original = &body["original"]["message"];
+    assert_eq!(original["headers"], json!({ "x-from": "there" }));
+    assert_eq!(
+        (original["subject"].as_str(), &original["payload"]),
+        (Some("tenant.acme.aggregate.order.o-2"), &json!({ "secret": "[redacted]" }))
+    );
+    let none_waits = |rows: &Value| rows["rows"].as_array().is_some_and(Vec::is_empty);
+    node.until("acme", "/v1/inspect/letter_outbox", none_waits).await;
+    let letters = node.ask(Method::GET, "acme", "/v1/dead-letters", Body::empty()).await.ok();
+    assert_eq!(letters["items"].as_array().unwrap().len(), 2, "{letters}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_copy_of_a_letter_too_large_for_the_bus_says_where_the_original_is() {
+    let node = Node::start().await;
+    let quotes = "\"".repeat(600_000);
+    let no_event = Message {
+        subject: "aggregate.order.o-1".to_owned(),
+        id: None,
+        headers: Vec::new(),
+        payload: quotes.into(),
+    };
+    node.app.bus.publish(vec![no_event]).await.unwrap();
+    let (message, _, body) = copy(&mut *copies(&node).await).await;
+    let id = message.id.unwrap();
+    assert_eq!((&body["reason"], &body["original"]), (&json!("undecodable"), &Value::Null));
+    assert!(body["left_out"].as_str().unwrap().contains(&format!("orlog dlq show {id}")), "{body}");
+    assert!(node.get(&format!("/v1/dead-letters/{id}")).await.text.len() > 600_000);
 }

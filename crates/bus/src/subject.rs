@@ -33,7 +33,7 @@ pub enum Kind {
     EffectResult,
     /// A fact about a saga instance: `workflow_event.<saga>.<correlation>`.
     WorkflowEvent,
-    /// What could not be done, for people: `deadletter.<of what>.<id>`.
+    /// What could not be done, for people: `deadletter.<reason>.<letter id>`, `deadletter.effect.<sequence>`.
     DeadLetter,
 }
 
@@ -73,9 +73,9 @@ pub struct Subject {
     pub tenant: TenantId,
     /// What travels.
     pub kind: Kind,
-    /// The aggregate type, the effect or the saga.
+    /// The aggregate type, the effect, the saga, or the reason of a dead letter.
     pub name: String,
-    /// The aggregate id, the command id or the correlation id.
+    /// The aggregate id, the command id, the correlation id or the letter's id.
     pub id: String,
 }
 
@@ -181,6 +181,10 @@ mod tests {
         check(&Subject::new(tenant("ä*"), Kind::Workflow, "a b", ">"), "tenant.%C3%A4%2A.workflow.a%20b.%3E");
         check(&Subject::new(tenant(""), Kind::EffectResult, "x", ""), "effect_result.x.%");
         check(&Subject::new(tenant("t"), Kind::WorkflowEvent, "s", "c"), "tenant.t.workflow_event.s.c");
+        check(
+            &Subject::new(tenant("t"), Kind::DeadLetter, "undecodable", "7"),
+            "tenant.t.deadletter.undecodable.7",
+        );
     }
 
     #[test]
@@ -221,7 +225,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_names_survive_and_stay_one_token(
-            t in "[^\\x00-\\x1f\\x7f-\\u{9f}]{0,16}", name in any::<String>(), id in any::<String>(), kind in 0usize..5,
+            t in "[^\\x00-\\x1f\\x7f-\\u{9f}]{0,16}", name in any::<String>(), id in any::<String>(), kind in 0usize..6,
         ) {
             prop_assume!(t.len() <= 64 && name.len() <= 256 && id.len() <= 256);
             let subject = Subject::new(tenant(&t), Kind::ALL[kind], name, id);

@@ -123,6 +123,11 @@ pub enum Change {
         /// Which.
         id: Uuid,
     },
+    /// The bus has the copy of a dead letter.
+    PublishedLetter {
+        /// Where the copy waited.
+        sequence: u64,
+    },
     /// Forget applied-markers whose window ended before this time.
     PurgeApplied {
         /// The end of the oldest window to keep.

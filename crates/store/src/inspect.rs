@@ -86,6 +86,11 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
             let name = format!("deadletter:{}:{}", letter.tenant, letter.id);
             (Some(letter.tenant.clone()), name, dead_letter(&letter))
         }
+        Table::LetterOutbox => {
+            let letter: DeadLetter = decode(table, bytes)?;
+            let name = format!("letter_outbox:{}:{}", letter.tenant, keys::read_letter_outbox(key)?);
+            (Some(letter.tenant.clone()), name, dead_letter(&letter))
+        }
         Table::Held => {
             let (of, number) = keys::read_numbered(key)?;
             (Some(of.tenant.clone()), format!("held:{of}:{number}"), json::<Input>(table, bytes)?)

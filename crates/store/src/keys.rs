@@ -159,6 +159,16 @@ pub(crate) fn dead_letter(tenant: &TenantId, id: Uuid) -> Vec<u8> {
     home(tenant).fixed(id.as_bytes()).done()
 }
 
+/// Copies of dead letters wait in the order in which the letters were kept.
+pub(crate) fn letter_outbox(sequence: u64) -> Vec<u8> {
+    Key::new().u64(sequence).done()
+}
+
+/// Reads where the copy of a dead letter waits.
+pub(crate) fn read_letter_outbox(key: &[u8]) -> Result<u64, Error> {
+    Fields::of(key).u64()
+}
+
 /// The dead letters of a tenant.
 pub(crate) fn dead_letters(tenant: &TenantId) -> Range {
     Range::of_prefix(home(tenant).done())

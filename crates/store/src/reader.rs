@@ -282,6 +282,17 @@ impl Reader {
         self.row(Table::DeadLetter, &keys::dead_letter(tenant, id))
     }
 
+    /// The dead letters whose copies the bus does not have yet, behind a sequence number, in the order in which they were kept.
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn unpublished_letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, DeadLetter)>, Error> {
+        let range = Range::all().after(&keys::letter_outbox(after));
+        self.rows_of(Table::LetterOutbox, &range, limit, |key, value| {
+            Ok((keys::read_letter_outbox(key)?, decode(Table::LetterOutbox, value)?))
+        })
+    }
+
     /// The definition with this hash, and its source.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ pub const TABLES: &[&str] = &[
     "meta",
     "task",
     "task_event",
+    "letter_outbox",
 ];
 
 /// A table. The numbers are written into journal records and stay what they are.
@@ -44,11 +45,13 @@ pub(crate) enum Table {
     Task = 10,
     /// (slot, tenant, task id, number) → what happened to it.
     TaskEvent = 11,
+    /// (sequence) → dead letter whose copy the bus does not have yet.
+    LetterOutbox = 12,
 }
 
 impl Table {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Table; 12] = [
+    pub(crate) const ALL: [Table; 13] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -61,6 +64,7 @@ impl Table {
         Table::Meta,
         Table::Task,
         Table::TaskEvent,
+        Table::LetterOutbox,
     ];
 
     /// The table with this number.
@@ -83,6 +87,7 @@ impl Table {
             Table::Meta => "meta",
             Table::Task => "task",
             Table::TaskEvent => "task_event",
+            Table::LetterOutbox => "letter_outbox",
         }
     }
 }
@@ -96,6 +101,6 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::numbered(table as u8), Some(table));
         }
-        assert_eq!(Table::numbered(12), None);
+        assert_eq!(Table::numbered(13), None);
     }
 }

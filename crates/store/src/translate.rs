@@ -63,6 +63,9 @@ impl<'a> Translation<'a> {
             Change::DropDeadLetter { tenant, id } => {
                 self.record.delete(Table::DeadLetter, &keys::dead_letter(tenant, *id))
             }
+            Change::PublishedLetter { sequence } => {
+                self.record.delete(Table::LetterOutbox, &keys::letter_outbox(*sequence))
+            }
             Change::PurgeApplied { before } => self.purge(*before),
         }
     }
@@ -163,9 +166,12 @@ impl<'a> Translation<'a> {
         self.record.put(Newness::Any, Table::Meta, keys::DEPLOYMENT, value)
     }
 
+    /// The copy to be published is a row of its own: a letter may be sent again or discarded before the bus has it.
     fn dead_letter(&mut self, letter: &DeadLetter) -> Result<(), Error> {
         let row = keys::dead_letter(&letter.tenant, letter.id);
-        self.record.put(Newness::Any, Table::DeadLetter, &row, |buffer| encode(buffer, letter))
+        self.record.put(Newness::Any, Table::DeadLetter, &row, |buffer| encode(buffer, letter))?;
+        let row = keys::letter_outbox(self.next_sequence());
+        self.record.put(Newness::New, Table::LetterOutbox, &row, |buffer| encode(buffer, letter))
     }
 
     fn purge(&mut self, before: Timestamp) -> Result<(), Error> {

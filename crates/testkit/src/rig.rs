@@ -135,6 +135,7 @@ impl Setup {
             programs: Arc::new(Programs::new(self.programs.iter().cloned())),
             clock: Arc::clone(&self.clock),
             shards: self.open_shards().await,
+            letters: Arc::new(|letter| serde_json::json!({ "id": letter.id, "node": letter.node })),
             observer: self.observer.clone(),
         };
         let config = Config {

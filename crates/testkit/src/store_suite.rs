@@ -8,6 +8,7 @@
     reason = "these are tests: each takes its rig and panics where an answer is wrong"
 )]
 
+mod letters;
 mod samples;
 mod tasks;
 
@@ -22,6 +23,7 @@ use orlog_store::{Error, InstanceQuery, Options, Reader, Writer};
 use serde_json::json;
 use uuid::Uuid;
 
+pub use letters::{copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept};
 pub use tasks::{
     tasks_are_found_page_by_page, tasks_are_kept_with_what_happened,
     what_came_early_is_kept_without_an_instance,
@@ -233,30 +235,6 @@ pub fn held_inputs_keep_their_order(mut rig: Rig) {
     assert_eq!(left.iter().map(|(_, input)| input.id()).collect::<Vec<_>>(), ["b", "c"].map(event_id));
 }
 
-/// Dead letters and definitions are kept once, listed, and dropped.
-pub fn dead_letters_and_definitions_are_kept(mut rig: Rig) {
-    let put = |of, id| Change::PutDeadLetter(Box::new(letter(of, id)));
-    rig.commit(&[put("acme", 2), put("acme", 1), put(SPREAD, 9), put("acme", 2)]);
-    let ids = |rig: &Rig, of, after: Option<u128>| -> Vec<u128> {
-        let letters = rig.reader.dead_letters(&tenant(of), after.map(Uuid::from_u128), 9).unwrap();
-        letters.iter().map(|letter| letter.id.as_u128()).collect()
-    };
-    assert_eq!(
-        (ids(&rig, "acme", None), ids(&rig, "acme", Some(1)), ids(&rig, SPREAD, None)),
-        (vec![1, 2], vec![2], vec![9])
-    );
-    rig.commit(&[Change::DropDeadLetter { tenant: tenant("acme"), id: Uuid::from_u128(1) }]);
-    assert_eq!(rig.reader.dead_letter(&tenant("acme"), Uuid::from_u128(1)).unwrap(), None);
-    let program = |hash| ProgramRef { saga: saga("order"), version: 3, hash: [hash; 16] };
-    let (text, module) = (b"saga: order".to_vec(), b"\0asm\xff".to_vec());
-    rig.commit(&[
-        Change::PutDefinition { program: program(9), source: text.clone() },
-        Change::PutDefinition { program: program(8), source: module.clone() },
-    ]);
-    assert_eq!(rig.reader.definition(&[9; 16]).unwrap(), Some((program(9), text.clone())));
-    assert_eq!(rig.reader.definitions().unwrap(), [(program(8), module), (program(9), text)]);
-}
-
 /// The last deployment is kept, and a definition that is dropped is gone.
 pub fn a_deployment_replaces_the_one_before(mut rig: Rig) {
     let program = ProgramRef { saga: saga("order"), version: 3, hash: [9; 16] };
@@ -382,7 +360,7 @@ macro_rules! store_suite {
             a_commit_is_stored_whole, a_group_is_stored_whole_or_not_at_all, lanes_are_ordered_and_separate,
             settled_work_is_gone_and_counted_once, timers_fall_due_in_order,
             applied_events_are_remembered_for_a_window, checkpoints_never_go_back, held_inputs_keep_their_order,
-            dead_letters_and_definitions_are_kept, a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
+            dead_letters_and_definitions_are_kept, copies_of_letters_wait_until_they_are_published, a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
             tables_can_be_inspected, tasks_are_kept_with_what_happened, tasks_are_found_page_by_page,
             what_came_early_is_kept_without_an_instance, commits_wake_those_who_watch,
         );

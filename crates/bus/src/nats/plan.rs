@@ -15,9 +15,6 @@ pub const WORKFLOW_EVENTS: &str = "WORKFLOW_EVENTS";
 /// Copies of dead letters.
 pub const WORKFLOW_DEADLETTERS: &str = "WORKFLOW_DEADLETTERS";
 
-/// The token of the subjects of dead letters.
-const DEADLETTER: &str = "deadletter";
-
 /// How much a stream keeps. What is older or more is dropped, read or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
@@ -109,7 +106,7 @@ impl Plan {
                 wanted,
                 WORKFLOW_DEADLETTERS,
                 wanted.dead_letters,
-                &dead_letters(),
+                &subjects_of(&[Kind::DeadLetter]),
                 "Copies of dead letters",
             ),
         ])
@@ -125,10 +122,6 @@ impl Plan {
 /// The subjects of every tenant, the default one included.
 fn subjects_of(kinds: &[Kind]) -> Vec<String> {
     kinds.iter().flat_map(|kind| subject::filters(None, *kind, None)).collect()
-}
-
-fn dead_letters() -> Vec<String> {
-    vec![format!("tenant.*.{DEADLETTER}.>"), format!("{DEADLETTER}.>")]
 }
 
 /// Limits, never `WorkQueue` or `Interest`: whoever reads from a checkpoint of their own acknowledges nothing, and the one
