@@ -24,6 +24,7 @@ mod observe;
 mod openapi;
 mod pictures;
 mod problem;
+mod redrive;
 mod requests;
 mod sagas;
 mod serve;
@@ -99,6 +100,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))
+        .routes(routes!(redrive::redrive_many))
         .routes(routes!(timers::list))
         .routes(routes!(work::look::list))
         .routes(routes!(work::claim))

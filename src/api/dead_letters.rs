@@ -107,7 +107,7 @@ pub(super) async fn list(
 }
 
 /// The letters of all shards behind `after`, in the order of their ids.
-fn gather(
+pub(super) fn gather(
     app: &App,
     tenant: &TenantId,
     after: Option<Uuid>,

@@ -14,7 +14,7 @@ pub(super) enum Command {
     /// Show a dead letter with what it holds
     Show(One),
     /// Send dead letters again; what fails again becomes a new letter
-    Redrive(Some),
+    Redrive(Redrive),
     /// Forget dead letters
     Discard(Some),
 }
@@ -47,6 +47,31 @@ pub(super) struct Some {
     /// Their ids
     #[arg(required = true)]
     ids: Vec<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Which letters to send again: by id, or all of a kind.
+#[derive(Debug, clap::Args)]
+pub(super) struct Redrive {
+    /// Their ids
+    #[arg(required_unless_present_any = ["reason", "saga", "all"])]
+    ids: Vec<String>,
+    /// All with this reason, as `orlog dlq list` shows it
+    #[arg(long, conflicts_with = "ids")]
+    reason: Option<String>,
+    /// All that were meant for this saga
+    #[arg(long, conflicts_with = "ids")]
+    saga: Option<String>,
+    /// All
+    #[arg(long, conflicts_with_all = ["ids", "reason", "saga"])]
+    all: bool,
+    /// At most so many, oldest first
+    #[arg(long, conflicts_with = "ids", default_value_t = 100)]
+    limit: usize,
+    /// So many first; the others only where none of these fails again
+    #[arg(long, conflicts_with = "ids")]
+    canary: Option<usize>,
     #[command(flatten)]
     server: Server,
 }
@@ -94,8 +119,11 @@ async fn show(args: One, console: &Console) -> Result<(), Failure> {
 }
 
 /// One after the other; the first that fails ends it, and what was done before is told.
-async fn redrive(args: Some, console: &Console) -> Result<(), Failure> {
+async fn redrive(args: Redrive, console: &Console) -> Result<(), Failure> {
     let client = Client::new(&args.server)?;
+    if args.ids.is_empty() {
+        return redrive_kind(&args, &client, console).await;
+    }
     let mut answers = Vec::new();
     for id in &args.ids {
         let answer = client.post(&path(&["v1", "dead-letters", id, "redrive"]), None).await?;
@@ -106,6 +134,36 @@ async fn redrive(args: Some, console: &Console) -> Result<(), Failure> {
         answers.push(answer);
     }
     if console.is_json() { console.json(&Value::Array(answers)) } else { Ok(()) }
+}
+
+/// All of a kind; a failure when any was not taken, after what became of them is told.
+async fn redrive_kind(args: &Redrive, client: &Client, console: &Console) -> Result<(), Failure> {
+    let Redrive { reason, saga, limit, canary, .. } = args;
+    let selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
+    let answer = client.post("/v1/dead-letters/redrive", Option::Some(&selection)).await?;
+    if console.is_json() {
+        console.json(&answer)?;
+    } else {
+        for field in ["matched", "taken", "published", "set_aside", "refused", "left"] {
+            console.line(&format!("{field:<10} {}", text(&answer, field)))?;
+        }
+        for failed in items(&answer, "failures") {
+            remark(&format!("{}: {}", text(failed, "id"), text(failed, "detail")));
+        }
+        if answer["more"] == true {
+            remark("there are more: say it again, or raise --limit");
+        }
+    }
+    if let Option::Some(why) = answer["stopped"].as_str() {
+        let left = text(&answer, "left");
+        return Err(Failure::failed(format!(
+            "stopped: {why}; {left} letters were not sent. Mend the cause, then say it again (orlog dlq list)"
+        )));
+    }
+    match answer["set_aside"].as_u64().unwrap_or(0) + answer["refused"].as_u64().unwrap_or(0) {
+        0 => Ok(()),
+        failed => Err(Failure::failed(format!("{failed} letters failed again (orlog dlq list)"))),
+    }
 }
 
 async fn discard(args: Some, console: &Console) -> Result<(), Failure> {

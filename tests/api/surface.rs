@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 44] = [
+const ROUTES: [&str; 45] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -38,6 +38,7 @@ const ROUTES: [&str; 44] = [
     "POST /admin/deploy",
     "POST /admin/drain",
     "POST /admin/reload",
+    "POST /v1/dead-letters/redrive",
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",
     "POST /v1/events",

@@ -120,6 +120,8 @@ fn exit_codes_tell_what_is_missing_from_what_is_refused() {
     assert_eq!(code(&["saga", "show", "order", "nobody"]), Some(3));
     assert_eq!(code(&["saga", "cancel", "order", "nobody"]), Some(3));
     assert_eq!(code(&["dlq", "discard", "01a1fc56-d3e6-7bb9-8a01-32f8ab2806cf"]), Some(3));
+    assert_eq!(code(&["dlq", "redrive"]), Some(2));
+    assert_eq!(code(&["dlq", "redrive", "--reason", "schema_mismatch", "--canary", "1"]), Some(0));
     assert!(node.feed(&["publish"], &orders(1)).status.success());
     await_timers(&node, 1);
     assert_eq!(code(&["saga", "pause", "order", "o-0", "--expected-version", "77"]), Some(4));
