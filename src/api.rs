@@ -14,6 +14,7 @@ mod deploy;
 mod errors;
 mod events;
 mod extract;
+mod forward;
 mod health;
 mod index;
 mod inspect;
@@ -51,6 +52,7 @@ pub fn router(app: Arc<App>) -> Router {
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
+        .layer(axum::middleware::from_fn_with_state(api.clone(), forward::forward))
         .layer(axum::middleware::from_fn_with_state(api.clone(), observe::observe))
         .with_state(api)
 }

@@ -3,23 +3,25 @@
 //! Nothing is scanned at the start: what it costs does not depend on how many instances there are.
 
 mod background;
+mod cluster;
 mod collect;
 mod deploy;
 mod hands;
+mod hosting;
 mod info;
 mod layout;
 mod migrate;
+mod pods;
 pub mod replication;
 mod settings;
 mod starting;
+mod stores;
 mod transport;
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::Context;
 use orlog_actors::{CommitObserver, Parts, Pool, Programs, Runtime, ShardParts};
-use orlog_bus::nats::Connection;
 use orlog_bus::{Bus, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
@@ -35,16 +37,18 @@ use crate::definitions::{Definitions, Refused};
 use crate::letters;
 use crate::upstreams::Upstreams;
 use background::Background;
+use cluster::Cluster;
+use stores::open_stores;
 use transport::Transport;
 
+pub use cluster::{ClusterInfo, PodInfo};
 pub use collect::Collected;
 pub use deploy::{DeployError, Order};
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use migrate::{Move, Moved};
+pub use pods::Whose;
+pub use stores::Look;
 pub use transport::{BusInfo, connect, streams};
-
-/// The epoch of a node that owns its shards for good.
-const ONLY_EPOCH: u64 = 1;
 
 /// What an embedding program, a test or a bench puts in the place of the ordinary.
 #[derive(Default)]
@@ -90,6 +94,8 @@ pub struct App {
     deploying: tokio::sync::Mutex<()>,
     collected: Counter,
     background: Background,
+    /// The other pods, where there are any.
+    cluster: OnceLock<Cluster>,
 }
 
 impl App {
@@ -112,10 +118,7 @@ impl App {
             layout::claim(&config)?;
         }
         let transport = Box::pin(Transport::open(&config, Arc::clone(&clock))).await?;
-        let mut stores = Vec::new();
-        if config.roles.runs_sagas() {
-            stores = Box::pin(open_stores(&config, &transport)).await?;
-        }
+        let mut stores = Box::pin(open_stores(&config, &transport)).await?;
         let bus = transport.bus();
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
@@ -126,17 +129,24 @@ impl App {
 
         let folder = config.definitions.clone().filter(|_| config.roles.runs_sagas());
         let definitions = Definitions::new(folder, seams.programs);
-        let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, started_at)?);
+        let programs = Arc::new(put_in_force(
+            &definitions,
+            &catalog,
+            &mut stores,
+            (started_at, config.roles.runs_sagas()),
+        )?);
 
-        let shards = settings::ranges(config.shards).zip(stores);
+        let shards = (0..).zip(settings::ranges(config.shards)).zip(stores);
         let parts = Parts {
             bus: Arc::clone(&bus),
             sources: transport.sources(),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
-            shards: shards.map(|(slots, (writer, reader))| ShardParts { slots, writer, reader }).collect(),
             letters: letters::published(config.redact.clone()),
+            shards: shards
+                .map(|((index, slots), (writer, reader))| ShardParts { index, slots, writer, reader })
+                .collect(),
             observer: seams.observer,
         };
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
@@ -165,8 +175,10 @@ impl App {
             deploying: tokio::sync::Mutex::default(),
             collected,
             background: Background::default(),
+            cluster: OnceLock::new(),
         });
         app.collect_after_start();
+        app.join().await?;
         Ok(app)
     }
 
@@ -209,7 +221,14 @@ impl App {
                 None => true,
             }
         };
-        let (sagas, workers) = tokio::join!(self.runtime.drain(deadline), workers);
+        let sagas = async {
+            let end = tokio::time::Instant::now() + deadline;
+            if let Some(cluster) = self.cluster.get() {
+                cluster.hand_over(deadline).await;
+            }
+            self.runtime.drain(end - tokio::time::Instant::now()).await
+        };
+        let (sagas, workers) = tokio::join!(sagas, workers);
         let at_rest = sagas && workers;
         self.drained.send_replace(true);
         at_rest
@@ -250,6 +269,9 @@ impl App {
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }
+        if let Some(cluster) = self.cluster.get() {
+            cluster.leave().await;
+        }
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
         stopped.context("the tables could not be brought up to date; the journal has everything")
@@ -265,61 +287,10 @@ impl App {
             definitions: &self.definitions,
             stream: self.bus.stream_id().to_string(),
             bus: self.transport.info(),
+            cluster: self.cluster.get().map(Cluster::info),
             started_at: self.started_at,
         })
     }
-}
-
-/// The stores of a data folder, opened to look into them. Nobody else can open them meanwhile.
-pub struct Look(Vec<(Writer, Reader)>);
-
-impl Look {
-    /// Opens the stores of a data folder that no process uses.
-    ///
-    /// # Errors
-    /// When it is no data folder, is in use, or is damaged.
-    pub fn into(data: &Path) -> anyhow::Result<Self> {
-        let config = layout::of(data)?;
-        let options = settings::store(&config);
-        let open = |index| orlog_store::open(&layout::shard(data, index), options.clone());
-        let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
-        Ok(Self(stores.with_context(|| format!("the data folder {} cannot be opened", data.display()))?))
-    }
-
-    /// One reader a shard.
-    pub fn readers(&self) -> impl Iterator<Item = &Reader> {
-        self.0.iter().map(|(_, reader)| reader)
-    }
-}
-
-async fn open_stores(config: &Config, transport: &Transport) -> anyhow::Result<Vec<(Writer, Reader)>> {
-    let unusable = || format!("the data folder {} cannot be used", config.data.display());
-    if let Some(connection) = transport.connection()
-        && settings::is_replicated(config)
-    {
-        return follow_logs(config, connection).await.with_context(unusable);
-    }
-    let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
-    let open = move || {
-        let open = |index| orlog_store::open(&layout::shard(&data, index), options.clone());
-        (0..shards).map(open).collect::<Result<Vec<_>, _>>()
-    };
-    let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
-    stores.with_context(unusable)
-}
-
-/// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the one that starts later owns them.
-async fn follow_logs(
-    config: &Config,
-    connection: &Connection,
-) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
-    let mut stores = Vec::new();
-    for index in 0..config.shards {
-        let (dir, options) = (layout::shard(&config.data, index), settings::store(config));
-        let pace = settings::pace(config);
-        stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
-    }
-    Ok(stores)
 }
 
 /// Decides which definitions are in force and keeps that in every store, the first one first.
@@ -327,12 +298,14 @@ fn put_in_force(
     definitions: &Definitions,
     catalog: &Catalog,
     stores: &mut [(Writer, Reader)],
-    now: Timestamp,
+    (now, runs_sagas): (Timestamp, bool),
 ) -> anyhow::Result<Programs> {
-    let Some((_, first)) = stores.first() else { return Ok(Programs::new(Vec::new())) };
-    let chosen = starting::choose(definitions, catalog, first, now)?;
+    if !runs_sagas {
+        return Ok(Programs::new(Vec::new()));
+    }
+    let chosen = starting::choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
     stores.iter_mut().try_for_each(|(writer, reader)| starting::keep(writer, reader, &chosen, now))?;
-    let kept = stores[0].1.definitions()?;
+    let kept = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
     let programs = Programs::new(Definitions::programs(&chosen.definitions, &kept));
     definitions.put_in_force(chosen.definitions, chosen.deployment);
     Ok(programs)

@@ -4,6 +4,7 @@
 //! not exist is refused with its place and the nearest name that does.
 
 mod blame;
+mod cluster;
 mod defaults;
 mod layers;
 mod nats;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::redact::Redact;
 pub use blame::Mistake;
+pub use cluster::{Cluster, ClusterMode, ordinal};
 pub use layers::{Layers, Setting};
 pub use nats::{Nats, NatsTls, StreamLimits};
 pub use roles::{Queue, Role};
@@ -61,6 +63,8 @@ pub struct Config {
     pub nats: Nats,
     /// Effects between nodes.
     pub queue: Queue,
+    /// Which shards this pod runs.
+    pub cluster: Cluster,
     /// Bounds of one shard.
     pub limits: Limits,
     /// Bounds of the HTTP API.
@@ -95,6 +99,7 @@ impl Default for Config {
             bus: Bus::default(),
             nats: Nats::default(),
             queue: Queue::default(),
+            cluster: Cluster::default(),
             limits: Limits::default(),
             http: Http::default(),
             drain: Drain::default(),
@@ -196,7 +201,32 @@ impl Config {
         if let Some((key, what)) = self.nats.mistake() {
             return wrong(key, what);
         }
-        Ok(())
+        let on_nats = self.bus.kind == BusKind::Nats;
+        if let Some((key, what)) = self.cluster.mistake(&self.node_name(), on_nats) {
+            return wrong(key, what);
+        }
+        match self.cluster.mode {
+            ClusterMode::Leased if !self.replicated() => wrong(
+                "store.replication",
+                "shards that move between pods need their commits on NATS: \"auto\" or \"jetstream\""
+                    .to_owned(),
+            ),
+            mode if mode != ClusterMode::Alone
+                && self.listen.ip().is_unspecified()
+                && self.cluster.advertise.is_empty() =>
+            {
+                let what = format!("other pods cannot reach {}; say where they can", self.listen);
+                wrong("cluster.advertise", what)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether commits are kept on NATS.
+    #[must_use]
+    pub fn replicated(&self) -> bool {
+        let leased = self.cluster.mode == ClusterMode::Leased;
+        self.store.replication.is_on(self.bus.kind == BusKind::Nats, leased)
     }
 }
 

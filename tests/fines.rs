@@ -148,7 +148,7 @@ impl Office {
         let programs = [Arc::clone(&fine) as Arc<dyn Program>, penalty];
         let programs = Arc::new(Programs::new(programs));
         let (writer, reader) = orlog_store::memory(orlog_store::Options::default());
-        let shards = vec![ShardParts { slots: 0..SLOTS, writer, reader }];
+        let shards = vec![ShardParts { index: 0, slots: 0..SLOTS, writer, reader }];
         let sources = vec![EventSource::embedded(Arc::clone(&bus))];
         let parts = Parts {
             bus: Arc::clone(&bus),
@@ -164,14 +164,14 @@ impl Office {
         Self { runtime, bus, clock, desk, fine, _folder: folder }
     }
 
-    fn reader(&self) -> &Reader {
+    fn reader(&self) -> Reader {
         self.runtime.readers().next().expect("there is one shard")
     }
 
     async fn until(&self, what: &str, fact: impl Fn(&Reader) -> bool) {
         let mut commits = self.reader().watch();
         let waiting = async {
-            while !fact(self.reader()) {
+            while !fact(&self.reader()) {
                 commits.changed().await.expect("the store lives");
             }
         };
@@ -355,7 +355,7 @@ async fn the_saga_commands_the_penalties_that_the_office_recorded() {
     ]);
     assert_eq!(counts, expected);
     let fines =
-        [Status::Running, Status::Completed, Status::Failed].map(|s| count(office.reader(), "fine", s));
+        [Status::Running, Status::Completed, Status::Failed].map(|s| count(&office.reader(), "fine", s));
     assert_eq!(fines, [0, 5, 52]);
     assert_eq!(office.reader().dead_letters(&TenantId::default_tenant(), None, 10).unwrap().len(), 0);
     office.runtime.stop().await.unwrap();

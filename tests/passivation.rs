@@ -123,7 +123,7 @@ async fn a_drain_under_load_comes_to_rest_and_what_was_not_taken_goes_on_after_t
         let late = order_key(&tenant(), orders.len());
         rig.publish(&order_placed(&late, &serde_json::json!({}), clock.now())).await;
         orders.push((late, serde_json::json!({})));
-        assert_eq!(rig.runtime.reader(&orders[0].0).map(orlog_store::Reader::position), Some(position));
+        assert_eq!(rig.runtime.reader(&orders[0].0).map(|reader| reader.position()), Some(position));
         assert_eq!(world.deeds(), deeds, "a drained runtime does nothing");
         assert!(!rig.runtime.health().accepting);
         rig.stop().await;

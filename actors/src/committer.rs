@@ -132,7 +132,9 @@ type Completion = (Done, Option<Arc<Cell>>);
 impl Thread {
     fn run(mut self, (started, committer): (oneshot::Sender<Committer>, Committer)) -> Result<(), String> {
         if self.slot.failed {
-            self.slot.writer.recover().map_err(|e| e.to_string())?;
+            if let Err(error) = self.slot.writer.recover() {
+                return Err(self.failed(&error));
+            }
             self.slot.failed = false;
         }
         // Not before: while a store is being recovered it cannot be read. An error means that the shard is gone.
@@ -191,7 +193,7 @@ impl Thread {
                     self.await_log(&error)?;
                     break;
                 }
-                error => return Err(failed(&error)),
+                error => return Err(self.failed(&error)),
             }
         }
         if self.metrics.set_store_full(false) {
@@ -210,7 +212,7 @@ impl Thread {
         let begun = std::time::Instant::now();
         while let Err(error) = self.slot.writer.resume() {
             if !matches!(error, StoreError::Unavailable { .. }) {
-                return Err(failed(&error));
+                return Err(self.failed(&error));
             }
             if self.stop.load(Ordering::Acquire) {
                 return Err(error.to_string());
@@ -219,6 +221,14 @@ impl Thread {
         }
         tracing::info!(waited = ?begun.elapsed(), "the log of the shard is back");
         Ok(())
+    }
+
+    fn failed(&self, error: &StoreError) -> String {
+        match error {
+            StoreError::Fenced { .. } => self.directory.lose(),
+            error => tracing::error!(%error, "a commit failed"),
+        }
+        error.to_string()
     }
 
     fn complete(&self, changes: &[Change], completions: &mut Vec<Completion>) {
@@ -260,11 +270,6 @@ fn keeps_letter(change: &Change) -> bool {
         Change::PutDeadLetter(_) => true,
         _ => false,
     }
-}
-
-fn failed(error: &StoreError) -> String {
-    tracing::error!(%error, "a commit failed");
-    error.to_string()
 }
 
 fn gather(submission: Submission, changes: &mut Vec<Change>, completions: &mut Vec<Completion>) {

@@ -4,7 +4,7 @@
 //! instances stand on a list in the order in which they fell idle and are passivated from its head.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -31,6 +31,8 @@ pub(crate) struct Directory {
     idle: Mutex<VecDeque<Arc<Cell>>>,
     /// `None` while the shard is down.
     open: RwLock<Option<Arc<Incarnation>>>,
+    /// Another process has the shard now.
+    lost: AtomicBool,
     pub(crate) context: Arc<Context>,
 }
 
@@ -64,6 +66,7 @@ impl Directory {
             live: AtomicUsize::new(0),
             idle: Mutex::default(),
             open: RwLock::new(None),
+            lost: AtomicBool::new(false),
             context,
         })
     }
@@ -84,6 +87,16 @@ impl Directory {
             false
         });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Notes that another process has the shard: it is not to be started here again.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether another process has the shard.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     fn incarnation(&self) -> Result<Arc<Incarnation>, Unavailable> {

@@ -44,7 +44,7 @@ impl Runtime {
                 let concerned = page.items.into_iter().filter(|(_, instance)| {
                     !instance.status.is_final() && instance.program.hash != to.reference().hash
                 });
-                planned.extend(concerned.map(|(key, instance)| planned_for(context, key, &instance, to)));
+                planned.extend(concerned.map(|(key, instance)| planned_for(&context, key, &instance, to)));
                 query.cursor = page.next;
                 if query.cursor.is_none() {
                     break;
@@ -59,7 +59,7 @@ impl Runtime {
     #[must_use]
     pub fn plan_one(&self, key: InstanceKey, instance: &Instance, to: &dyn Program) -> Option<Planned> {
         let context = self.context(&key)?;
-        Some(planned_for(context, key, instance, to))
+        Some(planned_for(&context, key, instance, to))
     }
 }
 

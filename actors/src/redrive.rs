@@ -29,7 +29,7 @@ impl Runtime {
                 "only events can be sent again without an instance".to_owned(),
             ));
         };
-        let subject = orlog_bus::codec::subject_under(&event, self.submitted_as);
+        let subject = orlog_bus::codec::subject_under(&event, self.making.config.submitted_as);
         let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
         self.publish_and(message, change).await
     }

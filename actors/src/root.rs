@@ -1,14 +1,16 @@
 //! The top of the tree: starts the hands and the shards, and restarts what dies, within reason.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::effects::{self, Effects};
 use crate::restart::{Intensity, Restarts};
 use crate::shard::{self, Shard};
+use crate::shards::{Running, Shards};
 
 /// The actor.
 pub(crate) struct Root;
@@ -16,7 +18,10 @@ pub(crate) struct Root;
 /// What it needs.
 pub(crate) struct Arguments {
     pub(crate) effects: effects::Arguments,
-    pub(crate) shards: Vec<shard::Arguments>,
+    /// The shards that run, as all others see them. Filled here.
+    pub(crate) shards: Arc<Shards>,
+    /// Hears of shards that another process has taken.
+    pub(crate) loses: mpsc::UnboundedSender<u16>,
     pub(crate) intensity: Intensity,
 }
 
@@ -24,13 +29,34 @@ pub(crate) struct Arguments {
 pub(crate) enum Message {
     /// Take no more events and fire no more timers, in every shard; tell when it is so.
     Quiesce(oneshot::Sender<()>),
+    /// The same in one shard.
+    QuiesceOne(u16, oneshot::Sender<()>),
+    /// Start a shard; tell when it runs, or why it does not.
+    Start(Box<shard::Arguments>, Arc<Running>, oneshot::Sender<Result<(), String>>),
+    /// Stop a shard; tell when it has stopped.
+    Stop(u16, oneshot::Sender<()>),
+}
+
+/// A shard that is to run.
+struct Child {
+    arguments: shard::Arguments,
+    actor: Option<ActorRef<shard::Message>>,
+}
+
+/// Who an actor is.
+#[derive(Clone, Copy)]
+enum Who {
+    Effects,
+    Shard(u16),
+    Nobody,
 }
 
 /// What it holds.
 pub(crate) struct State {
     arguments: Arguments,
-    /// Which shard an actor is.
-    shards: BTreeMap<ActorId, (usize, ActorRef<shard::Message>)>,
+    /// By number.
+    children: BTreeMap<u16, Child>,
+    effects: Option<ActorId>,
     restarts: Restarts,
     quiescing: bool,
 }
@@ -45,27 +71,42 @@ impl Actor for Root {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let count = arguments.shards.len();
-        let mut state =
-            State { arguments, shards: BTreeMap::new(), restarts: Restarts::default(), quiescing: false };
+        let mut state = State {
+            arguments,
+            children: BTreeMap::new(),
+            effects: None,
+            restarts: Restarts::default(),
+            quiescing: false,
+        };
         state.start_effects(myself.get_cell()).await?;
-        for index in 0..count {
-            state.start_shard(index, myself.get_cell()).await?;
-        }
         Ok(state)
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Message>,
+        myself: ActorRef<Message>,
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Message::Quiesce(done) = message;
-        state.quiescing = true;
-        state.quiesce().await;
-        // An error means that whoever asked does not wait any more.
-        done.send(()).ok();
+        // Errors of a reply mean that whoever asked does not wait any more.
+        match message {
+            Message::Quiesce(done) => {
+                state.quiescing = true;
+                state.quiesce_all().await;
+                done.send(()).ok();
+            }
+            Message::QuiesceOne(index, done) => {
+                state.quiesce(index).await;
+                done.send(()).ok();
+            }
+            Message::Start(arguments, running, reply) => {
+                drop(reply.send(state.add(*arguments, running, myself.get_cell()).await));
+            }
+            Message::Stop(index, done) => {
+                state.remove(index).await;
+                done.send(()).ok();
+            }
+        }
         Ok(())
     }
 
@@ -89,41 +130,88 @@ impl Actor for Root {
 }
 
 impl State {
-    async fn start_effects(&self, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        Actor::spawn_linked(None, Effects, self.arguments.effects.clone(), me).await?;
+    async fn start_effects(&mut self, me: ActorCell) -> Result<(), ActorProcessingErr> {
+        let (actor, _) = Actor::spawn_linked(None, Effects, self.arguments.effects.clone(), me).await?;
+        self.effects = Some(actor.get_id());
         Ok(())
     }
 
-    async fn start_shard(&mut self, index: usize, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let arguments = self.arguments.shards[index].clone();
-        let (actor, _) = Actor::spawn_linked(None, Shard, arguments, me).await?;
-        self.shards.insert(actor.get_id(), (index, actor));
+    async fn add(
+        &mut self,
+        arguments: shard::Arguments,
+        running: Arc<Running>,
+        me: ActorCell,
+    ) -> Result<(), String> {
+        let index = running.index;
+        self.children.insert(index, Child { arguments, actor: None });
+        // Before its first event: whoever is told of it must find it.
+        self.arguments.shards.put(running);
+        let started = self.start_shard(index, me).await.map_err(|error| error.to_string());
+        if started.is_err() {
+            self.forget(index);
+        }
+        started
+    }
+
+    async fn remove(&mut self, index: u16) {
+        let Some(child) = self.forget(index) else { return };
+        if let Some(actor) = child.actor {
+            // An error means that it has died meanwhile.
+            drop(actor.stop_and_wait(None, None).await);
+        }
+        child.arguments.directory.close();
+    }
+
+    fn forget(&mut self, index: u16) -> Option<Child> {
+        self.arguments.shards.remove(index);
+        self.children.remove(&index)
+    }
+
+    async fn start_shard(&mut self, index: u16, me: ActorCell) -> Result<(), ActorProcessingErr> {
+        let Some(child) = self.children.get_mut(&index) else { return Ok(()) };
+        let (actor, _) = Actor::spawn_linked(None, Shard, child.arguments.clone(), me).await?;
+        child.actor = Some(actor);
         if self.quiescing {
-            self.quiesce().await;
+            self.quiesce(index).await;
         }
         Ok(())
     }
 
-    async fn quiesce(&self) {
-        for (_, shard) in self.shards.values() {
-            let (done, quiet) = oneshot::channel();
-            // Errors mean that the shard is dying; it is told again when it is back.
-            drop(shard.cast(shard::Message::Quiesce(done)));
-            quiet.await.ok();
+    async fn quiesce_all(&self) {
+        for index in self.children.keys() {
+            self.quiesce(*index).await;
         }
     }
 
-    /// Starts another in the place of a dead one; one that does not even start counts as another death.
+    async fn quiesce(&self, index: u16) {
+        let actor = self.children.get(&index).and_then(|child| child.actor.as_ref());
+        let Some(actor) = actor else { return };
+        let (done, quiet) = oneshot::channel();
+        // Errors mean that the shard is dying; it is told again when it is back.
+        drop(actor.cast(shard::Message::Quiesce(done)));
+        quiet.await.ok();
+    }
+
+    /// Starts another in the place of a dead one; one that does not even start counts as another death. A shard that another
+    /// process has taken is let go instead.
     async fn restart(&mut self, dead: ActorId, why: &str, me: ActorCell) -> Result<(), ActorProcessingErr> {
         let intensity = self.arguments.intensity;
-        let shard = self.shards.remove(&dead).map(|(index, _)| index);
+        let who = self.who(dead);
         let mut why = why.to_owned();
-        while self.restarts.admit(intensity, Instant::now()) {
-            let started = if let Some(index) = shard {
-                self.restart_shard(index, &why, me.clone()).await
-            } else {
-                tracing::error!(why, "the effects supervisor died and is started again");
-                self.start_effects(me.clone()).await
+        loop {
+            let started = match who {
+                // Stopped on purpose.
+                Who::Nobody => return Ok(()),
+                Who::Shard(index) if self.is_lost(index) => {
+                    self.lose(index);
+                    return Ok(());
+                }
+                _ if !self.restarts.admit(intensity, Instant::now()) => break,
+                Who::Shard(index) => self.restart_shard(index, &why, me.clone()).await,
+                Who::Effects => {
+                    tracing::error!(why, "the effects supervisor died and is started again");
+                    self.start_effects(me.clone()).await
+                }
             };
             match started {
                 Ok(()) => return Ok(()),
@@ -133,16 +221,46 @@ impl State {
         Err(format!("more than {} restarts within {:?}: {why}", intensity.restarts, intensity.period).into())
     }
 
+    fn who(&self, id: ActorId) -> Who {
+        let is = |child: &Child| child.actor.as_ref().is_some_and(|actor| actor.get_id() == id);
+        match self.children.iter().find(|(_, child)| is(child)) {
+            Some((index, _)) => Who::Shard(*index),
+            None if self.effects == Some(id) => Who::Effects,
+            None => Who::Nobody,
+        }
+    }
+
+    fn is_lost(&self, index: u16) -> bool {
+        self.children.get(&index).is_some_and(|child| child.arguments.directory.is_lost())
+    }
+
+    fn lose(&mut self, index: u16) {
+        let Some(running) = self.arguments.shards.get(index) else { return };
+        tracing::warn!(shard = index, "another process has taken this shard; it does not run here any more");
+        self.forget(index);
+        running.directory.close();
+        let loses = self.arguments.loses.clone();
+        tokio::spawn(async move {
+            if let Err(error) = running.close().await {
+                tracing::warn!(shard = index, %error, "the store of a lost shard did not close in good order");
+            }
+            // An error means that nobody minds.
+            loses.send(index).ok();
+        });
+    }
+
     async fn restart_shard(
         &mut self,
-        index: usize,
+        index: u16,
         why: &str,
         me: ActorCell,
     ) -> Result<(), ActorProcessingErr> {
         tracing::error!(shard = index, why, "a shard died and is started again from what is durable");
-        let directory = &self.arguments.shards[index].directory;
-        directory.close();
-        directory.context.metrics.restarts.inc();
+        if let Some(child) = self.children.get(&index) {
+            let directory = &child.arguments.directory;
+            directory.close();
+            directory.context.metrics.restarts.inc();
+        }
         self.start_shard(index, me).await
     }
 }

@@ -1,6 +1,5 @@
 //! The one handle to the running system: start, instruct, look, drain, stop.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +7,15 @@ use orlog_bus::Bus;
 use orlog_bus::subject::Kind;
 use orlog_effect::{Catalog, Renewal};
 use orlog_model::{Change, Clock, Control, Input, InstanceKey, Slots, Timestamp};
-use orlog_store::{Reader, Writer};
+use orlog_store::Reader;
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
-use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::cell::Envelope;
-use crate::committer::{Slot, WriterSlot};
+
 use crate::control::{ControlError, Controlled};
-use crate::directory::{Context, Directory};
+use crate::directory::Context;
 use crate::done::Done;
 use crate::effects;
 use crate::errands::Renew;
@@ -29,7 +28,8 @@ use crate::postman::ShowLetter;
 use crate::programs::Programs;
 use crate::restart::Intensity;
 use crate::root::{self, Root};
-use crate::shard;
+
+use crate::shards::{Running, ShardParts, Shards};
 use crate::submission::Submission;
 
 /// How often a draining runtime looks whether it is at rest.
@@ -47,22 +47,12 @@ pub struct Parts {
     pub programs: Arc<Programs>,
     /// The present.
     pub clock: Arc<dyn Clock>,
-    /// The shards this process owns.
+    /// The shards that this process owns from the start; others can be taken later.
     pub shards: Vec<ShardParts>,
     /// What of a dead letter is published.
     pub letters: ShowLetter,
     /// Hears of every commit.
     pub observer: Option<Arc<dyn CommitObserver>>,
-}
-
-/// What a shard is built from.
-pub struct ShardParts {
-    /// The slots it owns.
-    pub slots: Range<u16>,
-    /// Its store.
-    pub writer: Writer,
-    /// Its store, to read.
-    pub reader: Reader,
 }
 
 /// How a runtime behaves.
@@ -100,25 +90,32 @@ pub enum RuntimeError {
     /// An actor did not start; the text says why.
     #[error("cannot start: {0}")]
     Start(String),
+    /// The shard runs here already.
+    #[error("shard {0} runs already")]
+    Taken(u16),
 }
 
 /// The running system.
 pub struct Runtime {
-    root: ActorRef<root::Message>,
+    pub(crate) root: ActorRef<root::Message>,
     ended: Mutex<Option<JoinHandle<()>>>,
-    shards: Vec<Running>,
-    hands: Arc<Hands>,
+    pub(crate) shards: Arc<Shards>,
+    pub(crate) lost: Mutex<mpsc::UnboundedReceiver<u16>>,
+    pub(crate) hands: Arc<Hands>,
+    pub(crate) making: Making,
     pub(crate) bus: Arc<dyn Bus>,
-    metrics: Arc<Metrics>,
-    slots: Slots,
-    pub(crate) submitted_as: Kind,
+    pub(crate) metrics: Arc<Metrics>,
     accepting: std::sync::atomic::AtomicBool,
 }
 
-struct Running {
-    slots: Range<u16>,
-    directory: Arc<Directory>,
-    writer: WriterSlot,
+/// What every shard is made with.
+pub(crate) struct Making {
+    pub(crate) letters: ShowLetter,
+    pub(crate) sources: Vec<EventSource>,
+    pub(crate) config: Config,
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observer: Option<Arc<dyn CommitObserver>>,
 }
 
 impl Runtime {
@@ -130,53 +127,41 @@ impl Runtime {
         config.limits.check()?;
         let metrics = Arc::new(Metrics::default());
         let hands = Hands::new(Arc::clone(&parts.catalog));
-        let mut shards = Vec::new();
-        let mut arguments = Vec::new();
-        for (index, shard) in parts.shards.into_iter().enumerate() {
-            let directory = Directory::new(Arc::new(Context {
-                node: config.node.clone(),
-                limits: config.limits.clone(),
-                slots: config.slots.clone(),
-                programs: Arc::clone(&parts.programs),
-                clock: Arc::clone(&parts.clock),
-                reader: shard.reader,
-                metrics: Arc::clone(&metrics),
-                letters: Notify::new(),
-            }));
-            let writer = Arc::new(Mutex::new(Slot { writer: shard.writer, failed: false }));
-            arguments.push(shard::Arguments {
-                name: format!("shard-{index}"),
-                slots: shard.slots.clone(),
-                directory: Arc::clone(&directory),
-                writer: Arc::clone(&writer),
-                bus: Arc::clone(&parts.bus),
-                sources: parts.sources.clone(),
-                hands: Arc::clone(&hands),
-                letters: Arc::clone(&parts.letters),
-                observer: parts.observer.clone(),
-            });
-            shards.push(Running { slots: shard.slots, directory, writer });
-        }
         let effects = effects::Arguments {
             hands: Arc::clone(&hands),
             bus: Arc::clone(&parts.bus),
             metrics: Arc::clone(&metrics),
             intensity: config.intensity,
         };
-        let tree = root::Arguments { effects, shards: arguments, intensity: config.intensity };
+        let shards = Arc::new(Shards::new(config.slots.clone()));
+        let (loses, lost) = mpsc::unbounded_channel();
+        let tree =
+            root::Arguments { effects, shards: Arc::clone(&shards), loses, intensity: config.intensity };
         let started = Actor::spawn(None, Root, tree).await;
         let (root, ended) = started.map_err(|error| RuntimeError::Start(error.to_string()))?;
-        Ok(Self {
+        let making = Making {
+            letters: parts.letters,
+            sources: parts.sources,
+            config,
+            programs: parts.programs,
+            clock: parts.clock,
+            observer: parts.observer,
+        };
+        let runtime = Self {
             root,
             ended: Mutex::new(Some(ended)),
             shards,
+            lost: Mutex::new(lost),
             hands,
+            making,
             bus: parts.bus,
             metrics,
-            slots: config.slots,
-            submitted_as: config.submitted_as,
             accepting: true.into(),
-        })
+        };
+        for shard in parts.shards {
+            runtime.take(shard).await?;
+        }
+        Ok(runtime)
     }
 
     /// Puts another catalog in force, made by [`Catalog::renewed`] of the one this runtime was started with. Upstreams that
@@ -218,8 +203,8 @@ impl Runtime {
     /// # Errors
     /// When a shard is not available.
     pub async fn change_everywhere(&self, change: &Change) -> Result<(), ControlError> {
-        for shard in &self.shards {
-            submit(shard, change.clone()).await?;
+        for shard in self.shards.all() {
+            submit(&shard, change.clone()).await?;
         }
         Ok(())
     }
@@ -233,28 +218,33 @@ impl Runtime {
         self.change_everywhere(&Change::PurgeApplied { before: Timestamp::from_millis(0) }).await
     }
 
-    fn shard(&self, key: &InstanceKey) -> Result<&Running, ControlError> {
-        let slot = self.slots.of(key).0;
-        self.shards.iter().find(|shard| shard.slots.contains(&slot)).ok_or(ControlError::Unavailable)
+    fn shard(&self, key: &InstanceKey) -> Result<Arc<Running>, ControlError> {
+        self.shards.of(key).ok_or(ControlError::Unavailable)
     }
 
     /// The store of the shard an instance lives in; `None` when another process owns it.
     #[must_use]
-    pub fn reader(&self, key: &InstanceKey) -> Option<&Reader> {
-        self.shard(key).ok().map(|shard| &shard.directory.context.reader)
+    pub fn reader(&self, key: &InstanceKey) -> Option<Reader> {
+        self.shards.of(key).map(|shard| shard.directory.context.reader.clone())
     }
 
-    /// The stores of all shards of this process.
-    pub fn readers(&self) -> impl Iterator<Item = &Reader> {
-        self.shards.iter().map(|shard| &shard.directory.context.reader)
+    /// The stores of all shards of this process, in the order of their numbers.
+    pub fn readers(&self) -> impl Iterator<Item = Reader> {
+        self.numbered_readers().map(|(_, reader)| reader)
     }
 
-    pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
-        self.shards.iter().map(|shard| &*shard.directory.context)
+    /// As [`Runtime::readers`], with the numbers.
+    pub fn numbered_readers(&self) -> impl Iterator<Item = (u16, Reader)> {
+        let shards = self.shards.all().into_iter();
+        shards.map(|shard| (shard.index, shard.directory.context.reader.clone()))
     }
 
-    pub(crate) fn context(&self, key: &InstanceKey) -> Option<&Context> {
-        self.shard(key).ok().map(|shard| &*shard.directory.context)
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = Arc<Context>> {
+        self.shards.all().into_iter().map(|shard| Arc::clone(&shard.directory.context))
+    }
+
+    pub(crate) fn context(&self, key: &InstanceKey) -> Option<Arc<Context>> {
+        self.shards.of(key).map(|shard| Arc::clone(&shard.directory.context))
     }
 
     /// What it counts.
@@ -266,7 +256,8 @@ impl Runtime {
     /// The deepest mailboxes, deepest first. Looks at every live instance.
     #[must_use]
     pub fn deepest_mailboxes(&self, count: usize) -> Vec<(InstanceKey, usize)> {
-        let mut depths: Vec<_> = self.shards.iter().flat_map(|s| s.directory.depths()).collect();
+        let mut depths: Vec<_> =
+            self.shards.all().iter().flat_map(|s| s.directory.depths().collect::<Vec<_>>()).collect();
         depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
         depths.truncate(count);
         depths
@@ -277,7 +268,7 @@ impl Runtime {
     pub fn health(&self) -> Health {
         Health {
             up: self.root.get_status() == ActorStatus::Running
-                && self.shards.iter().all(|shard| shard.directory.committer().is_ok()),
+                && self.shards.all().iter().all(|shard| shard.directory.committer().is_ok()),
             room: !self.metrics.is_store_full(),
             accepting: self.accepting.load(std::sync::atomic::Ordering::Acquire),
         }
@@ -317,14 +308,8 @@ impl Runtime {
         .is_ok()
     }
 
-    /// The instances first: what they have decided lies in the outbox once they are at rest.
     fn is_at_rest(&self) -> bool {
-        self.shards.iter().all(|shard| {
-            let reader = &shard.directory.context.reader;
-            shard.directory.is_at_rest()
-                && reader.outbox_depth().is_ok_and(|depth| depth == 0)
-                && reader.unpublished_letters(0, 1).is_ok_and(|letters| letters.is_empty())
-        })
+        self.shards.all().iter().all(|shard| shard.rests())
     }
 
     /// Stops the tree, brings the stores' tables up to date and closes them, whoever still holds a part of this.
@@ -335,9 +320,8 @@ impl Runtime {
         self.root.stop(None);
         self.ended().await;
         let mut closed = Ok(());
-        for shard in &self.shards {
-            shard.directory.close();
-            closed = closed.and(shard.writer.lock().await.writer.close());
+        for shard in self.shards.all() {
+            closed = closed.and(shard.close().await);
         }
         closed
     }

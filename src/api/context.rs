@@ -15,11 +15,14 @@ pub(super) struct Api {
     pub(super) app: Arc<App>,
     pub(super) requests: Arc<Requests>,
     pub(super) description: Arc<str>,
+    /// Asks other pods.
+    pub(super) forwarder: reqwest::Client,
 }
 
 impl Api {
     pub(super) fn new(app: Arc<App>, description: String) -> Self {
-        Self { app, requests: Arc::default(), description: description.into() }
+        let forwarder = orlog_effect::http::client().build().expect("a client without options can be made");
+        Self { app, requests: Arc::default(), description: description.into(), forwarder }
     }
 
     /// Reads the stores on a thread that may block.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use base64::Engine as _;
@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::body;
 use super::context::Api;
 use super::extract::Params;
+use super::forward;
 use super::problem::{Code, Place, Problem};
 use super::sagas::hex;
 use crate::app::{DeployError, Order};
@@ -137,7 +138,25 @@ pub(super) async fn deploy(
     let bundle: Bundle = body::parse(&bytes)?;
     let by = name_of(bundle.by)?;
     let files = files(bundle.files)?;
-    Ok(Json(api.app.deploy(Order { files, by, dry_run: how.dry_run }).await?))
+    let mut plan = api.app.deploy(Order { files, by, dry_run: how.dry_run }).await?;
+    if !how.dry_run && !forward::is_forwarded(&headers) {
+        plan.warnings.extend(tell_others(&api, bytes).await);
+    }
+    Ok(Json(plan))
+}
+
+/// Deploys on the other pods too; what went wrong there, in words. A pod that does not hear of it follows when it takes a shard.
+async fn tell_others(api: &Api, bundle: Bytes) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for pod in api.app.other_pods() {
+        match forward::post(api, &format!("{}/admin/deploy", pod.url), bundle.clone()).await {
+            Ok(status) if status.is_success() => {}
+            Ok(status) => wrong
+                .push(format!("the pod {} refused the definitions ({status}): look into its log", pod.name)),
+            Err(error) => wrong.push(format!("the pod {} did not answer: {error}; deploy again", pod.name)),
+        }
+    }
+    wrong
 }
 
 /// Put the definitions and the upstreams of the node's folders in force

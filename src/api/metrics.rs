@@ -76,7 +76,7 @@ fn stores(app: &App, registry: &mut Registry) {
         ("store_fsyncs", "Fsyncs of the journal since the start", Labelled::default()),
         ("store_last_fsync_microseconds", "How long the last one took", Labelled::default()),
     ];
-    for (index, reader) in app.runtime.readers().enumerate() {
+    for (index, reader) in app.runtime.numbered_readers() {
         let stats = reader.stats();
         let values = [
             reader.outbox_depth().unwrap_or_default(),

@@ -133,7 +133,12 @@ pub(super) fn find(
 ) -> Result<Page<(InstanceKey, orlog_model::Instance)>, Problem> {
     let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
     let (limit, scan_limit) = (query.limit, query.scan_limit);
-    for (index, reader) in app.runtime.readers().enumerate().skip(first) {
+    let shards = app.runtime.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    for (index, reader) in shards {
+        if usize::from(index) != first {
+            // The cursor is one of the first shard, which may have gone to another process meanwhile.
+            query.cursor = None;
+        }
         if all.items.len() >= limit || all.scanned >= scan_limit {
             all.next = Some(format!("{index}."));
             break;
@@ -143,7 +148,6 @@ pub(super) fn find(
         let page = reader.instances(&query)?;
         all.items.extend(page.items);
         all.scanned += page.scanned;
-        query.cursor = None;
         if let Some(next) = page.next {
             all.next = Some(format!("{index}.{next}"));
             break;
@@ -178,7 +182,7 @@ pub(super) async fn show(
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
         let history = reader.history(&key, page.history_after, limit + 1)?;
         let held = reader.held(&key, held_limit)?.len();
-        let (work, whole) = outbox(reader, &key)?;
+        let (work, whole) = outbox(&reader, &key)?;
         let program = app.programs.pinned(&instance.program.hash);
         let state = program.and_then(|program| program.show(&instance.state));
         let detail = Detail::of(&key, &instance, state, &history, limit);

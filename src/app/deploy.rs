@@ -160,9 +160,10 @@ impl App {
         let Next::Checked(checked) = next else { return Ok(None) };
         let is_kept = |hash: &[u8; 16]| self.programs.pinned(hash).is_some();
         // The stored one may be newer: a deployment whose outcome was not heard.
-        let stored = self.first_store()?.deployment()?;
-        let record = Definitions::record(stored.as_ref(), checked, (self.clock.now(), by), is_kept);
+        let stored = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
         let standing = self.definitions.deployment();
+        let last = stored.as_ref().or(standing.as_deref());
+        let record = Definitions::record(last, checked, (self.clock.now(), by), is_kept);
         Ok(Some(record).filter(|record| !is_the_same(standing.as_deref(), record)))
     }
 
@@ -202,7 +203,7 @@ impl App {
             self.catalog.refresh();
         }
         let Some(deployment) = deployment else { return Ok(plan) };
-        self.programs.replace(Definitions::programs(&definitions, &self.first_store()?.definitions()?));
+        self.programs.replace(Definitions::programs(&definitions, &self.kept(None)?));
         self.definitions.put_in_force(definitions, Some(deployment));
         let (number, warnings) = (plan.number, plan.warnings.len());
         tracing::info!(number, changes = plan.changes(), warnings, "definitions are deployed");
@@ -216,16 +217,31 @@ impl App {
         else {
             return Ok(());
         };
-        if self.first_store()?.deployment()?.as_ref() != Some(deployment) {
+        let decided = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
+        if decided.as_ref() != Some(deployment) {
             return Err(error.into());
         }
         tracing::warn!(%error, number = deployment.number, "a shard has not stored the deployment; it does at the next start");
         Ok(())
     }
 
-    /// The store that decides what is in force.
-    fn first_store(&self) -> Result<&Reader, orlog_store::Error> {
-        self.runtime.readers().next().ok_or(orlog_store::Error::Closed)
+    /// The store that decides what is in force; `None` while other pods have all shards.
+    fn first_store(&self) -> Option<Reader> {
+        self.runtime.readers().next()
+    }
+
+    /// The definitions that the stores keep, and one more store.
+    pub(super) fn kept(
+        &self,
+        more: Option<&Reader>,
+    ) -> Result<Vec<(ProgramRef, Vec<u8>)>, orlog_store::Error> {
+        let mut kept = more.map(Reader::definitions).transpose()?.unwrap_or_default();
+        for reader in self.runtime.readers() {
+            kept.extend(reader.definitions()?);
+        }
+        kept.sort_by_key(|(reference, _)| reference.hash);
+        kept.dedup_by_key(|(reference, _)| reference.hash);
+        Ok(kept)
     }
 
     /// Counts the instances of all shards by the definition they are pinned to, `limit` in each at most. Blocks.
@@ -256,6 +272,6 @@ impl Next {
 }
 
 /// Whether a record puts nothing else in force than the one before it, from the same files.
-fn is_the_same(standing: Option<&Deployment>, record: &Deployment) -> bool {
+pub(super) fn is_the_same(standing: Option<&Deployment>, record: &Deployment) -> bool {
     standing.is_some_and(|old| old.folder == record.folder && old.in_force().eq(record.in_force()))
 }

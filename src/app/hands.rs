@@ -11,6 +11,7 @@ use orlog_effect::{Catalog, Provider};
 use orlog_model::{Clock, TenantId};
 
 use super::settings;
+use super::transport::patiently;
 use crate::config::{Config, Role, TenantMode};
 use crate::upstreams::{Dispatching, Outside};
 
@@ -23,7 +24,8 @@ pub(super) async fn outside(
     let Some(connection) = connection else { return Ok(None) };
     let mut dispatch = None;
     if config.roles.runs_sagas() {
-        let opened = Desk::open(queue(connection), Arc::clone(clock)).await;
+        let open = || async { Ok(Desk::open(queue(connection), Arc::clone(clock)).await?) };
+        let opened = patiently(open).await;
         let desk = opened.context("results of effects cannot be heard")?;
         let offering =
             move |patience| Arc::new(Dispatch::new(Arc::clone(&desk), patience)) as Arc<dyn Provider>;

@@ -8,6 +8,7 @@ use orlog_model::Timestamp;
 use orlog_program::Program;
 use serde::Serialize;
 
+use super::cluster::ClusterInfo;
 use super::settings;
 use super::transport::BusInfo;
 use crate::config::{self, BusKind, Config};
@@ -38,7 +39,9 @@ pub struct Info {
     pub effects: BTreeMap<String, String>,
     /// How the upstreams do.
     pub upstreams: Vec<UpstreamInfo>,
-    /// The stores.
+    /// The pods and who runs which shard; `None` where this process is alone.
+    pub cluster: Option<ClusterInfo>,
+    /// The stores of this process.
     pub shards: Vec<ShardInfo>,
     /// The bounds of each shard.
     pub limits: serde_json::Value,
@@ -79,6 +82,8 @@ pub struct UpstreamInfo {
 /// A store.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardInfo {
+    /// Its number.
+    pub shard: u16,
     /// The first slot it owns.
     pub first_slot: u16,
     /// The last slot it owns.
@@ -99,6 +104,7 @@ pub(super) struct Sight<'a> {
     pub(super) definitions: &'a Definitions,
     pub(super) stream: String,
     pub(super) bus: BusInfo,
+    pub(super) cluster: Option<ClusterInfo>,
     pub(super) started_at: Timestamp,
 }
 
@@ -131,6 +137,7 @@ pub(super) fn of(sight: Sight<'_>) -> Info {
             .map(|(effect, upstreams)| (effect, upstreams.join(", ")))
             .collect(),
         upstreams: upstreams(sight.catalog),
+        cluster: sight.cluster,
         shards: shards(config, sight.runtime),
         limits: serde_json::to_value(&config.limits).unwrap_or_default(),
     }
@@ -172,10 +179,11 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
 }
 
 fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
-    let ranges = settings::ranges(config.shards);
-    let info = ranges.zip(runtime.readers()).map(|(slots, reader)| {
-        let stats = reader.stats();
+    let ranges: Vec<_> = settings::ranges(config.shards).collect();
+    let info = runtime.numbered_readers().map(|(index, reader)| {
+        let (stats, slots) = (reader.stats(), &ranges[usize::from(index)]);
         ShardInfo {
+            shard: index,
             first_slot: slots.start,
             last_slot: slots.end - 1,
             position: stats.position,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use orlog_bus::nats::{Credentials, Keep, Options, Plan, Tls, Wanted};
 use orlog_bus::subject::Kind;
 use orlog_effect::secret::{SecretRef, Unavailable};
-use orlog_model::{SLOTS, Slots};
+use orlog_model::{SLOTS, Slot, Slots};
 
 use super::replication::{self, Pace};
 use crate::config::{Bus, BusKind, Config, Durability, Store, StreamLimits};
@@ -79,15 +79,10 @@ pub(super) fn streams(config: &Config) -> Plan {
         dead_letters: keep(&nats.dead_letters),
         aggregates: nats.own_aggregate_stream.then(|| keep(&nats.aggregates)),
     });
-    if is_replicated(config) {
+    if config.replicated() {
         plan.0.extend(replication::plan(nats.replicas).0);
     }
     plan
-}
-
-/// Whether the shards follow logs.
-pub(super) fn is_replicated(config: &Config) -> bool {
-    config.store.replication.is_on(config.bus.kind == BusKind::Nats, false)
 }
 
 /// When a shard that follows a log saves a snapshot.
@@ -138,7 +133,14 @@ pub(super) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
     (0..shards).map(move |index| bound(index)..bound(index + 1))
 }
 
-fn slots(config: &Config) -> Slots {
+/// The number of the shard that has a slot.
+pub(super) fn shard_of(slot: Slot, shards: u16) -> u16 {
+    let found = (0..).zip(ranges(shards)).find(|(_, range)| range.contains(&slot.0));
+    found.map(|(index, _)| index).expect("ranges cover every slot")
+}
+
+/// How instances find their slots.
+pub(super) fn slots(config: &Config) -> Slots {
     Slots::spreading(config.tenants.spread.iter().cloned())
 }
 

@@ -24,10 +24,10 @@ pub(super) struct Chosen {
 pub(super) fn choose(
     definitions: &Definitions,
     catalog: &Catalog,
-    store: &Reader,
+    store: Option<&Reader>,
     now: Timestamp,
 ) -> anyhow::Result<Chosen> {
-    let standing = store.deployment()?;
+    let standing = store.map(Reader::deployment).transpose()?.flatten();
     let Some(folder) = definitions.folder() else { return recorded(definitions, catalog, store, standing) };
     let files = definitions::read_folder(folder).map_err(Refused)?;
     let digest = definitions::digest(&files);
@@ -37,22 +37,29 @@ pub(super) fn choose(
     }
     let list = definitions.check(&files, catalog).map_err(Refused)?;
     let checked = Checked { definitions: list, folder: Some(digest) };
-    let is_kept = |hash: &[u8; 16]| store.definition(hash).is_ok_and(|definition| definition.is_some());
+    let is_kept = |hash: &[u8; 16]| {
+        store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
+    };
     let deployment = Definitions::record(standing.as_ref(), &checked, (now, STARTER), is_kept);
     let number = deployment.number;
     tracing::info!(folder = %folder.display(), number, "the folder of definitions is new or was changed: deployed");
     Ok(Chosen { definitions: checked.definitions, deployment: Some(deployment) })
 }
 
-fn recorded(
+/// What a store's record says, from the sources that it keeps.
+///
+/// # Errors
+/// As [`choose`].
+pub(super) fn recorded(
     definitions: &Definitions,
     catalog: &Catalog,
-    store: &Reader,
+    store: Option<&Reader>,
     standing: Option<Deployment>,
 ) -> anyhow::Result<Chosen> {
     let mut files = Vec::new();
     for deployed in standing.iter().flat_map(Deployment::in_force) {
-        let Some((_, source)) = store.definition(&deployed.program.hash)? else {
+        let stored = store.map(|store| store.definition(&deployed.program.hash)).transpose()?.flatten();
+        let Some((_, source)) = stored else {
             return Err(Refused(vec![lost(&deployed.file)]).into());
         };
         files.push(SourceFile { path: (&deployed.file).into(), bytes: source.into() });

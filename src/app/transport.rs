@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use orlog_actors::{EventSource, Sharing};
@@ -13,6 +14,11 @@ use serde::Serialize;
 
 use super::settings;
 use crate::config::{BusKind, Config, TenantMode};
+
+/// For how long servers that do not answer are tried when a node starts.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What is read of which stream.
 const SOURCES: [(&str, Kind); 3] = [
@@ -57,13 +63,15 @@ impl Transport {
                 Ok(Self::Embedded(Arc::new(opened.context("the bus did not open")??)))
             }
             BusKind::Nats => {
-                let connection = connect(config).await?;
-                check_streams(&connection, config, clock.now()).await?;
+                let connection = patiently(|| connect(config)).await?;
+                patiently(|| check_streams(&connection, config, clock.now())).await?;
                 let mut streams = Vec::new();
                 // Whoever runs no sagas reads nothing; through one of the streams it is seen whether the servers are there.
                 let read = if config.roles.runs_sagas() { &SOURCES[..] } else { &SOURCES[1..2] };
                 for (name, _) in read {
-                    streams.push((*name, NatsStream::open(&connection, name, &config.node_name()).await?));
+                    let open =
+                        || async { Ok(NatsStream::open(&connection, name, &config.node_name()).await?) };
+                    streams.push((*name, patiently(open).await?));
                 }
                 Ok(Self::Nats(Box::new(Streams { connection, read: streams, sharing: sharing(config) })))
             }
@@ -147,6 +155,33 @@ impl Transport {
             }
         }
     }
+}
+
+/// Tries again while the servers are only just starting, or choose a leader.
+pub(super) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let begun = tokio::time::Instant::now();
+    let mut told = false;
+    loop {
+        match attempt().await {
+            Err(error) if passes(&error) && begun.elapsed() < PATIENCE => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("{error:#}; it is tried for {PATIENCE:?}");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn passes(error: &anyhow::Error) -> bool {
+    let connect = error.downcast_ref();
+    matches!(connect, Some(nats::ConnectError::Refused { .. } | nats::ConnectError::NotYet(_)))
+        || error.is::<nats::StreamsError>()
+        || matches!(error.downcast_ref(), Some(orlog_bus::Error::Unavailable(_)))
 }
 
 /// Connects to the servers as the configuration says.

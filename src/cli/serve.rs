@@ -40,6 +40,8 @@ pub(super) async fn serve(
         Failure::failed(format!("cannot listen on {}: {error}; choose another with --listen", config.listen))
     })?;
     let address = listener.local_addr()?;
+    // Other pods are told where this one really listens.
+    let config = Config { listen: address, ..config };
     let app = App::start_with(config, heard_by(seams, spans.as_ref())).await?;
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {

@@ -119,7 +119,7 @@ async fn timers_and_work_under_way_survive_under_their_new_names_and_the_history
         last.note
     };
     assert!(
-        last_note(reader, 1).contains("by alice") && last_note(reader, 1).contains("migrated from 1 to 2")
+        last_note(&reader, 1).contains("by alice") && last_note(&reader, 1).contains("migrated from 1 to 2")
     );
     // The outcome of what was asked for under the old name arrives under the new one.
     node.open_gate();

@@ -222,7 +222,7 @@ impl Node {
 
     pub(crate) fn dead_letters(&self) -> usize {
         let letters = |reader: &orlog_store::Reader| reader.dead_letters(&TenantId::default(), None, 99);
-        self.app.runtime.readers().map(|reader| letters(reader).unwrap().len()).sum()
+        self.app.runtime.readers().map(|reader| letters(&reader).unwrap().len()).sum()
     }
 
     pub(crate) fn performed(&self) -> BTreeMap<String, BTreeSet<(String, u32)>> {

@@ -10,6 +10,7 @@ mod start;
 pub mod codec;
 pub mod effects;
 pub mod embedded;
+pub mod membership;
 pub mod nats;
 pub mod requests;
 pub mod subject;

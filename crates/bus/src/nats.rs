@@ -8,6 +8,7 @@ mod cursors;
 mod effects;
 mod filters;
 mod hub;
+mod leases;
 mod message;
 mod plan;
 mod publish;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, Tls};
 pub use effects::{NatsEffects, consumer_name};
+pub use leases::{LeaseOptions, Leases};
 pub use plan::{
     AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
     Wanted,

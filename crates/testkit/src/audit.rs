@@ -133,7 +133,7 @@ pub fn notes(history: &[Record]) -> Vec<String> {
 #[must_use]
 pub fn statuses(rig: &Rig, keys: &[InstanceKey]) -> Vec<(String, Option<Status>)> {
     let status = |key: &InstanceKey| {
-        let reader: &Reader = rig.runtime.reader(key).expect("this process owns every slot");
+        let reader: Reader = rig.runtime.reader(key).expect("this process owns every slot");
         reader.instance(key).expect("the store can be read").map(|instance| instance.status)
     };
     keys.iter().map(|key| (key.correlation.to_string(), status(key))).collect()

@@ -6,6 +6,7 @@ pub mod faulty_bus;
 mod faulty_disk;
 pub mod grpc_server;
 pub mod household;
+pub mod kept;
 pub mod memory_log;
 pub mod nats_server;
 pub mod nats_wire;

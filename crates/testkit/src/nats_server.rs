@@ -1,30 +1,21 @@
 //! NATS servers of a test's own: one node or a cluster on free ports of the loopback, to be killed, paused and started again.
 //!
-//! A shell stands over each node. It waits for the end of its input, which is the end of the test's process however it comes,
-//! and then kills the node by its number. Where the server is not installed a test is skipped; in CI it fails.
+//! Where the server is not installed a test is skipped; in CI it fails.
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
+
+use crate::kept::Kept;
 
 /// A node that has not begun to answer by then does not work.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// Tells the number of what it runs, and kills it when its input ends.
-const KEEPER: &str = r#""$@" </dev/null >/dev/null 2>&1 & server=$!
-echo "$server"
-read -r _
-kill -9 "$server" 2>/dev/null
-wait "$server""#;
 
 /// The server's binary: `ORLOG_NATS_SERVER`, or where `make nats` puts it. `None`: it is not installed.
 ///
@@ -49,7 +40,7 @@ pub struct NatsServer {
     pub port: u16,
     binary: PathBuf,
     folder: TempDir,
-    keeper: Option<(Child, Pid)>,
+    process: Option<Kept>,
 }
 
 impl NatsServer {
@@ -87,7 +78,7 @@ impl NatsServer {
         }
         text.push_str(extra);
         std::fs::write(folder.path().join("nats.conf"), text).expect("the folder is ours");
-        Self { port, binary, folder, keeper: None }
+        Self { port, binary, folder, process: None }
     }
 
     /// Where clients connect.
@@ -104,12 +95,14 @@ impl NatsServer {
 
     /// Kills it at once; what it has stored stays.
     pub fn kill(&mut self) {
-        self.end(Signal::KILL);
+        drop(self.process.take());
     }
 
     /// Ends it in good order; what it has stored stays.
     pub fn stop(&mut self) {
-        self.end(Signal::TERM);
+        if let Some(process) = self.process.take() {
+            process.end(Signal::TERM);
+        }
     }
 
     /// Stops its clock: it answers nobody until [`NatsServer::resume`].
@@ -133,20 +126,9 @@ impl NatsServer {
 
     fn launch(&mut self) {
         self.kill();
-        let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", KEEPER, "keeper"])
-            .arg(&self.binary)
-            .arg("-c")
-            .arg(self.folder.path().join("nats.conf"));
-        command.arg("-l").arg(self.folder.path().join("nats.log"));
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut keeper = command.spawn().expect("there is a shell");
-        let mut line = String::new();
-        let stdout = keeper.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("it tells the number");
-        let pid = line.trim().parse().ok().and_then(Pid::from_raw).expect("a process number");
-        self.keeper = Some((keeper, pid));
+        let (config, log) = (self.folder.path().join("nats.conf"), self.folder.path().join("nats.log"));
+        let arguments = ["-c", &config.display().to_string()];
+        self.process = Some(Kept::start(&self.binary, &arguments, &[], &log));
     }
 
     fn wait(&self) {
@@ -164,35 +146,9 @@ impl NatsServer {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some((_, pid)) = &self.keeper {
-            // An error means that it has ended.
-            kill_process(*pid, signal).ok();
+        if let Some(process) = &self.process {
+            process.signal(signal);
         }
-    }
-
-    /// The keeper ends after the node.
-    fn end(&mut self, signal: Signal) {
-        self.signal(Signal::CONT);
-        self.signal(signal);
-        if let Some((mut keeper, pid)) = self.keeper.take() {
-            let begun = Instant::now();
-            while kill_process(pid, Signal::CONT).is_ok() && begun.elapsed() < PATIENCE {
-                if std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
-                    .is_ok_and(|s| s.contains(") Z "))
-                {
-                    break;
-                }
-                std::thread::park_timeout(LOOK);
-            }
-            drop(keeper.stdin.take());
-            keeper.wait().ok();
-        }
-    }
-}
-
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -235,8 +191,12 @@ impl NatsCluster {
     }
 }
 
-/// Nobody else gets it until the server takes it, unless somebody is very quick.
-pub(crate) fn free_port() -> u16 {
+/// A free port of the loopback. Nobody else gets it until a server takes it, unless somebody is very quick.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()
 }

@@ -154,7 +154,7 @@ impl Setup {
         for index in 0..self.shards {
             let slots = SLOTS / self.shards * index..SLOTS / self.shards * (index + 1);
             let (writer, reader) = self.open_store(index).await;
-            shards.push(ShardParts { slots, writer, reader });
+            shards.push(ShardParts { index, slots, writer, reader });
         }
         shards
     }
@@ -216,7 +216,7 @@ impl Rig {
     /// The work that lies in the outboxes; the greatest number while a store is being recovered.
     #[must_use]
     pub fn outbox_depth(&self) -> u64 {
-        let depths = self.runtime.readers().map(Reader::outbox_depth);
+        let depths = self.runtime.readers().map(|reader| reader.outbox_depth());
         depths.map(|depth| depth.unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
     }
 
@@ -225,7 +225,7 @@ impl Rig {
     /// # Panics
     /// Never: a rig has a shard.
     #[must_use]
-    pub fn reader(&self) -> &Reader {
+    pub fn reader(&self) -> Reader {
         self.runtime.readers().next().expect("a rig has a shard")
     }
 

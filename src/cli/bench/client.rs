@@ -41,9 +41,13 @@ pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report>
         sagas: bench.sagas(),
         until: Instant::now() + bench.time(),
         fails: bench.workload == Workload::B,
+        bench: bench.clone(),
         accepted: bench.accepted.as_ref().map(std::fs::File::create).transpose()?.map(Mutex::new),
     });
-    let (before, transitions, begun) = (Used::now()?, app.runtime.metrics().transitions(), Instant::now());
+    until_owned(&app).await?;
+    let by_server = || bench.server.map(Used::by).transpose();
+    let (before, served, begun) = (Used::now()?, by_server()?, Instant::now());
+    let transitions = app.runtime.metrics().transitions();
     let clients: Vec<_> = (0..bench.concurrency).map(|_| tokio::spawn(Arc::clone(&load).client())).collect();
     let mut latencies = Vec::new();
     for client in clients {
@@ -56,9 +60,23 @@ pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report>
     report.rates(latencies.len() as u64, transitions, took, used);
     report.transitions_per_commit =
         ratio(transitions, super::report::float(app.runtime.metrics().commits().max(1)));
+    if let (Some(before), Some(after)) = (served, by_server()?) {
+        let cpu = after.since(before).cpu.as_secs_f64() * 1e6;
+        report.more.insert("server_cpu_us_per_transition", cpu / super::report::float(transitions).max(1.0));
+    }
     report.latencies(latencies);
     app.stop().await?;
     Ok(report)
+}
+
+/// With leases, the stores come one after another.
+async fn until_owned(app: &App) -> anyhow::Result<()> {
+    let all = async {
+        while app.runtime.owned().len() < usize::from(app.config.shards) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LOST, all).await.context("not every store was opened")
 }
 
 struct Load {
@@ -68,6 +86,7 @@ struct Load {
     sagas: u64,
     until: Instant,
     fails: bool,
+    bench: Bench,
     accepted: Option<Mutex<std::fs::File>>,
 }
 
@@ -86,7 +105,7 @@ impl Load {
     async fn one(&self, number: u64) -> anyhow::Result<Duration> {
         let ended = self.ends.of(number);
         let begun = Instant::now();
-        let event = workload::started(number, self.fails, self.app.clock.now())?;
+        let event = workload::started(&self.bench.tenant(number), number, self.fails, self.app.clock.now())?;
         self.app.publish(vec![event]).await?;
         if let Some(file) = &self.accepted {
             let mut file = file.lock().map_err(|_| anyhow::anyhow!("a client panicked"))?;

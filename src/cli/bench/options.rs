@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::config::Config;
+use crate::config::{BusKind, ClusterMode, Config};
 
 /// What kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,6 +57,15 @@ pub struct Bench {
     /// Where to keep the data; by default a folder beside the present one that is removed afterwards.
     #[arg(long)]
     pub data: Option<PathBuf>,
+    /// On NATS: the server's address. Commits are replicated on its streams (A, B).
+    #[arg(long, value_name = "URL")]
+    pub nats: Option<String>,
+    /// The process of that server, whose processor time is counted too.
+    #[arg(long, value_name = "PID", requires = "nats")]
+    pub server: Option<u32>,
+    /// Stores that the instances are divided into.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub shards: u16,
     /// A file that gets the number of every accepted saga; for workload E.
     #[arg(long, hide = true)]
     pub accepted: Option<PathBuf>,
@@ -73,6 +82,11 @@ impl Bench {
         self.sagas.unwrap_or(by_default)
     }
 
+    /// Whose saga this is: with several stores many tenants, so that each has some.
+    pub(super) fn tenant(&self, number: u64) -> String {
+        if self.shards == 1 { String::new() } else { format!("t{}", number % 64) }
+    }
+
     pub(super) fn time(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
@@ -85,6 +99,12 @@ impl Bench {
         };
         config.store.durability = durability;
         config.bus.durability = durability;
+        config.shards = self.shards;
+        if let Some(server) = &self.nats {
+            config.bus.kind = BusKind::Nats;
+            config.nats.servers = vec![server.clone()];
+            config.cluster.mode = ClusterMode::Leased;
+        }
         config
     }
 }

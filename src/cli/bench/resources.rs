@@ -17,12 +17,21 @@ pub(super) struct Used {
 impl Used {
     /// Until now.
     pub(super) fn now() -> anyhow::Result<Self> {
-        let stat =
-            std::fs::read_to_string("/proc/self/stat").context("bench reads /proc, so it needs Linux")?;
+        Self::of("self")
+    }
+
+    /// Until now, by another process.
+    pub(super) fn by(process: u32) -> anyhow::Result<Self> {
+        Self::of(&process.to_string())
+    }
+
+    fn of(process: &str) -> anyhow::Result<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+        let stat = stat.context("bench reads /proc, so it needs Linux and the process")?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks = |index: usize| fields.get(index).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
         let per_second = rustix::param::clock_ticks_per_second();
-        let statm = std::fs::read_to_string("/proc/self/statm")?;
+        let statm = std::fs::read_to_string(format!("/proc/{process}/statm"))?;
         let pages = statm.split(' ').nth(1).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
         Ok(Self {
             // utime and stime are the fields 14 and 15 of stat; two fields stand before the `) `.

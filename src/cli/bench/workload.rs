@@ -107,8 +107,9 @@ pub(super) fn key(saga: &str, number: u64) -> anyhow::Result<InstanceKey> {
 }
 
 /// The event that begins instance `number` of the three-step saga.
-pub(super) fn started(number: u64, fails: bool, time: Timestamp) -> anyhow::Result<Event> {
-    event("BenchStarted", number, time, json!({ "id": format!("b-{number}"), "fails": fails }))
+pub(super) fn started(tenant: &str, number: u64, fails: bool, time: Timestamp) -> anyhow::Result<Event> {
+    let data = json!({ "id": format!("b-{number}"), "fails": fails });
+    Ok(Event { tenant: TenantId::new(tenant)?, ..event("BenchStarted", number, time, data)? })
 }
 
 /// The event that begins instance `number` of a sleeping saga.

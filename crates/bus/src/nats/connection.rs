@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use async_nats::jetstream::context::{AccountError, AccountErrorKind};
 use tokio::sync::Semaphore;
 
 /// The oldest server that works: it takes time-outs of single messages, consumers with many filters, and counts of its own.
@@ -95,6 +96,9 @@ pub enum ConnectError {
         /// Its version.
         found: String,
     },
+    /// JetStream does not answer, for example because the servers have only just started: try again.
+    #[error("JetStream does not answer yet: {0}")]
+    NotYet(String),
     /// The server runs without JetStream.
     #[error(
         "the NATS server has no JetStream for this account: {0}; enable it with `jetstream {{}}` in its configuration"
@@ -126,7 +130,7 @@ impl Connection {
         }
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(ACK_TIMEOUT);
-        jetstream.query_account().await.map_err(|error| ConnectError::NoJetStream(chain(&error)))?;
+        jetstream.query_account().await.map_err(|error| without_jetstream(&error))?;
         Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(UNACKNOWLEDGED)) })
     }
 
@@ -152,6 +156,15 @@ impl Connection {
     #[must_use]
     pub fn max_payload(&self) -> usize {
         self.client.server_info().max_payload
+    }
+}
+
+/// Servers that are choosing a leader answer late, or with a word of theirs for "not now".
+fn without_jetstream(error: &AccountError) -> ConnectError {
+    match error.kind() {
+        AccountErrorKind::TimedOut => ConnectError::NotYet(chain(error)),
+        AccountErrorKind::JetStream(inner) if inner.code() == 503 => ConnectError::NotYet(chain(error)),
+        _ => ConnectError::NoJetStream(chain(error)),
     }
 }
 

@@ -1,0 +1,76 @@
+//! The stores of a node that has every shard for good, and of a folder that is looked into.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use orlog_bus::nats::Connection;
+use orlog_store::{Reader, Writer};
+
+use super::transport::Transport;
+use super::{layout, replication, settings};
+use crate::config::{ClusterMode, Config};
+
+/// The epoch of a node that owns its shards for good.
+const ONLY_EPOCH: u64 = 1;
+
+/// The stores of a data folder, opened to look into them. Nobody else can open them meanwhile.
+pub struct Look(Vec<(Writer, Reader)>);
+
+impl Look {
+    /// Opens the stores of a data folder that no process uses.
+    ///
+    /// # Errors
+    /// When it is no data folder, is in use, or is damaged.
+    pub fn into(data: &Path) -> anyhow::Result<Self> {
+        let config = layout::of(data)?;
+        let options = settings::store(&config);
+        let open = |index| orlog_store::open(&layout::shard(data, index), options.clone());
+        let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
+        Ok(Self(stores.with_context(|| format!("the data folder {} cannot be opened", data.display()))?))
+    }
+
+    /// One reader a shard.
+    pub fn readers(&self) -> impl Iterator<Item = &Reader> {
+        self.0.iter().map(|(_, reader)| reader)
+    }
+}
+
+/// Opens the stores that this node has for good: with many pods they come when they are taken.
+///
+/// # Errors
+/// When one cannot be had; the text says why.
+pub(super) async fn open_stores(
+    config: &Config,
+    transport: &Transport,
+) -> anyhow::Result<Vec<(Writer, Reader)>> {
+    if !config.roles.runs_sagas() || config.cluster.mode != ClusterMode::Alone {
+        return Ok(Vec::new());
+    }
+    let unusable = || format!("the data folder {} cannot be used", config.data.display());
+    if let Some(connection) = transport.connection()
+        && config.replicated()
+    {
+        return follow_logs(config, connection).await.with_context(unusable);
+    }
+    let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
+    let open = move || {
+        let open = |index| orlog_store::open(&layout::shard(&data, index), options.clone());
+        (0..shards).map(open).collect::<Result<Vec<_>, _>>()
+    };
+    let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
+    stores.with_context(unusable)
+}
+
+/// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the one that starts later owns them.
+async fn follow_logs(
+    config: &Config,
+    connection: &Connection,
+) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
+    let mut stores = Vec::new();
+    for index in 0..config.shards {
+        let (dir, options) = (layout::shard(&config.data, index), settings::store(config));
+        let pace = settings::pace(config);
+        stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
+    }
+    Ok(stores)
+}

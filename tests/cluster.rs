@@ -1,0 +1,138 @@
+//! Many pods on NATS, as real processes: killed, paused, drained, added, while orders go through them.
+//!
+//! Each order is placed, hears five notes in order, is charged, finished and shipped. At the end every order has ended well,
+//! has the notes once and in order, and the upstream has seen one idempotency key for each of its effects.
+
+#[cfg(test)]
+#[path = "cluster/orders.rs"]
+mod orders;
+#[cfg(test)]
+#[path = "cluster/pods.rs"]
+mod pods;
+#[cfg(test)]
+#[path = "cluster/upstream.rs"]
+mod upstream;
+
+use std::time::{Duration, Instant};
+
+use orlog_testkit::nats_server::{NatsCluster, NatsServer};
+
+use orders::Orders;
+use pods::Pods;
+
+/// A run that takes longer hangs.
+const PATIENCE: Duration = Duration::from_mins(4);
+
+async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_pod_has_every_shard_and_sees_orders_through() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("one pod", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start("a").await;
+        let orders = Orders::begin(&pods, 40);
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_move_when_a_pod_comes_and_when_it_drains() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("coming and going", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start("a").await;
+        let orders = Orders::begin(&pods, 120);
+        orders.placed(30).await;
+        pods.start("b").await;
+        pods.until_spread().await;
+        orders.placed(70).await;
+        let begun = Instant::now();
+        pods.drain("a");
+        pods.until_held_by(&["b"]).await;
+        println!("drained: every shard runs elsewhere after {:?}", begun.elapsed());
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_pods_shards_go_on_elsewhere() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("kill -9", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start("a").await;
+        pods.start("b").await;
+        pods.until_spread().await;
+        let orders = Orders::begin(&pods, 120);
+        orders.placed(40).await;
+        let begun = Instant::now();
+        pods.kill("a");
+        pods.until_held_by(&["b"]).await;
+        println!("killed: every shard runs elsewhere after {:?}", begun.elapsed());
+        orders.placed(80).await;
+        pods.start("a").await;
+        pods.until_spread().await;
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_was_paused_past_its_lease_commits_nothing() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("a zombie", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start("a").await;
+        pods.start("b").await;
+        pods.until_spread().await;
+        let orders = Orders::begin(&pods, 120);
+        orders.placed(40).await;
+        pods.pause("a");
+        pods.until_held_by(&["b"]).await;
+        orders.placed(60).await;
+        pods.resume("a");
+        pods.until_spread().await;
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_pods_on_three_servers_go_through_everything() {
+    let Some(mut nats) = NatsCluster::start(3) else { return };
+    within("everything", async {
+        let mut pods = Pods::new(&nats.urls(), 3).await;
+        for name in ["a", "b", "c"] {
+            pods.start(name).await;
+        }
+        pods.until_spread().await;
+        let orders = Orders::begin(&pods, 200);
+        orders.placed(30).await;
+        pods.kill("b");
+        pods.until_held_by(&["a", "c"]).await;
+        orders.placed(60).await;
+        nats.nodes[0].kill();
+        orders.placed(90).await;
+        nats.nodes[0].restart();
+        pods.start("b").await;
+        pods.until_spread().await;
+        pods.pause("c");
+        pods.until_held_by(&["a", "b"]).await;
+        orders.placed(130).await;
+        pods.resume("c");
+        pods.until_spread().await;
+        pods.drain("a");
+        pods.until_held_by(&["b", "c"]).await;
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}

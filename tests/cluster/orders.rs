@@ -1,0 +1,135 @@
+//! Orders on their way through the pods: of many tenants, one of which is spread; events of one order one after another.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::pods::{Pods, Urls};
+
+const NOTES: usize = 5;
+/// Orders under way at once.
+const AT_ONCE: usize = 12;
+/// Between two tries of somebody who was not answered.
+const PAUSE: Duration = Duration::from_millis(20);
+
+pub(crate) struct Orders {
+    count: usize,
+    placed: watch::Receiver<usize>,
+}
+
+/// Every fourth order is of the tenant that is spread.
+fn tenant(order: usize) -> String {
+    if order.is_multiple_of(4) { "big".to_owned() } else { format!("t{}", order % 11) }
+}
+
+impl Orders {
+    /// Begins to place orders; goes on by itself.
+    pub(crate) fn begin(pods: &Pods, count: usize) -> Self {
+        let (sender, placed) = watch::channel(0);
+        let (sender, gate) = (Arc::new(sender), Arc::new(tokio::sync::Semaphore::new(AT_ONCE)));
+        for order in 0..count {
+            let (urls, client) = (Arc::clone(&pods.urls), pods.client.clone());
+            let (sender, gate) = (Arc::clone(&sender), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let _place = gate.acquire_owned().await.unwrap();
+                place(&client, &urls, order).await;
+                sender.send_modify(|placed| *placed += 1);
+            });
+        }
+        Self { count, placed }
+    }
+
+    /// Waits until so many orders have had all their events accepted.
+    pub(crate) async fn placed(&self, count: usize) {
+        self.placed.clone().wait_for(|placed| *placed >= count).await.unwrap();
+    }
+
+    pub(crate) async fn all_placed(&self) {
+        self.placed(self.count).await;
+    }
+
+    /// Waits until every order has ended, and compares.
+    pub(crate) async fn check(&self, pods: &Pods) {
+        for order in 0..self.count {
+            let instance = ended(pods, order).await;
+            let notes: Vec<u64> =
+                serde_json::from_value(instance["state"]["vars"]["notes"].clone()).unwrap_or_default();
+            let expected: Vec<u64> = (1..=NOTES as u64).collect();
+            assert_eq!(notes, expected, "order {order}: {instance:#}");
+            assert_eq!(instance["status"], "completed", "order {order}: {instance:#}");
+        }
+        let keys = pods.upstream.keys();
+        let expected: BTreeSet<(String, String)> = (0..self.count)
+            .flat_map(|order| ["charge", "ship"].map(|effect| (effect.to_owned(), format!("o-{order}"))))
+            .collect();
+        assert_eq!(keys.keys().cloned().collect::<BTreeSet<_>>(), expected);
+        for (effect, keys) in &keys {
+            assert_eq!(keys.len(), 1, "{effect:?} was asked for under {keys:?}");
+        }
+    }
+}
+
+/// Sends the events of one order, each once it was accepted.
+async fn place(client: &reqwest::Client, urls: &Urls, order: usize) {
+    send(client, urls, order, "OrderPlaced", 0).await;
+    for note in 1..=NOTES {
+        send(client, urls, order, "Noted", note).await;
+    }
+    send(client, urls, order, "Finished", 0).await;
+}
+
+/// Tries one pod after another until one accepts; under one id, so that it counts once.
+async fn send(client: &reqwest::Client, urls: &Urls, order: usize, kind: &str, note: usize) {
+    let event = json!({
+        "specversion": "1.0", "id": format!("{kind}-{order}-{note}"), "source": "urn:test", "type": kind,
+        "data": { "orderId": format!("o-{order}"), "n": note },
+    });
+    let mut look = tokio::time::interval(PAUSE);
+    for attempt in 0.. {
+        let known: Vec<String> = urls.lock().unwrap().values().cloned().collect();
+        if let Some(url) = known.get((order + attempt) % known.len().max(1)) {
+            let post = client
+                .post(format!("{url}/v1/events"))
+                .header("content-type", "application/cloudevents+json")
+                .header("x-tenant-id", tenant(order))
+                .body(event.to_string());
+            if post.send().await.is_ok_and(|answer| answer.status() == 202) {
+                return;
+            }
+        }
+        look.tick().await;
+    }
+}
+
+/// The instance of an order once it has ended, asked of any pod.
+async fn ended(pods: &Pods, order: usize) -> Value {
+    let mut last = Value::Null;
+    let found = async {
+        let mut look = tokio::time::interval(PAUSE);
+        for attempt in 0.. {
+            let known: Vec<String> = pods.urls.lock().unwrap().values().cloned().collect();
+            if let Some(url) = known.get((order + attempt) % known.len().max(1)) {
+                let asked = pods
+                    .client
+                    .get(format!("{url}/v1/sagas/order/o-{order}"))
+                    .header("x-tenant-id", tenant(order));
+                if let Ok(answer) = asked.send().await {
+                    last = answer.json().await.unwrap_or_default();
+                    if last["status"] == "completed"
+                        || last["status"] == "failed"
+                        || last["status"] == "stuck"
+                    {
+                        return;
+                    }
+                }
+            }
+            look.tick().await;
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_mins(1), found).await;
+    assert!(ended.is_ok(), "order {order} of {} has not ended: {last:#}; {}", tenant(order), pods.all_said());
+    last
+}

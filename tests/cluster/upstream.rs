@@ -1,0 +1,45 @@
+//! The world of the orders: an upstream that notes under which key each effect was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+/// The keys by effect and order.
+type Keys = BTreeMap<(String, String), BTreeSet<String>>;
+
+pub(crate) struct Upstream {
+    pub(crate) url: String,
+    keys: Mutex<Keys>,
+}
+
+impl Upstream {
+    pub(crate) async fn open() -> Arc<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let upstream = Arc::new(Self { url, keys: Mutex::default() });
+        let router = Router::new().route("/{effect}", post(perform)).with_state(Arc::clone(&upstream));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        upstream
+    }
+
+    pub(crate) fn keys(&self) -> Keys {
+        self.keys.lock().unwrap().clone()
+    }
+}
+
+async fn perform(
+    State(upstream): State<Arc<Upstream>>,
+    Path(effect): Path<String>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> Json<Value> {
+    let key = headers["idempotency-key"].to_str().unwrap().to_owned();
+    let order = body["orderId"].as_str().unwrap().to_owned();
+    upstream.keys.lock().unwrap().entry((effect, order)).or_default().insert(key);
+    Json(json!({}))
+}
