@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats build test check fmt tidy clippy deny advisories docs demo bench examples fuzz torture clean-data
+.PHONY: help setup nats build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz torture clean-data
 
 CARGO ?= cargo
 # Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 60
 DATA ?= data
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install the system packages that a crate needs to build (apt; does nothing if they are there)
 	@tools/setup.sh
@@ -33,13 +33,16 @@ test: setup nats ## all tests
 	$(CARGO) test --workspace --locked
 
 # The tests come last, so that their lines end the log.
-check: setup nats fmt tidy deny clippy docs examples test ## what CI runs: fmt, tidy, deny, clippy, docs, test
+check: setup nats fmt tidy k8s deny clippy docs examples test ## what CI runs: fmt, tidy, k8s, deny, clippy, docs, test
 
 fmt: ## the formatting, checked
 	$(CARGO) fmt --all --check
 
 tidy: ## the house rules, checked
 	$(CARGO) xtask tidy
+
+k8s: setup ## the Kubernetes manifests, against the schemas of Kubernetes (pip, by hash; offline from the second time on)
+	@tools/k8s.sh
 
 clippy: setup ## the lints, warnings are errors
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
