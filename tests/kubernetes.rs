@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog::config::{ClusterMode, Layers};
+use orlog::config::{ClusterMode, Layers, Role};
 use orlog::definitions::{Definitions, SourceFile};
 use orlog::upstreams::Upstreams;
 use orlog::{Config, SystemClock};
@@ -19,6 +19,7 @@ use orlog_model::Clock;
 const SHARED: &str = "shared.yaml";
 const LEASED: &str = "leased/orlog.yaml";
 const FIXED: &str = "fixed/orlog.yaml";
+const EFFECT: &str = "effect/orlog-effect.yaml";
 /// The address that the cluster is taken to give to a pod.
 const ADDRESS: &str = "10.1.2.3";
 
@@ -118,6 +119,16 @@ fn what_is_under_way_has_time_to_end_before_a_pod_is_killed() {
         let before = Duration::from_secs(number(&manifest, "seconds"));
         assert!(given > before + load(&manifest, "orlog-0").drain.deadline, "{name}");
     }
+    let performers = manifest(EFFECT);
+    let given = Duration::from_secs(number(&performers, "terminationGracePeriodSeconds"));
+    assert!(given > load(&performers, "orlog-effect-0").drain.deadline);
+}
+
+#[test]
+fn pods_that_perform_have_upstreams_and_no_shards() {
+    let config = load(&manifest(EFFECT), "orlog-effect-5c8d9-b7k2m");
+    assert_eq!((config.roles, config.cluster.mode), (Role::Effect, ClusterMode::Alone));
+    assert_eq!((config.definitions.is_some(), config.effects.is_some()), (false, true));
 }
 
 #[test]
