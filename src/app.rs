@@ -38,7 +38,6 @@ use crate::letters;
 use crate::upstreams::Upstreams;
 use background::Background;
 use cluster::Cluster;
-use stores::open_stores;
 use transport::Transport;
 
 pub use cluster::{ClusterInfo, PodInfo};
@@ -117,8 +116,10 @@ impl App {
         if config.roles.runs_sagas() {
             layout::claim(&config)?;
         }
+        // Before anything else in the folder: who finds it in use is told so.
+        let mut stores = stores::local(&config).await?;
         let transport = Box::pin(Transport::open(&config, Arc::clone(&clock))).await?;
-        let mut stores = Box::pin(open_stores(&config, &transport)).await?;
+        stores.extend(Box::pin(stores::replicated(&config, &transport)).await?);
         let bus = transport.bus();
 
         let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));

@@ -54,11 +54,7 @@ impl Cluster {
     /// Joins: from now on shards come and go.
     pub(super) async fn join(host: &Arc<dyn Host>, connection: &Connection) -> anyhow::Result<Self> {
         let config = host.config();
-        let options = LeaseOptions {
-            bucket: config.cluster.name.clone(),
-            replicas: config.nats.replicas,
-            ttl: config.cluster.ttl,
-        };
+        let options = LeaseOptions { bucket: config.cluster.name.clone(), ttl: config.cluster.ttl };
         let leases = patiently(|| async { Ok(Leases::open(connection, options.clone()).await?) }).await;
         let membership: Arc<dyn Membership> = Arc::new(leases.context("the leases cannot be kept")?);
         let (orders, ordered) = watch::channel(Order::Run);

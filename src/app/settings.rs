@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use orlog_bus::nats::{Credentials, Keep, Options, Plan, Tls, Wanted};
+use orlog_bus::nats::{Credentials, Keep, Leases, Options, Plan, Tls, Wanted};
 use orlog_bus::subject::Kind;
 use orlog_effect::secret::{SecretRef, Unavailable};
 use orlog_model::{SLOTS, Slot, Slots};
 
 use super::replication::{self, Pace};
-use crate::config::{Bus, BusKind, Config, Durability, Store, StreamLimits};
+use crate::config::{Bus, BusKind, ClusterMode, Config, Durability, Store, StreamLimits};
 
 /// How the running system behaves.
 pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
@@ -81,6 +81,9 @@ pub(super) fn streams(config: &Config) -> Plan {
     });
     if config.replicated() {
         plan.0.extend(replication::plan(nats.replicas).0);
+    }
+    if config.cluster.mode != ClusterMode::Alone {
+        plan.0.push(Leases::plan(&config.cluster.name, nats.replicas));
     }
     plan
 }

@@ -35,22 +35,14 @@ impl Look {
     }
 }
 
-/// Opens the stores that this node has for good: with many pods they come when they are taken.
+/// Opens the stores that this node has for good and that live in its folder: with many pods they come when they are taken, and
+/// with replication they come from their logs.
 ///
 /// # Errors
 /// When one cannot be had; the text says why.
-pub(super) async fn open_stores(
-    config: &Config,
-    transport: &Transport,
-) -> anyhow::Result<Vec<(Writer, Reader)>> {
-    if !config.roles.runs_sagas() || config.cluster.mode != ClusterMode::Alone {
+pub(super) async fn local(config: &Config) -> anyhow::Result<Vec<(Writer, Reader)>> {
+    if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
-    }
-    let unusable = || format!("the data folder {} cannot be used", config.data.display());
-    if let Some(connection) = transport.connection()
-        && config.replicated()
-    {
-        return follow_logs(config, connection).await.with_context(unusable);
     }
     let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
     let open = move || {
@@ -58,7 +50,31 @@ pub(super) async fn open_stores(
         (0..shards).map(open).collect::<Result<Vec<_>, _>>()
     };
     let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
-    stores.with_context(unusable)
+    stores.with_context(|| unusable(config))
+}
+
+/// Opens the stores that this node has for good and that live in logs.
+///
+/// # Errors
+/// As [`local`].
+pub(super) async fn replicated(
+    config: &Config,
+    transport: &Transport,
+) -> anyhow::Result<Vec<(Writer, Reader)>> {
+    match transport.connection() {
+        Some(connection) if has_all(config) && config.replicated() => {
+            follow_logs(config, connection).await.with_context(|| unusable(config))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn has_all(config: &Config) -> bool {
+    config.roles.runs_sagas() && config.cluster.mode == ClusterMode::Alone
+}
+
+fn unusable(config: &Config) -> String {
+    format!("the data folder {} cannot be used", config.data.display())
 }
 
 /// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the one that starts later owns them.

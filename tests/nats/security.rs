@@ -92,9 +92,11 @@ async fn the_documented_accounts_may_do_what_they_must_and_nothing_else() {
     for subject in ["tenant.a.effect.mail%2Esend.1", "effect.x.1", "tenant.a.workflow.s.c", "deadletter.x"] {
         check_stored(&server, "saga", subject);
     }
-    for subject in
-        ["tenant.a.aggregate.order.1", "tenant.a.effect_result.x.1", "$JS.API.STREAM.DELETE.WORKFLOW_EVENTS"]
-    {
+    for subject in [
+        "tenant.a.aggregate.order.1",
+        "$JS.API.STREAM.PURGE.WORKFLOW_EVENTS",
+        "$JS.API.STREAM.DELETE.WORKFLOW_EVENTS",
+    ] {
         check_forbidden(&server, "saga", subject);
     }
 

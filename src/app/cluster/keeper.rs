@@ -21,6 +21,9 @@ use super::host::{Host, rule};
 /// Before a shard that could not be taken is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// A shard that has not started by then is let go and tried again, so that this is seen.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// What the pod is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -251,7 +254,8 @@ async fn take(host: Arc<dyn Host>, membership: Arc<dyn Membership>, me: Pod, sha
             return Moved::Missed(shard);
         }
     };
-    match host.run_shard(shard, epoch).await {
+    let started = tokio::time::timeout(PATIENCE, host.run_shard(shard, epoch)).await;
+    match started.unwrap_or_else(|_| Err(anyhow::anyhow!("it did not start within {PATIENCE:?}"))) {
         Ok(()) => {
             let took_millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(shard, epoch, took_millis, "this pod runs the shard");

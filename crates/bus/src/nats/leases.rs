@@ -9,9 +9,8 @@ use std::time::Duration;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::kv;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, Stream};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -20,6 +19,7 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use super::connection::{Connection, chain};
+use super::plan::StreamPlan;
 use crate::Error;
 use crate::membership::{Holding, Membership, Pod, View};
 
@@ -36,8 +36,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct LeaseOptions {
     /// The bucket: pods that share one share the shards.
     pub bucket: String,
-    /// Copies of it, 1 to 5.
-    pub replicas: usize,
     /// How long a pod is there after it said so.
     pub ttl: Duration,
 }
@@ -74,28 +72,36 @@ enum Put {
 }
 
 impl Leases {
-    /// Opens the bucket, or makes it, and reads what is there.
+    /// The stream of the bucket as it is made: what the client makes for a bucket with markers.
+    #[must_use]
+    pub fn plan(bucket: &str, replicas: usize) -> StreamPlan {
+        let config = Config {
+            name: stream_name(bucket),
+            description: Some("Pods and the holders of shards".to_owned()),
+            subjects: vec![format!("{}>", prefix(bucket))],
+            discard: DiscardPolicy::New,
+            max_bytes: -1,
+            max_messages_per_subject: 1,
+            duplicate_window: MARKERS,
+            num_replicas: replicas,
+            allow_rollup: true,
+            deny_delete: true,
+            allow_message_ttl: true,
+            subject_delete_marker_ttl: Some(MARKERS),
+            // The last word is asked of the leader.
+            allow_direct: false,
+            ..Config::default()
+        };
+        StreamPlan { config, foreign: false }
+    }
+
+    /// Opens the bucket, which is there, and begins to read it.
     ///
     /// # Errors
     /// When the servers do not answer or refuse.
     pub async fn open(connection: &Connection, options: LeaseOptions) -> Result<Self, Error> {
-        let config = kv::Config {
-            bucket: options.bucket.clone(),
-            description: "Pods and the holders of shards".to_owned(),
-            history: 1,
-            num_replicas: options.replicas,
-            limit_markers: Some(MARKERS),
-            ..kv::Config::default()
-        };
         let jetstream = &connection.jetstream;
-        // Made at the same moment by another pod, it is the same.
-        if jetstream.get_key_value(&options.bucket).await.is_err()
-            && let Err(error) = jetstream.create_key_value(config).await
-            && jetstream.get_key_value(&options.bucket).await.is_err()
-        {
-            return Err(unavailable(&error));
-        }
-        let stream = jetstream.get_stream_no_info(format!("KV_{}", options.bucket)).await;
+        let stream = jetstream.get_stream_no_info(stream_name(&options.bucket)).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         let (sender, view) = watch::channel(Arc::new(View::default()));
         let reader = Reader { stream: stream.clone(), prefix: prefix(&options.bucket), sender };
@@ -284,6 +290,10 @@ impl Reader {
 
 fn prefix(bucket: &str) -> String {
     format!("$KV.{bucket}.")
+}
+
+fn stream_name(bucket: &str) -> String {
+    format!("KV_{bucket}")
 }
 
 fn pod_key(name: &str) -> String {
