@@ -21,7 +21,7 @@ mod transport;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::Context;
-use orlog_actors::{CommitObserver, Parts, Pool, Programs, Runtime, ShardParts};
+use orlog_actors::{CommitObserver, Parts, Pool, Programs, Runtime};
 use orlog_bus::{Bus, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
@@ -130,14 +130,9 @@ impl App {
 
         let folder = config.definitions.clone().filter(|_| config.roles.runs_sagas());
         let definitions = Definitions::new(folder, seams.programs);
-        let programs = Arc::new(put_in_force(
-            &definitions,
-            &catalog,
-            &mut stores,
-            (started_at, config.roles.runs_sagas()),
-        )?);
+        let occasion = (started_at, config.roles.runs_sagas());
+        let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, occasion)?);
 
-        let shards = (0..).zip(settings::ranges(config.shards)).zip(stores);
         let parts = Parts {
             bus: Arc::clone(&bus),
             sources: transport.sources(),
@@ -145,9 +140,7 @@ impl App {
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
             letters: letters::published(config.redact.clone()),
-            shards: shards
-                .map(|((index, slots), (writer, reader))| ShardParts { index, slots, writer, reader })
-                .collect(),
+            shards: stores::shards(&config, stores),
             observer: seams.observer,
         };
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;

@@ -15,8 +15,8 @@ use orlog_testkit::world::World;
 use ractor::ActorCell;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
-/// Without the root: effects, provider, publisher, shard, committer, relay, timer, ingester, saga.
-const KINDS: usize = 9;
+/// Without the root: effects, provider, publisher, shard, committer, relay, timer, postman, ingester, saga.
+const KINDS: usize = 10;
 
 type Killed = BTreeMap<TypeId, usize>;
 

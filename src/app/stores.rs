@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use orlog_actors::ShardParts;
 use orlog_bus::nats::Connection;
 use orlog_store::{Reader, Writer};
 
@@ -67,6 +68,12 @@ pub(super) async fn replicated(
         }
         _ => Ok(Vec::new()),
     }
+}
+
+/// The shards of a node that has all of them, on their stores.
+pub(super) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardParts> {
+    let shards = (0..).zip(settings::ranges(config.shards)).zip(stores);
+    shards.map(|((index, slots), (writer, reader))| ShardParts { index, slots, writer, reader }).collect()
 }
 
 fn has_all(config: &Config) -> bool {
