@@ -103,6 +103,7 @@ impl Bench {
         if let Some(server) = &self.nats {
             config.bus.kind = BusKind::Nats;
             config.nats.servers = vec![server.clone()];
+            config.nats.own_aggregate_stream = true;
             config.cluster.mode = ClusterMode::Leased;
         }
         config
