@@ -1,4 +1,4 @@
-//! Many pods on NATS, as real processes: killed, paused, drained, added, while orders go through them.
+//! Many pods on NATS, as real processes: killed, paused, cut off, drained, added, while orders go through them.
 //!
 //! Each order is placed, hears five notes in order, is charged, finished and shipped. At the end every order has ended well,
 //! has the notes once and in order, and the upstream has seen one idempotency key for each of its effects.
@@ -10,6 +10,9 @@ mod orders;
 #[path = "cluster/pods.rs"]
 mod pods;
 #[cfg(test)]
+#[path = "cluster/proxy.rs"]
+mod proxy;
+#[cfg(test)]
 #[path = "cluster/upstream.rs"]
 mod upstream;
 
@@ -19,6 +22,7 @@ use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 
 use orders::Orders;
 use pods::Pods;
+use proxy::Proxy;
 
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -98,6 +102,29 @@ async fn a_pod_that_was_paused_past_its_lease_commits_nothing() {
         pods.until_held_by(&["b"]).await;
         orders.placed(60).await;
         pods.resume("a");
+        pods.until_spread().await;
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_is_cut_off_stops_by_itself_and_comes_back() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("a cut wire", async {
+        let wire = Proxy::to(nats.port).await;
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start_by("a", &wire.url).await;
+        pods.start("b").await;
+        pods.until_spread().await;
+        let orders = Orders::begin(&pods, 120);
+        orders.placed(40).await;
+        pods.leave_alone("a");
+        wire.cut();
+        pods.until_held_by(&["b"]).await;
+        orders.placed(60).await;
+        wire.mend();
         pods.until_spread().await;
         orders.all_placed().await;
         orders.check(&pods).await;

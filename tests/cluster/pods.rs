@@ -40,6 +40,8 @@ pub(crate) type Urls = Arc<Mutex<BTreeMap<String, String>>>;
 pub(crate) struct Pods {
     folder: TempDir,
     servers: Vec<String>,
+    /// Pods that reach the servers another way.
+    ways: BTreeMap<String, String>,
     replicas: usize,
     running: BTreeMap<String, Kept>,
     pub(crate) urls: Urls,
@@ -56,11 +58,13 @@ impl Pods {
         let client = orlog_effect::http::client().timeout(Duration::from_secs(3)).build().unwrap();
         let upstream = Upstream::open().await;
         let (servers, running, urls) = (servers.to_vec(), BTreeMap::new(), Urls::default());
-        Self { folder, servers, replicas, running, urls, upstream, client }
+        let ways = BTreeMap::new();
+        Self { folder, servers, ways, replicas, running, urls, upstream, client }
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
-        let (servers, upstream) = (&self.servers, &self.upstream.url);
+        let way = self.ways.get(name).map(|way| vec![way.clone()]);
+        let (servers, upstream) = (way.as_ref().unwrap_or(&self.servers), &self.upstream.url);
         let data = self.folder.path().join(name);
         let definitions = self.folder.path().join("definitions");
         let text = format!(
@@ -106,6 +110,17 @@ impl Pods {
     pub(crate) fn drain(&mut self, name: &str) {
         self.urls.lock().unwrap().remove(name);
         self.running[name].signal(Signal::TERM);
+    }
+
+    /// Starts a pod that reaches the servers by this address.
+    pub(crate) async fn start_by(&mut self, name: &str, way: &str) {
+        self.ways.insert(name.to_owned(), way.to_owned());
+        self.start(name).await;
+    }
+
+    /// Nobody asks this pod for anything, until all that run are asked again.
+    pub(crate) fn leave_alone(&mut self, name: &str) {
+        self.urls.lock().unwrap().remove(name);
     }
 
     pub(crate) fn pause(&mut self, name: &str) {
