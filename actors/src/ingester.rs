@@ -38,6 +38,8 @@ const CHECKPOINT_EVERY: u64 = 4096;
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(250);
 /// How long to wait for the consumer of a former life to let go.
 const TAKE_OVER_PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait before servers that did not answer are asked again.
+const AWAY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The actor.
 pub(crate) struct Ingester;
@@ -121,9 +123,17 @@ async fn subscribe(
     let Arguments { directory, source, name, slots, .. } = arguments;
     let bound = directory.context.limits.in_flight_per_ingester;
     let subscription = source.subscription(name, &directory.context.slots, slots, after, bound);
+    let mut told = false;
     loop {
         match source.bus.subscribe(subscription.clone()).await {
             Err(BusError::InUse(_)) => tokio::time::sleep(TAKE_OVER_PAUSE).await,
+            // Servers that choose a leader come back; a death of this actor would fell the shard, and too many of them the node.
+            Err(error @ BusError::Unavailable(_)) if source.sharing.is_some() => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(stream = source.name, shard = name, %error, "cannot read yet; it is tried again");
+                }
+                tokio::time::sleep(AWAY_PAUSE).await;
+            }
             other => return other,
         }
     }

@@ -83,6 +83,7 @@ pub trait Bus: Send + Sync + 'static {
     fn stream_id(&self) -> Uuid;
 
     /// Publishes the messages in order and returns when all of them are durable.
+    /// Those of one subject lie in the stream in the order given, also where a publish that failed is made again.
     ///
     /// # Errors
     /// Any of them may be durable nevertheless; publishing all of them again under the same ids is harmless.

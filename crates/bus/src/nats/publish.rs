@@ -1,4 +1,9 @@
-//! Publishing: everything is sent at once, every acknowledgement is awaited.
+//! Publishing: what can be is sent at once, every acknowledgement is awaited.
+//!
+//! Not more than one message of a subject is under way: were the first refused while a leader is chosen and the second taken,
+//! sending both again would turn them round. Subjects are what order is kept by, so messages of different ones go together.
+
+use std::collections::HashSet;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
@@ -18,10 +23,25 @@ pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Re
     let limit = connection.max_payload().min(MAX_MESSAGE_BYTES);
     messages.iter().try_for_each(|message| check(message, limit))?;
     let mut receipts = Vec::with_capacity(messages.len());
-    for chunk in messages.chunks(WINDOW) {
-        receipts.extend(publish_chunk(connection, chunk).await?);
+    for run in runs(messages) {
+        receipts.extend(publish_run(connection, run).await?);
     }
     Ok(receipts)
+}
+
+/// Cuts messages into runs in which no subject comes twice.
+fn runs(messages: &[Message]) -> Vec<&[Message]> {
+    let (mut runs, mut begin, mut subjects) = (Vec::new(), 0, HashSet::new());
+    for (place, message) in messages.iter().enumerate() {
+        if place - begin == WINDOW || !subjects.insert(message.subject.as_str()) {
+            runs.push(&messages[begin..place]);
+            subjects.clear();
+            subjects.insert(message.subject.as_str());
+            begin = place;
+        }
+    }
+    runs.push(&messages[begin..]);
+    runs
 }
 
 fn check(message: &Message, limit: usize) -> Result<(), Error> {
@@ -30,18 +50,18 @@ fn check(message: &Message, limit: usize) -> Result<(), Error> {
     if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(()) }
 }
 
-async fn publish_chunk(connection: &Connection, chunk: &[Message]) -> Result<Vec<Receipt>, Error> {
-    let prepared = chunk.iter().map(to_nats).collect::<Result<Vec<_>, _>>()?;
-    let share = u32::try_from(chunk.len()).expect("a chunk is small");
+async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<Receipt>, Error> {
+    let prepared = run.iter().map(to_nats).collect::<Result<Vec<_>, _>>()?;
+    let share = u32::try_from(run.len()).expect("a run is small");
     let closed = |_| Error::Unavailable("the connection is closed".to_owned());
     let _share = connection.window.acquire_many(share).await.map_err(closed)?;
-    let mut acks = Vec::with_capacity(chunk.len());
-    for (message, prepared) in chunk.iter().zip(prepared) {
+    let mut acks = Vec::with_capacity(run.len());
+    for (message, prepared) in run.iter().zip(prepared) {
         let sent = connection.jetstream.send_publish(message.subject.clone(), prepared).await;
         acks.push(sent.map_err(|error| failed(&error, message))?);
     }
-    let mut receipts = Vec::with_capacity(chunk.len());
-    for (ack, message) in acks.into_iter().zip(chunk) {
+    let mut receipts = Vec::with_capacity(run.len());
+    for (ack, message) in acks.into_iter().zip(run) {
         let ack = ack.await.map_err(|error| failed(&error, message))?;
         receipts.push(Receipt { sequence: ack.sequence, duplicate: ack.duplicate });
     }
@@ -86,4 +106,32 @@ fn refused(error: &PublishError, message: &Message) -> Error {
 fn too_large(message: &Message) -> Error {
     let size = message.size();
     Error::TooLarge { size, limit: size.saturating_sub(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_runs(subjects: &[&str], expected: &[usize]) {
+        let message = |subject: &&str| Message {
+            subject: (*subject).to_owned(),
+            id: None,
+            headers: Vec::new(),
+            payload: bytes::Bytes::new(),
+        };
+        let messages: Vec<Message> = subjects.iter().map(message).collect();
+        let lengths: Vec<usize> = runs(&messages).iter().map(|run| run.len()).collect();
+        assert_eq!(lengths, expected, "{subjects:?}");
+    }
+
+    #[test]
+    fn no_subject_comes_twice_in_a_run_and_nothing_is_turned_round() {
+        check_runs(&["a", "b", "c"], &[3]);
+        check_runs(&["a", "a", "a"], &[1, 1, 1]);
+        check_runs(&["a", "b", "a", "b", "c", "b"], &[2, 3, 1]);
+        let many: Vec<String> = (0..=WINDOW).map(|number| number.to_string()).collect();
+        check_runs(&many.iter().map(String::as_str).collect::<Vec<_>>(), &[WINDOW, 1]);
+        check_runs(&[], &[0]);
+    }
 }
