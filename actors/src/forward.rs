@@ -1,13 +1,12 @@
 //! Sending events on to instances that may live in other processes.
 
-use std::time::Duration;
-
-use orlog_bus::{Bus, Error, Message};
+use orlog_bus::{Bus, Message};
 
 use crate::done::Done;
+use crate::insist::publish;
 
-/// Between two attempts while the bus does not take them.
-const PAUSE: Duration = Duration::from_millis(100);
+/// For the log.
+const WHAT: &str = "events on their way to instances";
 
 /// What a batch of deliveries asks to be sent on.
 #[derive(Default)]
@@ -29,36 +28,18 @@ impl Forward {
     /// whose messages it will never take, and why.
     pub(crate) async fn send(self, bus: &dyn Bus) -> Vec<(u64, String)> {
         let all = self.0.iter().flat_map(|sending| sending.messages.iter().cloned()).collect();
-        if publish(bus, all).await.is_ok() {
+        if publish(bus, all, WHAT).await.is_ok() {
             self.0.into_iter().for_each(|sending| sending.done.complete());
             return Vec::new();
         }
         // One of them spoils the others: which, shows one by one.
         let mut never = Vec::new();
         for Sending { sequence, messages, done } in self.0 {
-            match publish(bus, messages).await {
+            match publish(bus, messages, WHAT).await {
                 Ok(()) => done.complete(),
                 Err(error) => never.push((sequence, format!("it cannot be sent on: {error}"))),
             }
         }
         never
     }
-}
-
-/// Returns when the bus has them, or says that it never will.
-async fn publish(bus: &dyn Bus, messages: Vec<Message>) -> Result<(), Error> {
-    let mut told = false;
-    while !messages.is_empty() {
-        match bus.publish(messages.clone()).await {
-            Ok(_) => return Ok(()),
-            Err(error @ (Error::Full(_) | Error::Unavailable(_) | Error::InUse(_))) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(%error, count = messages.len(), "events are not sent on; they are tried again");
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-            Err(error @ (Error::Subject { .. } | Error::TooLarge { .. })) => return Err(error),
-        }
-    }
-    Ok(())
 }

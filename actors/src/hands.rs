@@ -45,8 +45,10 @@ impl Hands {
         if matches!(lane.kind, WorkKind::Fact | WorkKind::Saga) {
             let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
             // An error gives the offers back to be dropped, and dropped they return to the relay.
-            let taken =
-                present.publisher.as_ref().map(|publisher| publisher.cast(publisher::Message(offers)));
+            let taken = present
+                .publisher
+                .as_ref()
+                .map(|publisher| publisher.cast(publisher::Message::Offers(offers)));
             return drop(taken);
         }
         let mut parts: BTreeMap<u64, Vec<Offer>> = BTreeMap::new();

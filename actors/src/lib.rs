@@ -26,6 +26,7 @@ mod event_source;
 mod forward;
 mod hands;
 mod ingester;
+mod insist;
 mod limits;
 mod metrics;
 mod migration;

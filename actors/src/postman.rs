@@ -7,7 +7,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orlog_bus::subject::{Kind, Subject};
 use orlog_bus::{Bus, Error as BusError, Message as BusMessage, codec};
@@ -18,14 +17,13 @@ use serde_json::Value;
 use crate::directory::Directory;
 use crate::done::Done;
 use crate::driver::Driver;
+use crate::insist;
 use crate::submission::Submission;
 
 /// The type of the events that carry copies of dead letters.
 const DEAD_LETTER: &str = "orlog.dead_letter";
 /// Copies read at once.
 const PAGE: usize = 16;
-/// Between two attempts while the bus does not take a copy.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What of a letter everybody may read, as a JSON object; the original under `original`.
 pub type ShowLetter = Arc<dyn Fn(&DeadLetter) -> Value + Send + Sync>;
@@ -111,19 +109,7 @@ async fn publish(bus: &dyn Bus, letter: &DeadLetter, shown: Value) {
 
 /// Tries until the bus has it; an error means that it never will.
 async fn offer(bus: &dyn Bus, message: BusMessage) -> Result<(), BusError> {
-    let mut told = false;
-    loop {
-        match bus.publish(vec![message.clone()]).await {
-            Ok(_) => return Ok(()),
-            Err(error @ (BusError::Full(_) | BusError::Unavailable(_) | BusError::InUse(_))) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(%error, "the copy of a dead letter is not published; it is tried again");
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-            Err(error @ (BusError::Subject { .. } | BusError::TooLarge { .. })) => return Err(error),
-        }
-    }
+    insist::publish(bus, vec![message], "copies of dead letters").await
 }
 
 fn without_original(letter: &DeadLetter, mut shown: Value, error: &BusError) -> Value {

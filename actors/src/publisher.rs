@@ -11,20 +11,32 @@ use orlog_model::{
 };
 use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 
+use crate::driver::Driver;
+use crate::insist;
 use crate::offer::Offer;
+
+/// For the log.
+const WHAT: &str = "facts and words between sagas";
+/// Offers that are published in one go.
+const AT_ONCE: usize = 1024;
 
 /// The actor.
 pub(crate) struct Publisher;
 
-/// Offers of facts and of words to other sagas.
-pub(crate) struct Message(pub(crate) Vec<Offer>);
+/// What it is told.
+pub(crate) enum Message {
+    /// Facts and words to other sagas.
+    Offers(Vec<Offer>),
+    /// The task that publishes ended.
+    Ended(String),
+}
 
-/// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
+/// What it holds. Dropping it gives up what waits and what is under way; the offers go back to the relay.
 pub(crate) struct State {
-    bus: Arc<dyn Bus>,
-    tasks: JoinSet<()>,
+    waiting: mpsc::UnboundedSender<Offer>,
+    _publishing: Driver,
 }
 
 impl Actor for Publisher {
@@ -32,35 +44,65 @@ impl Actor for Publisher {
     type State = State;
     type Arguments = Arc<dyn Bus>;
 
-    async fn pre_start(&self, _: ActorRef<Message>, bus: Arc<dyn Bus>) -> Result<State, ActorProcessingErr> {
-        Ok(State { bus, tasks: JoinSet::new() })
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        bus: Arc<dyn Bus>,
+    ) -> Result<State, ActorProcessingErr> {
+        let (waiting, offers) = mpsc::unbounded_channel();
+        let publishing = publish_all(bus, offers);
+        Ok(State { waiting, _publishing: Driver::start(&myself, publishing, Message::Ended) })
     }
 
     async fn handle(
         &self,
         _: ActorRef<Message>,
-        Message(offers): Message,
+        message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        while state.tasks.try_join_next().is_some() {}
-        state.tasks.spawn(publish(Arc::clone(&state.bus), offers));
+        match message {
+            // An error gives an offer back to be dropped, and dropped it returns to the relay.
+            Message::Offers(offers) => offers.into_iter().for_each(|offer| drop(state.waiting.send(offer))),
+            Message::Ended(why) => return Err(why.into()),
+        }
         Ok(())
     }
 }
 
-async fn publish(bus: Arc<dyn Bus>, offers: Vec<Offer>) {
-    let published = match offers.iter().filter_map(|offer| message(offer).transpose()).collect() {
-        Ok(messages) => bus.publish(messages).await.map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
-    match published {
-        Ok(_) => offers
-            .into_iter()
-            .for_each(|offer| offer.conclude(orlog_effect::Done::nothing(Verdict::Accepted), true)),
-        Err(error) => {
-            tracing::warn!(error, count = offers.len(), "facts were not published; they are tried again");
+/// One batch after the other: what an instance says is heard in the order in which it was said, also where the bus is away
+/// for a while. What came meanwhile goes together.
+async fn publish_all(bus: Arc<dyn Bus>, mut waiting: mpsc::UnboundedReceiver<Offer>) -> String {
+    let mut offers = Vec::new();
+    while waiting.recv_many(&mut offers, AT_ONCE).await > 0 {
+        publish(&*bus, std::mem::take(&mut offers)).await;
+    }
+    "nobody offers any more".to_owned()
+}
+
+async fn publish(bus: &dyn Bus, offers: Vec<Offer>) {
+    let all: Result<Vec<_>, _> = offers.iter().filter_map(|offer| message(offer).transpose()).collect();
+    if let Ok(all) = all
+        && insist::publish(bus, all, WHAT).await.is_ok()
+    {
+        return offers.into_iter().for_each(accept);
+    }
+    // One of them spoils the others: which, shows one by one.
+    for offer in offers {
+        match publish_one(bus, &offer).await {
+            Ok(()) => accept(offer),
+            Err(why) => tracing::error!(work = %offer.item.id, why, "it is not published; it is tried again"),
         }
     }
+}
+
+async fn publish_one(bus: &dyn Bus, offer: &Offer) -> Result<(), String> {
+    let message = message(offer).map_err(|error| error.to_string())?;
+    let one = message.into_iter().collect();
+    insist::publish(bus, one, WHAT).await.map_err(|error| error.to_string())
+}
+
+fn accept(offer: Offer) {
+    offer.conclude(orlog_effect::Done::nothing(Verdict::Accepted), true);
 }
 
 fn message(offer: &Offer) -> Result<Option<BusMessage>, StoreError> {

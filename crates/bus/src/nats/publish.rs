@@ -22,6 +22,9 @@ const WINDOW: usize = 1024;
 pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<Receipt>, Error> {
     let limit = connection.max_payload().min(MAX_MESSAGE_BYTES);
     messages.iter().try_for_each(|message| check(message, limit))?;
+    if messages.len() < 2 {
+        return publish_run(connection, messages).await;
+    }
     let mut receipts = Vec::with_capacity(messages.len());
     for run in runs(messages) {
         receipts.extend(publish_run(connection, run).await?);
