@@ -26,6 +26,7 @@ mod openapi;
 mod pictures;
 mod problem;
 mod redrive;
+mod replay;
 mod requests;
 mod sagas;
 mod serve;
@@ -103,6 +104,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(redrive::redrive_many))
+        .routes(routes!(replay::replay))
         .routes(routes!(timers::list))
         .routes(routes!(work::look::list))
         .routes(routes!(work::claim))

@@ -12,6 +12,7 @@ mod info;
 mod layout;
 mod migrate;
 mod pods;
+mod replay;
 pub mod replication;
 mod settings;
 mod starting;
@@ -46,6 +47,7 @@ pub use deploy::{DeployError, Order};
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use migrate::{Move, Moved};
 pub use pods::Whose;
+pub use replay::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
 pub use stores::Look;
 pub use transport::{BusInfo, connect, streams};
 

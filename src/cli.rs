@@ -18,6 +18,7 @@ mod graph;
 mod inspect;
 mod migrate;
 mod publish;
+mod replay;
 mod run;
 mod saga;
 mod schema;
@@ -81,6 +82,8 @@ enum Command {
     Deploy(deploy::Args),
     /// Move running instances to another definition of their saga
     Migrate(migrate::Args),
+    /// Let the instances of a saga take their events again
+    Replay(replay::Args),
     /// Compare the streams of NATS JetStream with the configuration, and bring them there
     #[command(subcommand)]
     Streams(streams::Command),
@@ -135,6 +138,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Drain(args) => drain::perform(args, console).await,
         Command::Deploy(args) => deploy::perform(args, console).await,
         Command::Migrate(args) => migrate::perform(args, console).await,
+        Command::Replay(args) => replay::perform(args, console).await,
         Command::Streams(command) => streams::perform(command, console).await,
         Command::Check(args) => check::perform(&args, console),
         Command::Schema => schema::perform(console),

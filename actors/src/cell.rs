@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use orlog_model::{Change, Input, InstanceKey, TenantId};
+use orlog_model::{Change, Input, Instance, InstanceKey, TenantId};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -160,6 +160,14 @@ impl Cell {
     /// Whether the input at the head brings a change of its own.
     pub(crate) fn has_extra(&self) -> bool {
         self.lock().queue.front().is_some_and(|envelope| envelope.extra.is_some())
+    }
+
+    /// What the input at the head puts in the place of the instance.
+    pub(crate) fn replacement(&self) -> Option<Instance> {
+        match self.lock().queue.front()?.extra.as_ref()? {
+            Change::Replace(replacement) => Some(replacement.instance.clone()),
+            _ => None,
+        }
     }
 
     /// The dead letter that the input at the head comes from.

@@ -83,7 +83,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use async_trait::async_trait;
-    use orlog_bus::{Consumer, Error, Message, Receipt};
+    use orlog_bus::{Consumer, Error, Message, Past, Receipt, Since};
     use orlog_model::SLOTS;
     use uuid::Uuid;
 
@@ -103,6 +103,10 @@ mod tests {
         }
 
         async fn subscribe(&self, _: Subscription) -> Result<Box<dyn Consumer>, Error> {
+            Err(Error::Unavailable("a test".to_owned()))
+        }
+
+        async fn read_past(&self, _: Vec<String>, _: Since) -> Result<Box<dyn Past>, Error> {
             Err(Error::Unavailable("a test".to_owned()))
         }
 

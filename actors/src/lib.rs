@@ -41,6 +41,7 @@ mod provider;
 mod publisher;
 mod redrive;
 mod relay;
+mod replay;
 mod restart;
 mod root;
 mod runtime;

@@ -130,7 +130,7 @@ impl Programs {
     }
 
     /// The instances an event is for, each with the fault where the event lacks its identifier.
-    pub(crate) fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, Fault)>> {
+    pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, Fault)>> {
         let table = self.table();
         let takers = table.by_event.get(&event.kind).map_or(&[][..], Vec::as_slice);
         takers.iter().map(|program| correlate(program.as_ref(), event)).collect()

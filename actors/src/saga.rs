@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use orlog_engine::{
-    Decision, Grounds, Kept, MAX_EARLY, Subject, decide, decide_undefined, migrate, set_aside,
+    Decision, Grounds, Kept, MAX_EARLY, Refusal, Subject, decide, decide_undefined, migrate, set_aside,
 };
 use orlog_model::{
     Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Original, Status,
@@ -117,6 +117,10 @@ impl State {
             self.finish_without_commit("it was applied before".into(), None);
             return Ok(true);
         }
+        if let Some(to) = self.cell.replacement() {
+            self.replace(&input, to).await;
+            return Ok(true);
+        }
         if self.instance.is_none() && matches!(*input, Input::Timer(_)) {
             self.load_early().await?;
         }
@@ -135,6 +139,32 @@ impl State {
             self.apply_held().await?;
         }
         Ok(true)
+    }
+
+    /// Stands as the replacement says from now on, unless it has moved since that was made.
+    async fn replace(&mut self, input: &Input, to: Instance) {
+        // The store replaces what it knows.
+        self.cell.durable().await;
+        let expected = match input {
+            Input::Control(control) => control.expected_version.unwrap_or_default(),
+            _ => 0,
+        };
+        let actual = self.instance.as_ref().map_or(0, |instance| instance.version);
+        let fits = actual == expected && !self.is_paused();
+        if fits {
+            self.instance = Some(to);
+            self.early.clear();
+            self.recent.clear();
+        }
+        let Some(envelope) = self.cell.finish(usize::from(fits), self.has_ended()) else { return };
+        let refused = ControlError::from(Refusal::Version { expected, actual });
+        let done = envelope.done.answered(|| if fits { Ok(self.standing(true, None)) } else { Err(refused) });
+        match envelope.extra.filter(|_| fits) {
+            Some(change) => {
+                self.send(Submission { change, extra: None, done, cell: Some(Arc::clone(&self.cell)) });
+            }
+            None => done.complete(),
+        }
     }
 
     /// Whether inputs may be kept that wait for the instance to begin or to be resumed.

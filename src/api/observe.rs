@@ -18,8 +18,8 @@ use super::problem::{Code, Problem};
 const REQUEST_ID: &str = "x-request-id";
 /// The longest request id that is taken over from a caller, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// The one route whose answer may take as long as the operator configured.
-const DRAIN: &str = "/admin/drain";
+/// Routes whose answers take as long as there is something to do.
+const LONG: [&str; 2] = ["/admin/drain", "/v1/replays"];
 
 /// Sees a request through.
 pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next) -> Response {
@@ -54,7 +54,7 @@ pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next
 async fn answer(api: &Api, route: &str, request: Request, next: Next) -> Response {
     let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
     let patience = api.app.config.http.request_timeout;
-    let handled = if route == DRAIN {
+    let handled = if LONG.contains(&route) {
         Ok(handled.await)
     } else {
         // The body may take the same time; what it leaves is for the work.

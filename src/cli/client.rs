@@ -75,8 +75,13 @@ impl Client {
     }
 
     /// For what takes as long as it takes.
-    pub(super) async fn post_patiently(&self, path: &str, patience: Duration) -> Result<Value, Failure> {
-        self.call(Method::POST, path, &[], None, patience).await.map_err(|trouble| self.failure(trouble))
+    pub(super) async fn post_patiently(
+        &self,
+        path: &str,
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Value, Failure> {
+        self.call(Method::POST, path, &[], body, patience).await.map_err(|trouble| self.failure(trouble))
     }
 
     pub(super) async fn delete(&self, path: &str) -> Result<Value, Failure> {

@@ -18,7 +18,7 @@ pub(super) struct Args {
 
 pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
     let client = Client::new(&args.server)?;
-    let answer = client.post_patiently("/admin/drain", Duration::from_secs(args.wait)).await?;
+    let answer = client.post_patiently("/admin/drain", None, Duration::from_secs(args.wait)).await?;
     let at_rest = answer["drained"].as_bool().unwrap_or_default();
     if console.is_json() {
         console.json(&answer)?;

@@ -8,6 +8,8 @@ mod asked;
 mod processes;
 #[path = "nats/python.rs"]
 mod python;
+#[path = "nats/replayed.rs"]
+mod replayed;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-use crate::{Mark, Part, Start};
+use crate::flight::Stored;
+use crate::{Mark, Part, Past, Since, Start};
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +77,14 @@ pub struct Delivery {
     pub message: Arc<Message>,
 }
 
+impl Delivery {
+    /// A first delivery.
+    pub(crate) fn of(stored: Stored) -> Self {
+        let Stored { sequence, published_at, message } = stored;
+        Self { sequence, attempt: 1, published_at, message }
+    }
+}
+
 /// A bus, as its users see it.
 #[async_trait]
 pub trait Bus: Send + Sync + 'static {
@@ -94,6 +103,12 @@ pub trait Bus: Send + Sync + 'static {
     /// # Errors
     /// When a filter is no subject filter, or the name is in use.
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error>;
+
+    /// Reads what lies in the stream now and matches one of the filters.
+    ///
+    /// # Errors
+    /// When a filter is no subject filter, or the bus is gone.
+    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error>;
 
     /// The sequence of the last message in the stream; 0 when it is empty.
     async fn last_sequence(&self) -> Result<u64, Error>;

@@ -19,6 +19,7 @@ mod error;
 mod keeper;
 mod log;
 mod options;
+mod past;
 mod record;
 mod ring;
 mod stream_id;
@@ -37,12 +38,13 @@ use uuid::Uuid;
 
 use crate::interest::Interest;
 use crate::subject::check_subject;
-use crate::{Bus, Consumer, Error, Finding, Message, Receipt, Start, Subscription};
+use crate::{Bus, Consumer, Error, Finding, Message, Past, Receipt, Since, Start, Subscription};
 use consumer::EmbeddedConsumer;
 use cursors::Cursors;
 use error::closed;
 use keeper::Keeper;
 use log::Log;
+use past::EmbeddedPast;
 use writer::{GROUP_BYTES, GROUP_MESSAGES, Job, Publish, Writer};
 
 pub use error::OpenError;
@@ -171,6 +173,11 @@ impl Bus for Embedded {
         let claim = tokio::task::spawn_blocking(move || cursors.claim(&name, after)).await;
         let claim = claim.map_err(|e| Error::Unavailable(e.to_string()))??;
         Ok(Box::new(EmbeddedConsumer::new(Arc::clone(&self.log), claim, interest, max_in_flight, start)))
+    }
+
+    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error> {
+        let interest = Interest::in_subjects(&filters)?;
+        Ok(Box::new(EmbeddedPast::new(Arc::clone(&self.log), interest, since)))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

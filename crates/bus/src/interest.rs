@@ -35,8 +35,14 @@ impl Interest {
     /// # Errors
     /// When a filter is none.
     pub(crate) fn of(subscription: &Subscription) -> Result<Self, Error> {
-        let filters = subscription.filters.iter().map(|f| Filter::parse(f)).collect::<Result<_, _>>()?;
-        Ok(Self { filters, part: subscription.part.clone() })
+        Ok(Self { part: subscription.part.clone(), ..Self::in_subjects(&subscription.filters)? })
+    }
+
+    /// # Errors
+    /// When a filter is none.
+    pub(crate) fn in_subjects(filters: &[String]) -> Result<Self, Error> {
+        let filters = filters.iter().map(|f| Filter::parse(f)).collect::<Result<_, _>>()?;
+        Ok(Self { filters, part: None })
     }
 
     /// Whether a message under this subject is wanted.

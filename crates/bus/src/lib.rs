@@ -5,6 +5,7 @@ mod contract;
 mod flight;
 mod interest;
 mod part;
+mod past;
 mod start;
 
 pub mod codec;
@@ -19,4 +20,5 @@ pub mod workflow;
 pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
 pub use embedded::Embedded;
 pub use part::Part;
+pub use past::{Past, Since};
 pub use start::{Finding, Mark, Start};

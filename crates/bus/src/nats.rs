@@ -10,6 +10,7 @@ mod filters;
 mod hub;
 mod leases;
 mod message;
+mod past;
 mod plan;
 mod publish;
 mod reading;

@@ -137,6 +137,7 @@ fn decide_control(subject: &Subject<'_>, input: &Input, control: &Control) -> De
         Action::Task { id, order, roles } => {
             tasks::decide_task(subject, input, (control, instance), (*id, order, roles))
         }
+        Action::Replay => refuse("what it is to stand as did not come along"),
         Action::Migrate { .. } => Decision::Refuse(Refusal::Blocked {
             reasons: vec!["there is no definition with this hash".to_owned()],
         }),

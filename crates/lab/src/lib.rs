@@ -9,6 +9,7 @@ pub mod graph;
 mod lab;
 mod moves;
 mod player;
+pub mod rebuild;
 pub mod simulate;
 pub mod trial;
 mod watch;

@@ -61,6 +61,26 @@ impl Commit {
     }
 }
 
+/// An instance as it stands after taking its inputs anew. What was kept for it, its history and its timers give way; markers of
+/// what it applied stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replacement {
+    /// Which instance.
+    pub key: InstanceKey,
+    /// Its new snapshot.
+    pub instance: Instance,
+    /// Its new history, oldest first.
+    pub history: Vec<Record>,
+    /// Inputs that are in it.
+    pub applied: Vec<EventId>,
+    /// What happened to its tasks.
+    pub tasks: Vec<TaskEntry>,
+    /// Work for the outbox, in order.
+    pub work: Vec<WorkItem>,
+    /// Outbox rows that are not its work any more.
+    pub dropped: Vec<OutboxKey>,
+}
+
 /// A timer as the timer table keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
@@ -96,6 +116,8 @@ pub struct Record {
 pub enum Change {
     /// The consequences of an input.
     Apply(Box<Commit>),
+    /// Put an instance as it should stand in the place of the one that is stored.
+    Replace(Box<Replacement>),
     /// A work item is done and nobody needs to hear of it.
     Settle(OutboxKey),
     /// Everything of a source up to here is applied. Only ever grows.

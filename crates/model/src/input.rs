@@ -98,6 +98,8 @@ pub enum Action {
         /// The roles of the person, as the gateway in front says.
         roles: Vec<String>,
     },
+    /// Stand as it would had it taken its inputs anew. What that is comes beside the instruction, not in it.
+    Replay,
     /// Go on with another definition of the same saga.
     Migrate {
         /// The content hash of that definition.
@@ -184,6 +186,7 @@ impl Action {
             Action::Skip => "skip",
             Action::ForceComplete => "force-complete",
             Action::Task { order, .. } => order.label(),
+            Action::Replay => "replay",
             Action::Migrate { .. } => "migrate",
         }
     }

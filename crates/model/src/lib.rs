@@ -19,7 +19,7 @@ mod work;
 mod workflow;
 
 pub use clock::{Clock, Timestamp, TimestampError};
-pub use commit::{Change, Commit, Record, Source, StreamPosition, Timer};
+pub use commit::{Change, Commit, Record, Replacement, Source, StreamPosition, Timer};
 pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
 pub use deployment::{Deployed, Deployment};
 pub use event::{Event, TraceParent};

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    Change, Commit, DeadLetter, Deployment, Input, InstanceKey, OutboxKey, ProgramRef, Source,
-    StreamPosition, TaskEntry, Timestamp, WorkItem,
+    ArmedTimer, Change, Commit, DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, OutboxKey,
+    ProgramRef, Replacement, Source, StreamPosition, TaskEntry, Timer, Timestamp, WorkItem,
 };
 
 use crate::error::Error;
 use crate::keys::{self, Keys};
+use crate::range::Range;
 use crate::record::{Heads, Newness, Record};
 use crate::source::SourceRef;
 use crate::table::Table;
@@ -54,6 +55,7 @@ impl<'a> Translation<'a> {
     fn change(&mut self, change: &'a Change) -> Result<(), Error> {
         match change {
             Change::Apply(commit) => self.apply(commit),
+            Change::Replace(replacement) => self.replace(replacement),
             Change::Settle(key) => self.settle(key),
             Change::Checkpoint(source, position) => self.checkpoint(source, *position),
             Change::PutDefinition { program, source } => self.define(program, source),
@@ -80,16 +82,55 @@ impl<'a> Translation<'a> {
             let row = self.keys.history(key, history.version);
             self.record.put(Newness::Any, Table::History, &row, |buffer| encode(buffer, history))?;
         }
-        if let Some(id) = &commit.applied {
-            let row = self.keys.applied(self.bucket, key, id);
-            self.record.put(Newness::Any, Table::Applied, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
-        }
+        commit.applied.iter().try_for_each(|id| self.mark(key, id))?;
         commit.work.iter().try_for_each(|item| self.offer(item))?;
         commit.tasks.iter().try_for_each(|entry| self.task(entry))?;
         self.timers(commit)?;
         self.inputs(commit)?;
         commit.settles.iter().try_for_each(|place| self.settle(place))?;
         commit.dead_letter.iter().try_for_each(|letter| self.dead_letter(letter))
+    }
+
+    /// Remembers an event as applied.
+    fn mark(&mut self, key: &InstanceKey, id: &EventId) -> Result<(), Error> {
+        let row = self.keys.applied(self.bucket, key, id);
+        self.record.put(Newness::Any, Table::Applied, &row, |buffer| buffer.extend_from_slice(EMPTY))
+    }
+
+    /// Sees only what is in the store: no commit of the instance may be in the group before it.
+    fn replace(&mut self, replacement: &Replacement) -> Result<(), Error> {
+        let Replacement { key, instance, history, .. } = replacement;
+        let row = self.keys.instance(key);
+        let stored = self.tables.get(Table::Instance, &row, |bytes| decode(Table::Instance, bytes))?;
+        let stored: Option<Instance> = stored.transpose()?;
+        for timer in stored.iter().flat_map(|instance| &instance.timers) {
+            self.record.delete(Table::Timer, &self.keys.timer(key, &row_of(timer)))?;
+        }
+        for timer in &instance.timers {
+            // The old one of the same name and version may have been the very same.
+            let row = self.keys.timer(key, &row_of(timer));
+            self.record.put(Newness::Any, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+        }
+        self.forget(Table::History, row.clone())?;
+        self.forget(Table::Held, row.clone())?;
+        self.record.put(Newness::Any, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+        for record in history {
+            let row = self.keys.history(key, record.version);
+            self.record.put(Newness::Any, Table::History, &row, |buffer| encode(buffer, record))?;
+        }
+        replacement.applied.iter().try_for_each(|id| self.mark(key, id))?;
+        replacement.dropped.iter().try_for_each(|place| self.settle(place))?;
+        replacement.tasks.iter().try_for_each(|entry| self.task(entry))?;
+        replacement.work.iter().try_for_each(|item| self.offer(item))
+    }
+
+    /// Deletes the rows whose keys begin so.
+    fn forget(&mut self, table: Table, prefix: Vec<u8>) -> Result<(), Error> {
+        let (range, record) = (Range::of_prefix(prefix), &mut *self.record);
+        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |key, _| {
+            record.delete(table, key)?;
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     fn task(&mut self, TaskEntry { row, event }: &TaskEntry) -> Result<(), Error> {
@@ -188,4 +229,8 @@ impl<'a> Translation<'a> {
         self.heads.sequence += 1;
         self.heads.sequence
     }
+}
+
+fn row_of(timer: &ArmedTimer) -> Timer {
+    Timer { due: timer.due, name: timer.name.clone(), token: timer.token }
 }

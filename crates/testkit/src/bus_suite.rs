@@ -6,6 +6,7 @@
 
 mod consuming;
 mod ground;
+mod past;
 mod publishing;
 
 pub use consuming::{
@@ -17,6 +18,7 @@ pub use consuming::{
     what_was_not_acknowledged_is_delivered_again_after_reopening,
 };
 pub use ground::Ground;
+pub use past::the_past_is_read_without_a_name;
 pub use publishing::{
     a_message_that_matches_twice_is_delivered_once, an_id_is_stored_once,
     concurrent_publishers_get_numbers_of_their_own, filters_match_as_in_nats, hostile_subjects_are_refused,
@@ -49,6 +51,7 @@ macro_rules! bus_suite {
             hostile_subjects_are_refused,
             strange_contents_survive,
             the_stream_keeps_its_identity,
+            the_past_is_read_without_a_name,
         );
     };
     (@each $ground:expr; $($name:ident),* $(,)?) => {

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use fastrand::Rng;
-use orlog_bus::{Acker, Bus, Consumer, Delivery, Error, Mark, Message, Receipt, Start, Subscription};
+use orlog_bus::{
+    Acker, Bus, Consumer, Delivery, Error, Mark, Message, Past, Receipt, Since, Start, Subscription,
+};
 use uuid::Uuid;
 
 /// How often things go wrong, in a hundred.
@@ -76,6 +78,10 @@ impl Bus for FaultyBus {
         let acker = FaultyAcker { inner: inner.acker(), dice: Arc::clone(&self.dice) };
         let dice = Arc::clone(&self.dice);
         Ok(Box::new(FaultyConsumer { inner, acker: Arc::new(acker), dice, late: VecDeque::new() }))
+    }
+
+    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error> {
+        self.inner.read_past(filters, since).await
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

@@ -9,6 +9,7 @@
 )]
 
 mod letters;
+mod replacing;
 mod samples;
 mod tasks;
 
@@ -24,6 +25,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 pub use letters::{copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept};
+pub use replacing::a_replacement_takes_the_place_of_everything;
 pub use tasks::{
     tasks_are_found_page_by_page, tasks_are_kept_with_what_happened,
     what_came_early_is_kept_without_an_instance,
@@ -360,7 +362,8 @@ macro_rules! store_suite {
             a_commit_is_stored_whole, a_group_is_stored_whole_or_not_at_all, lanes_are_ordered_and_separate,
             settled_work_is_gone_and_counted_once, timers_fall_due_in_order,
             applied_events_are_remembered_for_a_window, checkpoints_never_go_back, held_inputs_keep_their_order,
-            dead_letters_and_definitions_are_kept, copies_of_letters_wait_until_they_are_published, a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
+            dead_letters_and_definitions_are_kept, copies_of_letters_wait_until_they_are_published, a_replacement_takes_the_place_of_everything,
+            a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
             tables_can_be_inspected, tasks_are_kept_with_what_happened, tasks_are_found_page_by_page,
             what_came_early_is_kept_without_an_instance, commits_wake_those_who_watch,
         );

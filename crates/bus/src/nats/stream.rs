@@ -25,12 +25,13 @@ use super::filters::reduced;
 use super::hub::Hub;
 use super::identity;
 use super::message::timestamp;
+use super::past::NatsPast;
 use super::publish::publish;
 use super::reading::Wanted;
 use crate::interest::Interest;
 use crate::start::{Begin, Sight, judge};
 use crate::subject::encode_token;
-use crate::{Bus, Consumer, Error, Message, Receipt, Start, Subscription};
+use crate::{Bus, Consumer, Error, Message, Past, Receipt, Since, Start, Subscription};
 
 /// Cursors are brought to the servers this often.
 const SAVE_EVERY: Duration = Duration::from_secs(3);
@@ -192,6 +193,14 @@ impl Bus for NatsStream {
         let member = self.hub.join(filters.clone(), wanted("hub", Vec::new()));
         let own = wanted(&encode_token(&name), reduced(filters.iter().map(String::as_str)));
         Ok(Box::new(NatsConsumer::new(claim, interest, max_in_flight, member, own, start)))
+    }
+
+    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error> {
+        Interest::in_subjects(&filters)?;
+        let end = self.look().await?.state.last_sequence;
+        let name = format!("{}-past-{}", self.reader, Uuid::new_v4().simple());
+        let filters = reduced(filters.iter().map(String::as_str));
+        Ok(Box::new(NatsPast::open(&self.stream, name, filters, since, end).await?))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
