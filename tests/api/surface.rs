@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 45] = [
+const ROUTES: [&str; 46] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -42,6 +42,7 @@ const ROUTES: [&str; 45] = [
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",
     "POST /v1/events",
+    "POST /v1/replays",
     "POST /v1/sagas/{saga}/{correlation}/cancel",
     "POST /v1/sagas/{saga}/{correlation}/force-complete",
     "POST /v1/sagas/{saga}/{correlation}/pause",

@@ -55,7 +55,7 @@ async fn a_replay_finds_what_became_of_effects() {
 
     let (_, replay) = sagas.ask(Method::POST, "acme", "/v1/replays", &order("emit")).await;
     assert_eq!(replay["counts"], json!({ "new": 0, "replaced": 1, "unchanged": 1, "left": 0 }), "{replay}");
-    assert_eq!(replay["items"][1]["work"], 1, "the tip alone");
+    assert_eq!(replay["items"][1]["work"], 2, "the fact of the charge, and the tip");
     assert_eq!(sagas.end("acme", "o-2").await["status"], "completed");
     assert_eq!(shop.asked().len(), 3);
     effects.app.stop().await.unwrap();
