@@ -8,6 +8,7 @@
 //! instruction, a person's answer, an outcome in this process).
 
 mod judge;
+mod order;
 mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,113 +17,19 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use orlog_actors::ControlError;
 use orlog_lab::rebuild::{Pace, Rebuilt, Remains, rebuild};
-use orlog_model::{
-    Action, Control, CorrelationId, EventId, Input, InstanceKey, OutboxKey, Record, Replacement, SagaName,
-    Status, TenantId, Timestamp, WorkItem,
-};
+use orlog_model::{Action, Control, EventId, Input, InstanceKey, OutboxKey, Record, Replacement, WorkItem};
 use orlog_program::Program;
 
 use super::App;
 use judge::Case;
-use reading::{Found, MAX_INPUTS};
+use reading::Found;
+
+pub use order::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
 
 /// Instances replaced at once: enough to fill a group of commits.
 const AT_ONCE: usize = 64;
 /// Rows of the outbox read at once.
 const PAGE: usize = 1000;
-
-/// What to replay.
-#[derive(Clone, Debug)]
-pub struct ReplayOrder {
-    /// Whose.
-    pub tenant: TenantId,
-    /// Which saga; its instances go by the definition that is in force.
-    pub saga: SagaName,
-    /// What was published then or later is read.
-    pub from: Timestamp,
-    /// Only these instances; empty: all.
-    pub only: Vec<CorrelationId>,
-    /// What becomes of the work that is asked for on the way.
-    pub work: ReplayedWork,
-    /// Only say what would happen.
-    pub dry_run: bool,
-    /// Who says so, for the record.
-    pub by: String,
-    /// Why, for the record.
-    pub reason: Option<String>,
-}
-
-/// What becomes of work that a replay asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ReplayedWork {
-    /// Nothing is sent or performed. Time passes as it did, so timers that are past have fired.
-    Suppress,
-    /// It is sent and performed, under its old ids where the history tells them. Everything happens in this moment.
-    Emit,
-}
-
-/// What a replay came to.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replay {
-    /// Messages that were read.
-    pub read: u64,
-    /// Those that are no event, or lack the identifier.
-    pub unreadable: u64,
-    /// The instances that have inputs among them, in the order of their correlation ids.
-    pub instances: Vec<Replayed>,
-}
-
-/// What became of an instance, or would.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Replayed {
-    /// Which.
-    pub key: InstanceKey,
-    /// Where it stood; `None`: it did not exist.
-    pub was: Option<Status>,
-    /// Where it stands after its inputs.
-    pub becomes: Option<Status>,
-    /// What became of it.
-    pub fate: Fate,
-    /// Work that is sent or performed.
-    pub work: usize,
-}
-
-/// What became of an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It exists now.
-    New,
-    /// Another snapshot stands in its place.
-    Replaced,
-    /// It stands as it stood.
-    Unchanged,
-    /// It was left as it was; why.
-    Left(String),
-}
-
-/// Why a replay cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// The saga has no definition.
-    #[error("no definition of {0} is in force")]
-    NoDefinition(SagaName),
-    /// It would take too much memory.
-    #[error("there are more than {MAX_INPUTS} inputs since then; name a later time, or instances one by one")]
-    TooMany,
-    /// The bus cannot be read.
-    #[error(transparent)]
-    Bus(#[from] orlog_bus::Error),
-    /// The store cannot be read.
-    #[error(transparent)]
-    Store(#[from] orlog_store::Error),
-    /// A shard is not available; what was replaced until then is.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The process ends.
-    #[error("the node is ending")]
-    Ending,
-}
 
 /// An instance, worked out.
 struct Worked {
@@ -304,13 +211,13 @@ impl App {
         ends: &BTreeMap<String, u64>,
         replayed: &[Replayed],
     ) -> Result<(), ReplayError> {
-        let replaced = replayed.iter().filter(|one| matches!(one.fate, Fate::New | Fate::Replaced));
-        let replaced: BTreeSet<_> = replaced.map(|one| &one.key).collect();
-        if replaced.is_empty() {
+        let is_other = |one: &&Replayed| matches!(one.fate, Fate::New | Fate::Replaced);
+        let others: BTreeSet<_> = replayed.iter().filter(is_other).map(|one| &one.key).collect();
+        if others.is_empty() {
             return Ok(());
         }
         let since = self.read_inputs(order, ends).await?;
-        for (key, inputs) in since.inputs.iter().filter(|(key, _)| replaced.contains(key)) {
+        for (key, inputs) in since.inputs.iter().filter(|(key, _)| others.contains(key)) {
             for (_, input) in inputs {
                 self.bring(key, input).await?;
             }

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-use crate::flight::Stored;
 use crate::{Mark, Part, Past, Since, Start};
 
 /// What travels.
@@ -75,14 +74,6 @@ pub struct Delivery {
     pub published_at: Timestamp,
     /// The message.
     pub message: Arc<Message>,
-}
-
-impl Delivery {
-    /// A first delivery.
-    pub(crate) fn of(stored: Stored) -> Self {
-        let Stored { sequence, published_at, message } = stored;
-        Self { sequence, attempt: 1, published_at, message }
-    }
 }
 
 /// A bus, as its users see it.

@@ -27,6 +27,14 @@ pub(crate) struct Stored {
     pub(crate) message: Arc<Message>,
 }
 
+impl Delivery {
+    /// A first delivery.
+    pub(crate) fn of(stored: Stored) -> Self {
+        let Stored { sequence, published_at, message } = stored;
+        Self { sequence, attempt: 1, published_at, message }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Pending,

@@ -6,7 +6,7 @@ use orlog_lab::rebuild::{Rebuilt, Remains};
 use orlog_model::{Instance, Record, Task, Work, WorkKind};
 use uuid::Uuid;
 
-use super::{Fate, ReplayOrder, ReplayedWork};
+use super::order::{Fate, ReplayOrder, ReplayedWork};
 
 /// An instance, and what there is to know about it.
 pub(super) struct Case<'a> {

@@ -10,11 +10,8 @@ use orlog_lab::rebuild::Told;
 use orlog_model::{Input, InstanceKey, Timestamp};
 use uuid::Uuid;
 
-use super::{ReplayError, ReplayOrder};
+use super::order::{MAX_INPUTS, ReplayError, ReplayOrder};
 use crate::app::App;
-
-/// Inputs held in memory at most.
-pub(super) const MAX_INPUTS: usize = 1_000_000;
 
 /// What was read.
 #[derive(Default)]
