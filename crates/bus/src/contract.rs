@@ -14,7 +14,7 @@ use bytes::Bytes;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-use crate::{Mark, Part, Past, Since, Start};
+use crate::{Mark, Part, Start};
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +120,28 @@ pub trait Consumer: Send {
 
     /// A handle to acknowledge with, from anywhere.
     fn acker(&self) -> Arc<dyn Acker>;
+}
+
+/// The first message that is read, where it is there still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// The one with this number.
+    Sequence(u64),
+    /// The first one that was published then or later.
+    Time(Timestamp),
+}
+
+/// A part of a stream that ends where the stream ended when it was asked for. Nothing is acknowledged, no cursor is kept.
+#[async_trait]
+pub trait Past: Send {
+    /// The next messages, in sequence order; none once the end is reached.
+    ///
+    /// # Errors
+    /// When the bus is gone, or messages in between were dropped before they were read.
+    async fn next(&mut self) -> Result<Vec<Delivery>, Error>;
+
+    /// The last message of the stream when it was asked for: whoever wants what came since asks for what follows.
+    fn end(&self) -> u64;
 }
 
 /// Acknowledges deliveries. Calls return at once and are harmless when repeated.

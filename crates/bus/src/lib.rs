@@ -5,7 +5,6 @@ mod contract;
 mod flight;
 mod interest;
 mod part;
-mod past;
 mod start;
 
 pub mod codec;
@@ -17,8 +16,7 @@ pub mod requests;
 pub mod subject;
 pub mod workflow;
 
-pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Receipt, Subscription};
+pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Past, Receipt, Since, Subscription};
 pub use embedded::Embedded;
 pub use part::Part;
-pub use past::{Past, Since};
 pub use start::{Finding, Mark, Start};
