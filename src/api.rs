@@ -6,8 +6,10 @@
 
 mod admin;
 mod body;
+mod causes;
 mod context;
 mod control;
+mod counted;
 mod dead_letters;
 mod definitions;
 mod deploy;
@@ -23,6 +25,8 @@ mod metrics;
 mod migrate;
 mod observe;
 mod openapi;
+mod overview;
+mod page;
 mod pictures;
 mod problem;
 mod redrive;
@@ -30,6 +34,7 @@ mod replay;
 mod requests;
 mod sagas;
 mod serve;
+mod tally;
 mod tasks;
 mod timers;
 mod work;
@@ -100,7 +105,9 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(tasks::release))
         .routes(routes!(tasks::assign))
         .routes(routes!(tasks::complete))
+        .routes(routes!(overview::overview))
         .routes(routes!(dead_letters::list))
+        .routes(routes!(causes::list))
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))
         .routes(routes!(redrive::redrive_many))
@@ -122,6 +129,8 @@ fn routes() -> OpenApiRouter<Api> {
     let node = OpenApiRouter::new()
         .routes(routes!(index::index))
         .routes(routes!(index::openapi))
+        .routes(routes!(page::file))
+        .routes(routes!(page::view))
         .routes(routes!(index::error_page))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))

@@ -2,6 +2,7 @@
 //!
 //! Nothing is scanned at the start: what it costs does not depend on how many instances there are.
 
+pub mod attempts;
 mod background;
 mod cluster;
 mod collect;
@@ -37,6 +38,7 @@ use crate::config::Config;
 use crate::definitions::{Definitions, Refused};
 use crate::letters;
 use crate::upstreams::Upstreams;
+use attempts::Attempts;
 use background::Background;
 use cluster::Cluster;
 use transport::Transport;
@@ -88,6 +90,8 @@ pub struct App {
     pub registry: Mutex<Registry>,
     /// When it was started.
     pub started_at: Timestamp,
+    /// What was tried for whom and did not go well.
+    pub attempts: Arc<Attempts>,
     transport: Transport,
     workers: Option<Pool>,
     drained: watch::Sender<bool>,
@@ -124,11 +128,13 @@ impl App {
         stores.extend(Box::pin(stores::replicated(&config, &transport)).await?);
         let bus = transport.bus();
 
-        let attempts = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
+        let heard = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
+        let attempts = Arc::new(Attempts::heard_by(heard, Arc::clone(&clock)));
+        let heard = Arc::clone(&attempts) as Arc<dyn Observer>;
         let outside = Box::pin(hands::outside(&config, transport.connection(), &clock)).await?;
         let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams)
             .in_role(config.roles, outside);
-        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, &clock, &attempts)?);
+        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, &clock, &heard)?);
 
         let folder = config.definitions.clone().filter(|_| config.roles.runs_sagas());
         let definitions = Definitions::new(folder, seams.programs);
@@ -165,6 +171,7 @@ impl App {
             definitions,
             registry,
             started_at,
+            attempts,
             transport,
             workers,
             drained,

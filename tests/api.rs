@@ -20,6 +20,9 @@ mod letters;
 #[path = "api/operators.rs"]
 mod operators;
 #[cfg(test)]
+#[path = "api/overview.rs"]
+mod overview;
+#[cfg(test)]
 #[path = "api/replay.rs"]
 mod replay;
 #[cfg(test)]

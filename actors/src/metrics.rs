@@ -129,6 +129,30 @@ impl Metrics {
         self.effects.get_or_create(&labels).inc();
     }
 
+    /// Messages taken from the bus so far.
+    #[must_use]
+    pub fn ingested(&self) -> u64 {
+        self.ingested.get()
+    }
+
+    /// Attempts at work items so far.
+    #[must_use]
+    pub fn attempts(&self) -> u64 {
+        self.effect_attempts.get()
+    }
+
+    /// Timers fired so far.
+    #[must_use]
+    pub fn timers_fired(&self) -> u64 {
+        self.timers_fired.get()
+    }
+
+    /// Inputs and messages set aside so far.
+    #[must_use]
+    pub fn dead_letters(&self) -> u64 {
+        self.dead_letters.get()
+    }
+
     /// Transitions made durable so far.
     #[must_use]
     pub fn transitions(&self) -> u64 {

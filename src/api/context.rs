@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::counted::Tallies;
 use super::problem::{Code, Problem};
 use super::requests::Requests;
 use crate::app::App;
@@ -15,6 +16,7 @@ pub(super) struct Api {
     pub(super) app: Arc<App>,
     pub(super) requests: Arc<Requests>,
     pub(super) description: Arc<str>,
+    pub(super) tallies: Arc<Tallies>,
     /// Asks other pods.
     pub(super) forwarder: reqwest::Client,
 }
@@ -22,7 +24,8 @@ pub(super) struct Api {
 impl Api {
     pub(super) fn new(app: Arc<App>, description: String) -> Self {
         let forwarder = orlog_effect::http::client().build().expect("a client without options can be made");
-        Self { app, requests: Arc::default(), description: description.into(), forwarder }
+        let description = description.into();
+        Self { app, requests: Arc::default(), description, tallies: Arc::default(), forwarder }
     }
 
     /// Reads the stores on a thread that may block.

@@ -21,8 +21,16 @@ const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by")
 /// On the list of a tenant that is spread: these are the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// What a tenant has.
-const OF_TENANTS: [&str; 7] =
-    ["/v1/sagas", "/v1/tasks", "/v1/dead-letters", "/v1/timers", "/v1/work", "/v1/inspect", "/v1/replays"];
+const OF_TENANTS: [&str; 8] = [
+    "/v1/sagas",
+    "/v1/tasks",
+    "/v1/dead-letters",
+    "/v1/timers",
+    "/v1/work",
+    "/v1/inspect",
+    "/v1/overview",
+    "/v1/replays",
+];
 /// They belong to one connection.
 const HOP_BY_HOP: [HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::CONTENT_LENGTH];

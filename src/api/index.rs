@@ -2,13 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::context::{Api, OPENAPI_PATH};
 use super::extract::Part;
+use super::page as web_page;
 use super::problem::{Code, Problem, page};
 
 /// Where to go from here.
@@ -38,10 +39,16 @@ const LINKS: [(&str, &str); 8] = [
 ];
 
 /// Where to go from here
+///
+/// Whoever accepts `text/html`, as browsers do, gets the web page.
 #[utoipa::path(get, path = "/", tag = "node", responses((status = 200, description = "Links", body = Index)))]
-pub(super) async fn index() -> Json<Index> {
+pub(super) async fn index(headers: HeaderMap) -> Response {
+    if web_page::is_wanted(&headers) {
+        return web_page::index(&headers);
+    }
     let links = LINKS.map(|(href, title)| Link { href, title }).into();
-    Json(Index { name: "orlog", version: env!("CARGO_PKG_VERSION"), links })
+    let links = Index { name: "orlog", version: env!("CARGO_PKG_VERSION"), links };
+    ([(header::VARY, HeaderValue::from_static("accept"))], Json(links)).into_response()
 }
 
 /// This description

@@ -1,6 +1,7 @@
 //! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: which instances there are, and everything about one.
 
 mod view;
+mod work;
 
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +17,8 @@ use super::extract::{Key, Params, Tenant, page_limit, time};
 use super::problem::{Code, Problem};
 use crate::app::App;
 pub(super) use view::hex;
-use view::{Detail, Found, Outbox, Summary};
+use view::{Detail, Found, Summary};
+use work::{AttemptView, Outbox};
 
 /// Rows of the outbox that are looked at for those of one instance.
 const OUTBOX_SCAN: usize = 2_000;
@@ -186,7 +188,11 @@ pub(super) async fn show(
         let program = app.programs.pinned(&instance.program.hash);
         let state = program.and_then(|program| program.show(&instance.state));
         let detail = Detail::of(&key, &instance, state, &history, limit);
-        Ok(detail.with_redacted(&app.config.redact).with_held(held).with_outbox(Outbox::of(&work, whole)))
+        let detail = detail
+            .with_redacted(&app.config.redact)
+            .with_held(held)
+            .with_attempts(app.attempts.of(&key).iter().map(AttemptView::of).collect());
+        Ok(detail.with_outbox(Outbox::of(&work, whole)))
     });
     Ok(Json(detail.await?))
 }

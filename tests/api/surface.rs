@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 46] = [
+const ROUTES: [&str; 50] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -19,13 +19,17 @@ const ROUTES: [&str; 46] = [
     "GET /metrics",
     "GET /openapi.json",
     "GET /ready",
+    "GET /ui/views/{file}",
+    "GET /ui/{file}",
     "GET /v1/dead-letters",
+    "GET /v1/dead-letters/causes",
     "GET /v1/dead-letters/{id}",
     "GET /v1/definitions",
     "GET /v1/definitions/{saga}",
     "GET /v1/definitions/{saga}/graph.svg",
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
+    "GET /v1/overview",
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",

@@ -15,6 +15,7 @@
 //! store without disk. Reading on: `translate.rs` (changes to rows), `tables.rs` (the merge), `fold.rs`.
 
 mod background;
+mod census;
 mod disk;
 mod error;
 mod fold;
@@ -53,6 +54,7 @@ mod tuple;
 mod value;
 mod writer;
 
+pub use census::{Census, Group, Still};
 pub use error::Error;
 pub use inspect::Row;
 pub use log::{CommitLog, Entry, LogError, Place};

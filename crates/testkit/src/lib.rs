@@ -1,6 +1,7 @@
 //! For tests only: what takes the world's place, and the suites that hold an implementation to its contract.
 
 pub mod audit;
+pub mod browser;
 pub mod bus_suite;
 pub mod faulty_bus;
 mod faulty_disk;

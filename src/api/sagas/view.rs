@@ -2,13 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orlog_model::{
-    Failure, Instance, InstanceKey, OutboxKey, Parent, Record, Task, Wait, WaitKind, WorkItem, WorkKind,
-};
+use orlog_model::{Failure, Instance, InstanceKey, Parent, Record, Task, Wait, WaitKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::work::{AttemptView, Outbox, kind};
 use crate::api::tasks::FormView;
 use crate::redact::Redact;
 
@@ -93,6 +92,9 @@ pub(in crate::api) struct Detail {
     /// The saga that began it.
     parent: Option<ParentView>,
     outbox: Outbox,
+    /// What was tried and did not go well at once, oldest first: the last 50 attempts, as far as this node remembers them since
+    /// its start.
+    attempts: Vec<AttemptView>,
     /// Inputs that are kept because it is paused.
     held: usize,
     /// The input of the last transition.
@@ -141,30 +143,6 @@ struct ParentView {
     work_id: String,
     /// How many sagas stand above it.
     depth: u16,
-}
-
-/// The instance's work that is not done.
-#[derive(Debug, Default, Serialize, ToSchema)]
-pub(in crate::api) struct Outbox {
-    items: Vec<OutboxItem>,
-    /// The whole outbox was looked at; if not, there may be more items.
-    complete: bool,
-}
-
-/// A work item in the outbox.
-#[derive(Debug, Serialize, ToSchema)]
-struct OutboxItem {
-    /// The idempotency key.
-    id: String,
-    /// `command`, `effect`, `fact` or `saga`.
-    kind: &'static str,
-    /// What people call it, for example `payments.charge`.
-    label: String,
-    /// Its place in its lane.
-    sequence: u64,
-    created_at: String,
-    /// Not begun any more after this.
-    deadline: Option<String>,
 }
 
 /// A page of the history, oldest first.
@@ -248,6 +226,7 @@ impl Detail {
             tasks: instance.tasks.iter().map(OpenTask::of).collect(),
             parent: instance.parent.as_deref().map(ParentView::of),
             outbox: Outbox::default(),
+            attempts: Vec::new(),
             held: 0,
             last_input: instance.last_input.to_string(),
             node: instance.node.clone(),
@@ -266,23 +245,14 @@ impl Detail {
         self
     }
 
+    pub(super) fn with_attempts(mut self, attempts: Vec<AttemptView>) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
     pub(super) fn with_outbox(mut self, outbox: Outbox) -> Self {
         self.outbox = outbox;
         self
-    }
-}
-
-impl Outbox {
-    pub(super) fn of(work: &[(OutboxKey, WorkItem)], complete: bool) -> Self {
-        let items = work.iter().map(|(key, item)| OutboxItem {
-            id: item.id.to_string(),
-            kind: kind(key.lane.kind),
-            label: item.work.label(),
-            sequence: key.sequence,
-            created_at: item.created_at.to_string(),
-            deadline: item.deadline.map(|at| at.to_string()),
-        });
-        Self { items: items.collect(), complete }
     }
 }
 
@@ -345,15 +315,6 @@ impl WaitView {
 impl FailureView {
     fn of(failure: &Failure) -> Self {
         Self { code: failure.code.clone(), message: failure.message.clone() }
-    }
-}
-
-fn kind(kind: WorkKind) -> &'static str {
-    match kind {
-        WorkKind::Command => "command",
-        WorkKind::Effect => "effect",
-        WorkKind::Fact => "fact",
-        WorkKind::Saga => "saga",
     }
 }
 

@@ -1,0 +1,24 @@
+//! The web page as people meet it: the real page in a real browser, on a node with the definitions of the examples.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "a part of it is for the tests of the API")]
+#[path = "api/node.rs"]
+mod node;
+#[path = "web/site.rs"]
+mod site;
+
+#[path = "web/access.rs"]
+mod access;
+#[path = "web/keyboard.rs"]
+mod keyboard;
+#[path = "web/letters.rs"]
+mod letters;
+#[path = "web/many.rs"]
+mod many;
+#[path = "web/operators.rs"]
+mod operators;
+#[path = "web/tasks.rs"]
+mod tasks;
+#[path = "web/views.rs"]
+mod views;
