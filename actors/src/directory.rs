@@ -3,12 +3,13 @@
 //! `dispatch` is the way of every input: find or make the instance's cell, append, wake or start its actor. Idle
 //! instances stand on a list in the order in which they fell idle and are passivated from its head.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
+use orlog_bus::Acker;
 use orlog_model::{Clock, InstanceKey, Slots};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
@@ -33,6 +34,10 @@ pub(crate) struct Directory {
     open: RwLock<Option<Arc<Incarnation>>>,
     /// Another process has the shard now.
     lost: AtomicBool,
+    /// Lives so far.
+    lives: AtomicU64,
+    /// How far each stream is read.
+    reading: Mutex<BTreeMap<String, Arc<dyn Acker>>>,
     pub(crate) context: Arc<Context>,
 }
 
@@ -67,6 +72,8 @@ impl Directory {
             idle: Mutex::default(),
             open: RwLock::new(None),
             lost: AtomicBool::new(false),
+            lives: AtomicU64::new(0),
+            reading: Mutex::default(),
             context,
         })
     }
@@ -74,7 +81,14 @@ impl Directory {
     /// Begins a new life: nothing of the old one is in memory any more.
     pub(crate) fn open(&self, incarnation: Incarnation) {
         self.close();
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(incarnation));
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        self.lives.fetch_add(1, Ordering::AcqRel);
+        *open = Some(Arc::new(incarnation));
+    }
+
+    /// The number of the present life.
+    pub(crate) fn life(&self) -> u64 {
+        self.lives.load(Ordering::Acquire)
     }
 
     /// Ends a life: what waits in memory is dropped unacknowledged, to be delivered again.
@@ -87,6 +101,16 @@ impl Directory {
             false
         });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// A stream is read from now on.
+    pub(crate) fn reads(&self, stream: &str, acker: Arc<dyn Acker>) {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned(), acker);
+    }
+
+    /// Up to where everything in a stream is done with; `None` while it is not read.
+    pub(crate) fn floor(&self, stream: &str) -> Option<u64> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).get(stream).map(|acker| acker.floor())
     }
 
     /// Notes that another process has the shard: it is not to be started here again.
@@ -110,9 +134,27 @@ impl Directory {
 
     /// Brings an input to its instance, which is activated where it is not live.
     pub(crate) fn dispatch(&self, key: &InstanceKey, envelope: Envelope) -> Result<(), Unavailable> {
+        self.bring(key, envelope, None)
+    }
+
+    /// The same for whoever belongs to one life. A task that was told to end may go on for a moment: what it brought to the next
+    /// life would overtake what is delivered there again.
+    pub(crate) fn dispatch_in(
+        &self,
+        life: u64,
+        key: &InstanceKey,
+        envelope: Envelope,
+    ) -> Result<(), Unavailable> {
+        self.bring(key, envelope, Some(life))
+    }
+
+    fn bring(&self, key: &InstanceKey, envelope: Envelope, life: Option<u64>) -> Result<(), Unavailable> {
         // Held until the input lies in a cell: were the life to end in between, the cell would outlive it.
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let incarnation = open.as_deref().ok_or(Unavailable)?;
+        if life.is_some_and(|life| life != self.life()) {
+            return Err(Unavailable);
+        }
         self.context.metrics.inputs.inc();
         let mut envelope = envelope;
         loop {
@@ -229,6 +271,11 @@ impl Directory {
     /// Inputs that wait, over all instances. Looks at every live one.
     pub(crate) fn depths(&self) -> impl Iterator<Item = (InstanceKey, usize)> {
         self.cells.iter().map(|cell| (cell.key.clone(), cell.depth()))
+    }
+
+    /// Shows `look` how many inputs wait for each live instance.
+    pub(crate) fn each_depth(&self, mut look: impl FnMut(usize)) {
+        self.cells.iter().for_each(|cell| look(cell.depth()));
     }
 
     /// Nothing waits and nothing is on its way to the disk.

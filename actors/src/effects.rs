@@ -11,9 +11,9 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::errands::Renew;
 use crate::hands::{Hands, Who};
-use crate::metrics::Metrics;
+use crate::metrics::{ActorKind, Alive, Metrics};
 use crate::provider::{self, Provider};
-use crate::publisher::Publisher;
+use crate::publisher::{self, Publisher};
 use crate::restart::{Intensity, Restarts};
 
 /// The actor.
@@ -32,6 +32,7 @@ pub(crate) struct Arguments {
 pub(crate) struct State {
     arguments: Arguments,
     restarts: Restarts,
+    _alive: Alive,
 }
 
 impl Actor for Effects {
@@ -44,7 +45,8 @@ impl Actor for Effects {
         myself: ActorRef<Renew>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let state = State { arguments, restarts: Restarts::default() };
+        let alive = arguments.metrics.begin(ActorKind::Effects);
+        let state = State { arguments, restarts: Restarts::default(), _alive: alive };
         for performer in state.arguments.hands.catalog().performers() {
             state.start_provider(performer, myself.get_cell()).await?;
         }
@@ -109,7 +111,11 @@ impl State {
     }
 
     async fn start_publisher(&self, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let (actor, _) = Actor::spawn_linked(None, Publisher, Arc::clone(&self.arguments.bus), me).await?;
+        let needs = publisher::Arguments {
+            bus: Arc::clone(&self.arguments.bus),
+            metrics: Arc::clone(&self.arguments.metrics),
+        };
+        let (actor, _) = Actor::spawn_linked(None, Publisher, needs, me).await?;
         self.arguments.hands.put_publisher(actor);
         Ok(())
     }
@@ -131,10 +137,12 @@ impl State {
             Who::Provider(performer) => {
                 let upstream = &performer.upstream().name;
                 tracing::warn!(upstream, "a provider died and is started again");
+                self.arguments.metrics.count_restart(ActorKind::Effects, ActorKind::Provider);
                 self.start_provider(performer, me).await
             }
             Who::Publisher => {
                 tracing::warn!("the publisher died and is started again");
+                self.arguments.metrics.count_restart(ActorKind::Effects, ActorKind::Publisher);
                 self.start_publisher(me).await
             }
             Who::Nobody => Ok(()),

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use orlog_effect::{Catalog, Renewal};
 use tokio::sync::oneshot;
 
+use crate::metrics::Waiting;
 use crate::offer::Offer;
 
 /// For the provider of one upstream.
 pub(crate) enum Provide {
     /// Take these.
-    Offers(Vec<Offer>),
+    Offers(Vec<Offer>, Waiting),
     /// Another one has taken its place: end what cannot be interrupted, hand over the rest, and stop.
     Retire,
     /// Nothing is under way any more.

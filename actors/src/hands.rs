@@ -8,6 +8,7 @@ use orlog_model::{Lane, WorkKind};
 use ractor::{ActorId, ActorRef};
 
 use crate::errands::{Provide, Renew};
+use crate::metrics::{ActorKind, Waiting};
 use crate::offer::Offer;
 use crate::publisher;
 use crate::under_way::UnderWay;
@@ -44,11 +45,12 @@ impl Hands {
     pub(crate) fn take(&self, lane: &Lane, offers: Vec<Offer>) {
         if matches!(lane.kind, WorkKind::Fact | WorkKind::Saga) {
             let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(waiting) = waiting(ActorKind::Publisher, &offers) else { return };
             // An error gives the offers back to be dropped, and dropped they return to the relay.
             let taken = present
                 .publisher
                 .as_ref()
-                .map(|publisher| publisher.cast(publisher::Message::Offers(offers)));
+                .map(|publisher| publisher.cast(publisher::Message::Offers(offers, waiting)));
             return drop(taken);
         }
         let mut parts: BTreeMap<u64, Vec<Offer>> = BTreeMap::new();
@@ -63,7 +65,9 @@ impl Hands {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
         for (serial, offers) in parts {
             let provider = present.providers.get(&serial).map(|(_, provider)| provider);
-            drop(provider.map(|provider| provider.cast(Provide::Offers(offers))));
+            if let (Some(provider), Some(waiting)) = (provider, waiting(ActorKind::Provider, &offers)) {
+                drop(provider.cast(Provide::Offers(offers, waiting)));
+            }
         }
     }
 
@@ -115,4 +119,9 @@ impl Hands {
         let found = providers.find(|(_, actor)| actor.get_id() == id);
         found.map_or(Who::Nobody, |(performer, _)| Who::Provider(Arc::clone(performer)))
     }
+}
+
+/// Counts offers as waiting for an actor of this kind; `None` where there are none.
+fn waiting(kind: ActorKind, offers: &[Offer]) -> Option<Waiting> {
+    offers.first().map(|offer| offer.directory.context.metrics.wait(kind, offers.len()))
 }

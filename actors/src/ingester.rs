@@ -28,6 +28,7 @@ use crate::done::{Ack, Done};
 use crate::driver::Driver;
 use crate::event_source::EventSource;
 use crate::forward::Forward;
+use crate::metrics::{ActorKind, Alive};
 use crate::submission::{Submission, Unavailable};
 
 /// Messages taken at once.
@@ -66,6 +67,7 @@ pub(crate) enum Message {
 /// What it holds.
 pub(crate) struct State {
     _reading: Driver,
+    _alive: Alive,
 }
 
 impl Actor for Ingester {
@@ -78,11 +80,13 @@ impl Actor for Ingester {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
+        let alive = arguments.directory.context.metrics.begin(ActorKind::Ingester);
+        let life = arguments.directory.life();
         let reading = async move {
-            let Err(why) = read(arguments).await;
+            let Err(why) = read(arguments, life).await;
             why.to_string()
         };
-        Ok(State { _reading: Driver::start(&myself, reading, Message::Ended) })
+        Ok(State { _reading: Driver::start(&myself, reading, Message::Ended), _alive: alive })
     }
 
     async fn handle(
@@ -97,7 +101,7 @@ impl Actor for Ingester {
 }
 
 /// Reads until something fails.
-async fn read(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
+async fn read(arguments: Arguments, life: u64) -> Result<Infallible, ActorProcessingErr> {
     let source = Source { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
     let checkpoint = arguments.directory.context.reader.checkpoint(&source)?;
     let mut consumer = subscribe(&arguments, checkpoint).await?;
@@ -107,7 +111,9 @@ async fn read(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
     let stored = checkpoint.filter(|position| position.stream_id == start.stream_id);
     let stored = stored.map_or(0, |position| position.sequence);
     let stream_id = start.stream_id;
-    let mut ingest = Ingest { acker: consumer.acker(), arguments, source, stream_id, stored };
+    let acker = consumer.acker();
+    arguments.directory.reads(&source.stream, Arc::clone(&acker));
+    let mut ingest = Ingest { arguments, life, acker, source, stream_id, stored };
     loop {
         match tokio::time::timeout(CHECKPOINT_PAUSE, consumer.next(BATCH)).await {
             Ok(deliveries) => ingest.take_all(deliveries?).await?,
@@ -150,6 +156,8 @@ fn tell(arguments: &Arguments, start: &Start) {
 
 struct Ingest {
     arguments: Arguments,
+    /// The life of the shard that it reads for.
+    life: u64,
     acker: Arc<dyn Acker>,
     source: Source,
     stream_id: uuid::Uuid,
@@ -214,7 +222,7 @@ impl Ingest {
         for key in keys {
             directory.room(&key).await;
             let envelope = Envelope::new(Input::Event(event.clone()), Done::Ack(Arc::clone(&ack)));
-            directory.dispatch(&key, envelope)?;
+            directory.dispatch_in(self.life, &key, envelope)?;
         }
         Ok(())
     }
@@ -236,7 +244,7 @@ impl Ingest {
         };
         let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, 1);
         self.arguments.directory.room(&key).await;
-        self.arguments.directory.dispatch(&key, Envelope::new(input, Done::Ack(ack)))
+        self.arguments.directory.dispatch_in(self.life, &key, Envelope::new(input, Done::Ack(ack)))
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {
@@ -301,7 +309,9 @@ impl Ingest {
 
     fn keep(&self, letter: DeadLetter, done: Done) -> Result<(), Unavailable> {
         tracing::warn!(tenant = %letter.tenant, reason = letter.reason.as_str(), why = letter.message, "dead letter");
-        self.arguments.directory.context.metrics.dead_letters.inc();
+        let metrics = &self.arguments.directory.context.metrics;
+        metrics.count_letter(letter.reason);
+        metrics.tenants.of(&letter.tenant).dead_letters.inc();
         let change = Change::PutDeadLetter(Box::new(letter));
         self.arguments.directory.committer()?.submit(Submission::of(change, done))
     }

@@ -1,16 +1,51 @@
-//! What the running system counts. Names follow `orlog_<noun>_<verb>_total`, `_seconds`, `_depth`.
+//! What the running system counts. What each figure is called and means stands in one table, which is not here: whoever
+//! shows the figures knows it.
+
+mod attempts;
+mod census;
+mod effects;
+mod sheet;
+mod tenants;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use orlog_model::Verdict;
+use orlog_model::{Commit, DeadLetterReason};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
 
-/// Labels of effect metrics: bounded by the configuration.
-pub(crate) type ByUpstream = [(&'static str, String); 2];
+pub use attempts::AttemptCounts;
+pub(crate) use census::{ActorKind, Alive, Waiting};
+pub(crate) use effects::Verdicts;
+pub use sheet::Sheet;
+pub(crate) use tenants::Passing;
+
+use census::Census;
+use effects::Effects;
+use sheet::{By1, By2, seconds};
+use tenants::Tenants;
+
+/// Every reason for which dead letters are kept.
+const REASONS: [DeadLetterReason; 7] = [
+    DeadLetterReason::Undecodable,
+    DeadLetterReason::SchemaMismatch,
+    DeadLetterReason::ProgramError,
+    DeadLetterReason::DefinitionMissing,
+    DeadLetterReason::SnapshotInconsistent,
+    DeadLetterReason::RetriesExhausted,
+    DeadLetterReason::TooManyEarly,
+];
+
+/// Whose children are started anew, and which.
+const RESTARTS: [(ActorKind, ActorKind); 6] = [
+    (ActorKind::Root, ActorKind::Shard),
+    (ActorKind::Root, ActorKind::Effects),
+    (ActorKind::Shard, ActorKind::Saga),
+    (ActorKind::Effects, ActorKind::Provider),
+    (ActorKind::Effects, ActorKind::Publisher),
+    (ActorKind::Foreman, ActorKind::Crew),
+];
 
 /// Counters, gauges and histograms of all shards of a process.
 #[derive(Debug)]
@@ -25,25 +60,39 @@ pub struct Metrics {
     pub(crate) activations: Counter,
     pub(crate) passivations: Counter,
     pub(crate) live_instances: Gauge,
-    pub(crate) restarts: Counter,
-    pub(crate) revivals: Counter,
     pub(crate) offered: Counter,
-    pub(crate) effects: Family<ByUpstream, Counter>,
-    pub(crate) effect_attempts: Counter,
-    pub(crate) effect_seconds: Histogram,
     pub(crate) timers_fired: Counter,
     pub(crate) timer_late_seconds: Histogram,
-    pub(crate) dead_letters: Counter,
     pub(crate) early_kept: Counter,
     pub(crate) early_expired: Counter,
     /// By stream and what was found.
     pub(crate) stream_breaks: Family<[(&'static str, String); 2], Counter>,
+    pub(crate) tenants: Tenants,
+    pub(crate) effects: Effects,
+    census: Census,
+    restarts: Family<By2, Counter>,
+    dead_letters: Family<By1, Counter>,
     store_full: Gauge<i64, AtomicI64>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let seconds = || Histogram::new(exponential_buckets(0.000_1, 2.5, 14));
+        Self::new(usize::MAX)
+    }
+}
+
+impl Metrics {
+    /// With series for so many tenants; all others share one.
+    #[must_use]
+    pub fn new(tenants: usize) -> Self {
+        let (restarts, dead_letters) = (Family::<By2, Counter>::default(), Family::<By1, Counter>::default());
+        // All of them from the start: what has not happened yet is 0, not unknown.
+        for (supervisor, kind) in RESTARTS {
+            drop(restarts.get_or_create(&restarted(supervisor, kind)));
+        }
+        for reason in REASONS {
+            drop(dead_letters.get_or_create(&[("reason", reason.as_str())]));
+        }
         Self {
             ingested: Counter::default(),
             inputs: Counter::default(),
@@ -55,90 +104,88 @@ impl Default for Metrics {
             activations: Counter::default(),
             passivations: Counter::default(),
             live_instances: Gauge::default(),
-            restarts: Counter::default(),
-            revivals: Counter::default(),
             offered: Counter::default(),
-            effects: Family::default(),
-            effect_attempts: Counter::default(),
-            effect_seconds: seconds(),
             timers_fired: Counter::default(),
             timer_late_seconds: seconds(),
-            dead_letters: Counter::default(),
             early_kept: Counter::default(),
             early_expired: Counter::default(),
             stream_breaks: Family::default(),
+            tenants: Tenants::new(tenants),
+            effects: Effects::default(),
+            census: Census::default(),
+            restarts,
+            dead_letters,
             store_full: Gauge::default(),
         }
     }
-}
 
-impl Metrics {
-    /// Makes all of them visible in a registry that adds the prefix `orlog`.
-    pub fn register(&self, registry: &mut Registry) {
-        let r = registry;
-        r.register("events_ingested", "Messages taken from the bus", self.ingested.clone());
-        r.register("inputs_dispatched", "Inputs brought to instances", self.inputs.clone());
-        r.register("inputs_ignored", "Inputs that changed nothing", self.ignored.clone());
-        r.register("transitions_committed", "Transitions made durable", self.transitions.clone());
-        r.register("commits", "Groups committed", self.commits.clone());
-        r.register("commit_changes", "Changes in a group", self.commit_changes.clone());
-        r.register_with_unit("commit", "Time to commit a group", Unit::Seconds, self.commit_seconds.clone());
-        r.register("instances_activated", "Instances brought to life", self.activations.clone());
-        r.register("instances_passivated", "Instances put to rest", self.passivations.clone());
-        r.register("instances_live", "Instances with an actor", self.live_instances.clone());
-        r.register("shards_restarted", "Restarts of a shard", self.restarts.clone());
-        r.register("sagas_revived", "Saga actors started anew after a death", self.revivals.clone());
-        r.register("work_offered", "Work items offered by the relay", self.offered.clone());
-        r.register("effects_performed", "Work items done, by upstream and verdict", self.effects.clone());
-        r.register("effect_attempts", "Attempts at work items", self.effect_attempts.clone());
-        r.register_with_unit(
-            "effect",
-            "Time from offer to verdict",
-            Unit::Seconds,
-            self.effect_seconds.clone(),
-        );
-        r.register("timers_fired", "Timers fired", self.timers_fired.clone());
-        r.register_with_unit(
-            "timer_late",
-            "How late timers fired",
-            Unit::Seconds,
-            self.timer_late_seconds.clone(),
-        );
-        r.register("dead_letters_kept", "Inputs and messages set aside", self.dead_letters.clone());
-        r.register(
-            "early_inputs_kept",
-            "Inputs kept that came before their instance",
-            self.early_kept.clone(),
-        );
-        let dropped = "Inputs dropped because their instance did not begin in time";
-        r.register("early_inputs_dropped", dropped, self.early_expired.clone());
-        let breaks = "Streams that were not what they were at the checkpoint, by stream and what was found";
-        r.register("stream_breaks_found", breaks, self.stream_breaks.clone());
-        r.register("store_full", "1 while there is no room", self.store_full.clone());
+    /// Shows all of them.
+    pub fn show(&self, sheet: &mut impl Sheet) {
+        sheet.put("events_ingested_total", self.ingested.clone());
+        sheet.put("inputs_dispatched_total", self.inputs.clone());
+        sheet.put("inputs_ignored_total", self.ignored.clone());
+        sheet.put("transitions_committed_total", self.transitions.clone());
+        sheet.put("commits_total", self.commits.clone());
+        sheet.put("commit_changes", self.commit_changes.clone());
+        sheet.put("commit_seconds", self.commit_seconds.clone());
+        sheet.put("instances_activated_total", self.activations.clone());
+        sheet.put("instances_passivated_total", self.passivations.clone());
+        sheet.put("instances_live", self.live_instances.clone());
+        sheet.put("work_offered_total", self.offered.clone());
+        sheet.put("timers_fired_total", self.timers_fired.clone());
+        sheet.put("timer_late_seconds", self.timer_late_seconds.clone());
+        sheet.put("early_inputs_kept_total", self.early_kept.clone());
+        sheet.put("early_inputs_dropped_total", self.early_expired.clone());
+        sheet.put("stream_breaks_found_total", self.stream_breaks.clone());
+        sheet.put("actors_restarted_total", self.restarts.clone());
+        sheet.put("dead_letters_kept_total", self.dead_letters.clone());
+        sheet.put("store_full", self.store_full.clone());
+        self.tenants.show(sheet);
+        self.effects.show(sheet);
+        self.census.show(sheet);
     }
 
-    /// A work item of an upstream ended like this.
-    pub(crate) fn count_verdict(&self, upstream: &str, verdict: &Verdict) {
-        let verdict = match verdict {
-            Verdict::Accepted => "accepted",
-            Verdict::Succeeded { .. } => "succeeded",
-            Verdict::Failed { .. } => "failed",
-            Verdict::TimedOut { .. } => "timed_out",
-        };
-        let labels = [("upstream", upstream.to_owned()), ("verdict", verdict.to_owned())];
-        self.effects.get_or_create(&labels).inc();
+    /// An actor begins to live; it does until what this answers is dropped.
+    pub(crate) fn begin(&self, kind: ActorKind) -> Alive {
+        self.census.begin(kind)
+    }
+
+    /// So many messages wait for an actor until what this answers is dropped.
+    pub(crate) fn wait(&self, kind: ActorKind, messages: usize) -> Waiting {
+        self.census.wait(kind, messages)
+    }
+
+    /// Notes how many messages wait, where that is looked up.
+    pub(crate) fn look(&self, kind: ActorKind, messages: u64) {
+        self.census.look(kind, messages);
+    }
+
+    /// A child was started anew.
+    pub(crate) fn count_restart(&self, supervisor: ActorKind, kind: ActorKind) {
+        self.restarts.get_or_create(&restarted(supervisor, kind)).inc();
+    }
+
+    /// Something was set aside.
+    pub(crate) fn count_letter(&self, reason: DeadLetterReason) {
+        self.dead_letters.get_or_create(&[("reason", reason.as_str())]).inc();
+    }
+
+    /// A commit is durable. `passing` spares whoever counts many of them the way to a tenant's counters.
+    pub(crate) fn count_commit(&self, commit: &Commit, passing: &mut Passing) {
+        if let Some(letter) = &commit.dead_letter {
+            self.count_letter(letter.reason);
+            self.tenants.of(&letter.tenant).dead_letters.inc();
+        }
+        if let Some(instance) = &commit.instance {
+            self.transitions.inc();
+            passing.counters(&self.tenants, &commit.key.tenant).count(commit.before, instance);
+        }
     }
 
     /// Messages taken from the bus so far.
     #[must_use]
     pub fn ingested(&self) -> u64 {
         self.ingested.get()
-    }
-
-    /// Attempts at work items so far.
-    #[must_use]
-    pub fn attempts(&self) -> u64 {
-        self.effect_attempts.get()
     }
 
     /// Timers fired so far.
@@ -150,7 +197,9 @@ impl Metrics {
     /// Inputs and messages set aside so far.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
-        self.dead_letters.get()
+        let of =
+            |reason: DeadLetterReason| self.dead_letters.get_or_create(&[("reason", reason.as_str())]).get();
+        REASONS.into_iter().map(of).sum()
     }
 
     /// Transitions made durable so far.
@@ -181,4 +230,8 @@ impl Metrics {
     pub(crate) fn set_store_full(&self, full: bool) -> bool {
         self.store_full.inner().swap(i64::from(full), Ordering::Relaxed) > 0
     }
+}
+
+fn restarted(supervisor: ActorKind, kind: ActorKind) -> By2 {
+    [("supervisor", supervisor.as_str()), ("kind", kind.as_str())]
 }

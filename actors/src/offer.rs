@@ -10,14 +10,15 @@ use ractor::ActorRef;
 use crate::cell::Envelope;
 use crate::directory::Directory;
 use crate::done::Done;
+use crate::metrics::{ActorKind, Waiting};
 use crate::submission::{Submission, Unavailable};
 
 /// What the relay is told.
 pub(crate) enum Message {
     /// There may be something in the outbox, or room in a lane.
-    Wake,
+    Wake(Waiting),
     /// An offer came back unfinished; how far it had come.
-    Returned(OutboxKey, Progress),
+    Returned(OutboxKey, Progress, Waiting),
     /// The task that watches the store ended.
     Ended(String),
 }
@@ -71,11 +72,12 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         self.room.offered.fetch_sub(1, Ordering::AcqRel);
+        let waiting = || self.directory.context.metrics.wait(ActorKind::Relay, 1);
         // Errors mean that the relay is gone; the next one reads the outbox from its beginning.
         if !self.concluded {
-            drop(self.relay.cast(Message::Returned(self.key.clone(), self.progress)));
+            drop(self.relay.cast(Message::Returned(self.key.clone(), self.progress, waiting())));
         } else if self.room.starved.swap(false, Ordering::AcqRel) {
-            drop(self.relay.cast(Message::Wake));
+            drop(self.relay.cast(Message::Wake(waiting())));
         }
     }
 }

@@ -23,7 +23,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, Superv
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::metrics::Metrics;
+use crate::metrics::{ActorKind, Alive, Metrics};
 use crate::restart::Restarts;
 use crew::Crew;
 use shared::Shared;
@@ -140,6 +140,7 @@ struct Crews {
     shared: Arc<Shared>,
     standing: BTreeMap<EffectName, ActorRef<crew::Message>>,
     restarts: Restarts,
+    _alive: Alive,
 }
 
 impl Actor for Foreman {
@@ -152,7 +153,9 @@ impl Actor for Foreman {
         myself: ActorRef<Renewed>,
         shared: Arc<Shared>,
     ) -> Result<Crews, ActorProcessingErr> {
-        let mut crews = Crews { shared, standing: BTreeMap::new(), restarts: Restarts::default() };
+        let alive = shared.metrics.begin(ActorKind::Foreman);
+        let (standing, restarts) = (BTreeMap::new(), Restarts::default());
+        let mut crews = Crews { shared, standing, restarts, _alive: alive };
         crews.renew(&myself.get_cell()).await?;
         Ok(crews)
     }
@@ -233,6 +236,7 @@ impl Crews {
             return Err(format!("workers die too often: {why}").into());
         }
         tracing::warn!(%effect, why, "the workers of an effect died and are started again");
+        self.shared.metrics.count_restart(ActorKind::Foreman, ActorKind::Crew);
         self.start(effect, me.clone()).await
     }
 }

@@ -18,6 +18,7 @@ use crate::directory::Directory;
 use crate::done::Done;
 use crate::driver::Driver;
 use crate::insist;
+use crate::metrics::{ActorKind, Alive};
 use crate::submission::Submission;
 
 /// The type of the events that carry copies of dead letters.
@@ -48,6 +49,7 @@ pub(crate) enum Message {
 /// What it holds.
 pub(crate) struct State {
     _publishing: Driver,
+    _alive: Alive,
 }
 
 impl Actor for Postman {
@@ -60,11 +62,12 @@ impl Actor for Postman {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
+        let alive = arguments.directory.context.metrics.begin(ActorKind::Postman);
         let publishing = async move {
             let Err(why) = publish_all(arguments).await;
             why.to_string()
         };
-        Ok(State { _publishing: Driver::start(&myself, publishing, Message::Ended) })
+        Ok(State { _publishing: Driver::start(&myself, publishing, Message::Ended), _alive: alive })
     }
 
     async fn handle(

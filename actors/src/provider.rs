@@ -10,13 +10,12 @@ use std::time::Instant;
 
 use orlog_effect::Performer;
 use orlog_model::{Confirmation, Verdict, Work};
-use prometheus_client::metrics::counter::Counter;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 
 use crate::errands::Provide;
 use crate::hands::Hands;
-use crate::metrics::Metrics;
+use crate::metrics::{ActorKind, Alive, Metrics, Verdicts};
 use crate::offer::Offer;
 use crate::under_way::Place;
 
@@ -34,46 +33,14 @@ pub(crate) struct Arguments {
 struct Own {
     performer: Arc<Performer>,
     hands: Arc<Hands>,
-    metrics: Arc<Metrics>,
     verdicts: Verdicts,
-}
-
-/// The upstream's counters, looked up once.
-struct Verdicts {
-    accepted: Counter,
-    succeeded: Counter,
-    failed: Counter,
-    timed_out: Counter,
-}
-
-impl Verdicts {
-    fn of_upstream(upstream: &str, metrics: &Metrics) -> Self {
-        let counter = |verdict: &str| {
-            let labels = [("upstream", upstream.to_owned()), ("verdict", verdict.to_owned())];
-            metrics.effects.get_or_create(&labels).clone()
-        };
-        Self {
-            accepted: counter("accepted"),
-            succeeded: counter("succeeded"),
-            failed: counter("failed"),
-            timed_out: counter("timed_out"),
-        }
-    }
-
-    fn of(&self, verdict: &Verdict) -> &Counter {
-        match verdict {
-            Verdict::Accepted => &self.accepted,
-            Verdict::Succeeded { .. } => &self.succeeded,
-            Verdict::Failed { .. } => &self.failed,
-            Verdict::TimedOut { .. } => &self.timed_out,
-        }
-    }
 }
 
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
 pub(crate) struct State {
     own: Arc<Own>,
     tasks: JoinSet<()>,
+    _alive: Alive,
 }
 
 impl Actor for Provider {
@@ -87,8 +54,9 @@ impl Actor for Provider {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let Arguments { performer, hands, metrics } = arguments;
-        let verdicts = Verdicts::of_upstream(&performer.upstream().name, &metrics);
-        Ok(State { own: Arc::new(Own { performer, hands, metrics, verdicts }), tasks: JoinSet::new() })
+        let verdicts = Verdicts::of_upstream(&performer.upstream().name, &metrics.effects);
+        let alive = metrics.begin(ActorKind::Provider);
+        Ok(State { own: Arc::new(Own { performer, hands, verdicts }), tasks: JoinSet::new(), _alive: alive })
     }
 
     async fn handle(
@@ -98,7 +66,10 @@ impl Actor for Provider {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Provide::Offers(offers) => state.take(offers),
+            Provide::Offers(offers, waited) => {
+                drop(waited);
+                state.take(offers);
+            }
             Provide::Retire => state.retire(myself),
             Provide::Ended => myself.stop(None),
         }
@@ -141,10 +112,7 @@ async fn see_through(own: Arc<Own>, mut offer: Offer, place: Place) {
             return own.hands.take(&lane, vec![offer]);
         }
     };
-    let metrics = &own.metrics;
-    metrics.effect_attempts.inc_by(u64::from(done.attempts.saturating_sub(progress.attempts)));
-    metrics.effect_seconds.observe(begun.elapsed().as_secs_f64());
-    own.verdicts.of(&done.verdict).inc();
+    own.verdicts.count(&done.verdict, begun.elapsed());
     let silent = done.verdict == Verdict::Accepted && !wants_acceptance(&offer.item.work);
     offer.conclude(done, silent);
     drop(place);

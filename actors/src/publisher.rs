@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::driver::Driver;
 use crate::insist;
+use crate::metrics::{ActorKind, Alive, Metrics, Waiting};
 use crate::offer::Offer;
 
 /// For the log.
@@ -25,33 +26,42 @@ const AT_ONCE: usize = 1024;
 /// The actor.
 pub(crate) struct Publisher;
 
+/// What it needs.
+pub(crate) struct Arguments {
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
 /// What it is told.
 pub(crate) enum Message {
     /// Facts and words to other sagas.
-    Offers(Vec<Offer>),
+    Offers(Vec<Offer>, Waiting),
     /// The task that publishes ended.
     Ended(String),
 }
 
 /// What it holds. Dropping it gives up what waits and what is under way; the offers go back to the relay.
 pub(crate) struct State {
-    waiting: mpsc::UnboundedSender<Offer>,
+    waiting: mpsc::UnboundedSender<(Offer, Waiting)>,
+    metrics: Arc<Metrics>,
     _publishing: Driver,
+    _alive: Alive,
 }
 
 impl Actor for Publisher {
     type Msg = Message;
     type State = State;
-    type Arguments = Arc<dyn Bus>;
+    type Arguments = Arguments;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        bus: Arc<dyn Bus>,
+        Arguments { bus, metrics }: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let (waiting, offers) = mpsc::unbounded_channel();
-        let publishing = publish_all(bus, offers);
-        Ok(State { waiting, _publishing: Driver::start(&myself, publishing, Message::Ended) })
+        let publishing = Driver::start(&myself, publish_all(bus, offers), Message::Ended);
+        let alive = metrics.begin(ActorKind::Publisher);
+        Ok(State { waiting, metrics, _publishing: publishing, _alive: alive })
     }
 
     async fn handle(
@@ -61,8 +71,14 @@ impl Actor for Publisher {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            // An error gives an offer back to be dropped, and dropped it returns to the relay.
-            Message::Offers(offers) => offers.into_iter().for_each(|offer| drop(state.waiting.send(offer))),
+            Message::Offers(offers, waited) => {
+                drop(waited);
+                for offer in offers {
+                    let waiting = state.metrics.wait(ActorKind::Publisher, 1);
+                    // An error gives an offer back to be dropped, and dropped it returns to the relay.
+                    drop(state.waiting.send((offer, waiting)));
+                }
+            }
             Message::Ended(why) => return Err(why.into()),
         }
         Ok(())
@@ -71,10 +87,10 @@ impl Actor for Publisher {
 
 /// One batch after the other: what an instance says is heard in the order in which it was said, also where the bus is away
 /// for a while. What came meanwhile goes together.
-async fn publish_all(bus: Arc<dyn Bus>, mut waiting: mpsc::UnboundedReceiver<Offer>) -> String {
+async fn publish_all(bus: Arc<dyn Bus>, mut waiting: mpsc::UnboundedReceiver<(Offer, Waiting)>) -> String {
     let mut offers = Vec::new();
     while waiting.recv_many(&mut offers, AT_ONCE).await > 0 {
-        publish(&*bus, std::mem::take(&mut offers)).await;
+        publish(&*bus, offers.drain(..).map(|(offer, _)| offer).collect()).await;
     }
     "nobody offers any more".to_owned()
 }

@@ -15,6 +15,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::directory::Directory;
 use crate::driver::Driver;
 use crate::hands::Hands;
+use crate::metrics::{ActorKind, Alive};
 use crate::offer::{Message, Offer, Room};
 
 /// Items read from a lane at once.
@@ -40,6 +41,7 @@ pub(crate) struct State {
     recovering: u64,
     returned: Vec<(OutboxKey, Progress)>,
     _watch: Driver,
+    _alive: Alive,
 }
 
 /// How far a lane has been read.
@@ -60,9 +62,11 @@ impl Actor for Relay {
     ) -> Result<State, ActorProcessingErr> {
         let reader = &arguments.directory.context.reader;
         let (mut commits, recovering) = (reader.watch(), reader.last_sequence());
-        let actor = myself.clone();
+        let metrics = Arc::clone(&arguments.directory.context.metrics);
+        let (actor, alive) = (myself.clone(), metrics.begin(ActorKind::Relay));
         let watch = async move {
-            while actor.cast(Message::Wake).is_ok() && commits.changed().await.is_ok() {}
+            let wake = || Message::Wake(metrics.wait(ActorKind::Relay, 1));
+            while actor.cast(wake()).is_ok() && commits.changed().await.is_ok() {}
             "the store was closed".to_owned()
         };
         Ok(State {
@@ -72,6 +76,7 @@ impl Actor for Relay {
             recovering,
             returned: Vec::new(),
             _watch: Driver::start(&myself, watch, Message::Ended),
+            _alive: alive,
         })
     }
 
@@ -82,10 +87,16 @@ impl Actor for Relay {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Wake => state.offer_all(&myself)?,
-            Message::Returned(key, progress) => {
+            Message::Wake(waited) => {
+                drop(waited);
+                state.offer_all(&myself)?;
+            }
+            Message::Returned(key, progress, waited) => {
+                drop(waited);
                 if state.returned.is_empty() {
-                    drop(myself.send_after(RETURN_PAUSE, || Message::Wake));
+                    let metrics = Arc::clone(&state.directory.context.metrics);
+                    let wake = move || Message::Wake(metrics.wait(ActorKind::Relay, 1));
+                    drop(myself.send_after(RETURN_PAUSE, wake));
                 }
                 state.returned.push((key, progress));
             }

@@ -8,6 +8,7 @@ use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, Supervisio
 use tokio::sync::{mpsc, oneshot};
 
 use crate::effects::{self, Effects};
+use crate::metrics::{ActorKind, Alive};
 use crate::restart::{Intensity, Restarts};
 use crate::shard::{self, Shard};
 use crate::shards::{Running, Shards};
@@ -59,6 +60,7 @@ pub(crate) struct State {
     effects: Option<ActorId>,
     restarts: Restarts,
     quiescing: bool,
+    _alive: Alive,
 }
 
 impl Actor for Root {
@@ -71,12 +73,14 @@ impl Actor for Root {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
+        let alive = arguments.effects.metrics.begin(ActorKind::Root);
         let mut state = State {
             arguments,
             children: BTreeMap::new(),
             effects: None,
             restarts: Restarts::default(),
             quiescing: false,
+            _alive: alive,
         };
         state.start_effects(myself.get_cell()).await?;
         Ok(state)
@@ -210,6 +214,7 @@ impl State {
                 Who::Shard(index) => self.restart_shard(index, &why, me.clone()).await,
                 Who::Effects => {
                     tracing::error!(why, "the effects supervisor died and is started again");
+                    self.arguments.effects.metrics.count_restart(ActorKind::Root, ActorKind::Effects);
                     self.start_effects(me.clone()).await
                 }
             };
@@ -259,7 +264,7 @@ impl State {
         if let Some(child) = self.children.get(&index) {
             let directory = &child.arguments.directory;
             directory.close();
-            directory.context.metrics.restarts.inc();
+            directory.context.metrics.count_restart(ActorKind::Root, ActorKind::Shard);
         }
         self.start_shard(index, me).await
     }

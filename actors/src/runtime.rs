@@ -68,6 +68,8 @@ pub struct Config {
     pub slots: Slots,
     /// The kind under which an event goes to the bus.
     pub submitted_as: Kind,
+    /// Tenants with metrics of their own; all others share theirs.
+    pub tenant_series: usize,
 }
 
 /// How the runtime does.
@@ -125,7 +127,7 @@ impl Runtime {
     /// When the bounds contradict each other or an actor cannot start.
     pub async fn start(parts: Parts, config: Config) -> Result<Self, RuntimeError> {
         config.limits.check()?;
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::new(config.tenant_series));
         let hands = Hands::new(Arc::clone(&parts.catalog));
         let effects = effects::Arguments {
             hands: Arc::clone(&hands),

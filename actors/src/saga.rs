@@ -11,7 +11,7 @@ use orlog_engine::{
     Decision, Grounds, Kept, MAX_EARLY, Refusal, Subject, decide, decide_undefined, migrate, set_aside,
 };
 use orlog_model::{
-    Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Original, Status,
+    Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Original, Standing, Status,
 };
 use orlog_program::Program;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -20,6 +20,7 @@ use crate::cell::{Cell, Poke};
 use crate::control::{ControlError, Controlled};
 use crate::directory::Directory;
 use crate::done::{Answer, Done};
+use crate::metrics::{ActorKind, Alive};
 use crate::submission::{Committer, Submission};
 
 /// Inputs taken in one go before other actors get their turn.
@@ -48,6 +49,7 @@ pub(crate) struct State {
     early: Vec<Kept>,
     /// Applied since the last time everything was durable; the store cannot know them yet.
     recent: VecDeque<EventId>,
+    _alive: Alive,
 }
 
 impl Actor for Saga {
@@ -62,7 +64,8 @@ impl Actor for Saga {
     ) -> Result<State, ActorProcessingErr> {
         let SagaArguments { cell, directory, committer } = arguments;
         let (early, recent) = (Vec::new(), VecDeque::new());
-        Ok(State { cell, directory, committer, loaded: false, instance: None, early, recent })
+        let alive = directory.context.metrics.begin(ActorKind::Saga);
+        Ok(State { cell, directory, committer, loaded: false, instance: None, early, recent, _alive: alive })
     }
 
     async fn handle(&self, _: ActorRef<Poke>, _: Poke, state: &mut State) -> Result<(), ActorProcessingErr> {
@@ -253,8 +256,8 @@ impl State {
     }
 
     /// Takes the head off the queue and sends its consequences on; `ignored` says why there are none but clearing away.
-    fn finish_with(&mut self, commit: Commit, ignored: Option<Cow<'static, str>>) {
-        self.remember(&commit);
+    fn finish_with(&mut self, mut commit: Commit, ignored: Option<Cow<'static, str>>) {
+        self.remember(&mut commit);
         let Some(envelope) = self.cell.finish(1, self.has_ended()) else { return };
         let done = envelope.done.answered(|| self.answer(&commit, ignored));
         self.submit(commit, envelope.extra, done);
@@ -281,7 +284,8 @@ impl State {
         }
     }
 
-    fn remember(&mut self, commit: &Commit) {
+    fn remember(&mut self, commit: &mut Commit) {
+        commit.before = self.instance.as_ref().map(Standing::of);
         match &commit.hold {
             Some(Input::Early(early)) => {
                 self.directory.context.metrics.early_kept.inc();
@@ -374,7 +378,7 @@ impl State {
             // Also where nothing came of it: it was taken.
             commit.applied = Some(input.id());
         }
-        self.remember(&commit);
+        self.remember(&mut commit);
         self.cell.expect_commit(self.has_ended());
         self.submit(commit, None, Done::Nothing);
     }

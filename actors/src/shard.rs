@@ -18,6 +18,7 @@ use crate::done::Done;
 use crate::event_source::EventSource;
 use crate::hands::Hands;
 use crate::ingester::{self, Ingester};
+use crate::metrics::{ActorKind, Alive};
 use crate::observer::CommitObserver;
 use crate::postman::{self, Postman, ShowLetter};
 use crate::relay::{self, Relay};
@@ -60,6 +61,7 @@ pub(crate) struct State {
     ingesters: Vec<ActorRef<ingester::Message>>,
     timer: ActorRef<timer::Message>,
     quiescing: bool,
+    _alive: Alive,
 }
 
 impl Actor for Shard {
@@ -107,7 +109,8 @@ impl Actor for Shard {
             ingesters.push(ingester);
         }
         drop(myself.send_interval(directory.context.limits.idle / 4, || Message::Tidy));
-        Ok(State { directory, helpers, ingesters, timer, quiescing: false })
+        let alive = directory.context.metrics.begin(ActorKind::Shard);
+        Ok(State { directory, helpers, ingesters, timer, quiescing: false, _alive: alive })
     }
 
     async fn handle(
@@ -222,7 +225,7 @@ impl State {
             Some((_, name)) => Err(format!("the {name} died: {why}").into()),
             None => {
                 if self.directory.revive(dead.get_id()) {
-                    self.directory.context.metrics.revivals.inc();
+                    self.directory.context.metrics.count_restart(ActorKind::Shard, ActorKind::Saga);
                     tracing::warn!(why, "a saga actor died; another goes on with its inputs");
                 }
                 Ok(())

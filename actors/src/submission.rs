@@ -56,6 +56,11 @@ impl Committer {
         Self { orders }
     }
 
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.orders.len()
+    }
+
     /// Hands over; order is kept.
     pub(crate) fn submit(&self, submission: Submission) -> Result<(), Unavailable> {
         self.orders.send(Order::Submit(Box::new(submission))).map_err(|_| Unavailable)

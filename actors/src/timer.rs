@@ -10,6 +10,7 @@ use crate::cell::Envelope;
 use crate::directory::Directory;
 use crate::done::Done;
 use crate::driver::Driver;
+use crate::metrics::{ActorKind, Alive, Waiting};
 
 /// Timers read at once.
 const PAGE: usize = 1024;
@@ -20,7 +21,7 @@ pub(crate) struct Timer;
 /// What it is told.
 pub(crate) enum Message {
     /// A commit: there may be an earlier timer.
-    Wake,
+    Wake(Waiting),
     /// The time has come.
     Alarm,
     /// A task that watches ended.
@@ -34,6 +35,7 @@ pub(crate) struct State {
     fired: HashSet<(InstanceKey, Name, u64)>,
     alarm: Option<Alarm>,
     _watch: Driver,
+    _alive: Alive,
 }
 
 struct Alarm {
@@ -52,13 +54,15 @@ impl Actor for Timer {
         directory: Arc<Directory>,
     ) -> Result<State, ActorProcessingErr> {
         let mut commits = directory.context.reader.watch();
-        let actor = myself.clone();
+        let metrics = Arc::clone(&directory.context.metrics);
+        let (actor, alive) = (myself.clone(), metrics.begin(ActorKind::Timer));
         let watch = async move {
-            while actor.cast(Message::Wake).is_ok() && commits.changed().await.is_ok() {}
+            let wake = || Message::Wake(metrics.wait(ActorKind::Timer, 1));
+            while actor.cast(wake()).is_ok() && commits.changed().await.is_ok() {}
             "the store was closed".to_owned()
         };
         let watch = Driver::start(&myself, watch, Message::Ended);
-        Ok(State { directory, fired: HashSet::new(), alarm: None, _watch: watch })
+        Ok(State { directory, fired: HashSet::new(), alarm: None, _watch: watch, _alive: alive })
     }
 
     async fn handle(
@@ -68,7 +72,7 @@ impl Actor for Timer {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Wake => {}
+            Message::Wake(waited) => drop(waited),
             // Forgotten even where the clock says that it is a little early: then it is set again.
             Message::Alarm => state.alarm = None,
             Message::Ended(why) => return Err(why.into()),

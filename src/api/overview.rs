@@ -189,7 +189,7 @@ fn look(app: &App, counts: Option<Counts>) -> Result<Overview, Problem> {
             events: metrics.ingested(),
             transitions: metrics.transitions(),
             commits: metrics.commits(),
-            attempts: metrics.attempts(),
+            attempts: app.counted.total(),
             timers: metrics.timers_fired(),
             dead_letters: metrics.dead_letters(),
         },

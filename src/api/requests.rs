@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
+use orlog_actors::Sheet as _;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
 
-/// What the names of all metrics begin with.
-pub(super) const PREFIX: &str = "orlog";
+use crate::telemetry::Shown;
 
 /// Counts requests. Labels are bounded: routes as they are declared, not paths.
 pub(super) struct Requests {
-    registry: Registry,
+    shown: Shown,
     count: Family<RequestLabels, Counter>,
     seconds: Family<RouteLabels, Histogram>,
 }
@@ -32,22 +31,21 @@ struct RouteLabels {
 
 impl Default for Requests {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix(PREFIX);
+        let mut shown = Shown::default();
         let count = Family::<RequestLabels, Counter>::default();
         let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.000_1, 4.0, 10))
         });
-        registry.register("http_requests", "Requests answered", count.clone());
-        let help = "Time from a request's head to its answer's";
-        registry.register_with_unit("http_request", help, Unit::Seconds, seconds.clone());
-        Self { registry, count, seconds }
+        shown.put("http_requests_total", count.clone());
+        shown.put("http_request_seconds", seconds.clone());
+        Self { shown, count, seconds }
     }
 }
 
 impl Requests {
     /// What shows them.
-    pub(super) fn registry(&self) -> &Registry {
-        &self.registry
+    pub(super) fn shown(&self) -> &Shown {
+        &self.shown
     }
 
     /// A request was answered.

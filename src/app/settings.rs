@@ -27,6 +27,7 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
         intensity: orlog_actors::Intensity { restarts: limits.restarts, period: limits.restart_period },
         slots: slots(config),
         submitted_as: submitted_as(config),
+        tenant_series: config.telemetry.tenants,
     }
 }
 

@@ -1,11 +1,12 @@
 //! The stores of a node that has every shard for good, and of a folder that is looked into.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use orlog_actors::ShardParts;
 use orlog_bus::nats::Connection;
-use orlog_store::{Reader, Writer};
+use orlog_store::{Device, Reader, Writer};
 
 use super::transport::Transport;
 use super::{layout, replication, settings};
@@ -41,13 +42,22 @@ impl Look {
 ///
 /// # Errors
 /// When one cannot be had; the text says why.
-pub(super) async fn local(config: &Config) -> anyhow::Result<Vec<(Writer, Reader)>> {
+pub(super) async fn local(
+    config: &Config,
+    disk: Option<Arc<dyn Device>>,
+) -> anyhow::Result<Vec<(Writer, Reader)>> {
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
     let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
     let open = move || {
-        let open = |index| orlog_store::open(&layout::shard(&data, index), options.clone());
+        let open = |index| {
+            let (dir, options) = (layout::shard(&data, index), options.clone());
+            match &disk {
+                Some(disk) => orlog_store::open_on(&dir, options, Arc::clone(disk)),
+                None => orlog_store::open(&dir, options),
+            }
+        };
         (0..shards).map(open).collect::<Result<Vec<_>, _>>()
     };
     let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;

@@ -322,7 +322,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// `[telemetry]`: where spans go.
+/// `[telemetry]`: where spans go, and what is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
@@ -330,10 +330,12 @@ pub struct Telemetry {
     pub otlp_endpoint: String,
     /// The share of traces that is sent, from 0 to 1.
     pub sample_ratio: f64,
+    /// Tenants with metrics of their own.
+    pub tenants: usize,
 }
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Self { otlp_endpoint: String::new(), sample_ratio: 1.0 }
+        Self { otlp_endpoint: String::new(), sample_ratio: 1.0, tenants: 50 }
     }
 }

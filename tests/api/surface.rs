@@ -167,11 +167,12 @@ async fn health_info_and_metrics_tell_how_it_goes() {
     let info = node.get("/info").await.ok();
     assert_eq!(info["sagas"][0]["name"], "order");
     assert_eq!(info["effects"]["test.charge"], "bank");
-    let metrics = node.get("/metrics").await;
+    let request = Request::builder().uri("/metrics").header("accept", "application/openmetrics-text");
+    let metrics = node.send(request.body(Body::empty()).unwrap()).await;
     assert!(metrics.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
     for line in [
         "orlog_events_ingested_total ",
-        "orlog_outbox_depth{shard=\"0\"} ",
+        "orlog_outbox_depth{shard=\"0\",kind=\"effect\"} ",
         "orlog_breaker_state{upstream=\"gateway\"} 0\n",
         "orlog_accepting 1\n",
         "orlog_http_requests_total{route=\"/v1/events\",method=\"POST\",status=\"202\"} 1\n",

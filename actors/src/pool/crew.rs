@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::job;
 use super::shared::Shared;
 use crate::driver::Driver;
+use crate::metrics::{ActorKind, Alive};
 
 /// The actor.
 pub(super) struct Crew;
@@ -34,6 +35,7 @@ pub(super) struct State {
     shared: Arc<Shared>,
     leaving: watch::Sender<bool>,
     _asking: Driver,
+    _alive: Alive,
 }
 
 /// A job in hand, counted.
@@ -62,7 +64,8 @@ impl Actor for Crew {
         let leaving = watch::Sender::new(false);
         let asking = ask(jobs, Arc::clone(&shared), leaving.subscribe());
         let asking = Driver::start(&myself, asking, Message::Ended);
-        Ok(State { shared, leaving, _asking: asking })
+        let alive = shared.metrics.begin(ActorKind::Crew);
+        Ok(State { shared, leaving, _asking: asking, _alive: alive })
     }
 
     async fn handle(

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use orlog_bus::effects::{self, FirstWord, Job, Look, Ordered, Said};
 use orlog_effect::breaker::State;
 use orlog_effect::{Done, Performer, Progress};
-use orlog_model::{Effect, InDoubt, Verdict, Work, WorkItem};
+use orlog_model::{DeadLetterReason, Effect, InDoubt, Verdict, Work, WorkItem};
 
 use uuid::Uuid;
 
 use super::shared::Shared;
+use crate::metrics::Verdicts;
 
 /// Between two tries while the queue cannot be reached.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -120,10 +121,8 @@ async fn perform(shared: &Shared, item: &WorkItem, in_doubt: bool) -> Done {
         };
         match performer.go_on(item, progress).await {
             Ok(done) => {
-                let metrics = &shared.metrics;
-                metrics.effect_attempts.inc_by(u64::from(done.attempts));
-                metrics.effect_seconds.observe(begun.elapsed().as_secs_f64());
-                metrics.count_verdict(&performer.upstream().name, &done.verdict);
+                let verdicts = Verdicts::of_upstream(&performer.upstream().name, &shared.metrics.effects);
+                verdicts.count(&done.verdict, begun.elapsed());
                 return done;
             }
             Err(so_far) => progress = so_far,
@@ -166,7 +165,7 @@ fn too_large(said: &Said, why: &str) -> Said {
 }
 
 async fn bury(shared: &Shared, job: &Job, reason: &str) {
-    shared.metrics.dead_letters.inc();
+    shared.metrics.count_letter(DeadLetterReason::Undecodable);
     let subject = &job.message.subject;
     tracing::warn!(subject, reason, "a command that nobody can perform becomes a dead letter");
     let node = &shared.config.node;

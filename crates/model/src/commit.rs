@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Status,
-    TaskEntry, TenantId, Timestamp, WorkItem,
+    DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Standing,
+    Status, TaskEntry, TenantId, Timestamp, WorkItem,
 };
 
 /// Everything one input led to. The store writes it whole or not at all.
@@ -13,6 +13,8 @@ use crate::{
 pub struct Commit {
     /// Which instance.
     pub key: InstanceKey,
+    /// Where it stood before, as far as whoever commits knows; `None`: there was no such instance.
+    pub before: Option<Standing>,
     /// Its new snapshot; `None` leaves the stored one as it is.
     pub instance: Option<Instance>,
     /// Work for the outbox, in order.
@@ -45,6 +47,7 @@ impl Commit {
     pub fn empty(key: InstanceKey, at: Timestamp) -> Self {
         Self {
             key,
+            before: None,
             instance: None,
             work: Vec::new(),
             tasks: Vec::new(),

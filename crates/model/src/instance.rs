@@ -115,6 +115,29 @@ impl fmt::Display for Status {
     }
 }
 
+/// Where an instance stands, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its status.
+    pub status: Status,
+    /// Inputs are kept, not applied.
+    pub paused: bool,
+}
+
+impl Standing {
+    /// That of a snapshot.
+    #[must_use]
+    pub fn of(instance: &Instance) -> Self {
+        Self { status: instance.status, paused: instance.paused }
+    }
+
+    /// It does not go on by itself: a person must decide, or let it.
+    #[must_use]
+    pub fn needs_person(self) -> bool {
+        self.status == Status::Stuck || self.paused && !self.status.is_final()
+    }
+}
+
 /// Something that must happen before the instance goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {

@@ -28,7 +28,7 @@ pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
 };
 pub use input::{Action, Control, Early, Input, TimerFired};
-pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Status, Wait, WaitKind};
+pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Standing, Status, Wait, WaitKind};
 pub use slot::{SLOTS, Slot, Slots, fnv1a};
 pub use task::{Task, TaskChange, TaskEntry, TaskEvent, TaskForm, TaskOrder, TaskRow, TaskStatus, TaskStep};
 pub use transition::{TimerChange, Transition};

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -289,8 +290,24 @@ impl About {
         let place = tables.get(Table::Meta, PLACE_KEY, |bytes| value::decode(Table::Meta, bytes))?;
         let (identity, heads, place) =
             (row(tables, IDENTITY_KEY)?, row(tables, HEADS_KEY)?, place.transpose()?);
+        let heads = counted(tables, heads)?;
         Ok(Self { identity, heads, window, place })
     }
+}
+
+/// Counts the outbox by kind where the store is from before that was kept.
+fn counted(tables: &Mdbx, mut heads: Heads) -> Result<Heads, Error> {
+    if heads.by_kind.iter().sum::<u64>() == heads.outbox_depth {
+        return Ok(heads);
+    }
+    heads.by_kind = [0; 4];
+    let end: Result<ControlFlow<()>, Error> = tables.scan(Table::Outbox, &[], None, &mut |key, _| {
+        if let Some(count) = key.first().and_then(|kind| heads.by_kind.get_mut(usize::from(*kind))) {
+            *count += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    end.map(|_| heads)
 }
 
 fn encoded(value: &impl serde::Serialize) -> Vec<u8> {

@@ -46,6 +46,8 @@ pub(crate) struct Known<'a>(pub(crate) Option<&'a [u8]>);
 #[derive(Debug)]
 pub(crate) struct Generation {
     tables: [BTreeMap<Bytes, Entry>; Table::ALL.len()],
+    /// Timers armed less timers disarmed here.
+    timers: i64,
     record_bytes: usize,
     heads: Heads,
     mark: Mark,
@@ -55,7 +57,8 @@ pub(crate) struct Generation {
 impl Generation {
     /// An empty one, on top of what the heads describe.
     pub(crate) fn on(heads: Heads, mark: Mark) -> Self {
-        Self { tables: std::array::from_fn(|_| BTreeMap::new()), record_bytes: 0, heads, mark, born: None }
+        let tables = std::array::from_fn(|_| BTreeMap::new());
+        Self { tables, timers: 0, record_bytes: 0, heads, mark, born: None }
     }
 
     /// The entry of the log in which its last commit lies.
@@ -71,8 +74,10 @@ impl Generation {
     /// Applies the record of the commit that stands at `at`; it is the moment `now`. `bottom` says that nothing lies below, so
     /// that deleted rows need no mark.
     pub(crate) fn apply(&mut self, at: At, record: &Bytes, bottom: bool, now: Instant) -> Result<(), Error> {
-        let (heads, mut ops) = record::read(at.position, record)?;
+        let (mut heads, mut ops) = record::read(at.position, record)?;
+        heads.by_kind = self.heads.by_kind;
         while let Some(op) = ops.next()? {
+            self.count(op, &mut heads);
             self.change(op, record, bottom);
         }
         (self.heads, self.mark) = (heads, at.mark);
@@ -94,6 +99,31 @@ impl Generation {
     /// Rows, the deleted ones among them.
     pub(crate) fn rows(&self) -> usize {
         self.tables.iter().map(BTreeMap::len).sum()
+    }
+
+    /// Keeps the counts that no record states. A work item or a timer that is written was not there, one that is deleted was.
+    fn count(&mut self, op: Op<'_>, heads: &mut Heads) {
+        let kind = |key: &[u8]| key.first().map(|kind| usize::from(*kind)).filter(|kind| *kind < 4);
+        match op {
+            Op::Insert(Table::Outbox, key, _) => {
+                if let Some(kind) = kind(key) {
+                    heads.by_kind[kind] += 1;
+                }
+            }
+            Op::Delete(Table::Outbox, key) => {
+                if let Some(kind) = kind(key) {
+                    heads.by_kind[kind] = heads.by_kind[kind].saturating_sub(1);
+                }
+            }
+            Op::Insert(Table::Timer, ..) | Op::Put(Table::Timer, ..) => self.timers += 1,
+            Op::Delete(Table::Timer, _) => self.timers -= 1,
+            Op::Insert(..) | Op::Put(..) | Op::Delete(..) => {}
+        }
+    }
+
+    /// Timers armed less timers disarmed here.
+    pub(crate) fn timers(&self) -> i64 {
+        self.timers
     }
 
     fn change(&mut self, op: Op<'_>, record: &Bytes, bottom: bool) {

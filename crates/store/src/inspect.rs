@@ -9,6 +9,7 @@ use orlog_model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::attention::Attention;
 use crate::error::Error;
 use crate::keys;
 use crate::range::Range;
@@ -62,6 +63,10 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
         Table::Instance => {
             let (_, of) = keys::read_instance(&mut Fields::of(key))?;
             (Some(of.tenant.clone()), format!("saga:{of}"), instance(&decode(table, bytes)?))
+        }
+        Table::Attention => {
+            let (_, of) = keys::read_instance(&mut Fields::of(key))?;
+            (Some(of.tenant.clone()), format!("attention:{of}"), json::<Attention>(table, bytes)?)
         }
         Table::History => {
             let (of, version) = keys::read_numbered(key)?;

@@ -14,13 +14,16 @@
 //! folded into MDBX tables in key order; readers merge both. Opening replays what was not folded. [`memory`] is the same
 //! store without disk. Reading on: `translate.rs` (changes to rows), `tables.rs` (the merge), `fold.rs`.
 
+mod attention;
 mod background;
 mod census;
 mod disk;
+mod durations;
 mod error;
 mod fold;
 mod follower;
 mod frame;
+mod gauges;
 mod generation;
 mod inspect;
 mod keys;
@@ -54,16 +57,19 @@ mod tuple;
 mod value;
 mod writer;
 
+pub use attention::Attention;
 pub use census::{Census, Group, Still};
+pub use durations::{BOUNDS_SECONDS, Durations};
 pub use error::Error;
 pub use inspect::Row;
 pub use log::{CommitLog, Entry, LogError, Place};
 pub use options::{Durability, Options};
+pub use orlog_journal::Disk as Device;
 pub use pins::{Pinned, Pins};
 pub use query::{InstanceQuery, Page};
 pub use reader::Reader;
 pub use replication::Replication;
-pub use stats::{Replication as ReplicationStats, Stats, TableStats};
+pub use stats::{Pages, Replication as ReplicationStats, Stats, TableStats};
 pub use table::TABLES;
 pub use tasks::{TaskQuery, merge_tasks};
 pub use writer::{Writer, memory, open, open_on, open_replicated};

@@ -18,7 +18,7 @@ use libmdbx::{
 use crate::error::Error;
 use crate::generation::Generation;
 use crate::range::Visit;
-use crate::stats::TableStats;
+use crate::stats::{Pages, TableStats};
 use crate::table::Table;
 
 /// ENOSPC and EDQUOT, which libmdbx hands on as they are.
@@ -173,9 +173,21 @@ impl Mdbx {
         Ok(())
     }
 
-    /// The size of the file, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.db.info().map_or(0, |info| info.geometry().current_size())
+    /// The size of the file and the largest one that it may have, in bytes.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let sizes = |info: libmdbx::Info| (info.geometry().current_size(), info.geometry().max_size());
+        self.db.info().map_or((0, 0), sizes)
+    }
+
+    /// The pages of the file, and who reads them. Goes through the list of free ones, which is short.
+    pub(crate) fn pages(&self) -> Result<Pages, Error> {
+        let pages = || {
+            let (info, stat) = (self.db.info()?, self.db.stat()?);
+            let all = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
+            let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
+            Ok(Pages { all, free: all.saturating_sub(used), readers: info.num_readers() as u64 })
+        };
+        pages().map_err(|error| self.wrong("examine", error))
     }
 
     /// Rows and pages of each table, without counting them.

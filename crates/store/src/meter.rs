@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::durations::Clocked;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::stats::{Replication, Timed};
@@ -12,7 +13,7 @@ use crate::stats::{Replication, Timed};
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     epoch: AtomicU64,
-    appends: Timed,
+    appends: Clocked,
     unavailable: Mutex<Option<String>>,
     /// Since the last snapshot.
     commits_behind: AtomicU64,
@@ -83,13 +84,11 @@ impl Meter {
 
     /// The figures.
     pub(crate) fn read(&self) -> Replication {
-        let ((appends, last_append), (snapshots, last_snapshot)) =
-            (self.appends.read(), self.snapshots.read());
+        let (snapshots, last_snapshot) = self.snapshots.read();
         let (commits_behind_snapshot, bytes_behind_snapshot) = self.behind();
         Replication {
             epoch: self.epoch.load(Ordering::Relaxed),
-            appends,
-            last_append,
+            append: self.appends.read(),
             unavailable: lock(&self.unavailable).clone(),
             commits_behind_snapshot,
             bytes_behind_snapshot,

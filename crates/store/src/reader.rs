@@ -330,7 +330,7 @@ impl Reader {
         self.shared.read(|tables| tables.get(table, key, |bytes| decode(table, bytes)))?.transpose()
     }
 
-    fn first<T>(
+    pub(crate) fn first<T>(
         &self,
         table: Table,
         range: &Range,

@@ -26,12 +26,20 @@ pub(crate) struct Heads {
     pub(crate) outbox_depth: u64,
     /// The latest time at which anything was committed, so that a clock set back forgets no applied-marker.
     pub(crate) latest: Timestamp,
+    /// Rows in the outbox by kind of work, in the order of its keys. Not in a record: whoever applies it counts its operations.
+    #[serde(default)]
+    pub(crate) by_kind: [u64; 4],
 }
 
 impl Heads {
     /// Before the first commit.
-    pub(crate) const NONE: Self =
-        Self { position: 0, sequence: 0, outbox_depth: 0, latest: Timestamp::from_millis(i64::MIN) };
+    pub(crate) const NONE: Self = Self {
+        position: 0,
+        sequence: 0,
+        outbox_depth: 0,
+        latest: Timestamp::from_millis(i64::MIN),
+        by_kind: [0; 4],
+    };
 }
 
 /// A row operation.
@@ -130,6 +138,7 @@ pub(crate) fn read(position: u64, bytes: &[u8]) -> Result<(Heads, Ops<'_>), Erro
         sequence: u64::from_le_bytes(ops.take()?),
         outbox_depth: u64::from_le_bytes(ops.take()?),
         latest: Timestamp::from_millis(i64::from_le_bytes(ops.take()?)),
+        by_kind: [0; 4],
     };
     Ok((heads, ops))
 }
@@ -194,7 +203,7 @@ mod tests {
         record.put(Newness::New, Table::Outbox, b"k", |b| b.extend_from_slice(b"vv")).unwrap();
         record.put(Newness::Any, Table::Instance, b"i", |_| ()).unwrap();
         record.delete(Table::Timer, b"t").unwrap();
-        let heads = Heads { position: 0, sequence: 2, outbox_depth: 3, latest: Timestamp::from_millis(-4) };
+        let heads = Heads { sequence: 2, outbox_depth: 3, latest: Timestamp::from_millis(-4), ..Heads::NONE };
         record.seal(&heads).to_vec()
     }
 
@@ -202,8 +211,8 @@ mod tests {
     fn what_was_written_is_read() {
         let bytes = written();
         let (heads, mut ops) = read(7, &bytes).unwrap();
-        let expected =
-            Heads { position: 7, sequence: 2, outbox_depth: 3, latest: Timestamp::from_millis(-4) };
+        let latest = Timestamp::from_millis(-4);
+        let expected = Heads { position: 7, sequence: 2, outbox_depth: 3, latest, by_kind: [0; 4] };
         assert_eq!(heads, expected);
         assert_eq!(ops.next().unwrap(), Some(Op::Insert(Table::Outbox, b"k", b"vv")));
         assert_eq!(ops.next().unwrap(), Some(Op::Put(Table::Instance, b"i", b"")));

@@ -249,7 +249,7 @@ fn an_interval_syncs_behind_the_commits() {
         writer.commit(&group(number), at(5)).unwrap();
     }
     let deadline = Instant::now() + Duration::from_secs(10);
-    while reader.stats().fsyncs == 0 {
+    while reader.stats().fsync.count() == 0 {
         assert!(Instant::now() < deadline, "nothing was synced");
         thread::yield_now();
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::disk::Disk;
+use crate::durations::Clocked;
 use crate::error::Error;
 use crate::follower::At;
 use crate::keys::Keys;
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) copying: Mutex<()>,
     pub(crate) fold_failure: Mutex<Option<String>>,
     pub(crate) folds: Timed,
-    fsyncs: Timed,
+    fsyncs: Clocked,
     /// `None` once the store is closed.
     tables: RwLock<Option<Tables>>,
     position: watch::Sender<u64>,
@@ -53,7 +54,7 @@ impl Shared {
             copying: Mutex::new(()),
             fold_failure: Mutex::new(None),
             folds: Timed::default(),
-            fsyncs: Timed::default(),
+            fsyncs: Clocked::default(),
             position: watch::Sender::new(tables.heads().position),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
@@ -170,12 +171,10 @@ impl Shared {
 
     /// Figures.
     pub(crate) fn stats(&self) -> Stats {
-        let (fsyncs, last_fsync) = self.fsyncs.read();
         let (folds, last_fold) = self.folds.read();
         let mut stats = Stats {
             position: *self.position.borrow(),
-            fsyncs,
-            last_fsync,
+            fsync: self.fsyncs.read(),
             folds,
             last_fold,
             fold_failure: lock(&self.fold_failure).clone(),
@@ -216,7 +215,7 @@ fn fill(stats: &mut Stats, tables: &Tables) -> Result<(), Error> {
     stats.folded_position = tables.folded_position();
     if let Some(disk) = tables.disk() {
         stats.journal_bytes = disk.journal_bytes();
-        stats.tables_bytes = disk.tables().bytes();
+        (stats.tables_bytes, stats.tables_max_bytes) = disk.tables().bytes();
         stats.tables = disk.tables().stats()?;
     }
     Ok(())

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::durations::Durations;
+
 /// How a store is doing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Stats {
     /// Commits ever made.
     pub position: u64,
@@ -18,10 +20,10 @@ pub struct Stats {
     pub journal_bytes: u64,
     /// Bytes of the tables on disk; 0 in memory.
     pub tables_bytes: u64,
+    /// The largest size that the tables may grow to; 0 in memory.
+    pub tables_max_bytes: u64,
     /// Fsyncs of the journal since the store was opened.
-    pub fsyncs: u64,
-    /// How long the last one took.
-    pub last_fsync: Duration,
+    pub fsync: Durations,
     /// Folds since the store was opened.
     pub folds: u64,
     /// How long the last one took.
@@ -37,14 +39,12 @@ pub struct Stats {
 }
 
 /// How the log of a replicated store is doing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Replication {
     /// The epoch in which the writer claimed the log.
     pub epoch: u64,
-    /// Commits appended since the store was opened.
-    pub appends: u64,
-    /// How long the last one took.
-    pub last_append: Duration,
+    /// Commits appended since the store was opened, and how long that took.
+    pub append: Durations,
     /// Why the last try to reach the log failed, if it did: commits wait.
     pub unavailable: Option<String>,
     /// Commits that the last snapshot does not hold, about.
@@ -72,6 +72,17 @@ pub struct TableStats {
     pub pages: u64,
     /// Bytes of these pages.
     pub bytes: u64,
+}
+
+/// The pages of the tables on disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Pages of the file.
+    pub all: u64,
+    /// Those of them that hold nothing.
+    pub free: u64,
+    /// Transactions that read at this moment.
+    pub readers: u64,
 }
 
 /// Counts something and remembers how long it took the last time.

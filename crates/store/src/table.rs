@@ -15,6 +15,7 @@ pub const TABLES: &[&str] = &[
     "task",
     "task_event",
     "letter_outbox",
+    "attention",
 ];
 
 /// A table. The numbers are written into journal records and stay what they are.
@@ -47,11 +48,13 @@ pub(crate) enum Table {
     TaskEvent = 11,
     /// (sequence) → dead letter whose copy the bus does not have yet.
     LetterOutbox = 12,
+    /// (slot, tenant, saga, correlation) → where an instance stands that does not go on by itself, and since when.
+    Attention = 13,
 }
 
 impl Table {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Table; 13] = [
+    pub(crate) const ALL: [Table; 14] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -65,6 +68,7 @@ impl Table {
         Table::Task,
         Table::TaskEvent,
         Table::LetterOutbox,
+        Table::Attention,
     ];
 
     /// The table with this number.
@@ -88,6 +92,7 @@ impl Table {
             Table::Task => "task",
             Table::TaskEvent => "task_event",
             Table::LetterOutbox => "letter_outbox",
+            Table::Attention => "attention",
         }
     }
 }
@@ -101,6 +106,6 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::numbered(table as u8), Some(table));
         }
-        assert_eq!(Table::numbered(13), None);
+        assert_eq!(Table::numbered(14), None);
     }
 }

@@ -87,6 +87,11 @@ impl Tables {
         self.folded
     }
 
+    /// Timers armed less timers disarmed that the disk does not know of yet.
+    pub(crate) fn unfolded_timers(&self) -> i64 {
+        self.active.timers() + self.frozen.as_ref().map_or(0, |frozen| frozen.timers())
+    }
+
     /// Shows `read` the row with this key; `None` if there is none.
     pub(crate) fn get<R>(
         &self,

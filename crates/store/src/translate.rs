@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     ArmedTimer, Change, Commit, DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, OutboxKey,
-    ProgramRef, Replacement, Source, StreamPosition, TaskEntry, Timer, Timestamp, WorkItem,
+    ProgramRef, Replacement, Source, Standing, StreamPosition, TaskEntry, Timer, Timestamp, WorkItem,
 };
 
+use crate::attention::Attention;
 use crate::error::Error;
 use crate::keys::{self, Keys};
 use crate::range::Range;
@@ -77,6 +78,7 @@ impl<'a> Translation<'a> {
         if let Some(instance) = &commit.instance {
             let row = self.keys.instance(key);
             self.record.put(Newness::Any, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+            self.attention(commit.before, Standing::of(instance), commit.at, &row)?;
         }
         if let Some(history) = &commit.history {
             let row = self.keys.history(key, history.version);
@@ -111,6 +113,8 @@ impl<'a> Translation<'a> {
             let row = self.keys.timer(key, &row_of(timer));
             self.record.put(Newness::Any, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
         }
+        let before = stored.as_ref().map(Standing::of);
+        self.attention(before, Standing::of(instance), instance.updated_at, &row)?;
         self.forget(Table::History, row.clone())?;
         self.forget(Table::Held, row.clone())?;
         self.record.put(Newness::Any, Table::Instance, &row, |buffer| encode(buffer, instance))?;
@@ -131,6 +135,25 @@ impl<'a> Translation<'a> {
             record.delete(table, key)?;
             Ok(ControlFlow::Continue(()))
         })
+    }
+
+    /// The list of instances that do not go on by themselves follows those that come and go.
+    fn attention(
+        &mut self,
+        before: Option<Standing>,
+        now: Standing,
+        since: Timestamp,
+        row: &[u8],
+    ) -> Result<(), Error> {
+        let before = before.filter(|before| before.needs_person());
+        if now.needs_person() && before != Some(now) {
+            let attention = Attention { standing: now, since };
+            return self.record.put(Newness::Any, Table::Attention, row, |buffer| encode(buffer, &attention));
+        }
+        if before.is_some() && !now.needs_person() {
+            return self.record.delete(Table::Attention, row);
+        }
+        Ok(())
     }
 
     fn task(&mut self, TaskEntry { row, event }: &TaskEntry) -> Result<(), Error> {

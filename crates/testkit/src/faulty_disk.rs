@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use orlog_journal::{Disk, LocalDisk};
 
@@ -16,6 +17,7 @@ struct Faults {
     full: AtomicBool,
     failing_syncs: AtomicUsize,
     refused: AtomicUsize,
+    slow_millis: AtomicU64,
 }
 
 impl FaultyDisk {
@@ -27,6 +29,11 @@ impl FaultyDisk {
     /// The next so many syncs fail; whether the disk has what was written before them is not known.
     pub fn fail_syncs(&self, count: usize) {
         self.0.failing_syncs.store(count, Ordering::SeqCst);
+    }
+
+    /// Each sync takes so much longer from now on.
+    pub fn set_slow(&self, by: Duration) {
+        self.0.slow_millis.store(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
     /// How many syncs are still to fail.
@@ -65,6 +72,11 @@ impl Disk for FaultyDisk {
         let fails = |left: usize| left.checked_sub(1);
         if self.0.failing_syncs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
             return Err(io::Error::other("the disk failed"));
+        }
+        let slow = Duration::from_millis(self.0.slow_millis.load(Ordering::SeqCst));
+        let begun = Instant::now();
+        while let Some(left) = slow.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            std::thread::park_timeout(left);
         }
         LocalDisk.sync(file)
     }
