@@ -1,10 +1,11 @@
 //! The HTTP API: what callers may ask, what they are told, and every error as a problem with a code.
 //!
 //! One file a resource under `api/`; each handler checks its input, asks the [`App`] and shapes the answer. A call acts for
-//! the tenant in its `x-tenant-id` header and never sees another one's. The description at `/openapi.json` is made from the
+//! the tenant in its `x-tenant-id` header and never sees another one's; who may call what stands in `api/rights.rs`. The description at `/openapi.json` is made from the
 //! handlers, so it lists what there is.
 
 mod admin;
+mod audit;
 mod body;
 mod causes;
 mod context;
@@ -17,6 +18,7 @@ mod errors;
 mod events;
 mod extract;
 mod forward;
+mod guard;
 mod health;
 mod index;
 mod inspect;
@@ -32,6 +34,7 @@ mod problem;
 mod redrive;
 mod replay;
 mod requests;
+mod rights;
 mod sagas;
 mod serve;
 mod tally;
@@ -125,7 +128,8 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(pictures::of_definition))
         .routes(routes!(pictures::of_instance))
         .routes(routes!(inspect::rows))
-        .routes(routes!(mailboxes::deepest));
+        .routes(routes!(mailboxes::deepest))
+        .routes(routes!(audit::list));
     let node = OpenApiRouter::new()
         .routes(routes!(index::index))
         .routes(routes!(index::openapi))

@@ -32,6 +32,8 @@ use orlog_store::{Device, Reader, Writer};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
+use crate::access::Access;
+use crate::audit::Audit;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::definitions::{Definitions, Refused};
@@ -96,6 +98,10 @@ pub struct App {
     pub attempts: Arc<Attempts>,
     /// How many attempts there were.
     pub counted: Arc<AttemptCounts>,
+    /// How it is found out who calls.
+    pub access: Access,
+    /// What is kept of what they did.
+    pub audit: Audit,
     transport: Transport,
     workers: Option<Pool>,
     drained: watch::Sender<bool>,
@@ -132,6 +138,8 @@ impl App {
         stores.extend(Box::pin(stores::replicated(&config, &transport)).await?);
         let bus = transport.bus();
 
+        let access = Box::pin(Access::new(&config.auth)).await?;
+        let audit = Audit::open(&settings::audit(&config))?;
         let heard = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
         let attempts = Arc::new(Attempts::heard_by(heard, Arc::clone(&clock)));
         let counted = AttemptCounts::before(Arc::clone(&attempts) as Arc<dyn Observer>);
@@ -159,10 +167,7 @@ impl App {
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
         let (connection, metrics) = (transport.connection(), runtime.metrics());
         let workers = Box::pin(hands::workers(&config, connection, &catalog, &clock, metrics)).await?;
-        let (mut shown, collected) = (Shown::default(), Counter::default());
-        runtime.metrics().show(&mut shown);
-        counted.show(&mut shown);
-        shown.put("definitions_collected_total", collected.clone());
+        let (shown, collected) = first_shown(&runtime, &counted);
         let (shown, drained) = (Mutex::new(shown), watch::Sender::new(false));
         let app = Arc::new(Self {
             runtime,
@@ -177,6 +182,8 @@ impl App {
             started_at,
             attempts,
             counted,
+            access,
+            audit,
             transport,
             workers,
             drained,
@@ -305,6 +312,15 @@ impl App {
             started_at: self.started_at,
         })
     }
+}
+
+/// What is shown from the beginning, and the count of definitions that were dropped.
+fn first_shown(runtime: &Runtime, counted: &AttemptCounts) -> (Shown, Counter) {
+    let (mut shown, collected) = (Shown::default(), Counter::default());
+    runtime.metrics().show(&mut shown);
+    counted.show(&mut shown);
+    shown.put("definitions_collected_total", collected.clone());
+    (shown, collected)
 }
 
 /// Decides which definitions are in force and keeps that in every store, the first one first.

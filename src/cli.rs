@@ -3,6 +3,7 @@
 //! Commands that look at a node or instruct it talk HTTP to it; only `dev`, `run`, `bench`, `check` and `inspect --data`
 //! work on their own. Tables are for people, `--output json` is for programs. Exit codes are in [`exit`].
 
+mod audit;
 pub mod bench;
 mod check;
 mod client;
@@ -76,6 +77,8 @@ enum Command {
     Timers(timers::Args),
     /// Print the rows of a table as they are stored
     Inspect(inspect::Args),
+    /// Show who did what, newest first
+    Audit(audit::Args),
     /// Ask a node to finish what is under way, and to end
     Drain(drain::Args),
     /// Put the definitions of a folder in force, in the place of all that are
@@ -135,6 +138,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Dlq(command) => dlq::perform(command, console).await,
         Command::Timers(args) => timers::perform(args, console).await,
         Command::Inspect(args) => inspect::perform(args, console).await,
+        Command::Audit(args) => audit::perform(args, console).await,
         Command::Drain(args) => drain::perform(args, console).await,
         Command::Deploy(args) => deploy::perform(args, console).await,
         Command::Migrate(args) => migrate::perform(args, console).await,

@@ -3,6 +3,7 @@
 //! Defaults (`config/default.toml`, which is part of the binary) < file < environment (`ORLOG_…`) < flags. A key that does
 //! not exist is refused with its place and the nearest name that does.
 
+mod auth;
 mod blame;
 mod cluster;
 mod defaults;
@@ -20,6 +21,7 @@ use orlog_effect::config::{GatewayConfig, HttpConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::redact::Redact;
+pub use auth::{Audit, Auth, AuthMode, Jwt, TrustedGateway};
 pub use blame::Mistake;
 pub use cluster::{Cluster, ClusterMode, ordinal};
 pub use layers::{Layers, Setting};
@@ -69,6 +71,10 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds of the HTTP API.
     pub http: Http,
+    /// Who may call it.
+    pub auth: Auth,
+    /// What is kept of what they did.
+    pub audit: Audit,
     /// How the process comes to rest.
     pub drain: Drain,
     /// What is logged, and how.
@@ -102,6 +108,8 @@ impl Default for Config {
             cluster: Cluster::default(),
             limits: Limits::default(),
             http: Http::default(),
+            auth: Auth::default(),
+            audit: Audit::default(),
             drain: Drain::default(),
             log: Log::default(),
             telemetry: Telemetry::default(),
@@ -199,6 +207,11 @@ impl Config {
             return wrong("store.replication", what);
         }
         if let Some((key, what)) = self.nats.mistake() {
+            return wrong(key, what);
+        }
+        let many_pods = self.cluster.mode != ClusterMode::Alone;
+        let access = self.auth.mistakes(self.listen, many_pods).into_iter().chain(self.audit.mistake());
+        if let Some((key, what)) = access.into_iter().next() {
             return wrong(key, what);
         }
         let on_nats = self.bus.kind == BusKind::Nats;

@@ -2,8 +2,10 @@
 //!
 //! This is the roof: it may be embedded ([`App::start_with`]) or run as the command `orlog`.
 
+pub mod access;
 pub mod api;
 pub mod app;
+pub mod audit;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -45,16 +45,16 @@ fn without_layers_the_defaults_hold() {
 #[test]
 fn flags_win_over_the_environment_which_wins_over_the_file() {
     let file = file(
-        "node = 'file'\ndata = 'file'\nlisten = '0.0.0.0:1'\n[store]\ndurability = 'interval'\ninterval = '5ms'",
+        "node = 'file'\ndata = 'file'\nlisten = '127.0.0.1:1'\n[store]\ndurability = 'interval'\ninterval = '5ms'",
     );
     let environment = variables(&[
         ("ORLOG_DATA", "environment"),
-        ("ORLOG_LISTEN", "0.0.0.0:2"),
+        ("ORLOG_LISTEN", "127.0.0.1:2"),
         ("ORLOG_STORE__INTERVAL", "7ms"),
         ("ORLOG_TENANTS__MODE", "listed"),
         ("ORLOG_TENANTS__LIST", "acme, beta"),
     ]);
-    let flags = [Setting::flag("--listen", "listen", "0.0.0.0:3")];
+    let flags = [Setting::flag("--listen", "listen", "127.0.0.1:3")];
     let config =
         Layers::none().file(&file.path).unwrap().environment(environment).flags(flags).load().unwrap();
     assert_eq!(config.node_name(), "file");

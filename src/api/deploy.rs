@@ -140,16 +140,16 @@ pub(super) async fn deploy(
     let files = files(bundle.files)?;
     let mut plan = api.app.deploy(Order { files, by, dry_run: how.dry_run }).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(tell_others(&api, bytes).await);
+        plan.warnings.extend(tell_others(&api, &headers, bytes).await);
     }
     Ok(Json(plan))
 }
 
 /// Deploys on the other pods too; what went wrong there, in words. A pod that does not hear of it follows when it takes a shard.
-async fn tell_others(api: &Api, bundle: Bytes) -> Vec<String> {
+async fn tell_others(api: &Api, headers: &HeaderMap, bundle: Bytes) -> Vec<String> {
     let mut wrong = Vec::new();
     for pod in api.app.other_pods() {
-        match forward::post(api, &format!("{}/admin/deploy", pod.url), bundle.clone()).await {
+        match forward::post(api, &format!("{}/admin/deploy", pod.url), headers, bundle.clone()).await {
             Ok(status) if status.is_success() => {}
             Ok(status) => wrong
                 .push(format!("the pod {} refused the definitions ({status}): look into its log", pod.name)),

@@ -17,7 +17,7 @@ use super::problem::{Code, Problem};
 use crate::app::Whose;
 
 /// The pod that sent a request on; such a request is not sent on again.
-const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
+pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// On the list of a tenant that is spread: these are the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// What a tenant has.
@@ -106,10 +106,18 @@ pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
 
-/// Posts JSON to another pod, as this one.
-pub(super) async fn post(api: &Api, url: &str, body: Bytes) -> Result<StatusCode, reqwest::Error> {
-    let post = api.forwarder.post(url).header(FORWARDED_BY, node(api));
-    let answer = post.header(header::CONTENT_TYPE, "application/json").body(body).send().await?;
+/// Posts what a caller has posted here to another pod too, which asks again who it is.
+pub(super) async fn post(
+    api: &Api,
+    url: &str,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<StatusCode, reqwest::Error> {
+    let mut headers = without_hops(headers.clone());
+    headers.remove(header::HOST);
+    headers.insert(FORWARDED_BY, node(api));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let answer = api.forwarder.post(url).headers(headers).body(body).send().await?;
     Ok(answer.status())
 }
 

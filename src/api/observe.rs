@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::context::Api;
 use super::extract::trace_of;
+use super::guard::{self, NO_ROUTE};
 use super::problem::{Code, Problem};
 
 const REQUEST_ID: &str = "x-request-id";
@@ -25,7 +26,7 @@ const LONG: [&str; 2] = ["/admin/drain", "/v1/replays"];
 pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
-    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let method = known_method(request.method().as_str());
     let trace = trace_of(request.headers());
     let span = tracing::info_span!(
@@ -34,9 +35,12 @@ pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next
         route,
         request_id = id.to_str().unwrap_or_default(),
         tenant = field::Empty,
+        who = field::Empty,
         trace_id = trace.as_ref().map(orlog_model::TraceParent::trace_id),
     );
-    let mut response = answer(&api, &route, request, next).instrument(span.clone()).await;
+    let inside = |request| answer(&api, &route, request, next);
+    let guarded = guard::guarded(&api, (&route, &id), request, inside);
+    let mut response = guarded.instrument(span.clone()).await;
     let (status, took) = (response.status(), started.elapsed());
     api.requests.note(&route, method, status.as_u16(), took);
     span.in_scope(|| {

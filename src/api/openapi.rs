@@ -3,6 +3,7 @@
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Response,
     ResponseBuilder,
@@ -44,6 +45,11 @@ pub(super) fn finish(description: &mut OpenApi) {
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
     components.schemas.insert(Place::name().into_owned(), Place::schema());
     components.responses.insert(PROBLEM.to_owned(), RefOr::T(problem()));
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    components.add_security_scheme("bearer", bearer);
+    // Nothing, or a token: which of them is a matter of the configuration.
+    let any = [SecurityRequirement::default(), SecurityRequirement::new("bearer", Vec::<String>::new())];
+    description.security = Some(any.into());
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

@@ -116,6 +116,14 @@ codes! {
     NoFolder = "OR0029", CONFLICT, "The node has no folder to reload";
     /// A worker's claim.
     ClaimLost = "OR0030", CONFLICT, "The claim is lost";
+    /// Nothing says who calls.
+    NoCaller = "OR0040", UNAUTHORIZED, "Nobody is named";
+    /// What says who calls is not believed.
+    BadCaller = "OR0041", UNAUTHORIZED, "The caller is not believed";
+    /// The role is too small.
+    Forbidden = "OR0042", FORBIDDEN, "The role does not allow it";
+    /// The tenant is not among the caller's.
+    NotYourTenant = "OR0043", FORBIDDEN, "The tenant is not the caller's";
 }
 
 /// An error, as callers see it (RFC 9457).
@@ -185,6 +193,10 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem is text and numbers");
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.of.status(), content_type, body).into_response();
+        response.extensions_mut().insert(self.of);
+        if self.of.status() == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -94,6 +94,18 @@ pub(super) fn pace(config: &Config) -> Pace {
     Pace { commits: config.store.snapshot_commits, bytes: config.store.snapshot_size }
 }
 
+/// What is kept of what callers did. A node that has no data keeps nothing, unless it is told where.
+pub(super) fn audit(config: &Config) -> crate::audit::Options {
+    let audit = &config.audit;
+    let usual = || config.roles.runs_sagas().then(|| config.data.join("audit"));
+    crate::audit::Options {
+        folder: audit.folder.clone().or_else(usual),
+        max_bytes: audit.max_size,
+        keep: audit.keep,
+        log: audit.log,
+    }
+}
+
 /// How a store behaves.
 pub(super) fn store(config: &Config) -> orlog_store::Options {
     let store: &Store = &config.store;

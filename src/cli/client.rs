@@ -1,8 +1,10 @@
 //! Talks to a node over HTTP and turns its problems into failures with an exit code.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
@@ -23,9 +25,31 @@ pub(super) struct Server {
     /// Whose data; the default tenant where absent
     #[arg(long, env = "ORLOG_TENANT", hide_env_values = true)]
     tenant: Option<String>,
+    /// The file with the token that says who you are [default: what `ORLOG_TOKEN` holds]
+    #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true)]
+    token_file: Option<PathBuf>,
 }
 
 impl Server {
+    /// The token, where there is one. It is never an argument: others could read it.
+    fn token(&self) -> Result<Option<HeaderValue>, Failure> {
+        let (token, place) = match &self.token_file {
+            Some(file) => {
+                let wrong = |error| Failure::usage(format!("--token-file {}: {error}", file.display()));
+                (std::fs::read_to_string(file).map_err(wrong)?, file.display().to_string())
+            }
+            None => (std::env::var("ORLOG_TOKEN").unwrap_or_default(), "ORLOG_TOKEN".to_owned()),
+        };
+        if token.trim().is_empty() {
+            let is_wanted = self.token_file.is_some();
+            return if is_wanted { Err(Failure::usage(format!("{place} holds no token"))) } else { Ok(None) };
+        }
+        let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+        let mut header = header.map_err(|_| Failure::usage(format!("{place} holds no token")))?;
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
+
     /// Whose data, where somebody is named.
     pub(super) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
@@ -37,6 +61,7 @@ pub(super) struct Client {
     http: reqwest::Client,
     url: String,
     tenant: Option<String>,
+    token: Option<HeaderValue>,
 }
 
 /// An answer that is no success.
@@ -63,7 +88,8 @@ impl Client {
                 server.url
             )));
         }
-        Ok(Self { http, url, tenant: server.tenant.clone().filter(|tenant| !tenant.is_empty()) })
+        let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
+        Ok(Self { http, url, tenant, token: server.token()? })
     }
 
     pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
@@ -115,6 +141,9 @@ impl Client {
         if let Some(tenant) = &self.tenant {
             request = request.header("x-tenant-id", tenant);
         }
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -146,7 +175,7 @@ pub(super) fn path(parts: &[&str]) -> String {
 fn exit(status: u16) -> Exit {
     match StatusCode::from_u16(status) {
         Ok(StatusCode::NOT_FOUND) => Exit::NotFound,
-        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN) => Exit::Refused,
+        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => Exit::Refused,
         Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => Exit::Unavailable,
         _ => Exit::Failed,
     }

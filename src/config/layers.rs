@@ -9,7 +9,15 @@ use super::{Config, Error, blame, defaults};
 
 const PREFIX: &str = "ORLOG_";
 /// Variables that the command line reads itself.
-const CLIENT: [&str; 5] = ["ORLOG_CONFIG", "ORLOG_LOG", "ORLOG_OUTPUT", "ORLOG_TENANT", "ORLOG_URL"];
+const CLIENT: [&str; 7] = [
+    "ORLOG_CONFIG",
+    "ORLOG_LOG",
+    "ORLOG_OUTPUT",
+    "ORLOG_TENANT",
+    "ORLOG_TOKEN",
+    "ORLOG_TOKEN_FILE",
+    "ORLOG_URL",
+];
 
 /// One key set by a variable or a flag.
 #[derive(Clone, Debug, PartialEq)]

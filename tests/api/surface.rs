@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 50] = [
+const ROUTES: [&str; 51] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /errors/{code}",
@@ -21,6 +21,7 @@ const ROUTES: [&str; 50] = [
     "GET /ready",
     "GET /ui/views/{file}",
     "GET /ui/{file}",
+    "GET /v1/audit",
     "GET /v1/dead-letters",
     "GET /v1/dead-letters/causes",
     "GET /v1/dead-letters/{id}",

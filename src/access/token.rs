@@ -1,0 +1,125 @@
+//! Callers as signed tokens name them (JSON Web Tokens, RFC 7519 and RFC 8725).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, Validation};
+use serde_json::{Map, Value};
+
+use super::caller::{Caller, Denied, Reach, Role, Shown};
+use super::keys::Keys;
+use super::verifier;
+use crate::config::Jwt;
+
+/// The longest token that is looked at, in bytes.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+const SCHEME: &str = "bearer ";
+
+pub(super) struct Tokens {
+    keys: Arc<Keys>,
+    config: Jwt,
+}
+
+impl Tokens {
+    pub(super) async fn new(config: &Jwt) -> anyhow::Result<Self> {
+        verifier::install();
+        Ok(Self { keys: Keys::new(config).await?, config: config.clone() })
+    }
+
+    pub(super) async fn caller(&self, shown: &Shown<'_>) -> Result<Caller, Denied> {
+        let header = shown.header("authorization")?;
+        let header = header.ok_or_else(|| Denied::Nobody("there is no header authorization".to_owned()))?;
+        let token =
+            header.get(SCHEME.len()..).filter(|_| header[..SCHEME.len()].eq_ignore_ascii_case(SCHEME));
+        let token =
+            token.map(str::trim).ok_or_else(|| wrong("the header authorization holds no bearer token"))?;
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(wrong("the token is too long"));
+        }
+        let claims = self.claims(token).await?;
+        let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
+        Ok(Caller {
+            name: Some(name.ok_or_else(|| wrong("the token names nobody: it has no claim sub"))?.to_owned()),
+            role: texts(claim(&claims, &self.config.role_claim)).into_iter().filter_map(Role::of).max(),
+            reach: Reach::of(texts(claim(&claims, &self.config.tenant_claim))),
+        })
+    }
+
+    async fn claims(&self, token: &str) -> Result<Map<String, Value>, Denied> {
+        let header = jsonwebtoken::decode_header(token).map_err(|_| wrong("the token is no signed JWT"))?;
+        if header.crit.is_some() {
+            return Err(wrong("the token demands extensions (crit) that are not known here"));
+        }
+        let validation = self.validation(header.alg);
+        let mut last = wrong("no key fits the token");
+        for key in self.keys.fitting(header.kid.as_deref(), header.alg).await? {
+            match jsonwebtoken::decode(token, &key.decoding, &validation) {
+                Ok(read) => return Ok(read.claims),
+                Err(error) => last = wrong(explained(error.kind())),
+            }
+        }
+        Err(last)
+    }
+
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = self.config.leeway.as_secs();
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.config.issuer]);
+        validation.set_audience(&self.config.audience);
+        validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
+        validation
+    }
+}
+
+fn wrong(what: impl Into<String>) -> Denied {
+    Denied::Disbelieved(what.into())
+}
+
+/// A claim by its name, or by names with dots between them where it stands within another.
+fn claim<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    claims.get(name).or_else(|| {
+        let (first, rest) = name.split_once('.')?;
+        claim(claims.get(first)?.as_object()?, rest)
+    })
+}
+
+/// A text, or those of a list.
+fn texts(value: Option<&Value>) -> Vec<&str> {
+    match value {
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn explained(kind: &ErrorKind) -> String {
+    match kind {
+        ErrorKind::ExpiredSignature => "the token has expired".to_owned(),
+        ErrorKind::ImmatureSignature => "the token is not valid yet".to_owned(),
+        ErrorKind::InvalidIssuer => "the token was issued by somebody else (iss)".to_owned(),
+        ErrorKind::InvalidAudience => "the token is for another service (aud)".to_owned(),
+        ErrorKind::MissingRequiredClaim(claim) => format!("the token has no claim {claim}"),
+        ErrorKind::InvalidSignature => "the signature of the token does not fit".to_owned(),
+        _ => "the token cannot be read".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn claims_stand_by_their_name_or_within_others() {
+        let claims = json!({ "a.b": "x", "a": { "b": "y", "c": { "d": ["z", 1, "w"] } } });
+        let claims = claims.as_object().unwrap();
+        assert_eq!(texts(claim(claims, "a.b")), ["x"]);
+        assert_eq!(texts(claim(claims, "a.c.d")), ["z", "w"]);
+        assert_eq!(claim(claims, "a.x"), None);
+        assert_eq!(claim(claims, "a.b.c"), None);
+        assert!(texts(Some(&json!(7))).is_empty());
+    }
+}

@@ -1,0 +1,195 @@
+//! Roles and tenants, gateways, and the start of a node that would let in everybody.
+
+use orlog::config::AuthMode;
+use serde_json::json;
+
+use crate::issuer::{Jwks, Key};
+use crate::node::{Node, orlog, placed, run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_may_what_it_may_and_no_more() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let acme = json!("acme");
+    let [viewer, operator, admin] =
+        ["viewer", "operator", "admin"].map(|role| key.token(&format!("the-{role}"), role, &acme));
+    let root = key.token("root", "admin", &json!(["*"]));
+
+    node.ask(&viewer, "acme", "GET", "/v1/sagas").await.ok();
+    let detail =
+        node.call(&viewer, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.problem(403, "OR0042");
+    assert_eq!(detail, "this takes the role operator; that of the-viewer is viewer");
+    node.call(&operator, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
+    let migrate = "/v1/definitions/order/migrate";
+    node.call(&operator, "acme", "POST", migrate, Some(&json!({ "from": "1" }))).await.problem(403, "OR0042");
+    let migrated =
+        node.call(&admin, "acme", "POST", migrate, Some(&json!({ "from": "1", "dry_run": true }))).await;
+    assert!(![401, 403].contains(&migrated.status), "{migrated:?}");
+
+    // What is about the node takes all tenants, however great the role.
+    for (method, path) in [("POST", "/admin/reload"), ("POST", "/admin/drain"), ("GET", "/info")] {
+        node.ask(&admin, "", method, path).await.problem(403, "OR0043");
+    }
+    node.ask(&viewer, "", "POST", "/admin/reload").await.problem(403, "OR0042");
+    node.ask(&root, "", "POST", "/admin/reload").await.ok();
+    node.ask(&root, "", "GET", "/info").await.ok();
+
+    // A role that nobody knows is none.
+    let strange = key.token("eve", "root", &acme);
+    let detail = node.ask(&strange, "acme", "GET", "/v1/sagas").await.problem(403, "OR0042");
+    assert_eq!(detail, "this takes the role viewer; that of eve is none");
+    let several = key.sign(&{
+        let mut claims = crate::issuer::claims("ada", "", &acme);
+        claims["role"] = json!(["viewer", "baker", "operator"]);
+        claims
+    });
+    node.call(&several, "acme", "POST", "/v1/events", Some(&placed("o-2"))).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_is_the_callers_or_refused() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let one = key.token("ada", "operator", &json!("acme"));
+    let two = key.token("bob", "operator", &json!(["acme", "beta"]));
+    let nobodys = key.token("eve", "operator", &json!([]));
+
+    // Without a header, the only tenant is meant.
+    node.call(&one, "", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
+    let mut seen = false;
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
+    for _ in 0..500 {
+        tick.tick().await;
+        seen = node.ask(&two, "acme", "GET", "/v1/sagas/order/o-1").await.status == 200;
+        if seen {
+            break;
+        }
+    }
+    assert!(seen, "the order is acme's");
+    node.ask(&two, "beta", "GET", "/v1/sagas/order/o-1").await.problem(404, "OR0011");
+
+    // With several, the default tenant is, and that is not among them.
+    let detail = node.ask(&two, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    assert!(detail.contains("default tenant"), "{detail}");
+    for token in [&one, &two, &nobodys] {
+        node.ask(token, "gamma", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    }
+    node.ask(&nobodys, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    let bearer = format!("Bearer {one}");
+    let twice = [("authorization", bearer.as_str()), ("x-tenant-id", "acme"), ("x-tenant-id", "beta")];
+    node.send("GET", "/v1/sagas", &twice, None).await.problem(403, "OR0043");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_nothing_sees_health_and_what_was_made_public() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    for path in ["/health", "/ready", "/metrics", "/", "/openapi.json", "/errors/OR0040"] {
+        assert_eq!(node.send("GET", path, &[], None).await.status, 200, "{path}");
+    }
+    for path in ["/info", "/v1/sagas", "/v1/audit", "/v1/inspect/saga"] {
+        let answer = node.send("GET", path, &[], None).await;
+        answer.problem(401, "OR0040");
+        assert_eq!(answer.headers["www-authenticate"], "Bearer");
+    }
+    node.send("POST", "/admin/drain", &[], None).await.problem(401, "OR0040");
+    assert!(node.app.runtime.health().accepting);
+    node.send("GET", "/nothing", &[], None).await.problem(404, "OR0009");
+    let closed = Node::with_tokens(|config| {
+        config.auth.jwt.jwks_url = jwks.url.clone();
+        config.auth.public = vec!["/info".to_owned()];
+    })
+    .await;
+    assert_eq!(closed.send("GET", "/info", &[], None).await.status, 200);
+    closed.send("GET", "/metrics", &[], None).await.problem(401, "OR0040");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_is_believed_by_its_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "canary-7f3a\n").unwrap();
+    let node = Node::start(|config| {
+        config.auth.mode = AuthMode::Gateway;
+        config.auth.gateway.secret = Some(format!("file:{}", secret.display()).parse().unwrap());
+    })
+    .await;
+    let shown = ("x-orlog-gateway-secret", "canary-7f3a");
+    let ada =
+        [shown, ("x-orlog-user", "ada"), ("x-orlog-role", "operator"), ("x-orlog-tenants", "acme, beta")];
+    let for_acme: Vec<_> = ada.into_iter().chain([("x-tenant-id", "acme")]).collect();
+    node.send("POST", "/v1/events", &for_acme, Some(&placed("o-1"))).await.ok();
+    let for_gamma: Vec<_> = ada.into_iter().chain([("x-tenant-id", "gamma")]).collect();
+    node.send("GET", "/v1/sagas", &for_gamma, None).await.problem(403, "OR0043");
+    node.send("POST", "/admin/reload", &ada, None).await.problem(403, "OR0042");
+
+    // Without a list of tenants, the tenant that the gateway sets is the caller's; never the whole node.
+    let bare = [shown, ("x-orlog-user", "ada"), ("x-orlog-role", "admin"), ("x-tenant-id", "gamma")];
+    node.send("GET", "/v1/sagas", &bare, None).await.ok();
+    node.send("POST", "/admin/reload", &bare, None).await.problem(403, "OR0043");
+
+    node.send("GET", "/v1/sagas", &for_acme[1..], None).await.problem(401, "OR0040");
+    let wrong: Vec<_> =
+        [("x-orlog-gateway-secret", "canary-7f3b")].into_iter().chain(for_acme[1..].to_vec()).collect();
+    let answer = node.send("GET", "/v1/sagas", &wrong, None).await;
+    answer.problem(401, "OR0041");
+    assert!(!answer.text.contains("canary"), "{answer:?}");
+    let twice: Vec<_> = for_acme.iter().copied().chain([("x-orlog-role", "admin")]).collect();
+    node.send("GET", "/v1/sagas", &twice, None).await.problem(401, "OR0041");
+    node.send("GET", "/v1/sagas", &[shown], None).await.problem(401, "OR0040");
+    // A secret that changes is read anew.
+    std::fs::write(&secret, "another-secret").unwrap();
+    node.send("GET", "/v1/sagas", &for_acme, None).await.problem(401, "OR0041");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_is_believed_where_it_calls_from() {
+    let ada = [("x-orlog-user", "ada"), ("x-orlog-role", "viewer"), ("x-orlog-tenants", "*")];
+    for (source, status) in [("127.0.0.1", 200), ("127.0.0.0/8", 200), ("10.0.0.0/8", 401), ("::1", 401)] {
+        let node = Node::start(|config| {
+            config.auth.mode = AuthMode::Gateway;
+            config.auth.gateway.sources = vec![source.to_owned()];
+        })
+        .await;
+        let answer = node.send("GET", "/info", &ada, None).await;
+        assert_eq!(answer.status, status, "{source}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_would_let_in_everybody_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let args = ["run", "--listen", "0.0.0.0:0", "--data", data.to_str().unwrap()];
+    let (code, _, errors) = run(orlog(&args)).await;
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("auth.mode: everybody who reaches 0.0.0.0:0 could do everything"), "{errors}");
+    assert!(!data.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_shows_its_token() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let token = key.token("ada", "viewer", &json!("acme"));
+    let args = ["saga", "list", "--url", &node.url, "--tenant", "acme"];
+    let (code, _, errors) = run(orlog(&args)).await;
+    assert_eq!(code, 4, "{errors}");
+    assert!(errors.contains("OR0040"), "{errors}");
+    let mut command = orlog(&args);
+    command.env("ORLOG_TOKEN", &token);
+    let (code, shown, errors) = run(command).await;
+    assert_eq!((code, shown.as_str()), (0, "no instances\n"), "{errors}");
+    let file = node.folder.path().join("token");
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    let with_file = [&args[..], &["--token-file", file.to_str().unwrap()]].concat();
+    assert_eq!(run(orlog(&with_file)).await.0, 0);
+    std::fs::write(&file, "\n").unwrap();
+    let (code, _, errors) = run(orlog(&with_file)).await;
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("holds no token"), "{errors}");
+}
