@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -14,6 +15,8 @@ use crate::kept::Kept;
 
 /// A node that has not begun to answer by then does not work.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Clusters of a process at once: more of them starve each other, and choose no leader for minutes.
+const CLUSTERS: usize = 4;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -41,6 +44,8 @@ pub struct NatsServer {
     binary: PathBuf,
     folder: TempDir,
     process: Option<Kept>,
+    /// Of the cluster that it belongs to.
+    _turn: Option<Arc<Turn>>,
 }
 
 impl NatsServer {
@@ -59,12 +64,12 @@ impl NatsServer {
     /// As [`NatsServer::start`].
     #[must_use]
     pub fn start_with(extra: &str) -> Option<Self> {
-        let mut node = Self::prepare(nats_binary()?, free_port(), extra);
+        let mut node = Self::prepare(nats_binary()?, free_port(), extra, None);
         node.restart();
         Some(node)
     }
 
-    fn prepare(binary: PathBuf, port: u16, extra: &str) -> Self {
+    fn prepare(binary: PathBuf, port: u16, extra: &str, turn: Option<Arc<Turn>>) -> Self {
         let folder = tempfile::Builder::new().prefix("orlog-nats-").tempdir().expect("a folder");
         let store = folder.path().join("js");
         let mut text = format!("listen: 127.0.0.1:{port}\n");
@@ -78,7 +83,7 @@ impl NatsServer {
         }
         text.push_str(extra);
         std::fs::write(folder.path().join("nats.conf"), text).expect("the folder is ours");
-        Self { port, binary, folder, process: None }
+        Self { port, binary, folder, process: None, _turn: turn }
     }
 
     /// Where clients connect.
@@ -166,6 +171,7 @@ impl NatsCluster {
     #[must_use]
     pub fn start(size: usize) -> Option<Self> {
         let binary = nats_binary()?;
+        let turn = Turn::wait();
         let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
         let routes: Vec<String> =
             ports.iter().map(|(_, route)| format!("nats://127.0.0.1:{route}")).collect();
@@ -176,7 +182,7 @@ impl NatsCluster {
                 let extra = format!(
                     "server_name: n{index}\ncluster {{ name: orlog, listen: 127.0.0.1:{route}, routes: {routes:?} }}\n"
                 );
-                NatsServer::prepare(binary.clone(), *port, &extra)
+                NatsServer::prepare(binary.clone(), *port, &extra, Some(Arc::clone(&turn)))
             })
             .collect();
         nodes.iter_mut().for_each(NatsServer::launch);
@@ -188,6 +194,30 @@ impl NatsCluster {
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(NatsServer::url).collect()
+    }
+}
+
+/// One of the clusters that run at once.
+#[derive(Debug)]
+struct Turn;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+impl Turn {
+    /// Waits until another one may run.
+    fn wait() -> Arc<Self> {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = ENDED.wait_while(running, |running| *running >= CLUSTERS);
+        *running.unwrap_or_else(PoisonError::into_inner) += 1;
+        Arc::new(Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
     }
 }
 
