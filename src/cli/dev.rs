@@ -52,6 +52,7 @@ fn greet(app: &App, address: SocketAddr, console: &Console) -> Result<(), Failur
     let body = sample::event(&in_force);
     console.line(&format!(
         "orlog {version} is ready
+  page    {url} (in a browser)
   API     {url} (/info, /metrics, /openapi.json)
   data    {data} (durability: {durability})
   sagas   {sagas}

@@ -98,7 +98,7 @@ async fn the_page_stays_small_whatever_there_is() {
 
     site.go("/");
     let counted = format!("{} instances are stuck", many() / EACH);
-    site.browser.see(&counted);
+    site.browser.until(&format!("document.body.innerText.replaceAll(',', '').includes('{counted}')"));
     site.browser.see(&format!("o-{:07}", EACH - 1));
     let took = site.browser.eval("document.querySelector('[data-key=section-instances] .aside').textContent");
     site.picture("many");
