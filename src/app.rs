@@ -13,8 +13,10 @@ mod info;
 mod layout;
 mod migrate;
 mod pods;
+mod purges;
 mod replay;
 pub mod replication;
+mod retention;
 mod settings;
 mod starting;
 mod stores;
@@ -43,6 +45,7 @@ use crate::upstreams::Upstreams;
 use attempts::Attempts;
 use background::Background;
 use cluster::Cluster;
+use purges::Purges;
 use transport::Transport;
 
 pub use cluster::{ClusterInfo, PodInfo};
@@ -51,6 +54,7 @@ pub use deploy::{DeployError, Order};
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use migrate::{Move, Moved};
 pub use pods::Whose;
+pub use purges::Purged;
 pub use replay::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
 pub use stores::Look;
 pub use transport::{BusInfo, connect, streams};
@@ -108,6 +112,7 @@ pub struct App {
     /// Whoever changes which definitions there are, or moves instances between them, does it alone.
     deploying: tokio::sync::Mutex<()>,
     collected: Counter,
+    purges: Purges,
     background: Background,
     /// The other pods, where there are any.
     cluster: OnceLock<Cluster>,
@@ -138,12 +143,10 @@ impl App {
         stores.extend(Box::pin(stores::replicated(&config, &transport)).await?);
         let bus = transport.bus();
 
+        let (attempts, counted) = hearing(seams.attempts, &clock);
+        let heard = Arc::clone(&counted) as Arc<dyn Observer>;
         let access = Box::pin(Access::new(&config.auth)).await?;
         let audit = Audit::open(&settings::audit(&config))?;
-        let heard = seams.attempts.unwrap_or_else(|| Arc::new(Silent));
-        let attempts = Arc::new(Attempts::heard_by(heard, Arc::clone(&clock)));
-        let counted = AttemptCounts::before(Arc::clone(&attempts) as Arc<dyn Observer>);
-        let heard = Arc::clone(&counted) as Arc<dyn Observer>;
         let outside = Box::pin(hands::outside(&config, transport.connection(), &clock)).await?;
         let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams)
             .in_role(config.roles, outside);
@@ -167,7 +170,7 @@ impl App {
         let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
         let (connection, metrics) = (transport.connection(), runtime.metrics());
         let workers = Box::pin(hands::workers(&config, connection, &catalog, &clock, metrics)).await?;
-        let (shown, collected) = first_shown(&runtime, &counted);
+        let (shown, collected, purges) = first_shown(&runtime, &counted);
         let (shown, drained) = (Mutex::new(shown), watch::Sender::new(false));
         let app = Arc::new(Self {
             runtime,
@@ -189,10 +192,12 @@ impl App {
             drained,
             deploying: tokio::sync::Mutex::default(),
             collected,
+            purges,
             background: Background::default(),
             cluster: OnceLock::new(),
         });
         app.collect_after_start();
+        app.purge_after_start();
         app.join().await?;
         Ok(app)
     }
@@ -314,13 +319,22 @@ impl App {
     }
 }
 
-/// What is shown from the beginning, and the count of definitions that were dropped.
-fn first_shown(runtime: &Runtime, counted: &AttemptCounts) -> (Shown, Counter) {
+/// Whoever hears of attempts: what went wrong is remembered, all are counted, and then others are told.
+fn hearing(others: Option<Arc<dyn Observer>>, clock: &Arc<dyn Clock>) -> (Arc<Attempts>, Arc<AttemptCounts>) {
+    let others = others.unwrap_or_else(|| Arc::new(Silent));
+    let attempts = Arc::new(Attempts::heard_by(others, Arc::clone(clock)));
+    let counted = AttemptCounts::before(Arc::clone(&attempts) as Arc<dyn Observer>);
+    (attempts, counted)
+}
+
+/// What is shown from the beginning; the counts of definitions that were dropped and of what was forgotten.
+fn first_shown(runtime: &Runtime, counted: &AttemptCounts) -> (Shown, Counter, Purges) {
     let (mut shown, collected) = (Shown::default(), Counter::default());
+    let purges = Purges::shown(&mut shown);
     runtime.metrics().show(&mut shown);
     counted.show(&mut shown);
     shown.put("definitions_collected_total", collected.clone());
-    (shown, collected)
+    (shown, collected, purges)
 }
 
 /// Decides which definitions are in force and keeps that in every store, the first one first.

@@ -9,6 +9,7 @@ mod cluster;
 mod defaults;
 mod layers;
 mod nats;
+mod retention;
 mod roles;
 mod sections;
 mod text;
@@ -26,6 +27,7 @@ pub use blame::Mistake;
 pub use cluster::{Cluster, ClusterMode, ordinal};
 pub use layers::{Layers, Setting};
 pub use nats::{Nats, NatsTls, StreamLimits};
+pub use retention::{Retention, SagaRetention, TenantRetention, Window};
 pub use roles::{Queue, Role};
 pub use sections::{
     Bus, BusKind, Drain, Durability, Http, Limits, Log, LogFormat, Replication, Store, Telemetry, TenantMode,
@@ -69,6 +71,8 @@ pub struct Config {
     pub cluster: Cluster,
     /// Bounds of one shard.
     pub limits: Limits,
+    /// For how long what is over is kept.
+    pub retention: Retention,
     /// Bounds of the HTTP API.
     pub http: Http,
     /// Who may call it.
@@ -107,6 +111,7 @@ impl Default for Config {
             queue: Queue::default(),
             cluster: Cluster::default(),
             limits: Limits::default(),
+            retention: Retention::default(),
             http: Http::default(),
             auth: Auth::default(),
             audit: Audit::default(),
@@ -205,6 +210,9 @@ impl Config {
             let what =
                 "\"jetstream\" needs bus.kind = \"nats\"; set that, or replication to \"none\"".to_owned();
             return wrong("store.replication", what);
+        }
+        if let Some((key, what)) = self.retention.mistake(self.store.dedupe_window) {
+            return wrong(&key, what);
         }
         if let Some((key, what)) = self.nats.mistake() {
             return wrong(key, what);

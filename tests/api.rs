@@ -14,6 +14,9 @@ mod colleague;
 #[path = "api/events.rs"]
 mod events;
 #[cfg(test)]
+#[path = "api/filter.rs"]
+mod filter;
+#[cfg(test)]
 #[path = "api/letters.rs"]
 mod letters;
 #[cfg(test)]
@@ -25,6 +28,9 @@ mod overview;
 #[cfg(test)]
 #[path = "api/replay.rs"]
 mod replay;
+#[cfg(test)]
+#[path = "api/retention.rs"]
+mod retention;
 #[cfg(test)]
 #[path = "api/sagas.rs"]
 mod sagas;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use orlog_actors::{CommitObserver, ControlError};
 use orlog_model::{Action, Clock, Commit, Control, Timestamp};
+use orlog_store::Bookmark;
 use orlog_testkit::SimClock;
 use orlog_testkit::rig::{Rig, Setup, control_id, passing, tenant};
 use orlog_testkit::sagas::{Ledger, Order, order, order_key, order_placed};
@@ -169,4 +170,46 @@ async fn a_committer_that_dies_after_any_commit_changes_nothing_about_the_end() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_stops_after_any_commit_changes_nothing_about_the_end() {
     after_every_commit(Crash::OfTheProcess).await;
+}
+
+/// Every purge is a commit, and the process stops after each: what is forgotten stays so, what is not is whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_forgotten_before_a_crash_stays_forgotten() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
+    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let programs = vec![order(TIMEOUT), Ledger::program()];
+    let setup = Setup::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut rig = setup.start(&world).await;
+    {
+        let _passing = passing(&clock);
+        play(&rig, &clock).await;
+    }
+    let over = |rig: &Rig| {
+        let stretch = rig.reader().sweep_instances(&Bookmark::default(), (99, 99), |_, i| i.is_over());
+        stretch.expect("the store can be read").found
+    };
+    let ledger = numbers(&rig);
+    let mut left = over(&rig);
+    let mut commits = 0;
+    assert!(left.len() >= 2, "{left:?}");
+    while let Some((key, version)) = left.pop() {
+        // Its actor goes with its end, a little later than its last commit.
+        while !rig.runtime.purge_instance(key.clone(), version).await.expect("the shard is up") {
+            tokio::task::yield_now().await;
+        }
+        commits += 1;
+        rig.crash().await;
+        rig = setup.start(&world).await;
+        assert_eq!(rig.reader().instance(&key).expect("the store can be read"), None, "{key}");
+        assert_eq!(rig.reader().history(&key, 0, 9).expect("the store can be read"), [], "{key}");
+        assert_eq!(over(&rig), left);
+        for (key, version) in &left {
+            let history = rig.reader().history(key, 0, usize::MAX).expect("the store can be read");
+            assert!(history.iter().map(|record| record.version).eq(1..=*version), "{key}: {history:?}");
+        }
+        assert_eq!(numbers(&rig), ledger);
+    }
+    println!("{commits} crash points");
+    rig.stop().await;
 }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 const TIMEOUT: Duration = Duration::from_mins(30);
 const INSTANCES: usize = 6;
 /// What must have come about at least once before a run may end.
-const MUST: [&str; 23] = [
+const MUST: [&str; 25] = [
     "OrderPlaced applied",
     "StockReserved applied",
     "StockRejected applied",
@@ -46,6 +46,8 @@ const MUST: [&str; 23] = [
     "late success",
     "early event applied",
     "early event dropped",
+    "forgotten",
+    "begun anew",
 ];
 
 /// A row of the outbox, in the oracle's words.
@@ -196,6 +198,7 @@ struct Run {
     number: usize,
     past: Vec<Both>,
     seen: BTreeSet<String>,
+    forgotten: BTreeSet<InstanceKey>,
 }
 
 impl Run {
@@ -353,12 +356,40 @@ impl Run {
                 }
             }
             17 => {
-                self.system.now = self.system.now.after(Duration::from_mins(self.rng.u64(..25)));
-                self.timers().into_iter().for_each(|timer| self.give(timer));
+                let minutes = self.rng.u64(..25);
+                self.pass(Duration::from_mins(minutes));
+            }
+            18 if self.rng.u8(..4) == 0 => {
+                // Ids are made of times: an instance begins anew in another moment than the one before it.
+                self.pass(Duration::from_hours(1));
+                self.forget();
             }
             _ => self.settle_one(),
         }
         self.number += 1;
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.system.now = self.system.now.after(time);
+        self.timers().into_iter().for_each(|timer| self.give(timer));
+    }
+
+    /// Retention asks for all of them; only what is over goes.
+    fn forget(&mut self) {
+        let first = self.number / 20;
+        for key in (first..first + INSTANCES).map(|number| order_key(&tenant(), number)) {
+            let reader = self.system.reader();
+            let stored = reader.instance(&key).expect("the store can be read");
+            let Some(version) = stored.map(|instance| instance.version) else { continue };
+            self.system.commit(Change::PurgeInstance { key: key.clone(), version });
+            if self.oracle.purge(key.correlation.as_str()) {
+                assert_eq!(self.system.reader().history(&key, 0, 9).expect("the store can be read"), []);
+                self.seen.insert("forgotten".to_owned());
+                // Nothing is forgotten while its inputs could come again.
+                self.past.retain(|both| both.key != key);
+                self.forgotten.insert(key);
+            }
+        }
     }
 
     #[track_caller]
@@ -374,8 +405,18 @@ impl Run {
         for number in first..first + 3 * INSTANCES {
             let key = order_key(&tenant(), number);
             let of = key.correlation.as_str();
-            let Some(saga) = self.oracle.sagas.get(of) else { continue };
             let reader = self.system.reader();
+            let Some(saga) = self.oracle.sagas.get(of) else {
+                assert_eq!(
+                    reader.instance(&key).expect("the store can be read"),
+                    None,
+                    "{of} is not forgotten"
+                );
+                continue;
+            };
+            if self.forgotten.contains(&key) {
+                self.seen.insert("begun anew".to_owned());
+            }
             let instance = reader
                 .instance(&key)
                 .expect("the store can be read")
@@ -413,6 +454,7 @@ fn run(seed: u64, operations: usize) {
         number: 0,
         past: Vec::new(),
         seen: BTreeSet::new(),
+        forgotten: BTreeSet::new(),
     };
     let missing = |run: &Run| MUST.into_iter().filter(|must| !run.seen.contains(*must)).collect::<Vec<_>>();
     while run.number < operations || !missing(&run).is_empty() {

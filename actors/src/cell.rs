@@ -88,6 +88,12 @@ impl Cell {
         Arc::new(Self { key, inner: Mutex::default(), changed: Notify::new() })
     }
 
+    /// A cell of an instance that is about to be forgotten: whoever comes meanwhile waits until that is durable.
+    pub(crate) fn claimed(key: InstanceKey) -> Arc<Self> {
+        let inner = Inner { pending: 1, ended: true, ..Inner::default() };
+        Arc::new(Self { key, inner: Mutex::new(inner), changed: Notify::new() })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("no code panics while it holds this lock")
     }

@@ -10,16 +10,17 @@ use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
 use orlog_bus::Acker;
-use orlog_model::{Clock, InstanceKey, Slots};
+use orlog_model::{Change, Clock, InstanceKey, Slots};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::cell::{Cell, Envelope, Poke, Push, Rest};
+use crate::done::{Answer, Done};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::programs::Programs;
-use crate::submission::{Committer, Unavailable};
+use crate::submission::{Committer, Submission, Unavailable};
 
 /// Idle instances that one call looks at while there are too many.
 const LOOKS: usize = 16;
@@ -198,11 +199,35 @@ impl Directory {
             Entry::Occupied(cell) => return Arc::clone(cell.get()),
             Entry::Vacant(place) => Arc::clone(&place.insert(Cell::new(key.clone()))),
         };
+        self.count_one();
+        self.make_room();
+        cell
+    }
+
+    fn count_one(&self) {
         self.live.fetch_add(1, Ordering::AcqRel);
         self.context.metrics.activations.inc();
         self.context.metrics.live_instances.inc();
-        self.make_room();
-        cell
+    }
+
+    /// Has a change committed that forgets something of an instance, unless the instance is live: `None` then. Inputs that come
+    /// meanwhile wait for it.
+    pub(crate) fn forget(
+        &self,
+        key: &InstanceKey,
+        change: Change,
+    ) -> Result<Option<oneshot::Receiver<Answer>>, Unavailable> {
+        // Held as in `dispatch`: the cell must not outlive the life whose committer gets the change.
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let incarnation = open.as_deref().ok_or(Unavailable)?;
+        let cell = match self.cells.entry(key.clone()) {
+            Entry::Occupied(_) => return Ok(None),
+            Entry::Vacant(place) => Arc::clone(&place.insert(Cell::claimed(key.clone()))),
+        };
+        self.count_one();
+        let (done, answer) = Done::for_someone();
+        incarnation.committer.submit(Submission { change, extra: None, done, cell: Some(cell) })?;
+        Ok(Some(answer))
     }
 
     /// A saga actor died. Its cell is served by another; `false` when no cell was served by it.

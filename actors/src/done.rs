@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use orlog_bus::Acker;
+use orlog_model::Status;
 use tokio::sync::oneshot;
 
 use crate::control::{ControlError, Controlled};
@@ -23,6 +24,14 @@ pub(crate) enum Done {
 pub(crate) type Answer = Result<Controlled, ControlError>;
 
 impl Done {
+    /// Tells whoever has a change made that belongs to no input.
+    pub(crate) fn for_someone() -> (Self, oneshot::Receiver<Answer>) {
+        let nothing =
+            Controlled { applied: true, why: None, version: 0, status: Status::Running, paused: false };
+        let (reply, answer) = oneshot::channel();
+        (Done::Reply(reply, Some(Ok(nothing))), answer)
+    }
+
     /// Notes the answer for a caller; it is only made when there is one.
     pub(crate) fn answered(self, answer: impl FnOnce() -> Answer) -> Self {
         match self {

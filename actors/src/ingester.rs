@@ -312,7 +312,9 @@ impl Ingest {
         let metrics = &self.arguments.directory.context.metrics;
         metrics.count_letter(letter.reason);
         metrics.tenants.of(&letter.tenant).dead_letters.inc();
-        let change = Change::PutDeadLetter(Box::new(letter));
+        // Retention counts from here, however old the message is.
+        let at = self.arguments.directory.context.clock.now();
+        let change = Change::PutDeadLetter(Box::new(DeadLetter { at, ..letter }));
         self.arguments.directory.committer()?.submit(Submission::of(change, done))
     }
 

@@ -40,6 +40,7 @@ mod postman;
 mod programs;
 mod provider;
 mod publisher;
+mod purge;
 mod redrive;
 mod relay;
 mod replay;

@@ -329,16 +329,8 @@ impl Runtime {
     }
 }
 
-async fn submit(shard: &Running, change: Change) -> Result<(), ControlError> {
-    let (reply, answer) = oneshot::channel();
-    let nothing = Controlled {
-        applied: true,
-        why: None,
-        version: 0,
-        status: orlog_model::Status::Running,
-        paused: false,
-    };
-    let done = Done::Reply(reply, Some(Ok(nothing)));
+pub(crate) async fn submit(shard: &Running, change: Change) -> Result<(), ControlError> {
+    let (done, answer) = Done::for_someone();
     shard.directory.committer()?.submit(Submission::of(change, done))?;
     answer.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| ())
 }

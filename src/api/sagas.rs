@@ -1,5 +1,7 @@
 //! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: which instances there are, and everything about one.
 
+mod found;
+mod search;
 mod view;
 mod work;
 
@@ -16,8 +18,10 @@ use super::errors::bad_parameter;
 use super::extract::{Key, Params, Tenant, page_limit, time};
 use super::problem::{Code, Problem};
 use crate::app::App;
+use found::Found;
+use search::Search;
+use view::Detail;
 pub(super) use view::hex;
-use view::{Detail, Found, Summary};
 use work::{AttemptView, Outbox};
 
 /// Rows of the outbox that are looked at for those of one instance.
@@ -27,7 +31,7 @@ const OUTBOX_SCAN: usize = 2_000;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Filter {
+pub(super) struct Wanted {
     /// Of this saga only.
     #[param(value_type = Option<String>)]
     saga: Option<SagaName>,
@@ -53,6 +57,11 @@ pub(super) struct Filter {
     #[serde(default, deserialize_with = "time")]
     #[param(value_type = Option<String>)]
     created_until: Option<Timestamp>,
+    /// That this condition in CEL holds of, for example `vars.total > 100`; docs/queries.md says what it can speak of.
+    filter: Option<String>,
+    /// Whether to say how many there are, as far as one request can look.
+    #[serde(default)]
+    count: bool,
     /// Entries of a page; 100 where nothing is said.
     limit: Option<usize>,
     /// The `next` of the page before.
@@ -89,33 +98,36 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
     get,
     path = "/v1/sagas",
     tag = "sagas",
-    params(Filter),
+    params(Wanted),
     responses((status = 200, description = "A page", body = Found))
 )]
 pub(super) async fn list(
     State(api): State<Api>,
     Tenant(tenant): Tenant,
-    Params(filter): Params<Filter>,
+    Params(wanted): Params<Wanted>,
 ) -> Result<Json<Found>, Problem> {
     let scan_limit = api.app.config.http.scan_limit;
-    let limit = page_limit(filter.limit, &api);
-    let (shard, cursor) = resume(filter.cursor.as_deref())?;
+    let limit = page_limit(wanted.limit, &api);
+    let (shard, cursor) = resume(wanted.cursor.as_deref())?;
     let query = InstanceQuery {
         tenant,
-        saga: filter.saga,
-        statuses: filter.status,
-        prefix: filter.prefix,
-        updated_from: filter.updated_from,
-        updated_until: filter.updated_until,
-        created_from: filter.created_from,
-        created_until: filter.created_until,
+        saga: wanted.saga,
+        statuses: wanted.status,
+        prefix: wanted.prefix,
+        updated_from: wanted.updated_from,
+        updated_until: wanted.updated_until,
+        created_from: wanted.created_from,
+        created_until: wanted.created_until,
         cursor,
         limit,
         scan_limit,
     };
-    let page = api.read(move |app| find(app, query, shard)).await?;
-    let items = page.items.iter().map(|(key, instance)| Summary::of(key, instance)).collect();
-    Ok(Json(Found { items, next: page.next, scanned: page.scanned }))
+    let filter = wanted.filter.as_deref().map(search::compiled).transpose()?;
+    // Half of the time is for whoever waits for a thread.
+    let patience = api.app.config.http.request_timeout / 2;
+    let search = Search { query, first: shard, filter, count: wanted.count, patience };
+    let sifted = api.read(move |app| search::search(app, search)).await?;
+    Ok(Json(Found::of(sifted, wanted.count)))
 }
 
 /// A cursor is the number of a shard, a dot, and the cursor within the shard, which is empty at its beginning.

@@ -32,6 +32,17 @@ impl Background {
         });
     }
 
+    /// Returns when the node stops.
+    pub(super) async fn stopping(&self) {
+        // The sender lives as long as `self`.
+        drop(self.stopping.subscribe().wait_for(|stopping| *stopping).await);
+    }
+
+    /// Waits a moment; `false` when the node stops meanwhile.
+    pub(super) async fn pause(&self, pause: Duration) -> bool {
+        tokio::time::timeout(pause, self.stopping()).await.is_err()
+    }
+
     /// Begins nothing any more, and returns when what was begun has ended.
     pub(super) async fn stop(&self) {
         self.stopping.send_replace(true);

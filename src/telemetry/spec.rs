@@ -98,6 +98,9 @@ pub const ALL: &[Spec] = &[
     spec("orlog_instances_passivated_total", Counter, &[], "Instances that left memory"),
     spec("orlog_dead_letters_kept_total", Counter, &["reason"], "Inputs and messages set aside"),
     spec("orlog_definitions_collected_total", Counter, &[], "Definitions dropped because nobody used them"),
+    spec("orlog_instances_purged_total", Counter, &[], "Instances kept long enough and forgotten"),
+    spec("orlog_tasks_purged_total", Counter, &[], "Tasks kept long enough and forgotten"),
+    spec("orlog_dead_letters_purged_total", Counter, &[], "Dead letters kept long enough and forgotten"),
     // Tenants.
     spec("orlog_tenant_transitions_total", Counter, &["tenant"], "Transitions made durable for a tenant"),
     spec("orlog_tenant_instances_started_total", Counter, &["tenant"], "Instances begun for a tenant"),

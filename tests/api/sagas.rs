@@ -30,6 +30,14 @@ async fn an_instance_is_shown_with_all_that_it_waits_for() {
     assert_eq!(history[0]["work"][0]["label"], "test.charge");
     let labels: Vec<_> = history[1]["work"].as_array().unwrap().iter().map(|work| &work["label"]).collect();
     assert_eq!(labels, ["Charged", "shipping.Ship"]);
+    assert_eq!((&history[0]["kind"], &history[1]["kind"]), (&json!("event"), &json!("outcome")));
+    assert_eq!(history[1]["node"], order["node"]);
+    assert!(
+        history[0]["waited_ms"].as_u64().unwrap() > 1_000_000,
+        "the event is of long ago: {}",
+        history[0]
+    );
+    assert!(history[1]["waited_ms"].is_u64(), "{}", history[1]);
     assert_eq!(order["history"]["next"], Value::Null);
     assert_eq!(order["timers"].as_array().unwrap().len(), 1, "{order}");
     let state = &order["state"];

@@ -78,6 +78,8 @@ fn what_was_published_is_there_after_a_drain_and_a_restart() {
     let node = Node::start(&place.data, &place.definitions);
     assert_eq!(listed(&node, &[]).len(), 40);
     assert_eq!(listed(&node, &["--status", "running"]).len(), 38);
+    let filter = "vars.orderId in ['o-1', 'o-5', 'o-6'] && waits.exists(w, w.name == 'PaymentReceived')";
+    assert_eq!(listed(&node, &["--filter", filter]).len(), 2);
     let completed = node.ask(&["saga", "show", "order", "o-1"]);
     assert_eq!(completed["status"], "completed");
     let table = run(&["saga", "show", "order", "o-4", "--url", &node.url]);

@@ -62,6 +62,7 @@ pub(super) fn sized(number: u64, large: usize) -> Vec<Change> {
         note: "charge: asked".to_owned(),
         status: Status::Running,
         work: vec![],
+        origin: orlog_model::Origin::default(),
     };
     let commit = Commit {
         work: vec![item],

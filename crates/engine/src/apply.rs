@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, Commit, Input, Instance, OpenWork, Record, Status, Timer, TimerChange, TraceParent,
+    ArmedTimer, Commit, Input, Instance, OpenWork, Origin, Record, Status, Timer, TimerChange, TraceParent,
     Transition, Work, WorkItem, WorkKind, derived_id,
 };
 
@@ -43,6 +43,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         note: audited(cause.input, transition.note),
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
+        origin: Origin::of(cause.input, subject.node, subject.now),
     });
     commit.instance = Some(Instance {
         program: subject.program.reference().clone(),

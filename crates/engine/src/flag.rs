@@ -1,8 +1,8 @@
 //! The `paused` flag: set and cleared by a person, and set where a program broke down.
 
-use orlog_model::{Commit, Failure, Input, Instance, Record};
+use orlog_model::{Commit, Failure, Input, Instance, Origin, Record};
 
-use crate::note::signed;
+use crate::note::{brief, signed};
 use crate::subject::Subject;
 
 /// The code of the failure that a program leaves behind that broke down.
@@ -45,9 +45,10 @@ fn flag_record(subject: &Subject<'_>, input: &Input, commit: &Commit, note: Stri
         at: subject.now,
         input: input.id(),
         label: input.label().to_owned(),
-        note,
+        note: brief(note),
         status: instance.status,
         work: Vec::new(),
+        origin: Origin::of(input, subject.node, subject.now),
     })
 }
 

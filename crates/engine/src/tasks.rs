@@ -1,7 +1,7 @@
 //! Tasks for people: who may do what about them.
 
 use orlog_model::{
-    Commit, Control, EventType, Input, Instance, Record, Task, TaskForm, TaskOrder, TaskStep, Verdict,
+    Commit, Control, EventType, Input, Instance, Origin, Record, Task, TaskForm, TaskOrder, TaskStep, Verdict,
 };
 use orlog_program::Stimulus;
 use uuid::Uuid;
@@ -120,6 +120,7 @@ fn handed(
         note,
         status: next.status,
         work: Vec::new(),
+        origin: Origin::of(input, subject.node, subject.now),
     });
     commit.applied = Some(control.id.clone());
     commit.instance = Some(next);

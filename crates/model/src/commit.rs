@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Name, OutboxKey, ProgramRef, Standing,
-    Status, TaskEntry, TenantId, Timestamp, WorkItem,
+    DeadLetter, Deployment, EventId, Input, InputKind, Instance, InstanceKey, Name, OutboxKey, ProgramRef,
+    Standing, Status, TaskEntry, TenantId, Timestamp, WorkItem,
 };
 
 /// Everything one input led to. The store writes it whole or not at all.
@@ -112,6 +112,33 @@ pub struct Record {
     pub status: Status,
     /// The work that was asked for: label and id.
     pub work: Vec<(String, Uuid)>,
+    /// Whence the input came and where it was decided.
+    #[serde(default, skip_serializing_if = "Origin::is_unknown")]
+    pub origin: Origin,
+}
+
+/// Whence an input came, and where and how late it was decided. Of records of older stores nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// What kind of input it was.
+    pub kind: Option<InputKind>,
+    /// The node that decided.
+    pub node: String,
+    /// How long before that it happened, in milliseconds; of a timer, how late it fired.
+    pub waited: Option<u64>,
+}
+
+impl Origin {
+    /// The origin of an input that is decided now, here.
+    #[must_use]
+    pub fn of(input: &Input, node: &str, now: Timestamp) -> Self {
+        let waited = u64::try_from(now.since(input.at()).as_millis()).unwrap_or(u64::MAX);
+        Self { kind: Some(input.kind()), node: node.to_owned(), waited: Some(waited) }
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// One change to the store. A group of them is committed together.
@@ -157,6 +184,21 @@ pub enum Change {
     PurgeApplied {
         /// The end of the oldest window to keep.
         before: Timestamp,
+    },
+    /// Forget an instance that is over and still stands at this version, its history first, a bounded number of rows at a time: as
+    /// long as the snapshot is there, more is to be forgotten. No commit of the instance may be in the same group.
+    PurgeInstance {
+        /// Which.
+        key: InstanceKey,
+        /// Where it stands.
+        version: u64,
+    },
+    /// Forget tasks of an instance that was forgotten, with what happened to them.
+    PurgeTasks {
+        /// Whose they were.
+        instance: InstanceKey,
+        /// Which. Those of an instance that is there now stay.
+        tasks: Vec<Uuid>,
     },
 }
 

@@ -107,7 +107,50 @@ pub enum Action {
     },
 }
 
+/// The kinds of inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    /// See [`Input::Event`].
+    Event,
+    /// See [`Input::Outcome`].
+    Outcome,
+    /// See [`Input::Timer`].
+    Timer,
+    /// See [`Input::Control`].
+    Control,
+    /// See [`Input::Workflow`].
+    Workflow,
+}
+
+impl InputKind {
+    /// The word people see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            InputKind::Event => "event",
+            InputKind::Outcome => "outcome",
+            InputKind::Timer => "timer",
+            InputKind::Control => "control",
+            InputKind::Workflow => "workflow",
+        }
+    }
+}
+
 impl Input {
+    /// Which kind; of one that was kept for its instance, that of what was kept.
+    #[must_use]
+    pub fn kind(&self) -> InputKind {
+        match self {
+            Input::Event(_) => InputKind::Event,
+            Input::Outcome(_) => InputKind::Outcome,
+            Input::Timer(_) => InputKind::Timer,
+            Input::Control(_) => InputKind::Control,
+            Input::Workflow(_) => InputKind::Workflow,
+            Input::Early(early) => early.input.kind(),
+        }
+    }
+
     /// The time at which it happened: that of the ids it leads to.
     #[must_use]
     pub fn at(&self) -> Timestamp {

@@ -49,6 +49,19 @@ pub struct Instance {
     pub parent: Option<Box<Parent>>,
 }
 
+impl Instance {
+    /// Whether it has ended and nobody has to do with it any more: it awaits no outcome and no other saga, and no person keeps it
+    /// paused.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.status.is_final()
+            && !self.paused
+            && self.open.is_empty()
+            && self.timers.is_empty()
+            && self.tasks.is_empty()
+    }
+}
+
 /// Which definition, exactly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramRef {

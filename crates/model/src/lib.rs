@@ -19,7 +19,7 @@ mod work;
 mod workflow;
 
 pub use clock::{Clock, Timestamp, TimestampError};
-pub use commit::{Change, Commit, Record, Replacement, Source, StreamPosition, Timer};
+pub use commit::{Change, Commit, Origin, Record, Replacement, Source, StreamPosition, Timer};
 pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
 pub use deployment::{Deployed, Deployment};
 pub use event::{Event, TraceParent};
@@ -27,7 +27,7 @@ pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
 };
-pub use input::{Action, Control, Early, Input, TimerFired};
+pub use input::{Action, Control, Early, Input, InputKind, TimerFired};
 pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Standing, Status, Wait, WaitKind};
 pub use slot::{SLOTS, Slot, Slots, fnv1a};
 pub use task::{Task, TaskChange, TaskEntry, TaskEvent, TaskForm, TaskOrder, TaskRow, TaskStatus, TaskStep};

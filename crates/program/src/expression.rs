@@ -7,6 +7,7 @@
 
 mod budget;
 mod check;
+mod filter;
 mod functions;
 mod json;
 mod names;
@@ -31,6 +32,7 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use budget::Account;
 pub(crate) use check::{Refused, Scope};
+pub use filter::{Filter, FilterError, Unmet};
 
 use crate::cause::Cause;
 use check::{Known, Parsed};

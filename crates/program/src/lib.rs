@@ -30,7 +30,7 @@ pub mod doubt {
 
 pub use builder::{Builder, Do, Migrate, On};
 pub use compile::{Compiled, compile};
-pub use expression::evaluate;
+pub use expression::{Filter, FilterError, Unmet, evaluate};
 pub use form::{
     Action, After, Answer as AnswerForm, Case, Correlate, DEFAULT_EARLY, Definition, Escalation, EventForm,
     FactForm, Foreach, Handler, Human, Job, Join, MigrationForm, Moment, Otherwise, Step, Then, Undo,

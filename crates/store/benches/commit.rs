@@ -80,6 +80,7 @@ fn transition(number: u64) -> Commit {
         note: "charge: asked".to_owned(),
         status: Status::Running,
         work: vec![("payments.charge".to_owned(), item.id)],
+        origin: orlog_model::Origin::default(),
     };
     Commit {
         instance: Some(instance),

@@ -23,6 +23,7 @@ enum Step {
     Settle { lane: u8, nth: usize },
     Checkpoint { stream: u8, sequence: u8 },
     Purge,
+    Forget { instance: u8 },
     Commit { later: u8 },
     Flush,
     Restart,
@@ -46,6 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..3u8, 0..4usize).prop_map(|(lane, nth)| Step::Settle { lane, nth }),
         1 => (0..2u8, any::<u8>()).prop_map(|(stream, sequence)| Step::Checkpoint { stream, sequence }),
         1 => Just(Step::Purge),
+        3 => (0..6u8).prop_map(|instance| Step::Forget { instance }),
         6 => (0..4u8).prop_map(|later| Step::Commit { later }),
         2 => Just(Step::Flush),
         1 => Just(Step::Restart),
@@ -67,6 +69,8 @@ struct Model {
     visible: u64,
     commits: u64,
     now: Timestamp,
+    /// The instances of the group that is being made.
+    touched: BTreeSet<InstanceKey>,
 }
 
 fn name(number: u8) -> InstanceKey {
@@ -95,6 +99,7 @@ impl Model {
                     history: Some(record(version)),
                     ..Commit::empty(key, at(0))
                 };
+                self.touched.insert(commit.key.clone());
                 self.transition(&commit);
                 vec![apply(commit)]
             }
@@ -111,8 +116,23 @@ impl Model {
                 self.applied.retain(|(bucket, _, _)| *bucket >= oldest);
                 vec![Change::PurgeApplied { before: self.now }]
             }
+            Step::Forget { instance } => self.forget(&name(*instance)).into_iter().collect(),
             Step::Commit { .. } | Step::Flush | Step::Restart | Step::Recover => vec![],
         }
+    }
+
+    /// Retention asks for an instance of which nothing else is on its way; only one that has ended goes.
+    fn forget(&mut self, key: &InstanceKey) -> Option<Change> {
+        let (version, status) = *self.instances.get(key).filter(|_| !self.touched.contains(key))?;
+        // A timer would outlive it, which the snapshots of a real one know.
+        if self.timers.iter().any(|(_, of, _)| of == key) {
+            return None;
+        }
+        if status.is_final() {
+            self.instances.remove(key);
+            self.history.remove(key);
+        }
+        Some(Change::PurgeInstance { key: key.clone(), version })
     }
 
     fn armed(&self, key: &InstanceKey, nth: u8) -> Option<Timer> {
@@ -234,6 +254,7 @@ impl Rig {
                 Step::Commit { later } => {
                     model.commits += 1;
                     model.visible = model.sequence;
+                    model.touched.clear();
                     assert_eq!(writer.commit(&std::mem::take(&mut group), model.now).unwrap(), model.commits);
                     model.compare(reader);
                     model.now = model.now.after(Duration::from_millis((*later).into()));

@@ -77,6 +77,12 @@ impl InstanceQuery {
 }
 
 impl Reader {
+    /// The cursor of a query whose last page ended with this instance.
+    #[must_use]
+    pub fn cursor(&self, key: &InstanceKey) -> String {
+        hex(&self.keys().instance(key))
+    }
+
     /// The instances that a query describes, in the order of slot, saga and correlation id.
     ///
     /// # Errors

@@ -90,6 +90,7 @@ pub(crate) fn record(version: u64) -> Record {
         note: "reserve: asked".to_owned(),
         status: Status::Running,
         work: vec![("inventory.ReserveStock".to_owned(), Uuid::from_u128(u128::from(version)))],
+        origin: orlog_model::Origin::default(),
     }
 }
 

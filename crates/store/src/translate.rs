@@ -5,8 +5,10 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     ArmedTimer, Change, Commit, DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, OutboxKey,
-    ProgramRef, Replacement, Source, Standing, StreamPosition, TaskEntry, Timer, Timestamp, WorkItem,
+    ProgramRef, Replacement, Source, Standing, StreamPosition, TaskEntry, TaskRow, Timer, Timestamp,
+    WorkItem,
 };
+use uuid::Uuid;
 
 use crate::attention::Attention;
 use crate::error::Error;
@@ -18,8 +20,8 @@ use crate::table::Table;
 use crate::tables::Tables;
 use crate::value::{EMPTY, decode, encode};
 
-/// How many applied-markers one change forgets at most.
-const PURGED_AT_ONCE: usize = 1000;
+/// How many rows one change forgets at most.
+pub(crate) const PURGED_AT_ONCE: usize = 1000;
 
 /// A group being translated.
 struct Translation<'a> {
@@ -70,6 +72,8 @@ impl<'a> Translation<'a> {
                 self.record.delete(Table::LetterOutbox, &keys::letter_outbox(*sequence))
             }
             Change::PurgeApplied { before } => self.purge(*before),
+            Change::PurgeInstance { key, version } => self.purge_instance(key, *version),
+            Change::PurgeTasks { instance, tasks } => self.purge_tasks(instance, tasks),
         }
     }
 
@@ -103,8 +107,7 @@ impl<'a> Translation<'a> {
     fn replace(&mut self, replacement: &Replacement) -> Result<(), Error> {
         let Replacement { key, instance, history, .. } = replacement;
         let row = self.keys.instance(key);
-        let stored = self.tables.get(Table::Instance, &row, |bytes| decode(Table::Instance, bytes))?;
-        let stored: Option<Instance> = stored.transpose()?;
+        let stored = self.stored(&row)?;
         for timer in stored.iter().flat_map(|instance| &instance.timers) {
             self.record.delete(Table::Timer, &self.keys.timer(key, &row_of(timer)))?;
         }
@@ -130,11 +133,7 @@ impl<'a> Translation<'a> {
 
     /// Deletes the rows whose keys begin so.
     fn forget(&mut self, table: Table, prefix: Vec<u8>) -> Result<(), Error> {
-        let (range, record) = (Range::of_prefix(prefix), &mut *self.record);
-        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |key, _| {
-            record.delete(table, key)?;
-            Ok(ControlFlow::Continue(()))
-        })
+        self.forget_some(table, prefix, &mut { usize::MAX })
     }
 
     /// The list of instances that do not go on by themselves follows those that come and go.
@@ -245,6 +244,62 @@ impl<'a> Translation<'a> {
             record.delete(Table::Applied, key)?;
             left -= 1;
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+    }
+
+    /// What is kept for an instance is about to be applied to it: then it stays.
+    fn purge_instance(&mut self, key: &InstanceKey, version: u64) -> Result<(), Error> {
+        let row = self.keys.instance(key);
+        let stands = self.stored(&row)?.is_some_and(|stored| stored.version == version && stored.is_over());
+        if !stands || self.has_any(Table::Held, &row)? {
+            return Ok(());
+        }
+        let mut left = PURGED_AT_ONCE;
+        self.forget_some(Table::History, row.clone(), &mut left)?;
+        if left > 0 { self.record.delete(Table::Instance, &row) } else { Ok(()) }
+    }
+
+    fn purge_tasks(&mut self, instance: &InstanceKey, tasks: &[Uuid]) -> Result<(), Error> {
+        let stored = self.stored(&self.keys.instance(instance))?;
+        let mut left = PURGED_AT_ONCE;
+        for id in tasks {
+            let key = self.keys.task(instance, *id);
+            let row = self.tables.get(Table::Task, &key, |bytes| decode::<TaskRow>(Table::Task, bytes))?;
+            let is_left = |row: &TaskRow| stored.as_ref().is_none_or(|of| row.updated_at < of.created_at);
+            if row.transpose()?.is_some_and(|row| is_left(&row)) {
+                self.forget_some(Table::TaskEvent, key.clone(), &mut left)?;
+                if left == 0 {
+                    return Ok(());
+                }
+                self.record.delete(Table::Task, &key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self, row: &[u8]) -> Result<Option<Instance>, Error> {
+        self.tables.get(Table::Instance, row, |bytes| decode(Table::Instance, bytes))?.transpose()
+    }
+
+    fn has_any(&self, table: Table, prefix: &[u8]) -> Result<bool, Error> {
+        let (range, mut any) = (Range::of_prefix(prefix.to_vec()), false);
+        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |_, _| {
+            any = true;
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(any)
+    }
+
+    /// Deletes the rows whose keys begin so, while any are `left` to be deleted.
+    fn forget_some(&mut self, table: Table, prefix: Vec<u8>, left: &mut usize) -> Result<(), Error> {
+        let (range, record) = (Range::of_prefix(prefix), &mut *self.record);
+        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |key, _| {
+            if *left == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+            *left -= 1;
+            record.delete(table, key)?;
+            Ok(ControlFlow::Continue(()))
         })
     }
 

@@ -37,7 +37,9 @@ pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<
 mod tests {
     use std::time::Duration;
 
-    use orlog_model::{Effect, EffectName, InDoubt, Name, Retry, StreamPosition, Timestamp};
+    use orlog_model::{
+        Effect, EffectName, InDoubt, InputKind, Name, Origin, Record, Retry, StreamPosition, Timestamp,
+    };
     use serde_json::{Value, json};
     use uuid::Uuid;
 
@@ -66,6 +68,23 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, &asks);
         assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), asks);
+    }
+
+    #[test]
+    fn a_history_record_of_an_older_store_is_read_and_a_new_one_comes_back_whole() {
+        let record = crate::samples::record(7);
+        let older = (7, record.at, &record.input, &record.label, &record.note, record.status, &record.work);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &older);
+        encode(&mut after, &record);
+        assert_eq!(before, after);
+        assert_eq!(decode::<Record>(Table::History, &before).unwrap(), record);
+
+        let origin = Origin { kind: Some(InputKind::Timer), node: "node-1".to_owned(), waited: Some(1500) };
+        let new = Record { origin, ..record };
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &new);
+        assert_eq!(decode::<Record>(Table::History, &bytes).unwrap(), new);
     }
 
     #[test]

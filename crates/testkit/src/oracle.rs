@@ -83,9 +83,28 @@ pub struct Oracle {
     /// The present, in milliseconds.
     pub now: i64,
     asked: BTreeMap<(String, String), usize>,
+    /// What instances that were forgotten had applied: it is remembered longer than they are.
+    remembered: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Oracle {
+    /// Forgets an instance, if it is over.
+    pub fn purge(&mut self, of: &str) -> bool {
+        let is_over = |saga: &Saga| {
+            matches!(saga.status, "completed" | "failed" | "cancelled")
+                && !saga.paused
+                && saga.open.is_empty()
+                && saga.held.is_empty()
+        };
+        let Some(saga) = self.sagas.remove(of) else { return false };
+        if !is_over(&saga) {
+            self.sagas.insert(of.to_owned(), saga);
+            return false;
+        }
+        self.remembered.entry(of.to_owned()).or_default().extend(saga.applied);
+        true
+    }
+
     /// Tells an instance something.
     pub fn take(&mut self, of: &str, op: &Op) -> Answer {
         let Some(mut saga) = self.sagas.remove(of) else { return self.begin(of, op) };
@@ -109,7 +128,8 @@ impl Oracle {
         self.clear(of, op);
         match op {
             Op::Event("OrderPlaced", id) => {
-                let mut saga = Saga { status: "running", version: 1, ..Saga::default() };
+                let applied = self.remembered.get(of).cloned().unwrap_or_default();
+                let mut saga = Saga { status: "running", version: 1, applied, ..Saga::default() };
                 saga.applied.insert(id.clone());
                 self.advance(of, &mut saga);
                 for (kept, _) in self.early.remove(of).unwrap_or_default() {

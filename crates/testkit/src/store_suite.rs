@@ -9,6 +9,7 @@
 )]
 
 mod letters;
+mod purging;
 mod replacing;
 mod samples;
 mod tasks;
@@ -25,6 +26,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 pub use letters::{copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept};
+pub use purging::{
+    tasks_of_an_instance_that_is_gone_are_forgotten, what_is_kept_long_enough_is_found_a_stretch_at_a_time,
+    what_is_over_is_forgotten_bit_by_bit,
+};
 pub use replacing::a_replacement_takes_the_place_of_everything;
 pub use tasks::{
     tasks_are_found_page_by_page, tasks_are_kept_with_what_happened,
@@ -91,6 +96,7 @@ pub fn a_commit_is_stored_whole(mut rig: Rig) {
         note: "charge: asked".to_owned(),
         status: Status::Running,
         work: vec![("payments.charge".to_owned(), Uuid::from_u128(1))],
+        origin: orlog_model::Origin::default(),
     };
     let position = rig.apply(Commit {
         instance: Some(instance(1, Status::Running)),
@@ -366,6 +372,8 @@ macro_rules! store_suite {
             a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
             tables_can_be_inspected, tasks_are_kept_with_what_happened, tasks_are_found_page_by_page,
             what_came_early_is_kept_without_an_instance, commits_wake_those_who_watch,
+            what_is_over_is_forgotten_bit_by_bit, tasks_of_an_instance_that_is_gone_are_forgotten,
+            what_is_kept_long_enough_is_found_a_stretch_at_a_time,
         );
     };
     ($rig:expr; $($case:ident),+ $(,)?) => {

@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orlog_model::{Failure, Instance, InstanceKey, Parent, Record, Task, Wait, WaitKind};
+use orlog_model::{
+    Failure, InputKind, Instance, InstanceKey, Parent, ProgramRef, Record, Task, Wait, WaitKind,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -10,16 +12,6 @@ use utoipa::ToSchema;
 use super::work::{AttemptView, Outbox, kind};
 use crate::api::tasks::FormView;
 use crate::redact::Redact;
-
-/// A page of instances.
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Found {
-    pub(super) items: Vec<Summary>,
-    /// The cursor of the next page; null after the last one.
-    pub(super) next: Option<String>,
-    /// Instances that were looked at.
-    pub(super) scanned: usize,
-}
 
 /// An instance in a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -48,7 +40,7 @@ pub(in crate::api) struct Summary {
 
 /// A definition, exactly.
 #[derive(Debug, Serialize, ToSchema)]
-struct ProgramView {
+pub(super) struct ProgramView {
     /// The author's number for it.
     version: u32,
     /// Its identity, in hexadecimal.
@@ -57,7 +49,7 @@ struct ProgramView {
 
 /// Something that must happen first.
 #[derive(Debug, Serialize, ToSchema)]
-struct WaitView {
+pub(super) struct WaitView {
     /// `event`, `outcome`, `timer`, `operator`, `task` or `saga`.
     kind: &'static str,
     name: String,
@@ -67,7 +59,7 @@ struct WaitView {
 
 /// Why something did not go well.
 #[derive(Debug, Serialize, ToSchema)]
-struct FailureView {
+pub(super) struct FailureView {
     /// For programs.
     code: String,
     /// For people.
@@ -128,7 +120,7 @@ struct OpenView {
 
 /// A task that is open.
 #[derive(Debug, Serialize, ToSchema)]
-struct OpenTask {
+pub(super) struct OpenTask {
     id: String,
     #[serde(flatten)]
     form: FormView,
@@ -136,7 +128,7 @@ struct OpenTask {
 
 /// The saga that began an instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct ParentView {
+pub(super) struct ParentView {
     saga: String,
     correlation: String,
     /// The work item that asked for it.
@@ -169,6 +161,12 @@ struct RecordView {
     status: &'static str,
     /// The work that was asked for.
     work: Vec<WorkView>,
+    /// `event`, `outcome`, `timer`, `control` or `workflow`; null in records of older releases, and so are the next two.
+    kind: Option<&'static str>,
+    /// The node that decided.
+    node: Option<String>,
+    /// How long before that the input happened, in milliseconds; of a timer, how late it fired.
+    waited_ms: Option<u64>,
 }
 
 /// Work that was asked for.
@@ -188,7 +186,7 @@ impl Summary {
             status: instance.status.as_str(),
             paused: instance.paused,
             version: instance.version,
-            program: ProgramView { version: program.version, hash: hex(&program.hash) },
+            program: ProgramView::of(program),
             waits: instance.waits.iter().map(WaitView::of).collect(),
             last_error: instance.last_error.as_ref().map(FailureView::of),
             created_at: instance.created_at.to_string(),
@@ -276,18 +274,27 @@ impl RecordView {
             note: record.note.clone(),
             status: record.status.as_str(),
             work: work.collect(),
+            kind: record.origin.kind.map(InputKind::as_str),
+            node: Some(record.origin.node.clone()).filter(|node| !node.is_empty()),
+            waited_ms: record.origin.waited,
         }
     }
 }
 
+impl ProgramView {
+    pub(super) fn of(program: &ProgramRef) -> Self {
+        Self { version: program.version, hash: hex(&program.hash) }
+    }
+}
+
 impl OpenTask {
-    fn of(task: &Task) -> Self {
+    pub(super) fn of(task: &Task) -> Self {
         Self { id: task.id.to_string(), form: FormView::of(task) }
     }
 }
 
 impl ParentView {
-    fn of(parent: &Parent) -> Self {
+    pub(super) fn of(parent: &Parent) -> Self {
         let Parent { key, work_id, depth } = parent;
         Self {
             saga: key.saga.to_string(),
@@ -299,7 +306,7 @@ impl ParentView {
 }
 
 impl WaitView {
-    fn of(wait: &Wait) -> Self {
+    pub(super) fn of(wait: &Wait) -> Self {
         let kind = match wait.kind {
             WaitKind::Event => "event",
             WaitKind::Outcome => "outcome",
@@ -313,13 +320,13 @@ impl WaitView {
 }
 
 impl FailureView {
-    fn of(failure: &Failure) -> Self {
+    pub(super) fn of(failure: &Failure) -> Self {
         Self { code: failure.code.clone(), message: failure.message.clone() }
     }
 }
 
 /// A state that no program puts into words. A reader that stops before the end has read something else.
-fn state(bytes: &[u8]) -> Value {
+pub(super) fn state(bytes: &[u8]) -> Value {
     let packed = || {
         let mut rest = bytes;
         rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())

@@ -30,6 +30,9 @@ pub(in crate::cli) struct Args {
     /// Started before (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_until: Option<String>,
+    /// That this condition in CEL holds of, for example "vars.total > 100" (docs/queries.md)
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -51,6 +54,7 @@ impl Args {
             ("updated_until", self.updated_until.clone()),
             ("created_from", self.created_from.clone()),
             ("created_until", self.created_until.clone()),
+            ("filter", self.filter.clone()),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -59,6 +63,7 @@ impl Args {
 pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
     let client = Client::new(&args.server)?;
     let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
+    let (mut failed, mut failure) = (0, None);
     // A page may be short, or empty, and have a next one: the node looks at a bounded number of instances for each.
     while found.len() < args.limit {
         let mut query = args.query();
@@ -66,6 +71,8 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
         let page = client.get("/v1/sagas", &query).await?;
         found.extend_from_slice(items(&page, "items"));
+        failed += page["failed"].as_u64().unwrap_or_default();
+        failure = failure.or_else(|| page["failure"].as_str().map(str::to_owned));
         cursor = page["next"].as_str().map(str::to_owned);
         if cursor.is_none() {
             break;
@@ -77,6 +84,9 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
     let rows: Vec<_> = found.iter().map(row).collect();
     let head = ["SAGA", "CORRELATION", "STATUS", "VERSION", "WAITS FOR", "UPDATED"];
     console.table(&head, &rows, "no instances")?;
+    if let Some(why) = failure {
+        remark(&format!("of {failed} it cannot be told, the first is {why}"));
+    }
     if let Some(cursor) = cursor {
         remark(&format!("there may be more: --cursor {cursor}, or a higher --limit"));
     }

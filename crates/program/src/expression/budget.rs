@@ -40,6 +40,11 @@ pub(super) fn is_spent() -> bool {
     LEFT.get().is_none()
 }
 
+/// What the evaluation that ended last took.
+pub(super) fn used() -> u32 {
+    MAX_EVALUATION - LEFT.get().unwrap_or_default()
+}
+
 /// Does it in another thread, where the account goes on; [`with_room`] says why.
 pub(super) fn carried<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let left = LEFT.get();

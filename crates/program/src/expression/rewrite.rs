@@ -150,7 +150,7 @@ fn parts(node: &IdedExpr) -> usize {
 }
 
 /// `x` becomes `function(x, …)`.
-fn wrap(node: &mut IdedExpr, function: &str, more: Vec<IdedExpr>) {
+pub(super) fn wrap(node: &mut IdedExpr, function: &str, more: Vec<IdedExpr>) {
     let inner = IdedExpr { id: node.id, expr: std::mem::take(&mut node.expr) };
     let args = std::iter::once(inner).chain(more).collect();
     node.expr = Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args });

@@ -65,5 +65,6 @@ fn record(version: u64) -> Record {
         note: "n".to_owned(),
         status: Status::Running,
         work: Vec::new(),
+        origin: orlog_model::Origin::default(),
     }
 }
