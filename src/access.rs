@@ -1,6 +1,6 @@
 //! Who calls, what they may do, and for which tenants.
 //!
-//! A caller is known by a signed token ([`token`]), by what a trusted gateway says ([`gateway`]), or not at all. What a route asks
+//! A caller is known by a signed token (`token`), by what a trusted gateway says (`gateway`), or not at all. What a route asks
 //! for stands in `src/api/rights.rs`; this knows neither routes nor HTTP.
 
 mod caller;
