@@ -40,3 +40,6 @@ mod surface;
 #[cfg(test)]
 #[path = "api/tasks.rs"]
 mod tasks;
+#[cfg(test)]
+#[path = "api/timers.rs"]
+mod timers;

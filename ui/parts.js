@@ -126,6 +126,22 @@ export function field(label, control, hint) {
   return h('div', { class: 'field' }, h('label', {}, h('span', {}, label), control), hint ? h('small', { id }, hint) : null);
 }
 
+/** To the page before and the one behind; cursors lead there. */
+export function pager({ cursors, next }, step) {
+  return h('nav', { class: 'pager', 'aria-label': 'Pages', 'data-key': 'pager' },
+    button('Previous page', () => step(false), { disabled: cursors.length < 2 }),
+    h('span', {}, `Page ${format.number(cursors.length)}`),
+    button('Next page', () => step(true), { disabled: !next }));
+}
+
+/** Turns a page: the reader begins at its heading. */
+export function turn(state, forward) {
+  if (forward) state.cursors.push(state.next);
+  else state.cursors.pop();
+  document.querySelector('h1')?.focus();
+  window.scrollTo(0, 0);
+}
+
 /** "at least 20,000" where a count was cut off. */
 export const atLeast = (count, complete) => (complete ? format.number(count) : `at least ${format.number(count)}`);
 

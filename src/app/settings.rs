@@ -65,6 +65,7 @@ pub(super) fn nats(config: &Config) -> Result<Options, Unavailable> {
         name: format!("orlog {}", config.node_name()),
         credentials,
         tls,
+        ..Options::default()
     })
 }
 

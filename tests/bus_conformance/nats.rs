@@ -44,7 +44,10 @@ impl Ground for Servers {
 }
 
 async fn opened(urls: &[String], plan: &Plan) -> Option<Arc<NatsStream>> {
-    let options = Options { servers: urls.to_vec(), name: "test".to_owned(), ..Options::default() };
+    // The suite asks what a bus does with what it took: on a slow machine three servers take their time.
+    let request_timeout = Duration::from_secs(20);
+    let options =
+        Options { servers: urls.to_vec(), name: "test".to_owned(), request_timeout, ..Options::default() };
     let connection = Connection::open(&options).await.ok()?;
     apply(&connection, plan, Timestamp::default()).await.ok()?;
     NatsStream::open(&connection, "CONFORMANCE", "pod-1").await.ok()

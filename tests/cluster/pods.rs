@@ -190,6 +190,12 @@ impl Pods {
         (shards.len() == SHARDS).then_some(holders)
     }
 
+    /// What a pod shows of itself in the text format of Prometheus.
+    pub(crate) async fn metrics(&self, name: &str) -> String {
+        let url = format!("{}/metrics", self.urls.lock().unwrap()[name]);
+        self.client.get(url).send().await.unwrap().text().await.unwrap()
+    }
+
     fn said(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.log(name)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().filter(|line| !line.contains("a request failed")).collect();

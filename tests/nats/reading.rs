@@ -1,6 +1,7 @@
 //! Many subscriptions on one reader: parts, pace, and what operators see.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use orlog_bus::{Bus, Error, Message, Part, Subscription};
 use orlog_model::{SLOTS, Slots, TenantId};
@@ -155,4 +156,23 @@ async fn a_publish_that_is_refused_says_why() {
         matches!(&refused, Err(Error::Unavailable(why)) if why.contains("no stream takes nobody")),
         "{refused:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_outlasts_a_moment_in_which_nobody_takes_its_subject() {
+    let Some(server) = NatsServer::start() else { return };
+    let bus = open(&[server.url()], 1).await;
+    let subjects = ["late", "s.1"];
+    let message =
+        |subject: &str| Message { subject: subject.to_owned(), id: None, ..super::ground::message(0) };
+    let publisher = {
+        let (bus, messages) = (Arc::clone(&bus), subjects.map(message).to_vec());
+        tokio::spawn(async move { bus.publish(messages).await })
+    };
+    until("its second message", || async { (bus.last_sequence().await.ok()? == 1).then_some(()) }).await;
+    Wire::connect(server.port).jetstream("STREAM.CREATE.L", &json!({ "name": "L", "subjects": ["late"] }));
+    let receipts = publisher.await.unwrap().expect("it was sent again");
+    assert_eq!(receipts.iter().map(|receipt| receipt.sequence).collect::<Vec<_>>(), [1, 1]);
+    let again = bus.publish(vec![message("s.1")]).await.unwrap();
+    assert_eq!(again[0].sequence, 2, "what had been taken was not sent again");
 }

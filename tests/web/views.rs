@@ -152,9 +152,56 @@ async fn an_instance_tells_its_whole_story() {
     for part in ["ContractSigned", "AccountCreated", "mail.welcome", "office", "MentorFound", "done"] {
         assert!(story.contains(part), "{part} is not in\n{story}");
     }
+    // And what it began is found from it.
+    site.browser.click("link", "Find them");
+    site.browser.until("document.querySelectorAll('tbody tr').length === 1");
+    site.browser.see("e1:equipment");
+    site.picture("instances-begun");
+    site.browser.click("link", "e1:equipment");
+    site.browser.click("link", "onboarding e1");
+    site.browser.until("document.querySelector('h1').textContent === 'Ada'");
+    site.browser.until("document.querySelector('.graph')");
     // The picture goes with the instance.
     let shown = site.browser.eval("document.querySelectorAll('.graph .g-done').length");
     assert_eq!(shown, 5);
     site.picture("instance-completed");
+    site.was_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_are_found_by_a_condition_and_one_that_is_none_says_where() {
+    let Some(mut site) = Site::open().await else { return };
+    for (id, total) in [("o-1", 5), ("o-2", 50), ("o-3", 500)] {
+        site.node.order("", id, total, "running").await;
+    }
+    site.go("/instances");
+    site.browser.see("o-3");
+    site.browser.click("textbox", "Condition (CEL)");
+    site.browser.write("vars.total > 20");
+    site.browser.press("Enter");
+    site.browser.until("document.querySelectorAll('tbody tr').length === 2");
+    site.browser.until("decodeURIComponent(location.hash).includes('filter=vars.total')");
+    site.picture("instances-condition");
+    site.was_quiet();
+    site.go("/instances?filter=vars.total%20%3E");
+    site.browser.see("line 1, column 13: the expression ends too early");
+    site.browser.until("document.querySelectorAll('tbody tr').length === 0");
+    site.go("/instances?filter=vars.missing%20%3E%201");
+    site.browser.see("Of 3 the condition cannot be told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timers_are_turned_page_by_page() {
+    let Some(mut site) = Site::open().await else { return };
+    for number in 0..120 {
+        site.node.order("", &format!("o-{number:03}"), 5, "running").await;
+    }
+    site.go("/timers");
+    site.browser.until("document.querySelectorAll('tbody tr').length === 100");
+    site.browser.click("button", "Next page");
+    site.browser.until("document.querySelectorAll('tbody tr').length === 20");
+    site.browser.see("Page 2");
+    site.browser.click("button", "Previous page");
+    site.browser.until("document.querySelectorAll('tbody tr').length === 100");
     site.was_quiet();
 }

@@ -242,6 +242,11 @@ function messages(detail, { lines }) {
     lines.map((job) => more(`${job.effect}: ${format.plural(job.lines.length, 'line')}`, h('pre', { class: 'json', tabindex: '0' }, job.lines.map((line) => `${format.at(line.at)}  ${line.text}`).join('\n')))));
 }
 
+/** The condition that holds of the sagas that an instance has begun. */
+function begunBy({ saga, correlation }) {
+  return `parent != null && parent.saga == ${JSON.stringify(saga)} && parent.correlation == ${JSON.stringify(correlation)}`;
+}
+
 function about(detail) {
   const { parent } = detail;
   return section('About it', {}, facts([
@@ -249,6 +254,7 @@ function about(detail) {
     ['Definition', all(`${detail.saga} v${detail.program.version} `, h('span', { class: 'id' }, detail.program.hash.slice(0, 12)))],
     ['Version', format.number(detail.version)],
     ['Begun by', parent ? h('a', { href: router.instance(parent.saga, parent.correlation) }, `${parent.saga} ${parent.correlation}`) : null],
+    ['Sagas it began', h('a', { href: router.to(['instances'], { filter: begunBy(detail) }) }, 'Find them')],
     ['Last input', h('code', {}, detail.last_input)],
     ['Node', detail.node],
     ['Trace', detail.trace_id ? h('code', {}, detail.trace_id) : null],

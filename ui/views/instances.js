@@ -5,7 +5,7 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { badge, button, field, table, time, waiting } from '../parts.js';
+import { badge, button, field, pager, table, time, turn, waiting } from '../parts.js';
 
 const EVERY = 5000;
 const ROWS = 50;
@@ -24,9 +24,18 @@ export async function open(page) {
 
   const draw = () => page.draw(filters(sagas, wanted, change), progress(state, stop), list(state), pager(state, step));
   const look = page.follow(async (signal) => {
-    if (state.found && state.scanned > CHEAP && !state.again) return;
-    state.again = false;
-    await load(state, wanted, signal, draw);
+    if (!state.again && (state.refused || (state.found && state.scanned > CHEAP))) return;
+    Object.assign(state, { again: false, refused: false });
+    try {
+      await load(state, wanted, signal, draw);
+    } catch (error) {
+      // A condition that is none finds nothing; what was found by another one would be taken for its answer.
+      if (error.status === 400) {
+        Object.assign(state, { found: null, next: null, looking: false, refused: true });
+        draw();
+      }
+      throw error;
+    }
     draw();
   }, EVERY);
   draw();
@@ -43,11 +52,8 @@ export async function open(page) {
     again();
   }
   function step(forward) {
-    if (forward) state.cursors.push(state.next);
-    else state.cursors.pop();
+    turn(state, forward);
     again();
-    document.querySelector('h1')?.focus();
-    window.scrollTo(0, 0);
   }
   function stop() {
     state.stopped = true;
@@ -58,23 +64,25 @@ export async function open(page) {
 async function load(state, wanted, signal, draw) {
   state.stopped = false;
   const items = [];
-  let [cursor, scanned] = [state.cursors.at(-1), 0];
+  let [cursor, scanned, failed, failure] = [state.cursors.at(-1), 0, 0, null];
   do {
     const found = await api.get('/v1/sagas', { ...query(wanted), limit: ROWS - items.length, cursor }, signal);
     items.push(...found.items);
     scanned += found.scanned;
+    failed += found.failed;
+    failure ??= found.failure;
     cursor = found.next;
     if (cursor && items.length < ROWS && !state.stopped) {
       Object.assign(state, { looking: true, scanned, found: state.found ?? items });
       draw();
     }
   } while (cursor && items.length < ROWS && !state.stopped);
-  Object.assign(state, { found: items, next: cursor, scanned, looking: false });
+  Object.assign(state, { found: items, next: cursor, scanned, failed, failure, looking: false });
 }
 
-function query({ saga, status, prefix, within, before }) {
+function query({ saga, status, prefix, filter, within, before }) {
   const back = (seconds) => (seconds ? new Date(format.now() - seconds * 1000).toISOString() : undefined);
-  return { saga, status, prefix, updated_from: back(within), updated_until: back(before) };
+  return { saga, status, prefix, filter, updated_from: back(within), updated_until: back(before) };
 }
 
 function filters(sagas, wanted, change) {
@@ -96,6 +104,10 @@ function filters(sagas, wanted, change) {
     field('Id begins with', h('input', { type: 'search', value: wanted.prefix ?? '', autocomplete: 'off', on: { input: typed } })),
     field('Changed within', select('within', SPANS)),
     field('Last changed', select('before', OLD)),
+    h('div', { class: 'condition' }, field('Condition (CEL)', h('input', {
+      type: 'text', class: 'code', value: wanted.filter ?? '', placeholder: "vars.total > 1000 && waits.exists(w, w.name == 'charge')",
+      autocomplete: 'off', spellcheck: 'false', on: { change: (event) => change('filter', event.target.value.trim()) },
+    }), 'Over fields and state of an instance; Enter looks. Every instance that the other filters leave is read.')),
     h('fieldset', {}, h('legend', {}, 'Status'), STATUSES.map((status) => h('label', { class: 'chip' },
       h('input', { type: 'checkbox', checked: chosen.includes(status), on: { change: toggle(status) } }), badge(status)))));
 }
@@ -104,7 +116,9 @@ function progress(state, stop) {
   const text = state.looking
     ? `Looked at ${format.number(state.scanned)} instances so far …`
     : state.found && `Looked at ${format.number(state.scanned)} ${state.scanned === 1 ? 'instance' : 'instances'} for this page.`;
-  return h('div', { class: 'progress', 'data-key': 'progress' }, h('span', { class: 'faint', role: 'status' }, text || 'Loading …'),
+  const untold = state.failed ? ` Of ${format.number(state.failed)} the condition cannot be told; the first is ${state.failure}` : '';
+  const shown = state.refused ? '' : `${text || 'Loading …'}${untold}`;
+  return h('div', { class: 'progress', 'data-key': 'progress' }, h('span', { class: 'faint', role: 'status' }, shown),
     state.looking ? button('Stop', stop) : null);
 }
 
@@ -129,11 +143,4 @@ function waits(item) {
   const all = waiting(item.waits);
   const shown = all.slice(0, 2).map(({ names, kind, until }) => h('div', {}, names, ' ', h('span', { class: 'faint' }, kind, until ? [', ', time(until)] : null)));
   return all.length > 2 ? [...shown, h('div', { class: 'faint' }, `and ${all.length - 2} more`)] : shown;
-}
-
-function pager(state, step) {
-  return h('nav', { class: 'pager', 'aria-label': 'Pages', 'data-key': 'pager' },
-    button('Previous page', () => step(false), { disabled: state.cursors.length < 2 }),
-    h('span', {}, `Page ${format.number(state.cursors.length)}`),
-    button('Next page', () => step(true), { disabled: !state.next }));
 }

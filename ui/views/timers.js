@@ -4,26 +4,43 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { button, section, table, time } from '../parts.js';
+import { pager, section, table, time, turn } from '../parts.js';
 
 const EVERY = 5000;
-/** Shown at first, and then so many more each time. */
 const ROWS = 100;
 /** A timer this late, in milliseconds, is worth a look. */
 const LATE = 5000;
 
 export function open(page) {
   page.title('Timers');
-  let limit = ROWS;
+  const state = { cursors: [''], next: null };
   const look = page.follow(async (signal) => {
-    const { items } = await api.get('/v1/timers', { limit }, signal);
+    const items = await load(state, signal);
     const late = items.filter((timer) => format.now() - Date.parse(timer.due) > LATE).length;
     page.draw(
-      h('p', { 'data-key': 'late', class: late ? 'bad-text' : 'faint' }, late ? `${format.plural(late, 'timer is', 'timers are')} late: a shard may be restarting, or the disk slow.` : 'All timers fire in time.'),
+      state.cursors.length > 1 ? null : h('p', { 'data-key': 'late', class: late ? 'bad-text' : 'faint' }, late ? `${format.plural(late, 'timer is', 'timers are')} late: a shard may be restarting, or the disk slow.` : 'All timers fire in time.'),
       list(items),
-      items.length >= limit && limit < 1000 ? button('Show more', () => { limit = Math.min(limit + 3 * ROWS, 1000); look(); }) : null,
+      pager(state, step),
     );
   }, EVERY);
+
+  function step(forward) {
+    turn(state, forward);
+    look();
+  }
+}
+
+/** Fills a page: a request looks at a bounded number of timers, and those of other tenants lie between. */
+async function load(state, signal) {
+  const items = [];
+  let cursor = state.cursors.at(-1);
+  do {
+    const found = await api.get('/v1/timers', { limit: ROWS - items.length, cursor }, signal);
+    items.push(...found.items);
+    cursor = found.next;
+  } while (cursor && items.length < ROWS);
+  state.next = cursor;
+  return items;
 }
 
 function list(items) {

@@ -1,5 +1,6 @@
 //! The keys of each table, written and read.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use compact_str::CompactString;
@@ -129,6 +130,18 @@ pub(crate) fn read_task(key: &[u8]) -> Result<(TenantId, Uuid, Option<u64>), Err
 pub(crate) fn timers_until(until: Timestamp) -> Range {
     let end = until.millis().checked_add(1).map(|millis| Key::new().i64(millis).done());
     Range { start: Vec::new(), end }
+}
+
+/// Where the timers of a tenant go on that are not before `row`, in bytes that tell nothing of the tenant whose row it is.
+pub(crate) fn timers_of_from(tenant: &TenantId, row: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut fields = Fields::of(row);
+    let due = fields.i64()?;
+    let (slot, instance) = read_instance(&mut fields)?;
+    Ok(match instance.tenant.cmp(tenant) {
+        Ordering::Less => Key::new().i64(due).u16(slot.0).text(tenant.as_str()).done(),
+        Ordering::Equal => row.to_vec(),
+        Ordering::Greater => Key::new().i64(due).u16(slot.0.saturating_add(1)).done(),
+    })
 }
 
 pub(crate) fn outbox(key: &OutboxKey) -> Vec<u8> {

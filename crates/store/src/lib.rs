@@ -67,7 +67,7 @@ pub use log::{CommitLog, Entry, LogError, Place};
 pub use options::{Durability, Options};
 pub use orlog_journal::Disk as Device;
 pub use pins::{Pinned, Pins};
-pub use query::{InstanceQuery, Page};
+pub use query::{FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use reader::Reader;
 pub use replication::Replication;
 pub use stats::{Pages, Replication as ReplicationStats, Stats, TableStats};

@@ -1,8 +1,8 @@
-//! Finding instances, page by page.
+//! Finding instances and timers, page by page.
 
 use std::ops::ControlFlow;
 
-use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timestamp};
+use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timer, Timestamp};
 
 use crate::error::Error;
 use crate::keys;
@@ -37,6 +37,38 @@ pub struct InstanceQuery {
     pub limit: usize,
     /// How many to look at, at most; 0 stands for 100,000. A page may therefore be short and yet not the last.
     pub scan_limit: usize,
+}
+
+/// Which timers to find.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TimerQuery {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Where to begin; `None` is at the one that falls due first. Cursors of one shard are ones of every shard.
+    pub cursor: Option<String>,
+    /// How many to find at most.
+    pub limit: usize,
+    /// How many to look at, at most: those of other tenants lie between.
+    pub scan_limit: usize,
+}
+
+/// A timer that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundTimer {
+    /// Its place: timers are in the order of their places, across shards too.
+    pub place: String,
+    /// Whose it is.
+    pub key: InstanceKey,
+    /// What falls due.
+    pub timer: Timer,
+}
+
+impl FoundTimer {
+    /// The cursor that begins with the timer behind this one.
+    #[must_use]
+    pub fn cursor_behind(&self) -> String {
+        format!("{}00", self.place)
+    }
 }
 
 /// A part of an answer.
@@ -114,6 +146,30 @@ impl Reader {
                 break;
             }
         }
+        Ok(page)
+    }
+
+    /// The armed timers of a tenant, in the order in which they fall due.
+    ///
+    /// # Errors
+    /// [`Error::BadCursor`], and those of [`Reader`].
+    pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
+        let bad = |cursor: &String| Error::BadCursor { cursor: cursor.chars().take(64).collect() };
+        let start = |cursor: &String| unhex(cursor).ok_or_else(|| bad(cursor));
+        let start = query.cursor.as_ref().map(start).transpose()?.unwrap_or_default();
+        let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
+        self.shared.scan(Table::Timer, &Range { start, end: None }, |row, _| {
+            if page.items.len() == query.limit || page.scanned == query.scan_limit {
+                page.next = Some(hex(&keys::timers_of_from(&query.tenant, row)?));
+                return Ok(ControlFlow::Break(()));
+            }
+            let (key, timer) = keys::read_timer(row)?;
+            page.scanned += 1;
+            if key.tenant == query.tenant {
+                page.items.push(FoundTimer { place: hex(row), key, timer });
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(page)
     }
 }

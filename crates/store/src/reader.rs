@@ -216,29 +216,6 @@ impl Reader {
         self.first(Table::Timer, &Range::all(), |key, _| due(key))
     }
 
-    /// The armed timers, of one tenant or of all, in the order in which they fall due. Reads those of other tenants too.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn timers(
-        &self,
-        tenant: Option<&TenantId>,
-        limit: usize,
-    ) -> Result<Vec<(InstanceKey, Timer)>, Error> {
-        let mut timers = Vec::new();
-        if limit == 0 {
-            return Ok(timers);
-        }
-        self.shared.scan(Table::Timer, &Range::all(), |key, _| {
-            let (key, timer) = keys::read_timer(key)?;
-            if tenant.is_none_or(|tenant| *tenant == key.tenant) {
-                timers.push((key, timer));
-            }
-            Ok(if timers.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-        })?;
-        Ok(timers)
-    }
-
     /// Up to where a source is done with.
     ///
     /// # Errors

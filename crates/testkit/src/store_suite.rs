@@ -21,7 +21,7 @@ use orlog_model::{
     Change, Commit, Deployed, Deployment, EventType, Fact, Instance, InstanceKey, Lane, OutboxKey,
     ProgramRef, Record, Slots, Source, Status, StreamPosition, Timestamp, Work, WorkKind,
 };
-use orlog_store::{Error, InstanceQuery, Options, Reader, Writer};
+use orlog_store::{Error, InstanceQuery, Options, Reader, TimerQuery, Writer};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -118,7 +118,7 @@ pub fn a_commit_is_stored_whole(mut rig: Rig) {
         [effect(&key, "payments.charge", 1)]
     );
     assert_eq!(read.outbox_item(&work[0].0).unwrap(), Some(work[0].1.clone()));
-    assert_eq!(read.timers(None, 9).unwrap(), [(key.clone(), timer(50, 1))]);
+    assert_eq!(read.timers_due(Timestamp::MAX, 9).unwrap(), [(key.clone(), timer(50, 1))]);
     assert!(read.applied(&key, &event_id("e"), at(1)).unwrap());
     assert_eq!(read.held(&key, 9).unwrap()[0].1, event("later"));
     assert_eq!(read.dead_letters(&tenant("acme"), None, 9).unwrap(), [letter("acme", 3)]);
@@ -196,7 +196,19 @@ pub fn timers_fall_due_in_order(mut rig: Rig) {
     assert_eq!((due(&rig, Timestamp::MAX, 2), due(&rig, at(-11), 9)), (vec![-10, 20], vec![]));
     rig.apply(Commit { disarm: vec![timer(-10, 2), timer(7, 7)], arm: vec![timer(25, 3)], ..empty(&a) });
     assert_eq!((rig.reader.next_timer().unwrap(), due(&rig, at(30), 9)), (Some(at(20)), vec![20, 25, 30]));
-    assert_eq!(rig.reader.timers(Some(&tenant("zeta")), 9).unwrap().len(), 2);
+    let zeta = |cursor: Option<String>, limit, scan_limit| {
+        let page =
+            rig.reader.timers(&TimerQuery { tenant: tenant("zeta"), cursor, limit, scan_limit }).unwrap();
+        (page.items.iter().map(|found| found.timer.due.millis()).collect::<Vec<_>>(), page.next)
+    };
+    assert_eq!(zeta(None, 9, 9), (vec![20, 40], None));
+    let (first, next) = zeta(None, 1, 9);
+    assert_eq!((first, zeta(next, 1, 9)), (vec![20], (vec![40], None)));
+    // The page ends among those of another tenant.
+    let (first, next) = zeta(None, 9, 2);
+    assert_eq!((first, zeta(next, 9, 2)), (vec![20], (vec![40], None)));
+    let bad = TimerQuery { cursor: Some("xyz".to_owned()), ..TimerQuery::default() };
+    assert!(matches!(rig.reader.timers(&bad), Err(Error::BadCursor { .. })));
 }
 
 /// An applied event is remembered for at least a window, also when the clock is set back, and forgotten when told.

@@ -11,15 +11,13 @@ use tokio::sync::Semaphore;
 /// The oldest server that works: it takes time-outs of single messages, consumers with many filters, and counts of its own.
 pub const MINIMUM_SERVER: (u64, u64) = (2, 12);
 
-/// How long a request to JetStream may take. Short: what became of a publish that timed out is looked up.
-const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Messages that wait for their acknowledgement, of all who publish together.
 const UNACKNOWLEDGED: usize = 4096;
 /// Commands that wait for the socket.
 const CAPACITY: usize = 8192;
 
 /// How to reach the servers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// `nats://host:port`, any of a cluster.
     pub servers: Vec<String>,
@@ -29,6 +27,21 @@ pub struct Options {
     pub credentials: Credentials,
     /// How the connection is protected.
     pub tls: Tls,
+    /// How long a request to JetStream may take; 1 s where nothing is said. Short: what became of a publish that timed out is
+    /// looked up.
+    pub request_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            name: String::new(),
+            credentials: Credentials::default(),
+            tls: Tls::default(),
+            request_timeout: Duration::from_secs(1),
+        }
+    }
 }
 
 /// Who a client is.
@@ -129,7 +142,7 @@ impl Connection {
             return Err(ConnectError::TooOld { server: info.server_name, found: info.version });
         }
         let mut jetstream = jetstream::new(client.clone());
-        jetstream.set_timeout(ACK_TIMEOUT);
+        jetstream.set_timeout(options.request_timeout);
         jetstream.query_account().await.map_err(|error| without_jetstream(&error))?;
         Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(UNACKNOWLEDGED)) })
     }

@@ -4,9 +4,10 @@
 //! sending both again would turn them round. Subjects are what order is kept by, so messages of different ones go together.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 
 use super::connection::{Connection, chain};
 use super::message::to_nats;
@@ -17,6 +18,10 @@ use crate::{Error, Message, Receipt};
 /// Messages of one publish that wait for their acknowledgement at once. A share of what all may have is taken whole, so that
 /// none waits for another with a share in hand.
 const WINDOW: usize = 1024;
+/// While the servers of a stream choose a leader nobody listens under its subjects, and what is sent there is nowhere: it can be
+/// sent again, and is, with this pause, so many times (5 s: an election in a cluster that has time for it takes less).
+const LEADER_PAUSE: Duration = Duration::from_millis(250);
+const LEADER_TRIES: usize = 20;
 
 /// Publishes in order; the streams take what is under their subjects.
 pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<Receipt>, Error> {
@@ -54,21 +59,47 @@ fn check(message: &Message, limit: usize) -> Result<(), Error> {
 }
 
 async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<Receipt>, Error> {
-    let prepared = run.iter().map(to_nats).collect::<Result<Vec<_>, _>>()?;
-    let share = u32::try_from(run.len()).expect("a run is small");
-    let closed = |_| Error::Unavailable("the connection is closed".to_owned());
-    let _share = connection.window.acquire_many(share).await.map_err(closed)?;
-    let mut acks = Vec::with_capacity(run.len());
-    for (message, prepared) in run.iter().zip(prepared) {
-        let sent = connection.jetstream.send_publish(message.subject.clone(), prepared).await;
-        acks.push(sent.map_err(|error| failed(&error, message))?);
+    let mut receipts = vec![None; run.len()];
+    for tries in 1..=LEADER_TRIES {
+        let waiting: Vec<usize> = (0..run.len()).filter(|&place| receipts[place].is_none()).collect();
+        let share = u32::try_from(waiting.len()).expect("a run is small");
+        let closed = |_| Error::Unavailable("the connection is closed".to_owned());
+        let share = connection.window.acquire_many(share).await.map_err(closed)?;
+        let acks = send(connection, run, &waiting).await?;
+        for (place, ack) in waiting.into_iter().zip(acks) {
+            match ack.await {
+                Ok(ack) => {
+                    receipts[place] = Some(Receipt { sequence: ack.sequence, duplicate: ack.duplicate })
+                }
+                Err(error) if nobody_listens(&error) && tries < LEADER_TRIES => {}
+                Err(error) => return Err(failed(&error, &run[place])),
+            }
+        }
+        drop(share);
+        if receipts.iter().all(Option::is_some) {
+            break;
+        }
+        tokio::time::sleep(LEADER_PAUSE).await;
     }
-    let mut receipts = Vec::with_capacity(run.len());
-    for (ack, message) in acks.into_iter().zip(run) {
-        let ack = ack.await.map_err(|error| failed(&error, message))?;
-        receipts.push(Receipt { sequence: ack.sequence, duplicate: ack.duplicate });
+    Ok(receipts.into_iter().flatten().collect())
+}
+
+async fn send(
+    connection: &Connection,
+    run: &[Message],
+    places: &[usize],
+) -> Result<Vec<PublishAckFuture>, Error> {
+    let prepared = places.iter().map(|&place| to_nats(&run[place])).collect::<Result<Vec<_>, _>>()?;
+    let mut acks = Vec::with_capacity(places.len());
+    for (&place, prepared) in places.iter().zip(prepared) {
+        let sent = connection.jetstream.send_publish(run[place].subject.clone(), prepared).await;
+        acks.push(sent.map_err(|error| failed(&error, &run[place]))?);
     }
-    Ok(receipts)
+    Ok(acks)
+}
+
+fn nobody_listens(error: &PublishError) -> bool {
+    error.kind() == PublishErrorKind::StreamNotFound
 }
 
 /// Whether it landed is not known but where the server says that there is no room, or that it is too large.
@@ -76,7 +107,7 @@ fn failed(error: &PublishError, message: &Message) -> Error {
     let subject = &message.subject;
     match error.kind() {
         PublishErrorKind::StreamNotFound => Error::Unavailable(format!(
-            "no stream takes {subject}, or its leader is changing; `orlog streams diff` tells which are missing"
+            "no stream takes {subject}, or it has had no leader for seconds; `orlog streams diff` tells which are missing"
         )),
         PublishErrorKind::TimedOut => {
             Error::Unavailable(format!("the servers did not acknowledge {subject} in time"))

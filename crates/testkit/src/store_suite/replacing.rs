@@ -40,7 +40,7 @@ pub fn a_replacement_takes_the_place_of_everything(mut rig: Rig) {
     assert_eq!(rig.reader.instance(&key).unwrap(), Some(armed(2)));
     let held = |of| rig.reader.held(of, 9).unwrap().len();
     assert_eq!((held(&key), held(&other)), (0, 3));
-    let timers = rig.reader.timers(None, 9).unwrap();
+    let timers = rig.reader.timers_due(at(i64::MAX), 9).unwrap();
     let tokens: Vec<_> = timers.iter().map(|(of, timer)| (of == &key, timer.token)).collect();
     assert_eq!(tokens, [(true, 2), (false, 3)]);
     assert_eq!(rig.reader.outbox_depth().unwrap(), 5);
