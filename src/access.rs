@@ -10,7 +10,7 @@ mod token;
 mod verifier;
 
 use crate::config::{Auth, AuthMode};
-pub use caller::{Caller, Denied, Reach, Role, Shown};
+pub use caller::{Caller, Denied, NotTheirs, Reach, Role, Shown};
 use gateway::Gateway;
 use token::Tokens;
 

@@ -73,6 +73,55 @@ async fn shards_move_when_a_pod_comes_and_when_it_drains() {
     .await;
 }
 
+/// Whichever pod is asked, the one that answers knows who called, refuses whom it should, and has the call in its audit trail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_sends_a_request_on_shows_who_calls() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("callers across pods", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        let secret = pods.file("secret", "knock-knock");
+        pods.more = format!(
+            "[auth]\nmode = \"gateway\"\npublic = [\"/info\"]\n[auth.gateway]\nsecret = \"file:{}\"\n",
+            secret.display()
+        );
+        pods.start("a").await;
+        pods.start("b").await;
+        pods.until_spread().await;
+        let call = async |pod: &str, method: &str, path: &str, tenant: &str, tenants: &str| {
+            let request = pods.ask(pod, method, path).header("x-orlog-gateway-secret", "knock-knock");
+            let request = request.header("x-orlog-user", "ada").header("x-orlog-role", "admin");
+            let request = request.header("x-tenant-id", tenant).header("x-orlog-tenants", tenants);
+            let answer = request.send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        };
+        let (tenants, pause) =
+            (["t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8"], "/v1/sagas/order/none/pause");
+        for tenant in tenants {
+            for pod in ["a", "b"] {
+                let (status, text) = call(pod, "GET", "/v1/sagas", tenant, tenant).await;
+                assert_eq!(status, 200, "{pod} {tenant}: {text}");
+                let (status, text) = call(pod, "GET", "/v1/sagas", tenant, "another").await;
+                assert!(status == 403 && text.contains("OR0043"), "{pod} {tenant}: {status} {text}");
+                let nobody = pods.ask(pod, "GET", "/v1/sagas").header("x-tenant-id", tenant);
+                assert_eq!(nobody.send().await.unwrap().status().as_u16(), 401);
+                let (status, text) = call(pod, "POST", pause, tenant, tenant).await;
+                assert!(status == 404 && text.contains("OR0011"), "{pod} {tenant}: {status} {text}");
+            }
+        }
+        // Of two pods one has the tenant, so each call to the other one was sent on once.
+        let mut sent_on = 0;
+        for (tenant, pod) in tenants.into_iter().flat_map(|tenant| [(tenant, "a"), (tenant, "b")]) {
+            let (_, text) = call(pod, "GET", "/v1/audit", tenant, tenant).await;
+            let trail: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let records = trail["items"].as_array().unwrap();
+            assert!(!records.is_empty() && records.iter().all(|record| record["who"] == "ada"), "{trail}");
+            sent_on += records.iter().filter(|record| record["forwarded_by"].is_string()).count();
+        }
+        assert_eq!(sent_on, tenants.len());
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_pods_shards_go_on_elsewhere() {
     let Some(nats) = NatsServer::start() else { return };

@@ -84,15 +84,54 @@ pub struct Caller {
     pub role: Option<Role>,
     /// For whom.
     pub reach: Reach,
+    /// The roles that tasks for people name.
+    pub groups: BTreeSet<String>,
 }
 
 impl Caller {
     /// Whoever calls where nobody asks.
     #[must_use]
     pub fn anybody() -> Self {
-        Self { name: None, role: Some(Role::Admin), reach: Reach::All }
+        Self { name: None, role: Some(Role::Admin), reach: Reach::All, groups: BTreeSet::new() }
+    }
+
+    /// In whose name a call acts: in the caller's. An admin may call for somebody else, as a service does for its users; where
+    /// nobody asks who calls, it is whoever is named.
+    ///
+    /// # Errors
+    /// When somebody else is named.
+    pub fn acts_as(&self, named: Option<String>) -> Result<Option<String>, NotTheirs> {
+        let named = named.filter(|named| !named.is_empty());
+        match (&self.name, named) {
+            (Some(name), Some(named)) if *name != named && self.role != Some(Role::Admin) => {
+                Err(NotTheirs(format!("by: the caller is {name} and cannot act as {named:?}; leave it out")))
+            }
+            (name, named) => Ok(named.or_else(|| name.clone())),
+        }
+    }
+
+    /// With which roles a call takes a task: with those it states, which must be the caller's, or with all that the caller has.
+    /// An admin may state those of whom it calls for.
+    ///
+    /// # Errors
+    /// When the caller does not have one of them.
+    pub fn acts_with(&self, stated: Vec<String>) -> Result<Vec<String>, NotTheirs> {
+        let Some(name) = &self.name else { return Ok(stated) };
+        if stated.is_empty() {
+            return Ok(self.groups.iter().cloned().collect());
+        }
+        let theirs = |role: &&String| self.role != Some(Role::Admin) && !self.groups.contains(*role);
+        match stated.iter().find(theirs) {
+            Some(role) => Err(NotTheirs(format!("roles: {name} does not have the role {role:?}"))),
+            None => Ok(stated),
+        }
     }
 }
+
+/// A call states a name or a role that is not the caller's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotTheirs(String);
 
 /// Why it is not known who calls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,6 +186,35 @@ mod tests {
             (Reach::of(["a", "b"]).only(), Reach::of([]).only(), Reach::All.only()),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn callers_act_in_their_own_name_and_admins_in_that_of_others() {
+        let groups = BTreeSet::from(["clerk".to_owned()]);
+        let caller = |role| Caller {
+            name: Some("ada".to_owned()),
+            role: Some(role),
+            reach: Reach::All,
+            groups: groups.clone(),
+        };
+        let (operator, admin, anybody) = (caller(Role::Operator), caller(Role::Admin), Caller::anybody());
+        let some = |text: &str| Some(text.to_owned());
+        for by in [None, some(""), some("ada")] {
+            assert_eq!(operator.acts_as(by.clone()).unwrap(), some("ada"), "{by:?}");
+        }
+        assert!(operator.acts_as(some("bob")).unwrap_err().to_string().contains("the caller is ada"));
+        assert_eq!(admin.acts_as(some("bob")).unwrap(), some("bob"));
+        assert_eq!(
+            (anybody.acts_as(some("bob")).unwrap(), anybody.acts_as(None).unwrap()),
+            (some("bob"), None)
+        );
+
+        let roles = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(operator.acts_with(roles(&[])).unwrap(), roles(&["clerk"]));
+        assert_eq!(operator.acts_with(roles(&["clerk"])).unwrap(), roles(&["clerk"]));
+        assert!(operator.acts_with(roles(&["clerk", "director"])).is_err());
+        assert_eq!(admin.acts_with(roles(&["director"])).unwrap(), roles(&["director"]));
+        assert_eq!(anybody.acts_with(roles(&["director"])).unwrap(), roles(&["director"]));
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Gateway {
 
     pub(super) fn caller(&self, shown: &Shown<'_>) -> Result<Caller, Denied> {
         self.believe(shown)?;
-        let TrustedGateway { user_header, role_header, tenants_header, .. } = &self.config;
+        let TrustedGateway { user_header, role_header, tenants_header, groups_header, .. } = &self.config;
         let user = shown.header(user_header)?.map(str::trim).filter(|user| !user.is_empty());
         let user =
             user.ok_or_else(|| Denied::Nobody(format!("the gateway names nobody in {user_header}")))?;
@@ -45,7 +45,9 @@ impl Gateway {
                 Reach::of([shown.header(TENANT)?.unwrap_or_default()].into_iter().filter(|name| *name != "*"))
             }
         };
-        Ok(Caller { name: Some(user.to_owned()), role: roles.filter_map(Role::of).max(), reach })
+        let groups = shown.header(groups_header)?.unwrap_or_default().split(',').map(str::trim);
+        let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        Ok(Caller { name: Some(user.to_owned()), role: roles.filter_map(Role::of).max(), reach, groups })
     }
 
     fn believe(&self, shown: &Shown<'_>) -> Result<(), Denied> {

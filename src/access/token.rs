@@ -43,6 +43,7 @@ impl Tokens {
             name: Some(name.ok_or_else(|| wrong("the token names nobody: it has no claim sub"))?.to_owned()),
             role: texts(claim(&claims, &self.config.role_claim)).into_iter().filter_map(Role::of).max(),
             reach: Reach::of(texts(claim(&claims, &self.config.tenant_claim))),
+            groups: texts(claim(&claims, &self.config.groups_claim)).into_iter().map(str::to_owned).collect(),
         })
     }
 

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use orlog_actors::{ControlError, Controlled};
 use orlog_engine::Refusal;
 use orlog_model::{Action, Control, EventId, EventType, InstanceKey};
@@ -19,6 +19,7 @@ use super::body;
 use super::context::Api;
 use super::extract::Key;
 use super::problem::{Code, Problem};
+use crate::access::Caller;
 
 /// Circumstances of an instruction; all of them may be left out, and the body with them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -117,6 +118,7 @@ impl From<ControlError> for Problem {
 )]
 pub(super) async fn signal(
     State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
     Key(key): Key,
     headers: HeaderMap,
     body: Body,
@@ -124,7 +126,7 @@ pub(super) async fn signal(
     let signal: Signal = body::parse(&read(&api, &headers, body).await?)?;
     let action = Action::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
     let Signal { id, by, reason, expected_version, .. } = signal;
-    give(&api, &key, Given { id, by, reason, expected_version }, action).await
+    give(&api, &caller, &key, Given { id, by, reason, expected_version }, action).await
 }
 
 macro_rules! verbs {
@@ -143,11 +145,12 @@ macro_rules! verbs {
         )]
         pub(super) async fn $verb(
             State(api): State<Api>,
+            Extension(caller): Extension<Caller>,
             Key(key): Key,
             headers: HeaderMap,
             body: Body,
         ) -> Result<Json<Answer>, Problem> {
-            instruct(&api, &key, &headers, body, $action).await
+            instruct((&api, &caller), &key, &headers, body, $action).await
         }
     )+};
 }
@@ -168,7 +171,7 @@ verbs! {
 }
 
 async fn instruct(
-    api: &Api,
+    (api, caller): (&Api, &Caller),
     key: &InstanceKey,
     headers: &HeaderMap,
     body: Body,
@@ -178,7 +181,7 @@ async fn instruct(
     let instruction: Instruction = optional(&bytes)?;
     let Instruction { id, by, reason, expected_version } = instruction;
     let action = action(reason.clone().unwrap_or_default());
-    give(api, key, Given { id, by, reason, expected_version }, action).await
+    give(api, caller, key, Given { id, by, reason, expected_version }, action).await
 }
 
 pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<axum::body::Bytes, Problem> {
@@ -197,6 +200,7 @@ pub(super) fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T,
 /// Gives an instruction; returns when its consequences are durable.
 pub(super) async fn give(
     api: &Api,
+    caller: &Caller,
     key: &InstanceKey,
     given: Given,
     action: Action,
@@ -209,7 +213,7 @@ pub(super) async fn give(
         action,
         expected_version,
         at: api.app.clock.now(),
-        by: by.filter(|by| !by.is_empty()),
+        by: caller.acts_as(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
     };
     let controlled = api.app.runtime.control(key, control).await?;

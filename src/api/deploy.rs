@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use super::extract::Params;
 use super::forward;
 use super::problem::{Code, Place, Problem};
 use super::sagas::hex;
+use crate::access::Caller;
 use crate::app::{DeployError, Order};
 use crate::definitions::{Plan, SUFFIXES, SourceFile, is_definition};
 
@@ -129,6 +130,7 @@ impl From<DeployError> for Problem {
 )]
 pub(super) async fn deploy(
     State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
     Params(how): Params<How>,
     headers: HeaderMap,
     body: Body,
@@ -136,7 +138,7 @@ pub(super) async fn deploy(
     let patience = api.app.config.http.request_timeout;
     let bytes = body::read(&headers, body, MAX_DEPLOY_BYTES, patience).await?;
     let bundle: Bundle = body::parse(&bytes)?;
-    let by = name_of(bundle.by)?;
+    let by = name_of(caller.acts_as(bundle.by)?)?;
     let files = files(bundle.files)?;
     let mut plan = api.app.deploy(Order { files, by, dry_run: how.dry_run }).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
@@ -170,8 +172,12 @@ async fn tell_others(api: &Api, headers: &HeaderMap, bundle: Bytes) -> Vec<Strin
     params(Who),
     responses((status = 200, description = "They are in force", body = Plan))
 )]
-pub(super) async fn reload(State(api): State<Api>, Params(who): Params<Who>) -> Result<Json<Plan>, Problem> {
-    Ok(Json(api.app.reload(name_of(who.by)?).await?))
+pub(super) async fn reload(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(who): Params<Who>,
+) -> Result<Json<Plan>, Problem> {
+    Ok(Json(api.app.reload(name_of(caller.acts_as(who.by)?)?).await?))
 }
 
 /// Drop definitions that nobody uses

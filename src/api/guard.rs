@@ -12,7 +12,7 @@ use super::extract::TENANT_HEADER;
 use super::forward::FORWARDED_BY;
 use super::problem::{Code, Problem};
 use super::rights::{self, Right};
-use crate::access::{Caller, Denied, Reach, Role, Shown};
+use crate::access::{Caller, Denied, NotTheirs, Reach, Role, Shown};
 use crate::audit::{Outcome, Record};
 
 /// What observe calls a path that leads nowhere.
@@ -127,6 +127,12 @@ impl From<Denied> for Problem {
             Denied::Unknowable(_) => Code::Unavailable,
         };
         Problem::new(code, denied.to_string())
+    }
+}
+
+impl From<NotTheirs> for Problem {
+    fn from(error: NotTheirs) -> Self {
+        Problem::new(Code::Forbidden, error.to_string())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use orlog_engine::Plan;
 use orlog_model::{CorrelationId, Instance, InstanceKey, ProgramRef, SagaName, Status, TenantId};
 use orlog_program::Program;
@@ -20,6 +20,7 @@ use super::errors::bad_parameter;
 use super::extract::{Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use super::sagas::{find, hex, resume};
+use crate::access::Caller;
 use crate::app::{App, Move, Moved};
 
 /// The shortest beginning of a hash that names a definition.
@@ -102,6 +103,7 @@ impl One {
 )]
 pub(super) async fn migrate(
     State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Part(saga): Part,
     headers: HeaderMap,
@@ -112,7 +114,7 @@ pub(super) async fn migrate(
     let bytes = body::read(&headers, body, http.max_body_size, http.request_timeout).await?;
     let migration: Migration = body::parse(&bytes)?;
     let (limit, scan_limit) = (page_limit(migration.limit, &api), http.scan_limit);
-    let by = name_of(migration.by.clone())?;
+    let by = name_of(caller.acts_as(migration.by.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api.read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit))).await?;
     let Concerned { to, instances, next } = found;

@@ -1,9 +1,9 @@
 //! `POST /v1/replays`: the instances of a saga take again what the bus still has of their inputs.
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use orlog_model::{CorrelationId, SagaName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,6 +13,7 @@ use super::context::Api;
 use super::deploy::name_of;
 use super::extract::Tenant;
 use super::problem::{Code, Problem};
+use crate::access::Caller;
 use crate::app::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
 
 /// What to replay.
@@ -128,6 +129,7 @@ impl One {
 )]
 pub(super) async fn replay(
     State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     body: Body,
@@ -144,7 +146,7 @@ pub(super) async fn replay(
         only: request.only,
         work: request.work,
         dry_run: request.dry_run,
-        by: name_of(request.by)?,
+        by: name_of(caller.acts_as(request.by)?)?,
         reason: request.reason.map(|reason| name_of(Some(reason))).transpose()?,
     };
     Ok(Json(Answer::of(api.app.replay(order).await?)))

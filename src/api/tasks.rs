@@ -1,13 +1,14 @@
 //! `GET /v1/tasks`, `GET /v1/tasks/{id}`, `POST /v1/tasks/{id}/…`: what people are asked, and what they do about it.
 //!
-//! Who somebody is and which roles they have is taken as stated (`by`, `roles`): the gateway in front sets or checks it.
+//! Who somebody is and which roles they have is what their token or the gateway says; where nobody asks who calls, it is taken
+//! as stated (`by`, `roles`).
 
 mod view;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use orlog_model::{
     Action, CorrelationId, EventId, EventType, SagaName, TaskOrder, TaskRow, TaskStatus, TenantId,
 };
@@ -23,6 +24,7 @@ use super::control::{Answer, Given, give, optional, read};
 use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
+use crate::access::Caller;
 pub(super) use view::FormView;
 use view::{Found, TaskDetail, TaskView};
 
@@ -204,6 +206,7 @@ macro_rules! orders {
         )]
         pub(super) async fn $verb(
             State(api): State<Api>,
+            Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             Part(id): Part,
             headers: HeaderMap,
@@ -211,7 +214,8 @@ macro_rules! orders {
         ) -> Result<Json<Answer>, Problem> {
             let body: $body = optional(&read(&api, &headers, body).await?)?;
             let (order, roles, given) = $order(body);
-            tell(&api, tenant, parse(&id)?, given, (order, roles)).await
+            let roles = caller.acts_with(roles)?;
+            tell((&api, &caller), tenant, parse(&id)?, given, (order, roles)).await
         }
     )+};
 }
@@ -260,7 +264,7 @@ impl Completion {
 
 /// Finds the instance of a task and gives it the order.
 async fn tell(
-    api: &Api,
+    (api, caller): (&Api, &Caller),
     tenant: TenantId,
     id: Uuid,
     given: Given,
@@ -276,7 +280,7 @@ async fn tell(
             Err(missing(id))
         })
         .await?;
-    give(api, &row.instance, given, Action::Task { id, order, roles }).await
+    give(api, caller, &row.instance, given, Action::Task { id, order, roles }).await
 }
 
 fn parse(id: &str) -> Result<Uuid, Problem> {

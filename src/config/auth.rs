@@ -84,6 +84,8 @@ pub struct Jwt {
     pub tenant_claim: String,
     /// The claim with the role, or the list of roles.
     pub role_claim: String,
+    /// The claim with the roles that tasks for people name.
+    pub groups_claim: String,
 }
 
 impl Default for Jwt {
@@ -99,6 +101,7 @@ impl Default for Jwt {
             refetch_pause: Duration::from_secs(10),
             tenant_claim: "tenant".to_owned(),
             role_claim: "role".to_owned(),
+            groups_claim: "groups".to_owned(),
         }
     }
 }
@@ -120,6 +123,8 @@ pub struct TrustedGateway {
     pub role_header: String,
     /// The header with the caller's tenants.
     pub tenants_header: String,
+    /// The header with the roles that tasks for people name.
+    pub groups_header: String,
 }
 
 impl Default for TrustedGateway {
@@ -131,6 +136,7 @@ impl Default for TrustedGateway {
             user_header: "x-orlog-user".to_owned(),
             role_header: "x-orlog-role".to_owned(),
             tenants_header: "x-orlog-tenants".to_owned(),
+            groups_header: "x-orlog-groups".to_owned(),
         }
     }
 }
@@ -208,6 +214,7 @@ impl Jwt {
             ),
             (self.tenant_claim.is_empty(), "auth.jwt.tenant_claim", "name the claim"),
             (self.role_claim.is_empty(), "auth.jwt.role_claim", "name the claim"),
+            (self.groups_claim.is_empty(), "auth.jwt.groups_claim", "name the claim"),
         ];
         let wrong = checks.into_iter().filter(|(wrong, ..)| *wrong);
         wrong.map(|(_, place, what)| (place, what.to_owned())).collect()
@@ -223,12 +230,13 @@ impl TrustedGateway {
             let what = "anybody could say what the gateway says; give sources, a secret, or both".to_owned();
             return Some(("auth.gateway.sources", what));
         }
-        let headers = [&self.secret_header, &self.user_header, &self.role_header, &self.tenants_header];
+        let Self { secret_header, user_header, role_header, tenants_header, groups_header, .. } = self;
+        let headers = [secret_header, user_header, role_header, tenants_header, groups_header];
         let is_name = |name: &str| {
             !name.is_empty()
                 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
-        if let Some(name) = headers.iter().find(|name| !is_name(name)) {
+        if let Some(name) = headers.into_iter().find(|name| !is_name(name)) {
             let what = format!("{name:?} is no name of a header: lowercase letters, digits and - only");
             return Some(("auth.gateway", what));
         }

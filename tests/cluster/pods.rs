@@ -43,6 +43,8 @@ pub(crate) struct Pods {
     /// Pods that reach the servers another way.
     ways: BTreeMap<String, String>,
     replicas: usize,
+    /// More of their configuration.
+    pub(crate) more: String,
     running: BTreeMap<String, Kept>,
     pub(crate) urls: Urls,
     pub(crate) upstream: Arc<Upstream>,
@@ -59,7 +61,7 @@ impl Pods {
         let upstream = Upstream::open().await;
         let (servers, running, urls) = (servers.to_vec(), BTreeMap::new(), Urls::default());
         let ways = BTreeMap::new();
-        Self { folder, servers, ways, replicas, running, urls, upstream, client }
+        Self { folder, servers, ways, replicas, more: String::new(), running, urls, upstream, client }
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
@@ -72,8 +74,8 @@ impl Pods {
              shards = {SHARDS}\n[tenants]\nspread = [\"big\"]\n[bus]\nkind = \"nats\"\n[nats]\nservers = {servers:?}\n\
              replicas = {}\nown_aggregate_stream = true\n[cluster]\nmode = \"leased\"\nttl = \"2s\"\n[upstreams.shop]\nbase_url = {upstream:?}\n\
              [upstreams.shop.effects.\"pay.charge\"]\nmethod = \"POST\"\npath = \"/charge\"\n\
-             [upstreams.shop.effects.\"pay.ship\"]\nmethod = \"POST\"\npath = \"/ship\"\n",
-            self.replicas
+             [upstreams.shop.effects.\"pay.ship\"]\nmethod = \"POST\"\npath = \"/ship\"\n{}",
+            self.replicas, self.more
         );
         let path = self.folder.path().join(format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();
@@ -190,10 +192,22 @@ impl Pods {
         (shards.len() == SHARDS).then_some(holders)
     }
 
+    /// A file that pods can read.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Asks a pod.
+    pub(crate) fn ask(&self, name: &str, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let url = format!("{}{path}", self.urls.lock().unwrap()[name]);
+        self.client.request(method.parse().unwrap(), url)
+    }
+
     /// What a pod shows of itself in the text format of Prometheus.
     pub(crate) async fn metrics(&self, name: &str) -> String {
-        let url = format!("{}/metrics", self.urls.lock().unwrap()[name]);
-        self.client.get(url).send().await.unwrap().text().await.unwrap()
+        self.ask(name, "GET", "/metrics").send().await.unwrap().text().await.unwrap()
     }
 
     fn said(&self, name: &str) -> String {

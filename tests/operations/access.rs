@@ -4,7 +4,7 @@ use orlog::config::AuthMode;
 use serde_json::json;
 
 use crate::issuer::{Jwks, Key};
-use crate::node::{Node, orlog, placed, run};
+use crate::node::{Node, PATIENCE, orlog, placed, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_may_what_it_may_and_no_more() {
@@ -143,6 +143,106 @@ async fn a_gateway_is_believed_by_its_secret() {
     // A secret that changes is read anew.
     std::fs::write(&secret, "another-secret").unwrap();
     node.send("GET", "/v1/sagas", &for_acme, None).await.problem(401, "OR0041");
+}
+
+const REVIEW: &str = "
+saga: review
+version: 1
+correlate: reviewId
+start: ReviewAsked
+steps:
+  - { id: clerk, after: [], do: { human: { title: Check it, roles: [clerk] } }, ok: Checked }
+  - { id: director, after: [], do: { human: { title: Sign it, roles: [director] } }, ok: Signed }
+";
+
+fn with_review(config: &mut orlog::config::Config) {
+    std::fs::write(config.definitions.as_ref().unwrap().join("review.saga.yaml"), REVIEW).unwrap();
+}
+
+/// Asks for a review; the answer is the paths of the tasks of the clerk and of the director.
+async fn tasks_of_review(node: &Node, headers: &[(&str, &str)]) -> [String; 2] {
+    let asked = json!({ "specversion": "1.0", "id": "r-1", "source": "/test", "type": "ReviewAsked", "data": { "reviewId": "r-1" } });
+    node.send("POST", "/v1/events", headers, Some(&asked)).await.ok();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let tasks = node.send("GET", "/v1/tasks", headers, None).await.ok();
+        let of = |role: &str| {
+            let tasks = tasks["items"].as_array().unwrap();
+            let task = tasks.iter().find(|task| task["roles"] == json!([role]))?;
+            Some(format!("/v1/tasks/{}", task["id"].as_str().unwrap()))
+        };
+        if let (Some(clerk), Some(director)) = (of("clerk"), of("director")) {
+            return [clerk, director];
+        }
+        assert!(std::time::Instant::now() < deadline, "{tasks}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_act_in_their_own_name_and_with_their_own_roles() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| {
+        config.auth.jwt.jwks_url = jwks.url.clone();
+        config.auth.jwt.groups_claim = "realm.groups".to_owned();
+        with_review(config);
+    })
+    .await;
+    let token = |who: &str, role: &str, groups: serde_json::Value| {
+        let mut claims = crate::issuer::claims(who, role, &json!("acme"));
+        claims["realm"] = json!({ "groups": groups });
+        key.sign(&claims)
+    };
+    let (ada, service) = (token("ada", "operator", json!(["clerk"])), token("desk", "admin", json!([])));
+    let bearer = format!("Bearer {ada}");
+    let [clerk, director] = tasks_of_review(&node, &[("authorization", &bearer)]).await;
+    let claim = |token: &'static str, task: &str, body: serde_json::Value| {
+        let (node, path) = (&node, format!("{task}/claim"));
+        let token = if token == "ada" { ada.clone() } else { service.clone() };
+        async move { node.call(&token, "acme", "POST", &path, Some(&body)).await }
+    };
+    // What she says of herself does not count.
+    let detail = claim("ada", &director, json!({ "by": "boss", "roles": ["director"] })).await;
+    assert_eq!(detail.problem(403, "OR0042"), "roles: ada does not have the role \"director\"");
+    let detail = claim("ada", &clerk, json!({ "by": "boss" })).await.problem(403, "OR0042");
+    assert_eq!(detail, "by: the caller is ada and cannot act as \"boss\"; leave it out");
+    claim("ada", &director, json!({})).await.problem(409, "OR0027");
+    claim("ada", &clerk, json!({})).await.ok();
+    let task = node.ask(&ada, "acme", "GET", &clerk).await.ok();
+    assert_eq!((&task["claimed_by"], &task["status"]), (&json!("ada"), &json!("claimed")), "{task}");
+    // A service calls for whom it knows.
+    claim("service", &director, json!({ "by": "boss", "roles": ["director"] })).await.ok();
+    let task = node.ask(&ada, "acme", "GET", &director).await.ok();
+    assert_eq!(task["claimed_by"], "boss", "{task}");
+
+    let review = "/v1/sagas/review/r-1";
+    let pause = format!("{review}/pause");
+    node.call(&ada, "acme", "POST", &pause, Some(&json!({ "by": "boss" }))).await.problem(403, "OR0042");
+    node.ask(&ada, "acme", "POST", &pause).await.ok();
+    let history = node.ask(&ada, "acme", "GET", review).await.ok()["history"].clone();
+    assert!(history.to_string().contains("paused by ada"), "{history}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_says_which_tasks_somebody_may_take() {
+    let node = Node::start(|config| {
+        config.auth.mode = AuthMode::Gateway;
+        config.auth.gateway.sources = vec!["127.0.0.1".to_owned()];
+        with_review(config);
+    })
+    .await;
+    let ada = [
+        ("x-orlog-user", "ada"),
+        ("x-orlog-role", "operator"),
+        ("x-orlog-tenants", "acme"),
+        ("x-orlog-groups", "clerk, baker"),
+    ];
+    let [clerk, director] = tasks_of_review(&node, &ada).await;
+    let stated = json!({ "roles": ["director"] });
+    node.send("POST", &format!("{director}/claim"), &ada, Some(&stated)).await.problem(403, "OR0042");
+    node.send("POST", &format!("{director}/claim"), &ada, None).await.problem(409, "OR0027");
+    node.send("POST", &format!("{clerk}/claim"), &ada, None).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]
