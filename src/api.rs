@@ -22,6 +22,7 @@ mod guard;
 mod health;
 mod index;
 mod inspect;
+mod log;
 mod mailboxes;
 mod metrics;
 mod migrate;
@@ -141,6 +142,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(metrics::metrics))
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))
+        .routes(routes!(log::show, log::change, log::reset))
         .routes(routes!(deploy::deploy))
         .routes(routes!(deploy::reload))
         .routes(routes!(deploy::collect));

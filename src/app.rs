@@ -7,6 +7,7 @@ mod background;
 mod cluster;
 mod collect;
 mod deploy;
+mod ground;
 mod hands;
 mod hosting;
 mod info;
@@ -20,14 +21,15 @@ mod retention;
 mod settings;
 mod starting;
 mod stores;
+mod telemetry;
 mod transport;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::Context;
-use orlog_actors::{AttemptCounts, CommitObserver, Parts, Pool, Programs, Runtime, Sheet as _};
+use orlog_actors::{AttemptCounts, CommitObserver, Parts, Pool, Programs, Runtime};
 use orlog_bus::{Bus, Receipt, codec};
-use orlog_effect::{Catalog, Observer, Silent, Upstream};
+use orlog_effect::{Catalog, Observer, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
 use orlog_program::{Problem, Program};
 use orlog_store::{Device, Reader, Writer};
@@ -38,14 +40,17 @@ use crate::access::Access;
 use crate::audit::Audit;
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::definitions::{Definitions, Refused};
+use crate::definitions::Definitions;
 use crate::letters;
-use crate::telemetry::Shown;
+use crate::telemetry::{Shown, Telemetry};
 use crate::upstreams::Upstreams;
 use attempts::Attempts;
 use background::Background;
 use cluster::Cluster;
+use ground::Ground;
+use hands::Hands;
 use purges::Purges;
+use telemetry::{Ears, FirstShown};
 use transport::Transport;
 
 pub use cluster::{ClusterInfo, PodInfo};
@@ -74,6 +79,8 @@ pub struct Seams {
     pub attempts: Option<Arc<dyn Observer>>,
     /// What the journals of the stores lie on.
     pub disk: Option<Arc<dyn Device>>,
+    /// What is sent to a collector; nothing where absent.
+    pub telemetry: Telemetry,
 }
 
 /// A running node.
@@ -106,6 +113,8 @@ pub struct App {
     pub access: Access,
     /// What is kept of what they did.
     pub audit: Audit,
+    /// What is sent to a collector.
+    pub(crate) telemetry: Telemetry,
     transport: Transport,
     workers: Option<Pool>,
     drained: watch::Sender<bool>,
@@ -134,29 +143,21 @@ impl App {
     pub async fn start_with(config: Config, seams: Seams) -> anyhow::Result<Arc<Self>> {
         let clock = seams.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
-        if config.roles.runs_sagas() {
-            layout::claim(&config)?;
-        }
-        // Before anything else in the folder: who finds it in use is told so.
-        let mut stores = stores::local(&config, seams.disk).await?;
-        let transport = Box::pin(Transport::open(&config, Arc::clone(&clock))).await?;
-        stores.extend(Box::pin(stores::replicated(&config, &transport)).await?);
-        let bus = transport.bus();
-
-        let (attempts, counted) = hearing(seams.attempts, &clock);
-        let heard = Arc::clone(&counted) as Arc<dyn Observer>;
+        let Ground { mut stores, transport } = Box::pin(Ground::lay(&config, seams.disk, &clock)).await?;
+        let telemetry = seams.telemetry;
+        let Ears { tracer, attempts, counted } = telemetry::ears(&telemetry, seams.attempts, &clock);
         let access = Box::pin(Access::new(&config.auth)).await?;
         let audit = Audit::open(&settings::audit(&config))?;
-        let outside = Box::pin(hands::outside(&config, transport.connection(), &clock)).await?;
-        let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), seams.upstreams)
-            .in_role(config.roles, outside);
-        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, &clock, &heard)?);
 
+        let heard = Arc::clone(&counted) as Arc<dyn Observer>;
+        let hands = Hands::raise(&config, transport.connection(), seams.upstreams, &clock, &heard);
+        let Hands { upstreams, catalog } = Box::pin(hands).await?;
         let folder = config.definitions.clone().filter(|_| config.roles.runs_sagas());
         let definitions = Definitions::new(folder, seams.programs);
         let occasion = (started_at, config.roles.runs_sagas());
         let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, occasion)?);
 
+        let bus = transport.bus();
         let parts = Parts {
             bus: Arc::clone(&bus),
             sources: transport.sources(),
@@ -166,12 +167,13 @@ impl App {
             letters: letters::published(config.redact.clone()),
             shards: stores::shards(&config, stores),
             observer: seams.observer,
+            tracer: tracer.clone(),
         };
-        let runtime = Runtime::start(parts, settings::runtime(&config)).await?;
-        let (connection, metrics) = (transport.connection(), runtime.metrics());
-        let workers = Box::pin(hands::workers(&config, connection, &catalog, &clock, metrics)).await?;
-        let (shown, collected, purges) = first_shown(&runtime, &counted);
-        let (shown, drained) = (Mutex::new(shown), watch::Sender::new(false));
+        let runtime = Box::pin(Runtime::start(parts, settings::runtime(&config))).await?;
+        let sight = (runtime.metrics(), tracer);
+        let workers = hands::workers(&config, transport.connection(), &catalog, &clock, sight);
+        let workers = Box::pin(workers).await?;
+        let FirstShown { shown, collected, purges } = FirstShown::of(&runtime, &counted, &telemetry);
         let app = Arc::new(Self {
             runtime,
             bus,
@@ -181,15 +183,16 @@ impl App {
             clock,
             config,
             definitions,
-            shown,
+            shown: Mutex::new(shown),
             started_at,
             attempts,
             counted,
             access,
             audit,
+            telemetry,
             transport,
             workers,
-            drained,
+            drained: watch::Sender::new(false),
             deploying: tokio::sync::Mutex::default(),
             collected,
             purges,
@@ -198,7 +201,7 @@ impl App {
         });
         app.collect_after_start();
         app.purge_after_start();
-        app.join().await?;
+        Box::pin(app.join()).await?;
         Ok(app)
     }
 
@@ -317,24 +320,6 @@ impl App {
             started_at: self.started_at,
         })
     }
-}
-
-/// Whoever hears of attempts: what went wrong is remembered, all are counted, and then others are told.
-fn hearing(others: Option<Arc<dyn Observer>>, clock: &Arc<dyn Clock>) -> (Arc<Attempts>, Arc<AttemptCounts>) {
-    let others = others.unwrap_or_else(|| Arc::new(Silent));
-    let attempts = Arc::new(Attempts::heard_by(others, Arc::clone(clock)));
-    let counted = AttemptCounts::before(Arc::clone(&attempts) as Arc<dyn Observer>);
-    (attempts, counted)
-}
-
-/// What is shown from the beginning; the counts of definitions that were dropped and of what was forgotten.
-fn first_shown(runtime: &Runtime, counted: &AttemptCounts) -> (Shown, Counter, Purges) {
-    let (mut shown, collected) = (Shown::default(), Counter::default());
-    let purges = Purges::shown(&mut shown);
-    runtime.metrics().show(&mut shown);
-    counted.show(&mut shown);
-    shown.put("definitions_collected_total", collected.clone());
-    (shown, collected, purges)
 }
 
 /// Decides which definitions are in force and keeps that in every store, the first one first.

@@ -17,6 +17,7 @@ pub mod exit;
 mod explore;
 mod graph;
 mod inspect;
+mod log_level;
 mod migrate;
 mod publish;
 mod replay;
@@ -81,6 +82,8 @@ enum Command {
     Audit(audit::Args),
     /// Ask a node to finish what is under way, and to end
     Drain(drain::Args),
+    /// Look at which lines a node logs, and change that while it runs
+    LogLevel(log_level::Args),
     /// Put the definitions of a folder in force, in the place of all that are
     Deploy(deploy::Args),
     /// Move running instances to another definition of their saga
@@ -140,6 +143,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Inspect(args) => inspect::perform(args, console).await,
         Command::Audit(args) => audit::perform(args, console).await,
         Command::Drain(args) => drain::perform(args, console).await,
+        Command::LogLevel(args) => log_level::perform(args, console).await,
         Command::Deploy(args) => deploy::perform(args, console).await,
         Command::Migrate(args) => migrate::perform(args, console).await,
         Command::Replay(args) => replay::perform(args, console).await,

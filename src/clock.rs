@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use orlog_model::{Clock, Timestamp};
 
@@ -31,6 +31,39 @@ impl Clock for SystemClock {
             }
         })
     }
+}
+
+/// The present on both clocks of the host, as precisely as it tells: what makes a time for people of an [`Instant`]. Never for a
+/// decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Present {
+    instant: Instant,
+    nanos: u64,
+}
+
+impl Present {
+    /// Looks at both.
+    #[expect(clippy::disallowed_methods, reason = "this is the door through which the present enters")]
+    pub(crate) fn look() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { instant: Instant::now(), nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.nanos
+    }
+
+    /// The same of a moment before.
+    pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
+        let ago = self.instant.saturating_duration_since(at);
+        self.nanos.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A time in nanoseconds since 1970.
+pub(crate) fn nanos(at: Timestamp) -> u64 {
+    u64::try_from(at.millis()).unwrap_or(0).saturating_mul(1_000_000)
 }
 
 #[cfg(test)]

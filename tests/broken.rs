@@ -68,8 +68,15 @@ fn letters(rig: &Rig) -> Vec<DeadLetter> {
 
 async fn resume(rig: &Rig, key: &InstanceKey, number: usize) {
     let id = control_id("resume", number);
-    let control =
-        Control { id, action: Action::Resume, expected_version: None, at: START, by: None, reason: None };
+    let control = Control {
+        id,
+        action: Action::Resume,
+        expected_version: None,
+        at: START,
+        by: None,
+        reason: None,
+        trace: None,
+    };
     rig.runtime.control(key, control).await.expect("a paused instance can be resumed");
 }
 

@@ -10,7 +10,5 @@ mod lab;
 mod node;
 #[path = "cli/round_trip.rs"]
 mod round_trip;
-#[path = "cli/spans.rs"]
-mod spans;
 #[path = "cli/texts.rs"]
 mod texts;

@@ -86,6 +86,7 @@ async fn instruct(rig: &Rig, label: &str, action: Action) {
             expected_version: None,
             by: None,
             reason: None,
+            trace: None,
             at: Timestamp::from_millis(1_700_000_000_000),
         };
         match rig.runtime.control(&key, control).await {

@@ -159,6 +159,7 @@ impl Office {
             shards,
             letters: orlog::letters::published(orlog::redact::Redact::default()),
             observer: None,
+            tracer: None,
         };
         let runtime = Runtime::start(parts, Config::default()).await.unwrap();
         Self { runtime, bus, clock, desk, fine, _folder: folder }

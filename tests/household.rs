@@ -62,6 +62,7 @@ async fn instruct(rig: &Rig, key: &InstanceKey, label: &str, action: Action) -> 
             at: START,
             by: Some("alice".to_owned()),
             reason: None,
+            trace: None,
         };
         match rig.runtime.control(key, control).await {
             Ok(answer) => return answer.applied,

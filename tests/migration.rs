@@ -94,6 +94,7 @@ async fn migrate(rig: &Rig, key: &InstanceKey, version: u64, to: [u8; 16]) -> Re
         at: START,
         by: Some("alice".to_owned()),
         reason: None,
+        trace: None,
     };
     rig.runtime.control(key, control).await.map(|answer| answer.applied)
 }

@@ -244,6 +244,7 @@ impl Run {
             expected_version: None,
             by: None,
             reason: None,
+            trace: None,
             at,
         };
         Both { key, input: Input::Control(control), op: Op::Control(label, id) }
@@ -265,7 +266,8 @@ impl Run {
             _ => (Verdict::Accepted, Result::Accepted),
         };
         let at = self.system.now;
-        let outcome = Outcome { work_id: item.id, outbox, verdict, attempts: 1, at, facts: Vec::new() };
+        let outcome =
+            Outcome { work_id: item.id, outbox, verdict, attempts: 1, at, facts: Vec::new(), trace: None };
         Some(Both { key: item.instance, input: Input::Outcome(outcome), op: Op::Outcome(tag, nth, result) })
     }
 

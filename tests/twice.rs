@@ -114,7 +114,8 @@ fn letter(
     verdict: Verdict,
     at: Timestamp,
 ) -> DeadLetter {
-    let outcome = Outcome { work_id, outbox: outbox.clone(), verdict, attempts: 1, at, facts: Vec::new() };
+    let outcome =
+        Outcome { work_id, outbox: outbox.clone(), verdict, attempts: 1, at, facts: Vec::new(), trace: None };
     DeadLetter {
         id: work_id,
         tenant: key.tenant.clone(),

@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use orlog_model::{Change, Clock};
@@ -23,6 +23,7 @@ use crate::done::Done;
 use crate::metrics::{ActorKind, Alive, Metrics, Passing};
 use crate::observer::CommitObserver;
 use crate::submission::{Committer, Order, Submission};
+use crate::tracer::{Decided, Group};
 
 /// How long a group waits before it is tried again on a full store.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
@@ -133,6 +134,15 @@ struct Thread {
 /// The rest of a submission, for after the commit.
 type Completion = (Done, Option<Arc<Cell>>);
 
+/// What is gathered to be committed at once.
+#[derive(Default)]
+struct Gathered {
+    changes: Vec<Change>,
+    completions: Vec<Completion>,
+    /// What somebody follows, and which of the changes it is.
+    followed: Vec<(usize, Box<Decided>)>,
+}
+
 impl Thread {
     fn run(mut self, (started, committer): (oneshot::Sender<Committer>, Committer)) -> Result<(), String> {
         if self.slot.failed {
@@ -151,23 +161,26 @@ impl Thread {
     }
 
     fn serve(&mut self) -> Result<(), String> {
-        let mut changes = Vec::with_capacity(self.group);
-        let mut completions: Vec<Completion> = Vec::with_capacity(self.group);
+        let mut gathered = Gathered::default();
         while let Ok(Order::Submit(first)) = self.received.recv() {
             let mut stop = false;
-            gather(*first, &mut changes, &mut completions);
-            while changes.len() < self.group && !stop {
+            gathered.add(*first);
+            while gathered.changes.len() < self.group && !stop {
                 match self.received.try_recv() {
-                    Ok(Order::Submit(next)) => gather(*next, &mut changes, &mut completions),
+                    Ok(Order::Submit(next)) => gathered.add(*next),
                     Ok(Order::Stop) => stop = true,
                     Err(_) => break,
                 }
             }
-            if !self.commit(&changes)? {
+            let begun = Instant::now();
+            if !self.commit(&gathered.changes)? {
                 return Ok(());
             }
-            self.complete(&changes, &mut completions);
-            changes.clear();
+            let ended = Instant::now();
+            self.complete(&gathered.changes, &mut gathered.completions);
+            // Nobody waits for this any more.
+            self.trace(&mut gathered, begun, ended);
+            gathered.changes.clear();
             if stop {
                 return Ok(());
             }
@@ -177,7 +190,7 @@ impl Thread {
 
     /// Makes the group durable. `false` when told to stop while there is no room; nothing of the group is committed then.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, String> {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while let Err(error) = self.slot.writer.commit(changes, self.clock.now()) {
             match error {
                 StoreError::Full { .. } => {
@@ -213,7 +226,7 @@ impl Thread {
     /// committed is found out with the next opening.
     fn await_log(&mut self, error: &StoreError) -> Result<(), String> {
         tracing::error!(%error, "the log of the shard is away: commits wait for it");
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while let Err(error) = self.slot.writer.resume() {
             if !matches!(error, StoreError::Unavailable { .. }) {
                 return Err(self.failed(&error));
@@ -257,6 +270,15 @@ impl Thread {
             }
         }
     }
+
+    /// Tells whoever makes spans.
+    fn trace(&self, gathered: &mut Gathered, begun: Instant, ended: Instant) {
+        let Gathered { changes, followed, .. } = gathered;
+        if let Some(tracer) = self.directory.context.tracer.as_ref().filter(|_| !followed.is_empty()) {
+            tracer.committed(&Group { followed, changes, begun, ended });
+        }
+        followed.clear();
+    }
 }
 
 fn keeps_letter(change: &Change) -> bool {
@@ -267,10 +289,14 @@ fn keeps_letter(change: &Change) -> bool {
     }
 }
 
-fn gather(submission: Submission, changes: &mut Vec<Change>, completions: &mut Vec<Completion>) {
-    changes.extend(submission.extra);
-    changes.push(submission.change);
-    completions.push((submission.done, submission.cell));
+impl Gathered {
+    fn add(&mut self, submission: Submission) {
+        let Submission { change, extra, done, cell, decided } = submission;
+        self.changes.extend(extra);
+        self.followed.extend(decided.map(|decided| (self.changes.len(), decided)));
+        self.changes.push(change);
+        self.completions.push((done, cell));
+    }
 }
 
 fn count(length: usize) -> f64 {

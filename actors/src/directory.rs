@@ -21,6 +21,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::programs::Programs;
 use crate::submission::{Committer, Submission, Unavailable};
+use crate::tracer::Tracer;
 
 /// Idle instances that one call looks at while there are too many.
 const LOOKS: usize = 16;
@@ -53,6 +54,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     /// Told when dead letters were kept whose copies are to be published.
     pub(crate) letters: Notify,
+    /// Makes spans.
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// One life of the shard, from start to failure.
@@ -226,7 +229,7 @@ impl Directory {
         };
         self.count_one();
         let (done, answer) = Done::for_someone();
-        incarnation.committer.submit(Submission { change, extra: None, done, cell: Some(cell) })?;
+        incarnation.committer.submit(Submission { cell: Some(cell), ..Submission::of(change, done) })?;
         Ok(Some(answer))
     }
 

@@ -18,6 +18,8 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
+use crate::say::about;
+
 /// Between two tries while the queue cannot be reached.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The patience doubles with each offer, this often at most.
@@ -105,7 +107,13 @@ impl Desk {
     }
 
     async fn say(&self, item: &WorkItem, effect: &Effect, verdict: &Verdict) -> Option<Said> {
-        let said = Said { command_id: item.id, verdict: verdict.clone(), attempts: 0, facts: Vec::new() };
+        let said = Said {
+            command_id: item.id,
+            verdict: verdict.clone(),
+            attempts: 0,
+            facts: Vec::new(),
+            trace: None,
+        };
         let word = effects::encode_result(item, effect, &said, self.clock.now());
         match persist(|| self.queue.say(word.clone())).await {
             Ok(FirstWord::Theirs(word)) => Some(read(&word)),
@@ -188,8 +196,8 @@ impl Provider for Dispatch {
                 return answer(said);
             }
             number += 1;
-            let (id, effect) = (item.id, &effect.name);
-            tracing::warn!(%id, %effect, number, "a command is gone without a result and is offered again");
+            let (id, effect, key) = (item.id, &effect.name, &item.instance);
+            about!(WARN, key, item.trace.as_ref(), %id, %effect, number, "a command is gone without a result and is offered again");
         }
     }
 
@@ -210,6 +218,7 @@ fn known(said: Said) -> Probe {
 }
 
 fn answer(said: Said) -> Result<Reply, Refusal> {
+    orlog_effect::answered::note(said.trace);
     let facts = said.facts;
     match said.verdict {
         Verdict::Succeeded { event, payload } => Ok(Reply { event, payload, facts }),
@@ -235,6 +244,7 @@ fn read(word: &Message) -> Said {
         },
         attempts: 0,
         facts: Vec::new(),
+        trace: None,
     })
 }
 

@@ -11,13 +11,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orlog_bus::workflow::{self, Word};
 use orlog_bus::{Acker, Bus, Consumer, Delivery, Error as BusError, Message as BusMessage, Start, subject};
 use orlog_model::{
     Change, DeadLetter, DeadLetterReason, Event, Input, InstanceKey, Original, SagaName, Source,
-    StreamPosition, TenantId,
+    StreamPosition, TenantId, TraceParent,
 };
 use orlog_program::Fault;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -30,6 +30,7 @@ use crate::event_source::EventSource;
 use crate::forward::Forward;
 use crate::metrics::{ActorKind, Alive};
 use crate::submission::{Submission, Unavailable};
+use crate::tracer::Taken;
 
 /// Messages taken at once.
 const BATCH: usize = 512;
@@ -186,7 +187,8 @@ impl Ingest {
         if workflow::is_addressed(&delivery.message.subject) {
             return self.take_addressed(delivery).await;
         }
-        let event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
+        let begun = Instant::now();
+        let mut event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
             Err(error) => return self.set_aside_message(delivery, error.to_string()),
         };
@@ -199,6 +201,7 @@ impl Ingest {
             }
         }
         if self.sends_on(&event.tenant) {
+            self.follow(&mut event, delivery, keys.len(), begun);
             let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, faults.len() + 1);
             for (saga, fault) in faults {
                 self.set_aside_event(&event, &saga, &fault, Done::Ack(Arc::clone(&ack)))?;
@@ -215,6 +218,7 @@ impl Ingest {
             self.acker.ack(delivery.sequence);
             return Ok(());
         }
+        self.follow(&mut event, delivery, keys.len(), begun);
         let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, keys.len() + faults.len());
         for (saga, fault) in faults {
             self.set_aside_event(&event, &saga, &fault, Done::Ack(Arc::clone(&ack)))?;
@@ -237,14 +241,37 @@ impl Ingest {
             self.acker.ack(delivery.sequence);
             return Ok(());
         }
+        let begun = Instant::now();
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(Word::Order(command)) => Input::Workflow(command),
-            Ok(Word::Signal(event)) => Input::Event(event),
+            Ok(Word::Signal(mut event)) => {
+                self.follow(&mut event, delivery, 1, begun);
+                Input::Event(event)
+            }
             Err(error) => return self.set_aside_message(delivery, error.to_string()),
         };
         let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, 1);
         self.arguments.directory.room(&key).await;
         self.arguments.directory.dispatch_in(self.life, &key, Envelope::new(input, Done::Ack(ack)))
+    }
+
+    /// What comes of the event goes on from the span in which it was taken.
+    fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, begun: Instant) {
+        let Some(tracer) = &self.arguments.directory.context.tracer else { return };
+        let taken = Taken {
+            tenant: &event.tenant,
+            id: &event.id,
+            kind: &event.kind,
+            source: &event.source,
+            time: event.time,
+            trace: event.trace.as_ref(),
+            place: (&self.arguments.source.name, delivery.sequence),
+            instances,
+            begun,
+        };
+        if let Some(span) = tracer.ingested(&taken) {
+            event.trace = Some(span);
+        }
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {
@@ -308,7 +335,12 @@ impl Ingest {
     }
 
     fn keep(&self, letter: DeadLetter, done: Done) -> Result<(), Unavailable> {
-        tracing::warn!(tenant = %letter.tenant, reason = letter.reason.as_str(), why = letter.message, "dead letter");
+        let trace_id = match &letter.original {
+            Original::Input(input) => input.trace().map(TraceParent::trace_id),
+            Original::Message { .. } => None,
+        };
+        let (tenant, reason, why) = (&letter.tenant, letter.reason.as_str(), &letter.message);
+        tracing::warn!(%tenant, trace_id, reason, why, "dead letter");
         let metrics = &self.arguments.directory.context.metrics;
         metrics.count_letter(letter.reason);
         metrics.tenants.of(&letter.tenant).dead_letters.inc();

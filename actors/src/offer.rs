@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use orlog_effect::{self as effect, Progress};
-use orlog_model::{Change, Input, OutboxKey, Outcome, WorkItem};
+use orlog_model::{Change, Input, OutboxKey, Outcome, TraceParent, WorkItem};
 use ractor::ActorRef;
 
 use crate::cell::Envelope;
@@ -12,6 +13,7 @@ use crate::directory::Directory;
 use crate::done::Done;
 use crate::metrics::{ActorKind, Waiting};
 use crate::submission::{Submission, Unavailable};
+use crate::tracer::{Concluded, Hands};
 
 /// What the relay is told.
 pub(crate) enum Message {
@@ -41,12 +43,38 @@ pub(crate) struct Offer {
     pub(crate) relay: ActorRef<Message>,
     pub(crate) room: Arc<Room>,
     pub(crate) concluded: bool,
+    /// Where somebody makes spans of it.
+    pub(crate) followed: Option<Followed>,
+}
+
+/// What the span of an offer needs besides.
+pub(crate) struct Followed {
+    /// The span above.
+    pub(crate) parent: TraceParent,
+    /// When it was offered.
+    pub(crate) begun: Instant,
 }
 
 impl Offer {
     /// There is a verdict: an input of the instance, or, where nobody needs to hear of it, the end of the row.
     pub(crate) fn conclude(mut self, done: effect::Done, silent: bool) {
+        self.trace(&done);
         self.concluded = if silent { self.settle() } else { self.report(done) }.is_ok();
+    }
+
+    fn trace(&self, done: &effect::Done) {
+        let tracer = self.directory.context.tracer.as_ref();
+        if let (Some(tracer), Some(Followed { parent, begun })) = (tracer, &self.followed) {
+            let (item, verdict, attempts) = (&self.item, &done.verdict, done.attempts);
+            tracer.concluded(&Concluded {
+                item,
+                parent,
+                hands: Hands::Own,
+                verdict,
+                attempts,
+                begun: *begun,
+            });
+        }
     }
 
     fn settle(&self) -> Result<(), Unavailable> {
@@ -55,7 +83,7 @@ impl Offer {
     }
 
     fn report(&self, done: effect::Done) -> Result<(), Unavailable> {
-        let effect::Done { verdict, attempts, facts } = done;
+        let effect::Done { verdict, attempts, facts, trace } = done;
         let outcome = Outcome {
             work_id: self.item.id,
             outbox: self.key.clone(),
@@ -63,6 +91,7 @@ impl Offer {
             attempts,
             at: self.directory.context.clock.now(),
             facts,
+            trace: trace.or_else(|| self.item.trace.clone()),
         };
         let envelope = Envelope::new(Input::Outcome(outcome), Done::Nothing);
         self.directory.dispatch(&self.item.instance, envelope)

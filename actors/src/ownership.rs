@@ -37,7 +37,7 @@ impl Runtime {
         if self.shards.get(parts.index).is_some() {
             return Err(RuntimeError::Taken(parts.index));
         }
-        let Making { letters, sources, config, programs, clock, observer } = &self.making;
+        let Making { letters, sources, config, programs, clock, observer, tracer } = &self.making;
         let directory = Directory::new(Arc::new(Context {
             node: config.node.clone(),
             limits: config.limits.clone(),
@@ -47,6 +47,7 @@ impl Runtime {
             reader: parts.reader,
             metrics: Arc::clone(&self.metrics),
             letters: Notify::new(),
+            tracer: tracer.clone(),
         }));
         let writer = Arc::new(Mutex::new(Slot { writer: parts.writer, failed: false }));
         let arguments = shard::Arguments {

@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::metrics::{ActorKind, Alive, Metrics};
 use crate::restart::Restarts;
+use crate::tracer::Tracer;
 use crew::Crew;
 use shared::Shared;
 
@@ -40,6 +41,8 @@ pub struct PoolParts {
     pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// Makes spans.
+    pub tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// A pool that cannot start.
@@ -63,12 +66,13 @@ impl Pool {
     /// # Errors
     /// When the queue cannot be reached.
     pub async fn start(parts: PoolParts, config: PoolConfig) -> Result<Self, PoolError> {
-        let PoolParts { queue, catalog, clock, metrics } = parts;
+        let PoolParts { queue, catalog, clock, metrics, tracer } = parts;
         let shared = Arc::new(Shared {
             queue,
             catalog,
             clock,
             metrics,
+            tracer,
             config,
             jobs: AtomicUsize::new(0),
             under_way: DashSet::new(),

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 struct Own {
     performer: Arc<Performer>,
     hands: Arc<Hands>,
-    verdicts: Verdicts,
+    verdicts: Arc<Verdicts>,
 }
 
 /// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
@@ -54,7 +54,7 @@ impl Actor for Provider {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let Arguments { performer, hands, metrics } = arguments;
-        let verdicts = Verdicts::of_upstream(&performer.upstream().name, &metrics.effects);
+        let verdicts = metrics.effects.verdicts(&performer.upstream().name);
         let alive = metrics.begin(ActorKind::Provider);
         Ok(State { own: Arc::new(Own { performer, hands, verdicts }), tasks: JoinSet::new(), _alive: alive })
     }
@@ -103,7 +103,7 @@ async fn see_through(own: Arc<Own>, mut offer: Offer, place: Place) {
     let progress = offer.progress;
     // Should the task be given up, an attempt may have been under way.
     offer.progress.in_doubt = true;
-    let done = match own.performer.go_on(&offer.item, progress).await {
+    let done = match own.performer.go_on(&mut offer.item, progress).await {
         Ok(done) => done,
         Err(progress) => {
             offer.progress = progress;

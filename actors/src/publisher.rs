@@ -17,6 +17,7 @@ use crate::driver::Driver;
 use crate::insist;
 use crate::metrics::{ActorKind, Alive, Metrics, Waiting};
 use crate::offer::Offer;
+use crate::say::about;
 
 /// For the log.
 const WHAT: &str = "facts and words between sagas";
@@ -106,7 +107,10 @@ async fn publish(bus: &dyn Bus, offers: Vec<Offer>) {
     for offer in offers {
         match publish_one(bus, &offer).await {
             Ok(()) => accept(offer),
-            Err(why) => tracing::error!(work = %offer.item.id, why, "it is not published; it is tried again"),
+            Err(why) => {
+                let (key, trace, id) = (&offer.item.instance, offer.item.trace.as_ref(), offer.item.id);
+                about!(ERROR, key, trace, %id, why, "it is not published; it is tried again");
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orlog_effect::Progress;
 use orlog_model::{Lane, OutboxKey, WorkItem};
@@ -14,9 +14,10 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::directory::Directory;
 use crate::driver::Driver;
+use crate::follow;
 use crate::hands::Hands;
 use crate::metrics::{ActorKind, Alive};
-use crate::offer::{Message, Offer, Room};
+use crate::offer::{Followed, Message, Offer, Room};
 
 /// Items read from a lane at once.
 const PAGE: usize = 256;
@@ -163,12 +164,15 @@ impl State {
         &self,
         myself: &ActorRef<Message>,
         room: Arc<Room>,
-        (key, item): (OutboxKey, WorkItem),
+        (key, mut item): (OutboxKey, WorkItem),
         progress: Progress,
     ) -> Offer {
         room.offered.fetch_add(1, Ordering::AcqRel);
         self.directory.context.metrics.offered.inc();
         let directory = Arc::clone(&self.directory);
-        Offer { item, progress, key, directory, relay: myself.clone(), room, concluded: false }
+        let follows = directory.context.tracer.is_some();
+        let above = follows.then(|| follow::offered(&mut item)).flatten();
+        let followed = above.map(|parent| Followed { parent, begun: Instant::now() });
+        Offer { item, progress, key, directory, relay: myself.clone(), room, concluded: false, followed }
     }
 }

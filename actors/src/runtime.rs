@@ -31,6 +31,7 @@ use crate::root::{self, Root};
 
 use crate::shards::{Running, ShardParts, Shards};
 use crate::submission::Submission;
+use crate::tracer::Tracer;
 
 /// How often a draining runtime looks whether it is at rest.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
@@ -53,6 +54,8 @@ pub struct Parts {
     pub letters: ShowLetter,
     /// Hears of every commit.
     pub observer: Option<Arc<dyn CommitObserver>>,
+    /// Makes spans.
+    pub tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// How a runtime behaves.
@@ -118,6 +121,7 @@ pub(crate) struct Making {
     pub(crate) programs: Arc<Programs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Runtime {
@@ -148,6 +152,7 @@ impl Runtime {
             programs: parts.programs,
             clock: parts.clock,
             observer: parts.observer,
+            tracer: parts.tracer,
         };
         let runtime = Self {
             root,

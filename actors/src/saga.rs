@@ -3,15 +3,17 @@
 //! It decides the next input while earlier commits are still on their way to the disk; nothing leaves the process before
 //! they are durable. What it holds in memory is never ahead of what the committer has been given.
 
+mod kept;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
-use orlog_engine::{
-    Decision, Grounds, Kept, MAX_EARLY, Refusal, Subject, decide, decide_undefined, migrate, set_aside,
-};
+use orlog_engine::{Decision, Grounds, Kept, Refusal, Subject, decide, decide_undefined, migrate, set_aside};
 use orlog_model::{
     Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Original, Standing, Status,
+    TraceParent,
 };
 use orlog_program::Program;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -20,13 +22,14 @@ use crate::cell::{Cell, Poke};
 use crate::control::{ControlError, Controlled};
 use crate::directory::Directory;
 use crate::done::{Answer, Done};
+use crate::follow;
 use crate::metrics::{ActorKind, Alive};
+use crate::say::about;
 use crate::submission::{Committer, Submission};
+use crate::tracer::{Decided, Ignored};
 
 /// Inputs taken in one go before other actors get their turn.
 const TURN: usize = 64;
-/// Kept inputs read at once after a resume.
-const HELD_PAGE: usize = 64;
 
 /// The actor.
 pub(crate) struct Saga;
@@ -99,25 +102,16 @@ impl State {
         Ok(())
     }
 
-    /// Reads what is kept for an instance that does not exist, numbers and all.
-    async fn load_early(&mut self) -> Result<(), ActorProcessingErr> {
-        self.cell.durable().await;
-        let rows = self.directory.context.reader.held(&self.cell.key, MAX_EARLY)?;
-        let kept = |(number, input)| match input {
-            Input::Early(early) => Some(Kept { number, id: early.input.id(), until: early.until }),
-            _ => None,
-        };
-        self.early = rows.into_iter().filter_map(kept).collect();
-        Ok(())
-    }
-
     /// Takes the input at the head of the queue; `false` when there is none.
     async fn take_one(&mut self) -> Result<bool, ActorProcessingErr> {
         let Some((input, attempts)) = self.cell.begin() else { return Ok(false) };
         // Held until the commit lies with the committer: see `Programs`.
         let _lease = self.directory.context.programs.lease();
+        let begun = self.begin();
         if self.is_repeated(&input)? {
-            self.finish_without_commit("it was applied before".into(), None);
+            let why = "it was applied before";
+            self.trace_ignored(&input, begun, why);
+            self.finish_without_commit(why.into(), None);
             return Ok(true);
         }
         if let Some(to) = self.cell.replacement() {
@@ -129,13 +123,20 @@ impl State {
         }
         let waited = self.has_kept();
         match self.decide(&input, attempts) {
-            Decision::Commit(commit) => self.finish_with(*commit, None),
+            Decision::Commit(mut commit) => {
+                let decided = self.follow(&mut commit, &input, begun);
+                self.finish_with(*commit, decided, None);
+            }
             Decision::Ignore { why, clear: Some(commit) } => {
                 self.directory.context.metrics.ignored.inc();
-                tracing::debug!(instance = %self.cell.key, input = input.label(), %why, "ignored");
-                self.finish_with(*commit, Some(why));
+                about!(DEBUG, self.cell.key, input.trace(), input = input.label(), %why, "ignored");
+                self.trace_ignored(&input, begun, &why);
+                self.finish_with(*commit, None, Some(why));
             }
-            Decision::Ignore { why, clear: None } => self.finish_without_commit(why, None),
+            Decision::Ignore { why, clear: None } => {
+                self.trace_ignored(&input, begun, &why);
+                self.finish_without_commit(why, None);
+            }
             Decision::Refuse(refusal) => self.finish_without_commit("refused".into(), Some(refusal.into())),
         }
         if waited && self.instance.is_some() && !self.has_kept() {
@@ -164,7 +165,8 @@ impl State {
         let done = envelope.done.answered(|| if fits { Ok(self.standing(true, None)) } else { Err(refused) });
         match envelope.extra.filter(|_| fits) {
             Some(change) => {
-                self.send(Submission { change, extra: None, done, cell: Some(Arc::clone(&self.cell)) });
+                let cell = Some(Arc::clone(&self.cell));
+                self.send(Submission { change, extra: None, done, cell, decided: None });
             }
             None => done.complete(),
         }
@@ -256,17 +258,22 @@ impl State {
     }
 
     /// Takes the head off the queue and sends its consequences on; `ignored` says why there are none but clearing away.
-    fn finish_with(&mut self, mut commit: Commit, ignored: Option<Cow<'static, str>>) {
+    fn finish_with(
+        &mut self,
+        mut commit: Commit,
+        decided: Option<Box<Decided>>,
+        ignored: Option<Cow<'static, str>>,
+    ) {
         self.remember(&mut commit);
         let Some(envelope) = self.cell.finish(1, self.has_ended()) else { return };
         let done = envelope.done.answered(|| self.answer(&commit, ignored));
-        self.submit(commit, envelope.extra, done);
+        self.submit(commit, decided, envelope.extra, done);
     }
 
     fn finish_without_commit(&mut self, why: Cow<'static, str>, refused: Option<ControlError>) {
         let context = &self.directory.context;
         context.metrics.ignored.inc();
-        tracing::debug!(instance = %self.cell.key, %why, "ignored");
+        about!(DEBUG, self.cell.key, self.trace(), %why, "ignored");
         // What led to this may not be durable yet, and nobody must hear of it before it is.
         let waits = self.cell.has_extra() || !self.cell.is_durable();
         let Some(envelope) = self.cell.finish(usize::from(waits), self.has_ended()) else { return };
@@ -274,11 +281,12 @@ impl State {
             envelope.done.answered(|| refused.map_or_else(|| Ok(self.standing(false, Some(why))), Err));
         match envelope.extra {
             Some(change) => {
-                self.send(Submission { change, extra: None, done, cell: Some(Arc::clone(&self.cell)) });
+                let cell = Some(Arc::clone(&self.cell));
+                self.send(Submission { change, extra: None, done, cell, decided: None });
             }
             None if waits => {
                 let nothing = Commit::empty(self.cell.key.clone(), envelope.input.at());
-                self.submit(nothing, None, done);
+                self.submit(nothing, None, None, done);
             }
             None => done.complete(),
         }
@@ -304,14 +312,6 @@ impl State {
         }
     }
 
-    fn expired(&mut self, numbers: &[u64]) {
-        let context = &self.directory.context;
-        context.metrics.early_expired.inc_by(numbers.len() as u64);
-        let count = numbers.len();
-        tracing::info!(instance = %self.cell.key, count, "dropped what came early: the instance did not begin in time");
-        self.early.retain(|kept| !numbers.contains(&kept.number));
-    }
-
     fn is_paused(&self) -> bool {
         self.instance.as_ref().is_some_and(|instance| instance.paused)
     }
@@ -320,14 +320,37 @@ impl State {
         self.instance.as_ref().is_none_or(|instance| instance.status.is_final())
     }
 
-    fn submit(&self, commit: Commit, extra: Option<Change>, done: Done) {
+    fn submit(&self, commit: Commit, decided: Option<Box<Decided>>, extra: Option<Change>, done: Done) {
         let change = Change::Apply(Box::new(commit));
-        self.send(Submission { change, extra, done, cell: Some(Arc::clone(&self.cell)) });
+        self.send(Submission { change, extra, done, cell: Some(Arc::clone(&self.cell)), decided });
+    }
+
+    /// Now, where somebody makes spans.
+    fn begin(&self) -> Option<Instant> {
+        self.directory.context.tracer.as_ref().map(|_| Instant::now())
+    }
+
+    /// Gives what was decided a span, where somebody makes spans.
+    fn follow(&self, commit: &mut Commit, input: &Input, begun: Option<Instant>) -> Option<Box<Decided>> {
+        follow::decided(commit, input, self.instance.as_ref(), begun?)
+    }
+
+    /// Tells whoever makes spans that nothing came of an input.
+    fn trace_ignored(&self, input: &Input, begun: Option<Instant>, why: &str) {
+        let parent = input.trace().filter(|trace| trace.is_sampled());
+        if let (Some(tracer), Some(begun), Some(parent)) = (&self.directory.context.tracer, begun, parent) {
+            tracer.ignored(&Ignored { key: &self.cell.key, input: input.label(), parent, why, begun });
+        }
+    }
+
+    /// The trace of the instance, for the log.
+    fn trace(&self) -> Option<&TraceParent> {
+        self.instance.as_ref()?.trace.as_ref()
     }
 
     fn send(&self, submission: Submission) {
         if self.committer.submit(submission).is_err() {
-            tracing::debug!(instance = %self.cell.key, "the shard is restarting; the input comes again");
+            about!(DEBUG, self.cell.key, self.trace(), "the shard is restarting; the input comes again");
         }
     }
 
@@ -346,40 +369,5 @@ impl State {
             status: self.instance.as_ref().map_or(Status::Running, |i| i.status),
             paused: self.is_paused(),
         }
-    }
-
-    /// Applies what was kept until the instance began or was resumed, oldest first.
-    async fn apply_held(&mut self) -> Result<(), ActorProcessingErr> {
-        self.early.clear();
-        loop {
-            self.cell.durable().await;
-            let page = self.directory.context.reader.held(&self.cell.key, HELD_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            tracing::debug!(instance = %self.cell.key, count = page.len(), last, "applying kept inputs");
-            for (number, input) in page {
-                self.apply_one_held(number, &input.unkept());
-                // A program that broke down pauses its instance: the rest stays kept.
-                if self.has_kept() {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    fn apply_one_held(&mut self, number: u64, input: &Input) {
-        let mut commit = match self.decide(input, self.cell.deaths() + 1) {
-            Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => *commit,
-            Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {
-                Commit::empty(self.cell.key.clone(), self.directory.context.clock.now())
-            }
-        };
-        commit.release.push(number);
-        if commit.dead_letter.is_none() && !matches!(input, Input::Outcome(_) | Input::Timer(_)) {
-            // Also where nothing came of it: it was taken.
-            commit.applied = Some(input.id());
-        }
-        self.remember(&mut commit);
-        self.cell.expect_commit(self.has_ended());
-        self.submit(commit, None, Done::Nothing);
     }
 }

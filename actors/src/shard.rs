@@ -23,6 +23,7 @@ use crate::observer::CommitObserver;
 use crate::postman::{self, Postman, ShowLetter};
 use crate::relay::{self, Relay};
 use crate::saga::{Saga, SagaArguments};
+use crate::say::about;
 use crate::submission::{Committer, Submission};
 use crate::timer::{self, Timer};
 
@@ -185,7 +186,7 @@ fn saga_starter(directory: &Arc<Directory>, committer: Committer, me: ActorCell)
         };
         ActorRuntime::spawn_linked_instant(None, Saga, arguments, me.clone())
             .map(|(actor, _)| actor)
-            .inspect_err(|error| tracing::error!(instance = %cell.key, %error, "cannot start a saga actor"))
+            .inspect_err(|error| about!(ERROR, cell.key, None, %error, "cannot start a saga actor"))
             .ok()
     })
 }

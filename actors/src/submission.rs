@@ -8,6 +8,7 @@ use orlog_model::Change;
 use crate::cell::Cell;
 use crate::control::ControlError;
 use crate::done::Done;
+use crate::tracer::Decided;
 
 /// The shard is restarting or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -28,12 +29,14 @@ pub(crate) struct Submission {
     pub(crate) done: Done,
     /// The cell that counts this commit.
     pub(crate) cell: Option<Arc<Cell>>,
+    /// What was decided, where somebody follows it.
+    pub(crate) decided: Option<Box<Decided>>,
 }
 
 impl Submission {
     /// A change that belongs to no live instance.
     pub(crate) fn of(change: Change, done: Done) -> Self {
-        Self { change, extra: None, done, cell: None }
+        Self { change, extra: None, done, cell: None, decided: None }
     }
 }
 

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::body;
 use super::context::Api;
 use super::extract::Key;
+use super::observe;
 use super::problem::{Code, Problem};
 use crate::access::Caller;
 
@@ -215,6 +216,7 @@ pub(super) async fn give(
         at: api.app.clock.now(),
         by: caller.acts_as(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
+        trace: observe::trace(),
     };
     let controlled = api.app.runtime.control(key, control).await?;
     Ok(Json(controlled.into()))

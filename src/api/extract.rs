@@ -16,6 +16,9 @@ use super::problem::{Code, Problem};
 /// The header that says whose request it is.
 pub(super) const TENANT_HEADER: &str = "x-tenant-id";
 
+/// The header with the W3C trace context.
+pub(super) const TRACEPARENT: &str = "traceparent";
+
 /// Entries of a page where the caller names no number.
 const PAGE: usize = 100;
 
@@ -99,7 +102,7 @@ pub(super) fn page_limit(asked: Option<usize>, api: &Api) -> usize {
 
 /// The trace that the request belongs to.
 pub(super) fn trace_of(headers: &HeaderMap) -> Option<TraceParent> {
-    headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(TraceParent::new)
+    headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(TraceParent::new)
 }
 
 /// Reads an RFC 3339 time in a query.

@@ -8,13 +8,15 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt as _;
+use orlog_model::TraceParent;
 use tracing::{Instrument, field};
 use uuid::Uuid;
 
 use super::context::Api;
-use super::extract::trace_of;
+use super::extract::{TRACEPARENT, trace_of};
 use super::guard::{self, NO_ROUTE};
 use super::problem::{Code, Problem};
+use crate::telemetry::Answered;
 
 const REQUEST_ID: &str = "x-request-id";
 /// The longest request id that is taken over from a caller, in bytes.
@@ -22,13 +24,24 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Routes whose answers take as long as there is something to do.
 const LONG: [&str; 2] = ["/admin/drain", "/v1/replays"];
 
+tokio::task_local! {
+    static TRACE: Option<TraceParent>;
+}
+
+/// The trace that what is done for the present request belongs to.
+pub(super) fn trace() -> Option<TraceParent> {
+    TRACE.try_with(Clone::clone).ok().flatten()
+}
+
 /// Sees a request through.
-pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub(super) async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let method = known_method(request.method().as_str());
     let trace = trace_of(request.headers());
+    let own = follow(&api, &mut request, (method, &route), trace.as_ref());
+    let path = own.as_ref().map(|_| request.uri().path().to_owned()).unwrap_or_default();
     let span = tracing::info_span!(
         "request",
         method,
@@ -36,13 +49,17 @@ pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next
         request_id = id.to_str().unwrap_or_default(),
         tenant = field::Empty,
         who = field::Empty,
-        trace_id = trace.as_ref().map(orlog_model::TraceParent::trace_id),
+        trace_id = own.as_ref().or(trace.as_ref()).map(TraceParent::trace_id),
     );
     let inside = |request| answer(&api, &route, request, next);
-    let guarded = guard::guarded(&api, (&route, &id), request, inside);
-    let mut response = guarded.instrument(span.clone()).await;
+    let guarded = guard::guarded(&api, (&route, &id), request, inside).instrument(span.clone());
+    let mut response = TRACE.scope(own.clone().or_else(|| trace.clone()), guarded).await;
     let (status, took) = (response.status(), started.elapsed());
     api.requests.note(&route, method, status.as_u16(), took);
+    if let (Some(spans), Some(own)) = (&api.app.telemetry.spans, &own) {
+        let (parent, route, path, status) = (trace.as_ref(), &route, &path, status.as_u16());
+        spans.answered(&Answered { own, parent, method, route, path, status, begun: started });
+    }
     span.in_scope(|| {
         if status.is_server_error() {
             tracing::warn!(status = status.as_u16(), ?took, "a request failed");
@@ -52,6 +69,21 @@ pub(super) async fn observe(State(api): State<Api>, request: Request, next: Next
     });
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// The request's own span, where somebody makes spans: what comes of the request goes on from it. A request that changes
+/// something begins a trace where it came without one; workers that ask for jobs do not.
+fn follow(
+    api: &Api,
+    request: &mut Request,
+    (method, route): (&str, &str),
+    trace: Option<&TraceParent>,
+) -> Option<TraceParent> {
+    let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
+    let own = api.app.telemetry.spans.as_ref()?.request(changes, trace)?;
+    let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
+    request.headers_mut().insert(TRACEPARENT, value);
+    Some(own)
 }
 
 /// The handler's answer; a problem when it panics or takes too long.

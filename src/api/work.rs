@@ -9,9 +9,9 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use orlog_effect::worker::{Ask, Board, Brought, Claimed, Lost, Terms};
+use orlog_effect::worker::{Answer as BroughtAnswer, Ask, Board, Brought, Claimed, Lost, Terms};
 use orlog_effect::{Refusal, Reply};
-use orlog_model::{EffectName, EventType, Fact, TenantId, Work};
+use orlog_model::{EffectName, EventType, Fact, TenantId, TraceParent, Work};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -122,6 +122,8 @@ pub(super) struct Outcome {
     message: Option<String>,
     /// Before another attempt.
     retry_after_seconds: Option<u64>,
+    /// The W3C trace context of the span in which the worker did it.
+    traceparent: Option<String>,
 }
 
 /// A fact.
@@ -258,7 +260,8 @@ pub(super) async fn result(
 ) -> Result<Json<Taken>, Problem> {
     let (job, said) = (id(&job)?, read::<Outcome>(&api, &headers, body).await?);
     let claim = said.claim;
-    let result = answer(said);
+    let trace = said.traceparent.as_deref().and_then(TraceParent::new);
+    let result = BroughtAnswer { result: answer(said), trace };
     let brought = on_boards(&api, |board, _| board.bring(&tenant, job, claim, result.clone()))?;
     Ok(Json(Taken { duplicate: brought == Brought::Duplicate }))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use orlog_effect::breaker::State;
 use orlog_effect::{Attempted, Ending, Observer};
-use orlog_model::{Clock, InstanceKey, Timestamp};
+use orlog_model::{Clock, InstanceKey, Timestamp, TraceParent, WorkItem};
 use uuid::Uuid;
 
 /// Instances whose attempts are kept.
@@ -83,6 +83,10 @@ impl Kept {
 }
 
 impl Observer for Attempts {
+    fn attempting(&self, item: &WorkItem) -> Option<TraceParent> {
+        self.next.attempting(item)
+    }
+
     fn attempted(&self, attempted: &Attempted<'_>) {
         let made = || Made {
             work: attempted.item.id,

@@ -3,20 +3,44 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use orlog_actors::{Desk, Dispatch, Metrics, Pool, PoolConfig, PoolParts};
+use orlog_actors::{Desk, Dispatch, Metrics, Pool, PoolConfig, PoolParts, Tracer};
 use orlog_bus::effects::EffectQueue;
 use orlog_bus::nats::{Connection, NatsEffects};
 use orlog_bus::requests::Requests;
-use orlog_effect::{Catalog, Provider};
+use orlog_effect::{Catalog, Observer, Provider, Upstream};
 use orlog_model::{Clock, TenantId};
 
 use super::settings;
 use super::transport::patiently;
 use crate::config::{Config, Role, TenantMode};
-use crate::upstreams::{Dispatching, Outside};
+use crate::definitions::Refused;
+use crate::upstreams::{Dispatching, Outside, Upstreams};
+
+/// Who performs effects, and where that is written.
+pub(super) struct Hands {
+    pub(super) upstreams: Upstreams,
+    pub(super) catalog: Arc<Catalog>,
+}
+
+impl Hands {
+    /// Reads who performs what; `others` are upstreams beside the configured ones.
+    pub(super) async fn raise(
+        config: &Config,
+        connection: Option<&Connection>,
+        others: Vec<Upstream>,
+        clock: &Arc<dyn Clock>,
+        heard: &Arc<dyn Observer>,
+    ) -> anyhow::Result<Self> {
+        let outside = outside(config, connection, clock).await?;
+        let upstreams =
+            Upstreams::new(config.upstreams(), config.effects.clone(), others).in_role(config.roles, outside);
+        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, clock, heard)?);
+        Ok(Self { upstreams, catalog })
+    }
+}
 
 /// What a node asks of others; `None` without NATS.
-pub(super) async fn outside(
+async fn outside(
     config: &Config,
     connection: Option<&Connection>,
     clock: &Arc<dyn Clock>,
@@ -41,7 +65,7 @@ pub(super) async fn workers(
     connection: Option<&Connection>,
     catalog: &Arc<Catalog>,
     clock: &Arc<dyn Clock>,
-    metrics: &Arc<Metrics>,
+    (metrics, tracer): (&Arc<Metrics>, Option<Arc<dyn Tracer>>),
 ) -> anyhow::Result<Option<Pool>> {
     let Some(connection) = connection.filter(|_| config.roles == Role::Effect) else { return Ok(None) };
     let parts = PoolParts {
@@ -49,6 +73,7 @@ pub(super) async fn workers(
         catalog: Arc::clone(catalog),
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
+        tracer,
     };
     let listed = || config.tenants.list.iter().cloned().chain([TenantId::default_tenant()]).collect();
     let behaviour = PoolConfig {

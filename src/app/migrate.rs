@@ -97,6 +97,7 @@ impl App {
             at: self.clock.now(),
             by: Some(to.by.clone()),
             reason: None,
+            trace: None,
         };
         match self.runtime.control(&planned.key, control).await {
             Ok(_) => Ok(Moved { done: true, ..planned }),

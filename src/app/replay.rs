@@ -192,6 +192,7 @@ impl App {
             at: self.clock.now(),
             by: Some(order.by.clone()),
             reason: order.reason.clone(),
+            trace: None,
         };
         match self.runtime.replace(replacement, control).await {
             Ok(_) => {}

@@ -110,6 +110,11 @@ impl Client {
         self.call(Method::POST, path, &[], body, patience).await.map_err(|trouble| self.failure(trouble))
     }
 
+    pub(super) async fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let answer = self.call(Method::PUT, path, &[], Some(body), PATIENCE).await;
+        answer.map_err(|trouble| self.failure(trouble))
+    }
+
     pub(super) async fn delete(&self, path: &str) -> Result<Value, Failure> {
         self.call(Method::DELETE, path, &[], None, PATIENCE).await.map_err(|trouble| self.failure(trouble))
     }

@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 use crate::app::{App, DeployError, Seams};
 use crate::config::Config;
 use crate::definitions::Refused;
-use crate::telemetry::Spans;
 use crate::{api, telemetry};
 
 use super::exit::{Exit, Failure};
@@ -34,7 +33,7 @@ pub(super) async fn serve(
     seams: Seams,
     ready: impl FnOnce(&App, SocketAddr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let spans = telemetry::start(&config)?;
+    let telemetry = telemetry::start(&config)?;
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         Failure::failed(format!("cannot listen on {}: {error}; choose another with --listen", config.listen))
@@ -42,7 +41,7 @@ pub(super) async fn serve(
     let address = listener.local_addr()?;
     // Other pods are told where this one really listens.
     let config = Config { listen: address, ..config };
-    let app = App::start_with(config, heard_by(seams, spans.as_ref())).await?;
+    let app = App::start_with(config, Seams { telemetry: telemetry.clone(), ..seams }).await?;
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
         // An error means the same: nobody wants it to go on.
@@ -71,18 +70,8 @@ pub(super) async fn serve(
         tracing::warn!(%error, "the HTTP server ended");
     }
     let finished = finish(&app, &end).await;
-    if let Some(spans) = spans {
-        // It waits for the collector, and the runtime must go on to carry the spans there.
-        tokio::task::spawn_blocking(move || spans.stop()).await.ok();
-    }
+    telemetry.stop().await;
     finished
-}
-
-/// Spans are made of what the seams hear.
-fn heard_by(seams: Seams, spans: Option<&Arc<Spans>>) -> Seams {
-    let Some(spans) = spans else { return seams };
-    let (observer, attempts) = (Arc::clone(spans), Arc::clone(spans));
-    Seams { observer: Some(observer), attempts: Some(attempts), ..seams }
 }
 
 async fn until(app: &Arc<App>, signals: &mut Signals) -> End {

@@ -322,20 +322,33 @@ pub enum LogFormat {
     Json,
 }
 
-/// `[telemetry]`: where spans go, and what is counted.
+/// `[telemetry]`: what goes to a collector, and what is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
     /// The collector's base URL; nowhere where it is empty.
     pub otlp_endpoint: String,
-    /// The share of traces that is sent, from 0 to 1.
+    /// Whether spans go there.
+    pub traces: bool,
+    /// Whether log lines go there.
+    pub logs: bool,
+    /// The share of the traces that begin here that is kept, from 0 to 1.
     pub sample_ratio: f64,
     /// Tenants with metrics of their own.
     pub tenants: usize,
+    /// Spans, and log lines, that wait to be sent at most; more are dropped and counted.
+    pub queue: usize,
 }
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Self { otlp_endpoint: String::new(), sample_ratio: 1.0, tenants: 50 }
+        Self {
+            otlp_endpoint: String::new(),
+            traces: true,
+            logs: false,
+            sample_ratio: 1.0,
+            tenants: 50,
+            queue: 32_768,
+        }
     }
 }

@@ -1,140 +1,210 @@
-//! Spans, sent by OTLP over HTTP: one for each transition and each attempt of an instance whose first event carried a
-//! `traceparent`, in the trace of that event.
+//! Spans, sent by OTLP over HTTP: one trace from an event through transitions, work and attempts to the next transition, across
+//! pods. docs/tracing.md names them and their attributes.
 //!
-//! They are made where the facts are known, after the commit and after the attempt, so that nothing waits for them.
+//! They are made where the facts are known, after the commit and after the attempt, so that nothing waits for them. Their
+//! ids are known before, so that what goes out can name them. A span is written once, straight as it is sent.
 
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Instant;
 
-use anyhow::Context as _;
-use opentelemetry::trace::{
-    Span, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId,
-    TraceState, Tracer, TracerProvider,
-};
-use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
-use orlog_actors::CommitObserver;
-use orlog_effect::{Attempted, Ending, Observer};
-use orlog_model::{Clock, Commit, InstanceKey, Timestamp, TraceParent};
+use orlog_model::{SpanKey, TraceParent};
 
-use super::courier::Courier;
-use crate::clock::SystemClock;
-use crate::config::Config;
+use super::post::{Post, RECORD};
+use super::queue::{Counts, Queue};
+use super::wire::{Message, Value};
+use crate::clock::Present;
+use crate::config::{BusKind, Config};
 
 /// The path of the collector that takes spans.
 const TRACES: &str = "/v1/traces";
+/// Links of one span, at most; the others are counted in it.
+const MOST_LINKS: usize = 128;
+/// Of a span's flags: it is sampled; it is known whether its parent is elsewhere; that it is.
+const SAMPLED: u32 = 1;
+const PLACE_IS_KNOWN: u32 = 1 << 8;
+const PARENT_IS_REMOTE: u32 = 1 << 9;
+/// The status that says that something went wrong.
+const ERROR: u64 = 2;
+
+thread_local! {
+    /// Where a span is written before it goes to the others.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Makes spans and sends them in batches.
 pub struct Spans {
-    provider: SdkTracerProvider,
-    tracer: SdkTracer,
-    clock: Arc<dyn Clock>,
+    queue: Arc<Queue>,
+    ratio: f64,
+    /// What `messaging.system` says.
+    pub(super) messaging: &'static str,
+}
+
+/// What a span is to whoever sees it from outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Internal = 1,
+    Server = 2,
+    Client = 3,
+    Producer = 4,
+    Consumer = 5,
+}
+
+/// What every span has.
+pub(super) struct Frame<'a> {
+    pub(super) own: &'a TraceParent,
+    pub(super) parent: Option<&'a TraceParent>,
+    pub(super) kind: Kind,
+    /// Its name, in parts.
+    pub(super) name: &'a [&'a str],
+    /// In nanoseconds since 1970.
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+}
+
+/// A span that is being written.
+pub(super) struct Span<'a, 'b>(&'a mut Message<'b>);
+
+impl<'a> Frame<'a> {
+    /// A span that ends now.
+    pub(super) fn since(
+        begun: Instant,
+        own: &'a TraceParent,
+        parent: Option<&'a TraceParent>,
+        kind: Kind,
+        name: &'a [&'a str],
+    ) -> Self {
+        let now = Present::look();
+        Self { own, parent, kind, name, begun: now.nanos_at(begun), ended: now.nanos() }
+    }
+
+    fn write(&self, span: &mut Message<'_>) {
+        span.bytes(1, &self.own.trace_bytes());
+        span.bytes(2, &self.own.span_bytes());
+        if let Some(parent) = self.parent {
+            span.bytes(4, &parent.span_bytes());
+        }
+        let is_remote = matches!(self.kind, Kind::Server | Kind::Consumer);
+        span.fixed32(16, SAMPLED | PLACE_IS_KNOWN | if is_remote { PARENT_IS_REMOTE } else { 0 });
+        span.parts(5, self.name);
+        span.number(6, self.kind as u64);
+        span.fixed64(7, self.begun.min(self.ended));
+        span.fixed64(8, self.ended);
+    }
 }
 
 impl Spans {
     /// Begins to send to the collector; call it on a tokio runtime.
-    pub(super) fn start(config: &Config) -> anyhow::Result<Self> {
-        let endpoint = format!("{}{TRACES}", config.telemetry.otlp_endpoint.trim_end_matches('/'));
-        let exporter =
-            SpanExporter::builder().with_http().with_http_client(Courier::new()?).with_endpoint(&endpoint);
-        let exporter = exporter.build().with_context(|| format!("spans cannot be sent to {endpoint}"))?;
-        let node = KeyValue::new("service.instance.id", config.node_name());
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter)
-            .with_sampler(Sampler::TraceIdRatioBased(config.telemetry.sample_ratio))
-            .with_resource(Resource::builder().with_service_name("orlog").with_attribute(node).build())
-            .build();
-        let tracer = provider.tracer("orlog");
-        Ok(Self { provider, tracer, clock: Arc::new(SystemClock) })
+    ///
+    /// # Errors
+    /// When the collector's address cannot be read.
+    pub fn start(config: &Config) -> anyhow::Result<Arc<Self>> {
+        let post = Post::to(config, TRACES)?;
+        let room = (config.telemetry.queue, post.room());
+        let queue = Queue::start("spans", room, move |batch| post.send(batch))?;
+        let messaging = match config.bus.kind {
+            BusKind::Embedded => "orlog",
+            BusKind::Nats => "nats",
+        };
+        Ok(Arc::new(Self { queue, ratio: config.telemetry.sample_ratio, messaging }))
     }
 
     /// Sends what was not sent yet. Blocks until then.
     pub fn stop(&self) {
-        if let Err(error) = self.provider.shutdown() {
-            tracing::warn!(%error, "the last spans may not have arrived");
-        }
+        self.queue.stop();
     }
 
-    fn emit(&self, span: SpanBuilder, trace: &TraceParent, took: Duration, status: Status) {
-        let Some(parent) = parent(trace) else { return };
-        let end = system_time(self.clock.now());
-        let span = span.with_start_time(end.checked_sub(took).unwrap_or(end));
-        let mut span =
-            span.start_with_context(&self.tracer, &Context::new().with_remote_span_context(parent));
-        span.set_status(status);
-        span.end_with_timestamp(end);
+    /// Spans that were dropped.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.queue.counts().dropped.get()
     }
-}
 
-impl CommitObserver for Spans {
-    fn committed(&self, commit: &Commit) {
-        let trace = commit.instance.as_ref().and_then(|instance| instance.trace.as_ref());
-        let (Some(trace), Some(record)) = (trace, &commit.history) else { return };
-        let mut attributes = of_instance(&commit.key);
-        attributes.extend([
-            KeyValue::new("orlog.input", record.label.clone()),
-            KeyValue::new("orlog.note", record.note.clone()),
-            KeyValue::new("orlog.status", record.status.as_str()),
-        ]);
-        let name = format!("{} {}", commit.key.saga, record.label);
-        let span = self.tracer.span_builder(name).with_kind(SpanKind::Consumer).with_attributes(attributes);
-        self.emit(span, trace, Duration::ZERO, Status::Unset);
+    pub(super) fn counts(&self) -> &Counts {
+        self.queue.counts()
     }
-}
 
-impl Observer for Spans {
-    fn attempted(&self, attempted: &Attempted<'_>) {
-        let Some(trace) = &attempted.item.trace else { return };
-        let mut attributes = of_instance(&attempted.item.instance);
-        attributes.extend([
-            KeyValue::new("orlog.upstream", attempted.upstream.to_owned()),
-            KeyValue::new("orlog.work_id", attempted.item.id.to_string()),
-            KeyValue::new("orlog.ending", attempted.ending.as_str()),
-        ]);
-        let name = attempted.item.work.label();
-        let span = self.tracer.span_builder(name).with_kind(SpanKind::Client).with_attributes(attributes);
-        let status = match attempted.ending {
-            Ending::Done => Status::Ok,
-            ending => Status::error(ending.as_str()),
-        };
-        self.emit(span, trace, attempted.took, status);
+    /// Whether a trace that begins here is kept: the same answer in every process.
+    pub(super) fn keeps(&self, trace: [u8; 16]) -> bool {
+        let drawn = trace.last_chunk().map_or(0, |low| u32::from_be_bytes(*low));
+        f64::from(drawn) < self.ratio * (f64::from(u32::MAX) + 1.0)
+    }
+
+    /// Writes a span and hands it over; `more` says what it has besides.
+    pub(super) fn emit(&self, frame: &Frame<'_>, more: impl FnOnce(&mut Span<'_, '_>)) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            Message(scratch).nested(RECORD, |span| {
+                frame.write(span);
+                more(&mut Span(span));
+            });
+            self.queue.put(scratch);
+        });
     }
 }
 
-fn of_instance(key: &InstanceKey) -> Vec<KeyValue> {
-    vec![
-        KeyValue::new("orlog.tenant", key.tenant.to_string()),
-        KeyValue::new("orlog.saga", key.saga.to_string()),
-        KeyValue::new("orlog.correlation", key.correlation.to_string()),
-    ]
-}
-
-/// `00-<trace id>-<parent id>-<flags>`; `None` for the all-zero ids that mean nothing.
-fn parent(trace: &TraceParent) -> Option<SpanContext> {
-    let mut parts = trace.as_str().split('-').skip(1);
-    let id = TraceId::from_hex(parts.next()?).ok()?;
-    let span = SpanId::from_hex(parts.next()?).ok()?;
-    let parent = SpanContext::new(id, span, TraceFlags::SAMPLED, true, TraceState::default());
-    parent.is_valid().then_some(parent)
-}
-
-fn system_time(at: Timestamp) -> SystemTime {
-    SystemTime::UNIX_EPOCH + at.since(Timestamp::from_millis(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parent_is_the_span_that_the_header_names() {
-        let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00").unwrap();
-        let parent = parent(&trace).unwrap();
-        assert_eq!(parent.trace_id().to_string(), trace.trace_id());
-        assert_eq!(parent.span_id().to_string(), "00f067aa0ba902b7");
-        let nothing = format!("00-{}-{}-01", "0".repeat(32), "0".repeat(16));
-        assert!(super::parent(&TraceParent::new(&nothing).unwrap()).is_none());
+impl Span<'_, '_> {
+    /// An attribute.
+    pub(super) fn put(&mut self, name: &str, value: Value<'_>) {
+        self.0.attribute(9, name, value);
     }
+
+    pub(super) fn text(&mut self, name: &str, value: &str) {
+        self.put(name, Value::Text(value));
+    }
+
+    pub(super) fn number(&mut self, name: &str, value: u64) {
+        self.put(name, Value::Number(value.cast_signed()));
+    }
+
+    /// Something that happened in it.
+    pub(super) fn event(&mut self, name: &str, at: u64) {
+        self.0.nested(11, |event| {
+            event.fixed64(1, at);
+            event.text(2, name);
+        });
+    }
+
+    /// Another span, and what it is to this one.
+    pub(super) fn link(&mut self, to: &TraceParent, what: &str) {
+        self.0.nested(13, |link| {
+            link.bytes(1, &to.trace_bytes());
+            link.bytes(2, &to.span_bytes());
+            link.attribute(4, "orlog.link", Value::Text(what));
+            link.fixed32(6, SAMPLED | PLACE_IS_KNOWN);
+        });
+    }
+
+    /// Many of them; those that are too many are counted.
+    pub(super) fn links<'a>(&mut self, to: impl ExactSizeIterator<Item = &'a TraceParent>, what: &str) {
+        let dropped = to.len().saturating_sub(MOST_LINKS);
+        to.take(MOST_LINKS).for_each(|to| self.link(to, what));
+        self.0.number(14, dropped as u64);
+    }
+
+    /// It went wrong.
+    pub(super) fn failed(&mut self, kind: &str, why: &str) {
+        self.text("error.type", kind);
+        self.error(why);
+    }
+
+    /// It went wrong, and nobody gave that a name.
+    pub(super) fn error(&mut self, why: &str) {
+        self.0.nested(15, |status| {
+            status.text(2, why);
+            status.number(3, ERROR);
+        });
+    }
+}
+
+/// A span's own id where it need not be found again.
+pub(super) fn random_span() -> SpanKey {
+    // Nobody must be kept from guessing it, and the kernel's numbers would cost more than the span.
+    SpanKey::new(fastrand::u64(..).to_be_bytes())
+}
+
+/// A trace of its own.
+pub(super) fn random_trace() -> [u8; 16] {
+    // All zero is not allowed.
+    fastrand::u128(1..).to_be_bytes()
 }

@@ -96,6 +96,9 @@ fn headers(item: &WorkItem) -> Vec<(String, String)> {
     if let Some(trace) = &item.trace {
         headers.push(("traceparent".to_owned(), trace.as_str().to_owned()));
     }
+    if let Some(baggage) = orlog_model::trace::baggage(&item.instance) {
+        headers.push(("baggage".to_owned(), baggage));
+    }
     headers
 }
 

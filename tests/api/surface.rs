@@ -10,9 +10,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 51] = [
+const ROUTES: [&str; 54] = [
+    "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
     "GET /",
+    "GET /admin/log",
     "GET /errors/{code}",
     "GET /health",
     "GET /info",
@@ -62,6 +64,7 @@ const ROUTES: [&str; 51] = [
     "POST /v1/work/jobs/{job}/heartbeat",
     "POST /v1/work/jobs/{job}/lines",
     "POST /v1/work/jobs/{job}/result",
+    "PUT /admin/log",
 ];
 
 /// The routes of the description, as `METHOD path`.

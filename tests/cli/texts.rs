@@ -40,6 +40,7 @@ fn every_command_has_help() {
         "timers",
         "inspect",
         "drain",
+        "log-level",
         "deploy",
         "migrate",
         "check",

@@ -15,7 +15,7 @@ fn wanted(effect: &str, ack_wait: Duration) -> Wanted {
 
 fn word(item: &WorkItem, by: usize) -> Message {
     let verdict = Verdict::Succeeded { event: None, payload: json!({ "by": by }) };
-    let said = Said { command_id: item.id, verdict, attempts: 1, facts: Vec::new() };
+    let said = Said { command_id: item.id, verdict, attempts: 1, facts: Vec::new(), trace: None };
     effects::encode_result(item, effect_of(item), &said, Timestamp::from_millis(0))
 }
 

@@ -27,7 +27,8 @@ async fn workers(ground: &Ground, native: Native) -> Pool {
     let observer = Arc::new(Silent) as Arc<dyn Observer>;
     let upstream = native.upstream("native", Policy::in_process());
     let catalog = Arc::new(Catalog::new(vec![upstream], &clock(), &observer).unwrap());
-    let parts = PoolParts { queue, catalog, clock: clock(), metrics: Arc::new(Metrics::default()) };
+    let parts =
+        PoolParts { queue, catalog, clock: clock(), metrics: Arc::new(Metrics::default()), tracer: None };
     let config = PoolConfig {
         node: "worker".to_owned(),
         in_flight: 64,

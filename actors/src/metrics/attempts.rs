@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::breaker::State;
 use orlog_effect::{Attempted, Ending, Observer};
+use orlog_model::{TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -76,6 +77,10 @@ impl AttemptCounts {
 }
 
 impl Observer for AttemptCounts {
+    fn attempting(&self, item: &WorkItem) -> Option<TraceParent> {
+        self.behind.attempting(item)
+    }
+
     fn attempted(&self, attempted: &Attempted<'_>) {
         let figures = self.of(attempted.upstream);
         let index = ENDINGS.iter().position(|ending| *ending == attempted.ending);

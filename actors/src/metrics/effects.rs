@@ -1,5 +1,7 @@
 //! What becomes of work items, by upstream. Series are bounded by the configuration.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use orlog_model::Verdict;
@@ -16,11 +18,17 @@ type ByUpstream = [(&'static str, String); 2];
 pub(crate) struct Effects {
     performed: Family<ByUpstream, Counter>,
     seconds: Family<ByUpstream, Histogram, fn() -> Histogram>,
+    /// Each upstream's, looked up once.
+    known: RwLock<BTreeMap<String, Arc<Verdicts>>>,
 }
 
 impl Default for Effects {
     fn default() -> Self {
-        Self { performed: Family::default(), seconds: Family::new_with_constructor(seconds) }
+        Self {
+            performed: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            known: RwLock::default(),
+        }
     }
 }
 
@@ -28,6 +36,16 @@ impl Effects {
     pub(super) fn show(&self, sheet: &mut impl Sheet) {
         sheet.put("effects_performed_total", self.performed.clone());
         sheet.put("effect_seconds", self.seconds.clone());
+    }
+
+    /// Those of an upstream.
+    pub(crate) fn verdicts(&self, upstream: &str) -> Arc<Verdicts> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(upstream).cloned();
+        known.unwrap_or_else(|| {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let begin = || Arc::new(Verdicts::of_upstream(upstream, self));
+            Arc::clone(known.entry(upstream.to_owned()).or_insert_with(begin))
+        })
     }
 
     fn of(&self, upstream: &str, outcome: &str) -> Figures {
@@ -45,7 +63,7 @@ struct Figures {
     seconds: Histogram,
 }
 
-/// One upstream's, looked up once.
+/// One upstream's.
 #[derive(Debug)]
 pub(crate) struct Verdicts {
     accepted: Figures,
@@ -55,7 +73,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    pub(crate) fn of_upstream(upstream: &str, effects: &Effects) -> Self {
+    fn of_upstream(upstream: &str, effects: &Effects) -> Self {
         Self {
             accepted: effects.of(upstream, "accepted"),
             succeeded: effects.of(upstream, "succeeded"),

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use orlog_bus::effects::{self, FirstWord, Job, Look, Ordered, Said};
 use orlog_effect::breaker::State;
 use orlog_effect::{Done, Performer, Progress};
-use orlog_model::{DeadLetterReason, Effect, InDoubt, Verdict, Work, WorkItem};
+use orlog_model::{DeadLetterReason, Effect, InDoubt, TraceParent, Verdict, Work, WorkItem};
 
 use uuid::Uuid;
 
 use super::shared::Shared;
-use crate::metrics::Verdicts;
+use crate::say::about;
+use crate::tracer::{Concluded, Hands};
 
 /// Between two tries while the queue cannot be reached.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -57,33 +58,54 @@ pub(super) async fn see_through(shared: &Shared, job: Job) {
 }
 
 async fn handle(shared: &Shared, job: &Job) {
-    let Ordered { item, offer } = match effects::decode_command(&job.message) {
+    let Ordered { mut item, offer } = match effects::decode_command(&job.message) {
         Ok(ordered) => ordered,
         Err(error) => return bury(shared, job, &error.to_string()).await,
     };
-    let Work::Effect(effect) = &item.work else {
+    if !matches!(item.work, Work::Effect(_)) {
         return bury(shared, job, "it orders no effect").await;
-    };
+    }
     let Some(_place) = Place::take(shared, item.id) else { return job.receipt.later(SOON).await };
     let in_doubt = job.deliveries > 1 || offer > 1;
-    if is_decided(shared, &item, effect, in_doubt).await {
+    if is_decided(shared, &item, in_doubt).await {
         return job.receipt.done().await;
     }
     let Some(performer) = shared.catalog.performer_of(&item) else {
         // Another worker may know who performs it for this tenant.
         return job.receipt.later(LATER).await;
     };
-    if let Some(after) = is_for_later(shared, &performer, &item, effect) {
+    if let Some(after) = is_for_later(shared, &performer, &item) {
         return job.receipt.later(after).await;
     }
-    let done = perform(shared, &item, in_doubt).await;
-    tell(shared, &item, effect, done).await;
+    let begun = Instant::now();
+    let above = follow(shared, &mut item);
+    let done = perform(shared, &mut item, in_doubt).await;
+    if let (Some(tracer), Some(parent)) = (&shared.tracer, &above) {
+        let (hands, verdict, attempts) = (Hands::Worker, &done.verdict, done.attempts);
+        tracer.concluded(&Concluded { item: &item, parent, hands, verdict, attempts, begun });
+    }
+    item.trace = done.trace.clone().or(item.trace);
+    tell(shared, &item, done).await;
     job.receipt.done().await;
 }
 
+/// Gives the job a span of its own; returns the one above, where somebody follows it.
+fn follow(shared: &Shared, item: &mut WorkItem) -> Option<TraceParent> {
+    let span = shared.tracer.as_ref()?.received(item)?;
+    item.trace.replace(span)
+}
+
+/// What it orders.
+fn effect(item: &WorkItem) -> &Effect {
+    match &item.work {
+        Work::Effect(effect) => effect,
+        other => unreachable!("{} is no effect, and was buried", other.label()),
+    }
+}
+
 /// The idempotency gate.
-async fn is_decided(shared: &Shared, item: &WorkItem, effect: &Effect, in_doubt: bool) -> bool {
-    let subject = effects::result_subject(item, &effect.name);
+async fn is_decided(shared: &Shared, item: &WorkItem, in_doubt: bool) -> bool {
+    let subject = effects::result_subject(item, &effect(item).name);
     let look = if in_doubt { Look::Sure } else { Look::Quick };
     loop {
         match shared.queue.word(&subject, look).await {
@@ -96,24 +118,19 @@ async fn is_decided(shared: &Shared, item: &WorkItem, effect: &Effect, in_doubt:
 
 /// While the breaker is open one job waits there to try, and the others go back: elsewhere it may be closed. Not those that
 /// must not be tried twice, nor those whose time would be over: coming again looks like having been tried.
-fn is_for_later(
-    shared: &Shared,
-    performer: &Performer,
-    item: &WorkItem,
-    effect: &Effect,
-) -> Option<Duration> {
+fn is_for_later(shared: &Shared, performer: &Performer, item: &WorkItem) -> Option<Duration> {
     let condition = performer.condition();
     let policy = &performer.upstream().policy;
     let open_for = policy.breaker.map(|breaker| breaker.open_for)?;
     let is_open = matches!(condition.breaker, Some(State::Open | State::HalfOpen)) && condition.in_flight > 0;
     let again = shared.clock.now().after(open_for);
     let has_time = policy.limits(item).deadline.is_none_or(|deadline| again < deadline);
-    let may_come_again = effect.in_doubt.unwrap_or(policy.in_doubt) == InDoubt::Retry;
+    let may_come_again = effect(item).in_doubt.unwrap_or(policy.in_doubt) == InDoubt::Retry;
     (is_open && has_time && may_come_again).then_some(open_for)
 }
 
 /// Performs it, whoever does after a reload.
-async fn perform(shared: &Shared, item: &WorkItem, in_doubt: bool) -> Done {
+async fn perform(shared: &Shared, item: &mut WorkItem, in_doubt: bool) -> Done {
     let (begun, mut progress) = (Instant::now(), Progress { attempts: 0, in_doubt });
     loop {
         let Some(performer) = shared.catalog.performer_of(item) else {
@@ -121,7 +138,7 @@ async fn perform(shared: &Shared, item: &WorkItem, in_doubt: bool) -> Done {
         };
         match performer.go_on(item, progress).await {
             Ok(done) => {
-                let verdicts = Verdicts::of_upstream(&performer.upstream().name, &shared.metrics.effects);
+                let verdicts = shared.metrics.effects.verdicts(&performer.upstream().name);
                 verdicts.count(&done.verdict, begun.elapsed());
                 return done;
             }
@@ -131,16 +148,17 @@ async fn perform(shared: &Shared, item: &WorkItem, in_doubt: bool) -> Done {
 }
 
 /// Says what became of it until it is known that a word lies there.
-async fn tell(shared: &Shared, item: &WorkItem, effect: &Effect, done: Done) {
-    let Done { verdict, attempts, facts } = done;
-    let mut said = Said { command_id: item.id, verdict, attempts, facts };
+async fn tell(shared: &Shared, item: &WorkItem, done: Done) {
+    let effect = effect(item);
+    let Done { verdict, attempts, facts, trace } = done;
+    let mut said = Said { command_id: item.id, verdict, attempts, facts, trace };
     let mut word = effects::encode_result(item, effect, &said, shared.clock.now());
     loop {
         match shared.queue.say(word.clone()).await {
             Ok(FirstWord::Ours) => return,
             Ok(FirstWord::Theirs(_)) => {
-                let (id, effect) = (item.id, &effect.name);
-                tracing::warn!(%id, %effect, "somebody else said first what became of an effect; that counts");
+                let (id, effect, key) = (item.id, &effect.name, &item.instance);
+                about!(WARN, key, item.trace.as_ref(), %id, %effect, "somebody else said first what became of an effect; that counts");
                 return;
             }
             Err(error @ orlog_bus::Error::TooLarge { .. }) => {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::metrics::Metrics;
 use crate::restart::Intensity;
+use crate::tracer::Tracer;
 
 /// How a pool behaves.
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) config: PoolConfig,
     pub(crate) jobs: AtomicUsize,
     /// Commands in hand: one that comes twice is not performed twice at once.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{Fact, Failure, Timestamp, Verdict, Work, WorkItem};
+use orlog_model::{Fact, Failure, Timestamp, TraceParent, Verdict, Work, WorkItem};
 
 use crate::backoff::{self, Backoff, Limits, Next, Tried};
 use crate::breaker::Health;
@@ -27,13 +27,15 @@ pub struct Done {
     pub attempts: u32,
     /// What there is to tell everybody besides.
     pub facts: Vec<Fact>,
+    /// The span of the last attempt, where somebody follows it.
+    pub trace: Option<TraceParent>,
 }
 
 impl Done {
     /// Over without an attempt.
     #[must_use]
     pub fn nothing(verdict: Verdict) -> Self {
-        Self { verdict, attempts: 0, facts: Vec::new() }
+        Self { verdict, attempts: 0, facts: Vec::new(), trace: None }
     }
 }
 
@@ -45,11 +47,19 @@ pub(crate) struct Course {
     /// An attempt may have been done without our knowing.
     pub(crate) in_doubt: bool,
     pub(crate) last: Option<Failure>,
+    /// The span of the last attempt.
+    pub(crate) trace: Option<TraceParent>,
 }
 
 impl Course {
     pub(crate) fn progress(&self) -> Progress {
         Progress { attempts: self.attempts, in_doubt: self.in_doubt }
+    }
+
+    /// Where the last attempt was made. What others say of it counts as long as they stay in the trace they were given.
+    pub(crate) fn was_at(&mut self, own: Option<&TraceParent>, theirs: Option<TraceParent>) {
+        let theirs = theirs.filter(|theirs| own.is_some_and(|own| own.trace_id() == theirs.trace_id()));
+        self.trace = theirs.or_else(|| own.cloned());
     }
 
     /// Jitter comes from the item and the number of the attempt: items differ, and the same run gives the same pauses.
@@ -123,6 +133,15 @@ pub(crate) fn ending(answer: &Result<Reply, Refusal>) -> Ending {
         Err(Refusal::Transient { trouble: Trouble::Busy, .. }) => Ending::Busy,
         Err(Refusal::Transient { trouble: Trouble::Down, .. }) => Ending::Down,
         Err(Refusal::Transient { trouble: Trouble::Lost, .. }) => Ending::Lost,
+    }
+}
+
+pub(crate) fn code(answer: &Result<Reply, Refusal>) -> Option<&str> {
+    match answer {
+        Ok(_) => None,
+        Err(
+            Refusal::Final { failure, .. } | Refusal::GaveUp { failure } | Refusal::Transient { failure, .. },
+        ) => Some(&failure.code),
     }
 }
 

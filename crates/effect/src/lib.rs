@@ -4,6 +4,7 @@
 //! attempt) → the world. What the performer decides is decided by plain state machines: [`backoff`], [`breaker`], [`budget`] and [`rate`].
 
 mod admission;
+pub mod answered;
 pub mod backoff;
 pub mod breaker;
 pub mod budget;

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use orlog_model::WorkItem;
+use orlog_model::{TraceParent, WorkItem};
 
 use crate::breaker::State;
 
 /// Hears what happens. Called in the middle of things: it must be quick and never block.
 pub trait Observer: Send + Sync + 'static {
+    /// An attempt begins. The span it shall have, under the item's own; `None` where nobody follows it or the item has none.
+    fn attempting(&self, _item: &WorkItem) -> Option<TraceParent> {
+        None
+    }
+
     /// An attempt has ended.
     fn attempted(&self, _attempted: &Attempted<'_>) {}
 
@@ -26,8 +31,16 @@ impl Observer for Silent {}
 pub struct Attempted<'a> {
     /// Whom it asked.
     pub upstream: &'a str,
-    /// For what.
+    /// For what; its trace is the span of this attempt, where it has one.
     pub item: &'a WorkItem,
+    /// The span above, where this attempt has one of its own.
+    pub parent: Option<&'a TraceParent>,
+    /// The span in which whoever was asked did it, where they say so.
+    pub answered: Option<&'a TraceParent>,
+    /// Which attempt, from 1.
+    pub number: u32,
+    /// The code of what went wrong.
+    pub code: Option<&'a str>,
     /// What it came to.
     pub ending: Ending,
     /// How long it took.

@@ -12,9 +12,12 @@ use orlog_model::{Clock, Failure, IN_DOUBT, InDoubt, Timestamp, Verdict, WorkIte
 use tokio::sync::watch;
 
 use crate::admission::{Admission, Admitted, Asker};
+use crate::answered;
 use crate::backoff::{Exhausted, Next, Tried};
 use crate::breaker::State;
-use crate::course::{Course, Done, End, Progress, Step, after_attempts, done, ending, health, known, over};
+use crate::course::{
+    Course, Done, End, Progress, Step, after_attempts, code, done, ending, health, known, over,
+};
 use crate::observer::{Attempted, Ending, Observer, Silent};
 use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
 use crate::upstream::Upstream;
@@ -105,35 +108,36 @@ impl Performer {
     /// Sees an item through, also when another performer takes this one's place meanwhile. Returns when there is a verdict;
     /// dropping the future cancels.
     pub async fn perform(&self, item: &WorkItem) -> Done {
-        self.insist(item, Progress::default()).await
+        self.insist(item.clone(), Progress::default()).await
     }
 
     /// Sees an item through of which an earlier attempt may have been under way when the process died: the provider is
     /// asked first what became of it.
     pub async fn resume(&self, item: &WorkItem) -> Done {
-        self.insist(item, Progress { attempts: 0, in_doubt: true }).await
+        self.insist(item.clone(), Progress { attempts: 0, in_doubt: true }).await
     }
 
     /// Goes on where another performer stopped. When this one is retired meanwhile, the item comes back with how far it
-    /// has come, as soon as no attempt is under way.
+    /// has come, as soon as no attempt is under way. The item is changed for the time of an attempt: its trace is the span of that.
     ///
     /// # Errors
     /// Its progress, when another performer has to go on.
-    pub async fn go_on(&self, item: &WorkItem, progress: Progress) -> Result<Done, Progress> {
+    pub async fn go_on(&self, item: &mut WorkItem, progress: Progress) -> Result<Done, Progress> {
         self.run(item, progress, true).await
     }
 
-    async fn insist(&self, item: &WorkItem, progress: Progress) -> Done {
-        self.run(item, progress, false).await.expect("it comes back only where retirement is heeded")
+    async fn insist(&self, mut item: WorkItem, progress: Progress) -> Done {
+        self.run(&mut item, progress, false).await.expect("it comes back only where retirement is heeded")
     }
 
-    async fn run(&self, item: &WorkItem, progress: Progress, heed: bool) -> Result<Done, Progress> {
+    async fn run(&self, item: &mut WorkItem, progress: Progress, heed: bool) -> Result<Done, Progress> {
         let mut course = Course {
             limits: self.upstream.policy.limits(item),
             attempts: progress.attempts,
             pause: None,
             in_doubt: progress.in_doubt,
             last: None,
+            trace: item.trace.clone(),
         };
         loop {
             if heed && self.is_retired() {
@@ -143,7 +147,7 @@ impl Performer {
             let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
             match self.step(item, &mut course, admitted).await {
                 Step::End(End { verdict, facts }) => {
-                    return Ok(Done { verdict, attempts: course.attempts, facts });
+                    return Ok(Done { verdict, attempts: course.attempts, facts, trace: course.trace });
                 }
                 Step::Again(pause) => {
                     course.pause = Some(pause);
@@ -168,7 +172,7 @@ impl Performer {
     }
 
     /// One attempt, once there is leave for it or the deadline has passed.
-    async fn step(&self, item: &WorkItem, course: &mut Course, admitted: Option<Admitted<'_>>) -> Step {
+    async fn step(&self, item: &mut WorkItem, course: &mut Course, admitted: Option<Admitted<'_>>) -> Step {
         let Some(admitted) = admitted else {
             return Step::End(self.give_up(item, course, Exhausted::Time).await);
         };
@@ -191,14 +195,28 @@ impl Performer {
         self.before(deadline, self.admission.admit(asker)).await
     }
 
-    async fn attempt(&self, item: &WorkItem, course: &mut Course) -> Result<Reply, Refusal> {
+    async fn attempt(&self, item: &mut WorkItem, course: &mut Course) -> Result<Reply, Refusal> {
         let (timeout, until) = self.time_for_one(course.limits.deadline);
         let begun = Instant::now();
         let attempt = Attempt { number: course.attempts, timeout, at: self.clock.now() };
-        let answer = self.before(until, self.upstream.provider.perform(item, attempt)).await;
-        let ending = answer.as_ref().map_or(Ending::TimedOut, ending);
-        let attempted = Attempted { upstream: &self.upstream.name, item, ending, took: begun.elapsed() };
-        self.observer.attempted(&attempted);
+        let parent = self.observer.attempting(item).and_then(|span| item.trace.replace(span));
+        let performing = answered::listen(self.upstream.provider.perform(item, attempt));
+        let (answer, answered) = self.before(until, performing).await.unzip();
+        let answered = answered.flatten();
+        self.observer.attempted(&Attempted {
+            upstream: &self.upstream.name,
+            item,
+            parent: parent.as_ref(),
+            answered: answered.as_ref(),
+            number: course.attempts,
+            ending: answer.as_ref().map_or(Ending::TimedOut, ending),
+            code: answer.as_ref().map_or(Some("timeout"), code),
+            took: begun.elapsed(),
+        });
+        course.was_at(item.trace.as_ref(), answered);
+        if parent.is_some() {
+            item.trace = parent;
+        }
         answer.unwrap_or_else(|| {
             Err(Refusal::lost("timeout", format!("{} did not answer within {timeout:?}", self.upstream.name)))
         })

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use orlog_model::{Effect, EffectName, Work, WorkItem};
+use orlog_model::{Effect, EffectName, InstanceKey, TraceParent, Work, WorkItem};
 
 pub use helper::helper;
 pub(crate) use job::is_variable;
@@ -131,7 +131,10 @@ impl Provider for Script {
             let line = scrub.text(line);
             let at = attempt.at.after(begun.elapsed());
             if logged < LOGGED {
-                tracing::info!(job = %item.id, effect = %effect.name, saga = %item.instance, line, "a job writes");
+                let InstanceKey { tenant, saga, correlation } = &item.instance;
+                let trace_id = item.trace.as_ref().map(TraceParent::trace_id);
+                let (id, effect) = (&item.id, &effect.name);
+                tracing::info!(%tenant, %saga, %correlation, trace_id, %id, %effect, line, "a job writes");
                 logged += 1;
             }
             self.lines.write(item, at, std::slice::from_ref(&line));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orlog_model::{Work, WorkItem};
 
-pub use board::{Ask, Board, Brought, Claimed, Lost, Seen, Terms};
+pub use board::{Answer, Ask, Board, Brought, Claimed, Lost, Seen, Terms};
 
 pub use crate::lines::Line;
 use crate::provider::{Attempt, Provider, Refusal, Reply};

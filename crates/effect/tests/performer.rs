@@ -138,7 +138,7 @@ async fn a_lost_answer_is_asked_for_before_the_next_attempt() {
     let (clock, performer, calls) = stage(Policy::default(), Probe::Done(found), lost);
     let done = passing(&clock, performer.perform(&item(&name(), 1))).await;
     let verdict = Verdict::Succeeded { event: None, payload: json!({"receipt": "r-1"}) };
-    assert_eq!((done, calls()), (Done { verdict, attempts: 1, facts: Vec::new() }, 1));
+    assert_eq!((done, calls()), (Done { verdict, attempts: 1, facts: Vec::new(), trace: None }, 1));
 }
 
 #[tokio::test]
@@ -420,11 +420,12 @@ async fn a_retired_performer_hands_over_what_waits_and_ends_what_it_does() {
     let (_, performer, calls) =
         stage(Policy { breaker: Some(breaker), ..Policy::default() }, Probe::Unknown, lost);
     let item = item(&name(), 1);
-    let mut waiting = std::pin::pin!(performer.go_on(&item, Progress::default()));
+    let mut first = item.clone();
+    let mut waiting = std::pin::pin!(performer.go_on(&mut first, Progress::default()));
     assert!(futures::poll!(&mut waiting).is_pending());
     performer.retire();
     assert_eq!((waiting.await, calls()), (Err(Progress { attempts: 1, in_doubt: true }), 1));
-    let late = performer.go_on(&item, Progress { attempts: 4, in_doubt: false }).await;
+    let late = performer.go_on(&mut item.clone(), Progress { attempts: 4, in_doubt: false }).await;
     assert_eq!(late, Err(Progress { attempts: 4, in_doubt: false }));
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, Commit, Input, Instance, OpenWork, Origin, Record, Status, Timer, TimerChange, TraceParent,
-    Transition, Work, WorkItem, WorkKind, derived_id,
+    ArmedTimer, Commit, Input, Instance, OpenWork, Origin, Record, Status, Timer, TimerChange, Transition,
+    Work, WorkItem, WorkKind, derived_id,
 };
 
 use crate::note::audited;
@@ -58,22 +58,13 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         last_input: cause.id.clone(),
         last_error: transition.failure.or_else(|| subject.instance.and_then(|i| i.last_error.clone())),
         node: subject.node.to_owned(),
-        trace: subject.instance.map_or_else(|| trace(cause.input), |i| i.trace.clone()),
+        trace: subject.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
         created_at: subject.instance.map_or(subject.now, |i| i.created_at),
         updated_at: subject.now,
         tasks,
         parent: subject.instance.map_or_else(|| child::parent(cause.input), |i| i.parent.clone()),
     });
     commit
-}
-
-fn trace(input: &Input) -> Option<TraceParent> {
-    match input {
-        Input::Event(event) => event.trace.clone(),
-        Input::Workflow(command) => command.trace.clone(),
-        Input::Early(early) => trace(&early.input),
-        Input::Outcome(_) | Input::Timer(_) | Input::Control(_) => None,
-    }
 }
 
 /// A timer that fired is armed no more; its row goes with [`cleared`].
@@ -89,7 +80,7 @@ fn change_timers(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, transition: 
         let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
         disarm(timers, commit, |t| t.name == *name);
         if let TimerChange::Arm { name, due } = change {
-            timers.push(ArmedTimer { name: name.clone(), token, due: *due });
+            timers.push(ArmedTimer { name: name.clone(), token, due: *due, trace: None });
             commit.arm.push(Timer { due: *due, name: name.clone(), token });
         }
     }
@@ -132,7 +123,7 @@ fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> W
         deadline: work.timeout().map(|timeout: Duration| subject.now.after(timeout)),
         work,
         causation: cause.id.clone(),
-        trace: trace(cause.input).or_else(|| subject.instance.and_then(|i| i.trace.clone())),
+        trace: cause.input.trace().cloned().or_else(|| subject.instance.and_then(|i| i.trace.clone())),
         created_at: subject.now,
     }
 }

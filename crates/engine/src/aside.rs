@@ -23,7 +23,8 @@ pub(crate) fn told(subject: &Subject<'_>, outcome: &Outcome, mut decision: Decis
 
 fn tell(subject: &Subject<'_>, outcome: &Outcome, commit: &mut Commit) {
     let causation = Input::Outcome(bare(outcome)).id();
-    let trace = subject.instance.and_then(|instance| instance.trace.as_ref());
+    let own = || subject.instance.and_then(|instance| instance.trace.as_ref());
+    let trace = outcome.trace.as_ref().or_else(own);
     for (index, fact) in outcome.facts.iter().enumerate() {
         let item = item(subject, outcome, (index, fact), (&causation, trace));
         if let Some(record) = &mut commit.history {

@@ -171,7 +171,7 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
         time: control.at,
         correlation: Some(key.correlation.clone()),
         causation: None,
-        trace: None,
+        trace: control.trace.clone(),
         schema_version: 1,
         data: data.clone(),
     }

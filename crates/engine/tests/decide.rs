@@ -161,6 +161,7 @@ fn outcome(work_id: uuid::Uuid) -> Input {
         attempts: 1,
         at: at(2_000),
         facts: Vec::new(),
+        trace: None,
     })
 }
 
@@ -172,6 +173,7 @@ fn control(action: Action) -> Input {
         at: at(3_000),
         by: None,
         reason: None,
+        trace: None,
     })
 }
 
@@ -311,7 +313,7 @@ fn a_stale_timer_only_loses_its_row() {
 #[test]
 fn an_armed_timer_fires_once_and_its_row_goes() {
     let instance = started();
-    let ArmedTimer { name, token, due } = instance.timers[0].clone();
+    let ArmedTimer { name, token, due, .. } = instance.timers[0].clone();
     let commit = commit(Some(&instance), &Input::Timer(TimerFired { name: name.clone(), token, due }));
     assert_eq!(commit.disarm, [Timer { due, name, token }]);
     assert_eq!(commit.instance.as_ref().unwrap().status, Status::Compensating);
@@ -390,6 +392,7 @@ fn refuses_an_instruction_for_another_version() {
         at: at(1),
         by: None,
         reason: None,
+        trace: None,
     };
     let decision = decided(Some(&started()), &Input::Control(instruction));
     assert_eq!(decision, Decision::Refuse(Refusal::Version { expected: 9, actual: 1 }));

@@ -129,6 +129,7 @@ impl Run<'_> {
                 at: known.at,
                 // Told already, when the outcome was taken the first time.
                 facts: Vec::new(),
+                trace: None,
             })
         };
         let untold = asked.filter(|asked| !asked.settled && !self.told.contains(&asked.item.id));

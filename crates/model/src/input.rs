@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use uuid::Uuid;
 
-use crate::{Event, EventId, EventType, Name, Outcome, TaskOrder, Timestamp, WorkflowCommand, WorkflowOrder};
+use crate::{
+    Event, EventId, EventType, Name, Outcome, TaskOrder, Timestamp, TraceParent, WorkflowCommand,
+    WorkflowOrder,
+};
 
 /// What an instance is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,6 +64,9 @@ pub struct Control {
     /// Why, for the record.
     #[serde(default)]
     pub reason: Option<String>,
+    /// W3C trace context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 /// What an operator can tell an instance.
@@ -190,6 +196,19 @@ impl Input {
             }
             Input::Early(early) => early.input.answers(),
             Input::Event(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
+        }
+    }
+
+    /// The span that led to it; a timer knows none, its instance does.
+    #[must_use]
+    pub fn trace(&self) -> Option<&TraceParent> {
+        match self {
+            Input::Event(event) => event.trace.as_ref(),
+            Input::Outcome(outcome) => outcome.trace.as_ref(),
+            Input::Control(control) => control.trace.as_ref(),
+            Input::Workflow(command) => command.trace.as_ref(),
+            Input::Early(early) => early.input.trace(),
+            Input::Timer(_) => None,
         }
     }
 

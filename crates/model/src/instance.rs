@@ -189,6 +189,9 @@ pub struct ArmedTimer {
     pub token: u64,
     /// When it fires.
     pub due: Timestamp,
+    /// The span of the transition that armed it, where somebody follows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 /// Work that was asked for and whose outcome is still to come.

@@ -14,6 +14,7 @@ mod input;
 mod instance;
 mod slot;
 mod task;
+pub mod trace;
 mod transition;
 mod work;
 mod workflow;
@@ -22,7 +23,7 @@ pub use clock::{Clock, Timestamp, TimestampError};
 pub use commit::{Change, Commit, Origin, Record, Replacement, Source, StreamPosition, Timer};
 pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
 pub use deployment::{Deployed, Deployment};
-pub use event::{Event, TraceParent};
+pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
@@ -31,6 +32,7 @@ pub use input::{Action, Control, Early, Input, InputKind, TimerFired};
 pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Standing, Status, Wait, WaitKind};
 pub use slot::{SLOTS, Slot, Slots, fnv1a};
 pub use task::{Task, TaskChange, TaskEntry, TaskEvent, TaskForm, TaskOrder, TaskRow, TaskStatus, TaskStep};
+pub use trace::{SpanKey, TraceParent};
 pub use transition::{TimerChange, Transition};
 pub use work::{
     Command, Confirmation, Effect, End, Fact, IN_DOUBT, InDoubt, Lane, OutboxKey, Outcome, Retry, Start,

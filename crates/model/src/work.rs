@@ -269,8 +269,11 @@ pub struct Outcome {
     /// When it was known.
     pub at: Timestamp,
     /// What there is to tell everybody besides.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub facts: Vec<Fact>,
+    /// The span of the attempt that came to this, where somebody follows it. Last, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 /// How it ended.

@@ -399,7 +399,11 @@ fn sleeping(number: u64) -> Change {
     commit.work.clear();
     commit.arm = vec![timer(1_800_000_000_000 + i64::try_from(number).unwrap(), 1)];
     let instance = commit.instance.as_mut().unwrap();
-    instance.timers =
-        vec![orlog_model::ArmedTimer { name: commit.arm[0].name.clone(), token: 1, due: commit.arm[0].due }];
+    instance.timers = vec![orlog_model::ArmedTimer {
+        name: commit.arm[0].name.clone(),
+        token: 1,
+        due: commit.arm[0].due,
+        trace: None,
+    }];
     apply(commit)
 }

@@ -38,7 +38,8 @@ mod tests {
     use std::time::Duration;
 
     use orlog_model::{
-        Effect, EffectName, InDoubt, InputKind, Name, Origin, Record, Retry, StreamPosition, Timestamp,
+        ArmedTimer, Effect, EffectName, InDoubt, InputKind, Lane, Name, Origin, OutboxKey, Outcome, Record,
+        Retry, StreamPosition, Timestamp, TraceParent, Verdict, WorkKind,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -100,5 +101,34 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, &timed);
         assert_eq!(decode::<StreamPosition>(Table::Checkpoint, &bytes).unwrap(), timed);
+    }
+
+    #[test]
+    fn an_outcome_and_a_timer_of_an_older_store_are_read_and_new_ones_name_their_spans() {
+        let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let (work_id, at) = (Uuid::from_u128(7), Timestamp::from_millis(9));
+        let outbox =
+            OutboxKey { lane: Lane { kind: WorkKind::Effect, name: "pay.charge".into() }, sequence: 3 };
+        let facts = Vec::new();
+        let plain =
+            Outcome { work_id, outbox, verdict: Verdict::Accepted, attempts: 1, at, facts, trace: None };
+        let mut older = Vec::new();
+        encode(&mut older, &(work_id, plain.outbox.clone(), Verdict::Accepted, 1, at));
+        assert_eq!(decode::<Outcome>(Table::Held, &older).unwrap(), plain);
+        let (mut bytes, traced) = (Vec::new(), Outcome { trace: trace.clone(), ..plain });
+        encode(&mut bytes, &traced);
+        assert_eq!(decode::<Outcome>(Table::Held, &bytes).unwrap(), traced);
+
+        let plain = ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None };
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &("late", 2, at));
+        encode(&mut after, &plain);
+        assert_eq!(
+            (&before, decode::<ArmedTimer>(Table::Instance, &before).unwrap()),
+            (&after, plain.clone())
+        );
+        let (mut bytes, traced) = (Vec::new(), ArmedTimer { trace, ..plain });
+        encode(&mut bytes, &traced);
+        assert_eq!(decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(), traced);
     }
 }

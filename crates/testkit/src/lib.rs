@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod browser;
 pub mod bus_suite;
+pub mod collector;
 pub mod faulty_bus;
 mod faulty_disk;
 pub mod grpc_server;

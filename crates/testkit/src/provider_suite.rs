@@ -196,12 +196,12 @@ impl Stage {
     }
 
     async fn go_on(&self, number: u128, progress: Progress) -> Done {
-        let item = item(&self.rig.effect, number);
+        let mut item = item(&self.rig.effect, number);
         let heard = self.rig.script.silences.load(Ordering::SeqCst);
         let within = async {
             tokio::select! {
                 biased;
-                done = self.performer.go_on(&item, progress) => done.expect("it is not retired"),
+                done = self.performer.go_on(&mut item, progress) => done.expect("it is not retired"),
                 () = self.time_goes_on(heard) => unreachable!("time goes on for ever"),
             }
         };
@@ -350,5 +350,5 @@ pub async fn a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy
 }
 
 fn ended(attempts: u32) -> Done {
-    Done { verdict: fine(), attempts, facts: Vec::new() }
+    Done { verdict: fine(), attempts, facts: Vec::new(), trace: None }
 }

@@ -137,6 +137,7 @@ impl Setup {
             shards: self.open_shards().await,
             letters: Arc::new(|letter| serde_json::json!({ "id": letter.id, "node": letter.node })),
             observer: self.observer.clone(),
+            tracer: None,
         };
         let config = Config {
             node: "test".to_owned(),

@@ -16,6 +16,7 @@ use super::workload;
 use crate::app::{App, Seams};
 use crate::clock::SystemClock;
 use crate::config::Config;
+use crate::telemetry::{Spans, Telemetry};
 
 /// A saga that takes longer than this is taken for lost.
 const LOST: Duration = Duration::from_mins(1);
@@ -23,10 +24,13 @@ const LOST: Duration = Duration::from_mins(1);
 /// A runner with the bench's sagas and effects, and the ear on its commits.
 pub(super) async fn start(config: Config) -> anyhow::Result<(Arc<App>, Arc<Ends>)> {
     let ends = Ends::new(Arc::new(SystemClock));
+    let collected = !config.telemetry.otlp_endpoint.is_empty();
+    let spans = collected.then(|| Spans::start(&config)).transpose()?;
     let seams = Seams {
         programs: workload::programs()?,
         upstreams: workload::upstreams(),
         observer: Some(Arc::clone(&ends) as Arc<_>),
+        telemetry: spans.map(Telemetry::of).unwrap_or_default(),
         ..Seams::default()
     };
     Ok((App::start_with(config, seams).await?, ends))

@@ -66,6 +66,9 @@ pub struct Bench {
     /// Stores that the instances are divided into.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: u16,
+    /// Send spans of every saga to this collector, to see what tracing costs (A, B).
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// A file that gets the number of every accepted saga; for workload E.
     #[arg(long, hide = true)]
     pub accepted: Option<PathBuf>,
@@ -100,6 +103,7 @@ impl Bench {
         config.store.durability = durability;
         config.bus.durability = durability;
         config.shards = self.shards;
+        config.telemetry.otlp_endpoint = self.otlp.clone().unwrap_or_default();
         if let Some(server) = &self.nats {
             config.bus.kind = BusKind::Nats;
             config.nats.servers = vec![server.clone()];

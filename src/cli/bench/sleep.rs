@@ -102,6 +102,7 @@ async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::R
         let signal = Control {
             by: None,
             reason: None,
+            trace: None,
             id: EventId::new(format!("wake-{number}"))?,
             action: Action::Signal {
                 kind: EventType::new("Woken")?,

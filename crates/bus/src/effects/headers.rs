@@ -1,12 +1,12 @@
 //! The headers of commands and results: CloudEvents in binary mode.
 
-use orlog_model::{Timestamp, WorkItem};
+use orlog_model::{Timestamp, WorkItem, trace};
 
 use crate::codec::header_value;
 
 /// The headers of a message about an item.
 pub(super) fn headers(item: &WorkItem, kind: &str, time: Timestamp) -> Vec<(String, String)> {
-    let mut headers = Vec::with_capacity(10);
+    let mut headers = Vec::with_capacity(11);
     let mut put = |name: &str, value: &str| headers.push((name.to_owned(), header_value(value)));
     put("ce-specversion", "1.0");
     put("ce-id", &item.id.to_string());
@@ -22,5 +22,9 @@ pub(super) fn headers(item: &WorkItem, kind: &str, time: Timestamp) -> Vec<(Stri
         put("traceparent", trace.as_str());
     }
     put("content-type", "application/json");
+    if let Some(baggage) = trace::baggage(&item.instance) {
+        // It is escaped already, by its own rules.
+        headers.push(("baggage".to_owned(), baggage));
+    }
     headers
 }

@@ -1,7 +1,9 @@
 //! What became of an effect: the envelope of requirement R5.
 
 use bytes::Bytes;
-use orlog_model::{Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, Verdict, WorkItem};
+use orlog_model::{
+    Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, TraceParent, Verdict, WorkItem,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -26,6 +28,8 @@ pub struct Said {
     pub attempts: u32,
     /// What there is to tell everybody besides.
     pub facts: Vec<Fact>,
+    /// The span in which it was performed, where whoever did it says so: the header `traceparent`.
+    pub trace: Option<TraceParent>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -134,7 +138,12 @@ pub fn decode(message: &Message) -> Result<Said, DecodeError> {
         ResultType::TimedOut => Verdict::TimedOut { failure: failure("timed_out") },
     };
     let facts = facts.into_iter().map(|told| Fact { kind: told.kind, data: told.data }).collect();
-    Ok(Said { command_id, verdict, attempts, facts })
+    Ok(Said { command_id, verdict, attempts, facts, trace: trace_of(message) })
+}
+
+fn trace_of(message: &Message) -> Option<TraceParent> {
+    let found = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
+    found.and_then(|(_, value)| TraceParent::new(value))
 }
 
 #[cfg(test)]
@@ -150,7 +159,8 @@ mod tests {
         let item = item();
         let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
         let fact = Fact { kind: EventType::new("PointsEarned").unwrap(), data: json!({"points": 3}) };
-        let said = Said { command_id: item.id, verdict, attempts: 2, facts: vec![fact] };
+        let trace = item.trace.clone();
+        let said = Said { command_id: item.id, verdict, attempts: 2, facts: vec![fact], trace };
         let message = encode(&item, effect, &said, Timestamp::from_millis(5));
         assert_eq!(decode(&message).unwrap(), said);
     }

@@ -19,6 +19,7 @@ pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
+const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
 /// An upstream that cannot be spoken to as configured.
 #[derive(Debug, thiserror::Error)]
@@ -258,7 +259,7 @@ impl Speaker {
 
 /// The headers that say on whose behalf a request is made.
 pub(crate) fn identity(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(4);
+    let mut headers = HeaderMap::with_capacity(5);
     headers.insert(key_header, header(&item.id.to_string()));
     if !item.instance.tenant.as_str().is_empty() {
         headers.insert(TENANT, header(item.instance.tenant.as_str()));
@@ -266,6 +267,11 @@ pub(crate) fn identity(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
     headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
     if let Some(trace) = &item.trace {
         headers.insert(TRACE, header(trace.as_str()));
+    }
+    // Escaped by rules of its own, which leave nothing that a header cannot hold.
+    let baggage = orlog_model::trace::baggage(&item.instance);
+    if let Some(value) = baggage.and_then(|text| HeaderValue::try_from(text).ok()) {
+        headers.insert(BAGGAGE, value);
     }
     headers
 }

@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, EffectName, InDoubt, TenantId, Timestamp, Work, WorkItem};
+use orlog_model::{Clock, EffectName, InDoubt, TenantId, Timestamp, TraceParent, Work, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::answered;
 use crate::lines::{Line, Lines};
 use crate::provider::{Refusal, Reply};
 
@@ -79,6 +80,21 @@ pub struct Seen {
     pub lines: Vec<Line>,
 }
 
+/// What a worker brings.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What it came to.
+    pub result: Result<Reply, Refusal>,
+    /// The span in which the worker did it, where it says so.
+    pub trace: Option<TraceParent>,
+}
+
+impl From<Result<Reply, Refusal>> for Answer {
+    fn from(result: Result<Reply, Refusal>) -> Self {
+        Self { result, trace: None }
+    }
+}
+
 /// What became of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brought {
@@ -115,7 +131,7 @@ struct Job {
     item: WorkItem,
     claim: Option<Claim>,
     claims: u32,
-    answer: oneshot::Sender<Result<Reply, Refusal>>,
+    answer: oneshot::Sender<Answer>,
 }
 
 struct Claim {
@@ -143,7 +159,11 @@ impl Board {
         self.changed.notify_waiters();
         let result = result.await;
         drop(posted);
-        result.unwrap_or_else(|_| Err(Refusal::retry("board_closed", "its upstream was taken away")))
+        let Ok(Answer { result, trace }) = result else {
+            return Err(Refusal::retry("board_closed", "its upstream was taken away"));
+        };
+        answered::note(trace);
+        result
     }
 
     /// Claims up to `most` jobs, the oldest first, as soon as there is one; none when `patience` is over.
@@ -214,7 +234,7 @@ impl Board {
         tenant: &TenantId,
         job: Uuid,
         claim: Uuid,
-        result: Result<Reply, Refusal>,
+        answer: impl Into<Answer>,
     ) -> Result<Brought, Lost> {
         let job = {
             let mut state = self.lock();
@@ -235,7 +255,7 @@ impl Board {
             taken
         };
         // Whoever posted it may have gone away this moment; then the result is lost as an answer on a broken line is.
-        job.answer.send(result).map_err(|_| Lost)?;
+        job.answer.send(answer.into()).map_err(|_| Lost)?;
         Ok(Brought::Taken)
     }
 
@@ -311,7 +331,7 @@ impl State {
             let worker = job.claim.map(|held| held.worker).unwrap_or_default();
             let message = format!("the worker {worker} took it and has not been heard of since");
             // An error means that whoever posted it has gone away; then it is offered again.
-            drop(job.answer.send(Err(Refusal::lost("claim_expired", message))));
+            drop(job.answer.send(Err(Refusal::lost("claim_expired", message)).into()));
         }
     }
 

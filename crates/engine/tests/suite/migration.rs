@@ -30,7 +30,7 @@ fn newer() -> Puppet {
 fn staged(program: &Puppet) -> Stage<'_> {
     let mut stage = Stage::begun(program);
     let instance = stage.instance.as_mut().unwrap();
-    instance.timers = vec![ArmedTimer { name: name("pay"), token: 1, due: at(8_000) }];
+    instance.timers = vec![ArmedTimer { name: name("pay"), token: 1, due: at(8_000), trace: None }];
     instance.open = vec![OpenWork { id: Uuid::from_u128(1), kind: WorkKind::Effect, tag: name("pay") }];
     stage
 }
@@ -57,7 +57,7 @@ fn an_instance_goes_on_with_the_new_program_its_timers_and_tags() {
     let instance = commit.instance.unwrap();
     assert_eq!((instance.program.version, &instance.state[..], instance.version), (3, &b"moved"[..], 2));
     assert_eq!(instance.open[0].tag, name("charge"));
-    assert_eq!(instance.timers, [ArmedTimer { name: name("charge"), token: 2, due: at(9_000) }]);
+    assert_eq!(instance.timers, [ArmedTimer { name: name("charge"), token: 2, due: at(9_000), trace: None }]);
     assert_eq!(commit.disarm, [Timer { due: at(8_000), name: name("pay"), token: 1 }]);
     assert_eq!(commit.history.unwrap().note, "migrate by alice; migrated from 2 to 3");
     assert!(commit.work.is_empty() && commit.applied.is_some());

@@ -207,7 +207,15 @@ pub(crate) fn event(of: &str, number: &str) -> Input {
 }
 
 pub(crate) fn control(action: Action) -> Control {
-    Control { id: id("c-1"), action, expected_version: None, at: at(700), by: None, reason: None }
+    Control {
+        id: id("c-1"),
+        action,
+        expected_version: None,
+        at: at(700),
+        by: None,
+        reason: None,
+        trace: None,
+    }
 }
 
 pub(crate) fn by(who: &str, action: Action) -> Input {

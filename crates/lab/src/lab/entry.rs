@@ -38,6 +38,7 @@ pub struct Asked {
 
 /// What an instance did, in order.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are work")]
 pub enum Did {
     /// It asked for work, told a fact, began or stopped another saga.
     Work(WorkItem),

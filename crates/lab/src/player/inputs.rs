@@ -149,7 +149,7 @@ impl Player {
 
     fn control_by(&mut self, by: Option<String>, action: Action) -> Input {
         let (id, at) = (self.next_id(), self.lab.now());
-        Input::Control(Control { id, action, expected_version: None, at, by, reason: None })
+        Input::Control(Control { id, action, expected_version: None, at, by, reason: None, trace: None })
     }
 
     pub(super) fn outcome(&self, key: &InstanceKey, tag: &str, verdict: Verdict) -> Result<Input, Cannot> {
@@ -165,6 +165,7 @@ impl Player {
             attempts: 1,
             at: self.lab.now(),
             facts: Vec::new(),
+            trace: None,
         }))
     }
 

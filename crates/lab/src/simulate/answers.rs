@@ -98,6 +98,7 @@ impl Answers {
             attempts: 1,
             at: now,
             facts: Vec::new(),
+            trace: item.trace.clone(),
         }))
     }
 }

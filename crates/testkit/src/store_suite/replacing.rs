@@ -52,7 +52,7 @@ pub fn a_replacement_takes_the_place_of_everything(mut rig: Rig) {
 /// With the timer that its last transition armed.
 fn armed(version: u64) -> Instance {
     let timer = timer(30, version);
-    let timers = vec![ArmedTimer { name: timer.name, token: timer.token, due: timer.due }];
+    let timers = vec![ArmedTimer { name: timer.name, token: timer.token, due: timer.due, trace: None }];
     Instance { timers, ..instance(version, Status::Running) }
 }
 

@@ -1,0 +1,23 @@
+//! What a collector hears: one trace through everything that an event leads to, and the log of a real process.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "tracing/embedded.rs"]
+mod embedded;
+#[path = "tracing/ground.rs"]
+mod ground;
+#[path = "tracing/logs.rs"]
+mod logs;
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "effects/node.rs"]
+mod node;
+#[path = "tracing/pods.rs"]
+mod pods;
+#[path = "cli/node.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod process;
+#[path = "tracing/sampling.rs"]
+mod sampling;
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "effects/shop.rs"]
+mod shop;
