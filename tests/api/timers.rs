@@ -33,7 +33,7 @@ async fn timers_come_in_the_order_of_their_times_and_cursors_tell_nothing_of_oth
             pages += 1;
             let Some(cursor) = page["next"].as_str() else { break };
             for other in ["acme", "aaa", "other"].into_iter().filter(|other| *other != tenant) {
-                let bytes: String = other.bytes().map(|byte| format!("{byte:02x}")).collect();
+                let bytes = other.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
                 assert!(!cursor.contains(&bytes), "{tenant} is told of {other}: {cursor}");
             }
             next = Some(cursor.to_owned());

@@ -381,11 +381,10 @@ macro_rules! store_suite {
             settled_work_is_gone_and_counted_once, timers_fall_due_in_order,
             applied_events_are_remembered_for_a_window, checkpoints_never_go_back, held_inputs_keep_their_order,
             dead_letters_and_definitions_are_kept, copies_of_letters_wait_until_they_are_published, a_replacement_takes_the_place_of_everything,
-            a_deployment_replaces_the_one_before, instances_are_found_page_by_page,
-            tables_can_be_inspected, tasks_are_kept_with_what_happened, tasks_are_found_page_by_page,
-            what_came_early_is_kept_without_an_instance, commits_wake_those_who_watch,
-            what_is_over_is_forgotten_bit_by_bit, tasks_of_an_instance_that_is_gone_are_forgotten,
-            what_is_kept_long_enough_is_found_a_stretch_at_a_time,
+            a_deployment_replaces_the_one_before, instances_are_found_page_by_page, tables_can_be_inspected,
+            tasks_are_kept_with_what_happened, tasks_are_found_page_by_page, what_came_early_is_kept_without_an_instance,
+            commits_wake_those_who_watch, what_is_over_is_forgotten_bit_by_bit,
+            tasks_of_an_instance_that_is_gone_are_forgotten, what_is_kept_long_enough_is_found_a_stretch_at_a_time,
         );
     };
     ($rig:expr; $($case:ident),+ $(,)?) => {

@@ -69,7 +69,7 @@ async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<Rec
         for (place, ack) in waiting.into_iter().zip(acks) {
             match ack.await {
                 Ok(ack) => {
-                    receipts[place] = Some(Receipt { sequence: ack.sequence, duplicate: ack.duplicate })
+                    receipts[place] = Some(Receipt { sequence: ack.sequence, duplicate: ack.duplicate });
                 }
                 Err(error) if nobody_listens(&error) && tries < LEADER_TRIES => {}
                 Err(error) => return Err(failed(&error, &run[place])),
