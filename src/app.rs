@@ -7,6 +7,7 @@ mod background;
 mod cluster;
 mod collect;
 mod deploy;
+mod feed;
 mod ground;
 mod hands;
 mod hosting;

@@ -30,8 +30,8 @@ pub use nats::{Nats, NatsTls, StreamLimits};
 pub use retention::{Retention, SagaRetention, TenantRetention, Window};
 pub use roles::{Queue, Role};
 pub use sections::{
-    Bus, BusKind, Drain, Durability, Http, Limits, Log, LogFormat, Replication, Store, Telemetry, TenantMode,
-    Tenants,
+    Bus, BusKind, Drain, Durability, Export, Http, Limits, Log, LogFormat, Replication, Store, Telemetry,
+    TenantMode, Tenants,
 };
 
 /// The defaults as people read them: every key with what it means.
@@ -73,6 +73,8 @@ pub struct Config {
     pub limits: Limits,
     /// For how long what is over is kept.
     pub retention: Retention,
+    /// What is told to whoever keeps a copy elsewhere.
+    pub export: Export,
     /// Bounds of the HTTP API.
     pub http: Http,
     /// Who may call it.
@@ -112,6 +114,7 @@ impl Default for Config {
             cluster: Cluster::default(),
             limits: Limits::default(),
             retention: Retention::default(),
+            export: Export::default(),
             http: Http::default(),
             auth: Auth::default(),
             audit: Audit::default(),

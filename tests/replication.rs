@@ -9,7 +9,7 @@ mod pods;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use orlog_store::{Error, Replication, open_replicated};
+use orlog_store::{Error, Fed, FeedQuery, Replication, open_replicated};
 use orlog_testkit::memory_log::{Fault, MemoryLog};
 
 use groups::{at, everything, group, small};
@@ -198,6 +198,29 @@ fn the_first_writer_decides_for_how_long_events_are_remembered() {
     let (_writer, reader) =
         open_replicated(folder.path(), options, Replication::new(log.port(), 2)).expect("the log is sound");
     assert_eq!(reader.dedupe_window(), small().dedupe_window);
+}
+
+#[test]
+fn whoever_follows_the_feed_goes_on_with_whoever_takes_over() {
+    let log = MemoryLog::new(TINY);
+    let mut pod = Pod::new(&log, 1);
+    let query = FeedQuery { tenant: None, kinds: vec![Fed::History], limit: 100, bytes: 1 << 20 };
+    let told = |pod: &Pod, mark| {
+        let page = pod.reader.feed(&query, mark).expect("the mark is good");
+        (page.items.len(), page.next)
+    };
+    let begun = pod.reader.feed_head().expect("it keeps a feed");
+    (1..=3).for_each(|number| pod.commit(number).expect("the log is sound"));
+    let (count, mark) = told(&pod, begun);
+    assert_eq!(count, 3);
+    (4..=5).for_each(|number| pod.commit(number).expect("the log is sound"));
+    let mut next = Pod::new(&log, 2);
+    assert_eq!(told(&next, begun).0, 5);
+    let (count, mark) = told(&next, mark);
+    assert_eq!(count, 2);
+    next.commit(6).expect("the log is sound");
+    assert_eq!(told(&next, mark).0, 1);
+    assert_eq!(next.reader.feed_head().expect("it keeps a feed").position, 6);
 }
 
 #[test]

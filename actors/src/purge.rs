@@ -1,6 +1,6 @@
 //! Forgetting what was kept long enough: small changes among all others, and never one of an instance that is live.
 
-use orlog_model::{Change, InstanceKey, TenantId};
+use orlog_model::{Change, InstanceKey, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::control::ControlError;
@@ -36,6 +36,15 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let shard = self.shards.get(shard).ok_or(ControlError::Unavailable)?;
         submit(&shard, Change::DropDeadLetter { tenant, id }).await
+    }
+
+    /// Forgets what the feed of a shard says of commits that are too old, as [`Change::TrimFeed`] does.
+    ///
+    /// # Errors
+    /// When the shard is not available.
+    pub async fn trim_feed(&self, shard: u16, before: Timestamp, keep: u64) -> Result<(), ControlError> {
+        let shard = self.shards.get(shard).ok_or(ControlError::Unavailable)?;
+        submit(&shard, Change::TrimFeed { before, keep }).await
     }
 
     async fn forget(&self, key: &InstanceKey, change: Change) -> Result<bool, ControlError> {

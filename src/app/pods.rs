@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlog_bus::membership::Pod;
-use orlog_model::{Slot, Slots};
+use orlog_model::{Slot, Slots, TenantId};
 
 use super::cluster::{Cluster, Host};
 use super::{App, settings};
@@ -48,6 +48,15 @@ impl App {
     #[must_use]
     pub fn slots(&self) -> Slots {
         settings::slots(&self.config)
+    }
+
+    /// The numbers of the shards that may have something of a tenant, or of anybody.
+    #[must_use]
+    pub fn shards_of(&self, tenant: Option<&TenantId>) -> Vec<u16> {
+        match tenant.and_then(|tenant| self.slots().of_tenant(tenant)) {
+            Some(slot) => vec![settings::shard_of(slot, self.config.shards)],
+            None => (0..self.config.shards).collect(),
+        }
     }
 
     /// Who answers for a slot.

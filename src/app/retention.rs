@@ -30,6 +30,7 @@ impl App {
     pub(super) fn purge_after_start(self: &Arc<Self>) {
         if self.config.roles.runs_sagas() {
             self.purge_later(AFTER_START.min(self.config.retention.every));
+            self.trim_later();
         }
     }
 

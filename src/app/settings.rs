@@ -117,6 +117,7 @@ pub(super) fn store(config: &Config) -> orlog_store::Options {
             Durability::Interval => orlog_store::Durability::Interval(store.interval),
         },
         dedupe_window: store.dedupe_window,
+        feed: config.export.enabled,
         max_bytes: store.max_size,
         generation_bytes: bytes(store.generation_size),
         generation_age: store.generation_age,

@@ -9,8 +9,9 @@ use super::{Config, Error, blame, defaults};
 
 const PREFIX: &str = "ORLOG_";
 /// Variables that the command line reads itself.
-const CLIENT: [&str; 7] = [
+const CLIENT: [&str; 8] = [
     "ORLOG_CONFIG",
+    "ORLOG_EXPORT_TO",
     "ORLOG_LOG",
     "ORLOG_OUTPUT",
     "ORLOG_TENANT",

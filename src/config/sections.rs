@@ -1,5 +1,6 @@
 //! The tables of the configuration file, one type each. What a key means stands in `config/default.toml`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use orlog_model::TenantId;
@@ -244,6 +245,26 @@ impl Default for Limits {
             restarts: 10,
             restart_period: Duration::from_mins(1),
         }
+    }
+}
+
+/// `[export]`: what is told to whoever keeps a copy elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Export {
+    /// Whether commits note what they touch.
+    pub enabled: bool,
+    /// For how long that is kept.
+    #[serde(with = "text::duration")]
+    pub keep: Duration,
+    /// And of how many commits of a shard at most.
+    pub keep_commits: NonZeroU64,
+}
+
+impl Default for Export {
+    fn default() -> Self {
+        let keep_commits = NonZeroU64::new(1_000_000).expect("a million is not zero");
+        Self { enabled: false, keep: Duration::from_hours(24), keep_commits }
     }
 }
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 pub(super) fn small() -> Options {
     Options {
+        feed: true,
         max_bytes: 16 << 20,
         generation_age: Duration::from_hours(1),
         journal_segment_bytes: 64 << 10,

@@ -200,6 +200,13 @@ pub enum Change {
         /// Which. Those of an instance that is there now stay.
         tasks: Vec<Uuid>,
     },
+    /// Forget what the feed says of commits that are too old, a bounded number of rows at a time.
+    TrimFeed {
+        /// Those made before this time …
+        before: Timestamp,
+        /// … and those so many commits before the last one.
+        keep: u64,
+    },
 }
 
 /// Whence inputs come: a saga's consumer on a bus.

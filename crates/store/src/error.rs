@@ -107,6 +107,15 @@ pub enum Error {
         /// The text.
         cursor: String,
     },
+    /// The feed is not whole behind this mark. Begin with everything that is there.
+    #[error("{reason}; begin again without a cursor")]
+    MarkGone {
+        /// Why.
+        reason: String,
+    },
+    /// The store was opened without a feed.
+    #[error("the store keeps no feed of what changes")]
+    NoFeed,
     /// There is no such table.
     #[error("there is no table {name:?}; there are {}", TABLES.join(", "))]
     NoSuchTable {

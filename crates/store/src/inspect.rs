@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::attention::Attention;
 use crate::error::Error;
+use crate::feeding;
 use crate::keys;
 use crate::range::Range;
 use crate::reader::Reader;
@@ -121,9 +122,16 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
             let name = format!("task_event:{tenant}:{id}:{}", number.unwrap_or_default());
             (Some(tenant), name, json::<TaskEvent>(table, bytes)?)
         }
+        Table::Feed => feed(key, bytes)?,
         Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex(bytes))),
     };
     Ok((owner, Row { key, value }))
+}
+
+fn feed(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
+    let row = feeding::read(key, bytes)?;
+    let name = format!("feed:{}:{}", row.mark.position, row.mark.part);
+    Ok((None, name, json!({ "at": row.at, "touched": row.touched.len() })))
 }
 
 fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Value), Error> {

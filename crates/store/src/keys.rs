@@ -20,6 +20,9 @@ pub(crate) const MAX_KEY_BYTES: usize = 2022;
 /// Where in the table `meta` the deployment lies.
 pub(crate) const DEPLOYMENT: &[u8] = b"deployment";
 
+/// Where in the table `meta` it stands behind which mark the feed is whole.
+pub(crate) const FEED: &[u8] = b"feed";
+
 /// What must be known to make keys: where a tenant's instances lie, and how long a bucket of applied-markers is.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
@@ -180,6 +183,17 @@ pub(crate) fn letter_outbox(sequence: u64) -> Vec<u8> {
 /// Reads where the copy of a dead letter waits.
 pub(crate) fn read_letter_outbox(key: &[u8]) -> Result<u64, Error> {
     Fields::of(key).u64()
+}
+
+/// Rows of the feed lie in the order of the commits.
+pub(crate) fn feed(position: u64, part: u32) -> Vec<u8> {
+    Key::new().u64(position).fixed(&part.to_be_bytes()).done()
+}
+
+/// Reads the key of a row of the feed: position and part.
+pub(crate) fn read_feed(key: &[u8]) -> Result<(u64, u32), Error> {
+    let mut fields = Fields::of(key);
+    Ok((fields.u64()?, u32::from_be_bytes(fields.fixed()?)))
 }
 
 /// The dead letters of a tenant.

@@ -14,6 +14,8 @@ pub struct Options {
     /// For how long an applied event is remembered, at least. Fixed when a store is made; later values are ignored with
     /// a warning.
     pub dedupe_window: Duration,
+    /// Whether each commit notes what it touches, for [`crate::Reader::feed`].
+    pub feed: bool,
     /// The largest size of the tables, in bytes. Only address space is reserved.
     pub max_bytes: u64,
     /// Fold when the overlay holds this many bytes. Twice as much is the most it ever holds, but for one group.
@@ -39,6 +41,7 @@ impl Default for Options {
             slots: Slots::default(),
             durability: Durability::Sync,
             dedupe_window: Duration::from_hours(24),
+            feed: false,
             max_bytes: 64 << 30,
             generation_bytes: 64 << 20,
             generation_age: Duration::from_secs(5),

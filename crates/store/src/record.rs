@@ -109,6 +109,11 @@ impl Record {
         Ok(())
     }
 
+    /// What was added so far, behind a head that says nothing yet.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Ends it; the position is the journal's affair.
     pub(crate) fn seal(&mut self, heads: &Heads) -> &[u8] {
         self.0[1..9].copy_from_slice(&heads.sequence.to_le_bytes());

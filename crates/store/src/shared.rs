@@ -28,6 +28,7 @@ const ROWS_AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
+    pub(crate) keeps_feed: bool,
     pub(crate) generation_bytes: usize,
     pub(crate) generation_age: Duration,
     pub(crate) folding: Mutex<()>,
@@ -48,6 +49,7 @@ impl Shared {
         let window = tables.disk().map_or(options.dedupe_window, |disk| disk.window());
         Self {
             keys: Keys::new(options.slots, window),
+            keeps_feed: options.feed,
             generation_bytes: options.generation_bytes,
             generation_age: options.generation_age,
             folding: Mutex::new(()),

@@ -16,6 +16,7 @@ pub const TABLES: &[&str] = &[
     "task_event",
     "letter_outbox",
     "attention",
+    "feed",
 ];
 
 /// A table. The numbers are written into journal records and stay what they are.
@@ -50,11 +51,13 @@ pub(crate) enum Table {
     LetterOutbox = 12,
     /// (slot, tenant, saga, correlation) → where an instance stands that does not go on by itself, and since when.
     Attention = 13,
+    /// (position, part) → what a commit touched of what people are shown.
+    Feed = 14,
 }
 
 impl Table {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Table; 14] = [
+    pub(crate) const ALL: [Table; 15] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -69,6 +72,7 @@ impl Table {
         Table::TaskEvent,
         Table::LetterOutbox,
         Table::Attention,
+        Table::Feed,
     ];
 
     /// The table with this number.
@@ -93,6 +97,7 @@ impl Table {
             Table::TaskEvent => "task_event",
             Table::LetterOutbox => "letter_outbox",
             Table::Attention => "attention",
+            Table::Feed => "feed",
         }
     }
 }
@@ -106,6 +111,6 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::numbered(table as u8), Some(table));
         }
-        assert_eq!(Table::numbered(14), None);
+        assert_eq!(Table::numbered(15), None);
     }
 }

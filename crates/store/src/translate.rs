@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::attention::Attention;
 use crate::error::Error;
+use crate::feeding::{self, FeedMark, Feeding};
 use crate::keys::{self, Keys};
 use crate::range::Range;
 use crate::record::{Heads, Newness, Record};
@@ -22,6 +23,8 @@ use crate::value::{EMPTY, decode, encode};
 
 /// How many rows one change forgets at most.
 pub(crate) const PURGED_AT_ONCE: usize = 1000;
+/// How many rows of the feed one change drops at most. They are small, and there may be one for every commit.
+const TRIMMED_AT_ONCE: usize = 10_000;
 
 /// A group being translated.
 struct Translation<'a> {
@@ -34,13 +37,16 @@ struct Translation<'a> {
     settled: BTreeSet<Vec<u8>>,
     /// Checkpoints that this group sets.
     checkpoints: BTreeMap<&'a Source, StreamPosition>,
+    feeding: Feeding,
+    /// The last row of the feed that this group drops.
+    trimmed: Option<FeedMark>,
 }
 
 /// Writes the row operations of a group into `record`; the answer is where the store stands after it. Nothing is changed.
 pub(crate) fn translate(
     group: &[Change],
     now: Timestamp,
-    (tables, keys): (&Tables, &Keys),
+    (tables, keys, feeding): (&Tables, &Keys, Feeding),
     record: &mut Record,
 ) -> Result<Heads, Error> {
     let mut heads = *tables.heads();
@@ -49,9 +55,12 @@ pub(crate) fn translate(
     let bucket = keys.bucket(heads.latest);
     let (settled, checkpoints) = (BTreeSet::new(), BTreeMap::new());
     record.clear();
-    let mut translation = Translation { tables, keys, record, heads, bucket, settled, checkpoints };
+    let mut translation =
+        Translation { tables, keys, record, heads, bucket, settled, checkpoints, feeding, trimmed: None };
     group.iter().try_for_each(|change| translation.change(change))?;
-    Ok(translation.heads)
+    let Translation { heads, record, trimmed, .. } = translation;
+    feeding.end((tables, &heads), trimmed, record)?;
+    Ok(heads)
 }
 
 impl<'a> Translation<'a> {
@@ -74,6 +83,7 @@ impl<'a> Translation<'a> {
             Change::PurgeApplied { before } => self.purge(*before),
             Change::PurgeInstance { key, version } => self.purge_instance(key, *version),
             Change::PurgeTasks { instance, tasks } => self.purge_tasks(instance, tasks),
+            Change::TrimFeed { before, keep } => self.trim_feed(*before, *keep),
         }
     }
 
@@ -275,6 +285,21 @@ impl<'a> Translation<'a> {
             }
         }
         Ok(())
+    }
+
+    fn trim_feed(&mut self, before: Timestamp, keep: u64) -> Result<(), Error> {
+        let (record, trimmed, mut left) = (&mut *self.record, &mut self.trimmed, TRIMMED_AT_ONCE);
+        let (is_kept, last) = (self.feeding.life.is_some(), self.heads.position);
+        self.tables.scan(Table::Feed, &[], None, &mut |key, row| {
+            let (mark, at) = feeding::head(key, row)?;
+            if left == 0 || is_kept && !feeding::is_old(&mark, at, (before, keep, last)) {
+                return Ok(ControlFlow::Break(()));
+            }
+            left -= 1;
+            *trimmed = Some(mark);
+            record.delete(Table::Feed, key)?;
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     fn stored(&self, row: &[u8]) -> Result<Option<Instance>, Error> {

@@ -10,6 +10,7 @@ use orlog_model::{Change, Timestamp};
 use crate::background::Background;
 use crate::disk::Disk;
 use crate::error::Error;
+use crate::feeding::Feeding;
 use crate::follower::At;
 use crate::meter::Meter;
 use crate::options::{Durability, Options};
@@ -26,6 +27,7 @@ use crate::translate::translate;
 pub struct Writer {
     shared: Arc<Shared>,
     record: Record,
+    feeding: Feeding,
     /// `None` in memory.
     home: Option<Home>,
 }
@@ -101,8 +103,9 @@ pub fn open_replicated(
 /// A store without disk, for tests and trials: the same contract, but nothing survives the process.
 #[must_use]
 pub fn memory(options: Options) -> (Writer, Reader) {
+    let feeding = Feeding::begin(options.feed);
     let shared = Arc::new(Shared::new(Tables::over(None, Heads::NONE), options, None));
-    let writer = Writer { shared, record: Record::default(), home: None };
+    let writer = Writer { shared, record: Record::default(), feeding, home: None };
     let reader = writer.reader();
     (writer, reader)
 }
@@ -123,8 +126,8 @@ impl Writer {
         self.shared.healthy()?;
         let aside = self.shared.make_room()?;
         let shared = &self.shared;
-        let record = &mut self.record;
-        let heads = shared.read(|tables| translate(group, now, (tables, &shared.keys), record))?;
+        let (record, feeding) = (&mut self.record, self.feeding);
+        let heads = shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), record))?;
         let record = Bytes::copy_from_slice(self.record.seal(&heads));
         let at = match &mut self.home {
             Some(home) => shared.noted(home.write(shared, heads.position, &record))?,
@@ -150,6 +153,7 @@ impl Writer {
     fn show(&mut self, at: At, record: &Bytes, aside: bool) -> Result<u64, Error> {
         let published = self.shared.publish(at, record);
         self.shared.noted(published)?;
+        self.feeding.is_settled = true;
         self.record.relax();
         if aside | self.shared.freeze_if_full()? {
             self.wake_folder();
@@ -215,6 +219,7 @@ impl Writer {
         self.shared.close();
         let (tables, opened) = home.open(self.shared.meter.as_ref())?;
         self.shared.reopen(tables);
+        self.feeding = Feeding::begin(self.shared.keeps_feed);
         home.start(&self.shared, opened)
     }
 }
@@ -226,7 +231,8 @@ impl Home {
         let (tables, opened) = self.open(meter.as_ref())?;
         let shared = Arc::new(Shared::new(tables, self.options.clone(), meter));
         self.start(&shared, opened)?;
-        let writer = Writer { shared, record: Record::default(), home: Some(self) };
+        let feeding = Feeding::begin(self.options.feed);
+        let writer = Writer { shared, record: Record::default(), feeding, home: Some(self) };
         let reader = writer.reader();
         Ok((writer, reader))
     }

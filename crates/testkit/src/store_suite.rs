@@ -8,6 +8,7 @@
     reason = "these are tests: each takes its rig and panics where an answer is wrong"
 )]
 
+mod feed;
 mod letters;
 mod purging;
 mod replacing;
@@ -25,6 +26,7 @@ use orlog_store::{Error, InstanceQuery, Options, Reader, TimerQuery, Writer};
 use serde_json::json;
 use uuid::Uuid;
 
+pub use feed::{commits_wake_those_who_watch, what_changed_is_told_from_a_mark_on};
 pub use letters::{copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept};
 pub use purging::{
     tasks_of_an_instance_that_is_gone_are_forgotten, what_is_kept_long_enough_is_found_a_stretch_at_a_time,
@@ -63,6 +65,7 @@ impl Rig {
         Options {
             slots: Slots::spreading([tenant(SPREAD)]),
             dedupe_window: WINDOW,
+            feed: true,
             max_bytes: 16 << 20,
             journal_segment_bytes: 64 << 10,
             ..Options::default()
@@ -363,15 +366,6 @@ pub fn tables_can_be_inspected(mut rig: Rig) {
     assert!(matches!(rig.reader.rows("users", None, 9), Err(Error::NoSuchTable { .. })));
 }
 
-/// Who watches hears of each commit.
-pub fn commits_wake_those_who_watch(mut rig: Rig) {
-    let watch = rig.reader.watch();
-    assert_eq!(*watch.borrow(), 0);
-    rig.commit(&[]);
-    assert!(watch.has_changed().unwrap());
-    assert_eq!((*watch.borrow(), rig.writer.reader().position()), (1, 1));
-}
-
 /// Makes a test of each case of the suite. Its argument makes a fresh [`Rig`] and a guard that is kept until the end, if it can.
 #[macro_export]
 macro_rules! store_suite {
@@ -385,6 +379,7 @@ macro_rules! store_suite {
             tasks_are_kept_with_what_happened, tasks_are_found_page_by_page, what_came_early_is_kept_without_an_instance,
             commits_wake_those_who_watch, what_is_over_is_forgotten_bit_by_bit,
             tasks_of_an_instance_that_is_gone_are_forgotten, what_is_kept_long_enough_is_found_a_stretch_at_a_time,
+            what_changed_is_told_from_a_mark_on,
         );
     };
     ($rig:expr; $($case:ident),+ $(,)?) => {
