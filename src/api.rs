@@ -16,6 +16,7 @@ mod definitions;
 mod deploy;
 mod errors;
 mod events;
+mod export;
 mod extract;
 mod forward;
 mod guard;
@@ -109,6 +110,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(tasks::release))
         .routes(routes!(tasks::assign))
         .routes(routes!(tasks::complete))
+        .routes(routes!(export::changes))
         .routes(routes!(overview::overview))
         .routes(routes!(dead_letters::list))
         .routes(routes!(causes::list))

@@ -15,6 +15,7 @@ mod dlq;
 mod drain;
 pub mod exit;
 mod explore;
+mod export;
 mod graph;
 mod inspect;
 mod log_level;
@@ -80,6 +81,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Show who did what, newest first
     Audit(audit::Args),
+    /// Keep a copy of instances and tasks in PostgreSQL, or write what changes to a file
+    Export(export::Args),
     /// Ask a node to finish what is under way, and to end
     Drain(drain::Args),
     /// Look at which lines a node logs, and change that while it runs
@@ -142,6 +145,7 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Timers(args) => timers::perform(args, console).await,
         Command::Inspect(args) => inspect::perform(args, console).await,
         Command::Audit(args) => audit::perform(args, console).await,
+        Command::Export(args) => export::perform(args, console).await,
         Command::Drain(args) => drain::perform(args, console).await,
         Command::LogLevel(args) => log_level::perform(args, console).await,
         Command::Deploy(args) => deploy::perform(args, console).await,

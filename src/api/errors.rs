@@ -14,6 +14,8 @@ impl From<orlog_store::Error> for Problem {
                 return bad_parameter("cursor", error.to_string());
             }
             Error::NoSuchTable { .. } => Code::NoTable,
+            Error::MarkGone { .. } => Code::CursorGone,
+            Error::NoFeed => Code::NoExport,
             Error::Closed | Error::Poisoned { .. } => Code::Unavailable,
             _ => Code::Store,
         };

@@ -21,10 +21,11 @@ pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-for
 /// On the list of a tenant that is spread: these are the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// What a tenant has.
-const OF_TENANTS: [&str; 8] = [
+const OF_TENANTS: [&str; 9] = [
     "/v1/sagas",
     "/v1/tasks",
     "/v1/dead-letters",
+    "/v1/export",
     "/v1/timers",
     "/v1/work",
     "/v1/inspect",

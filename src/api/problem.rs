@@ -116,6 +116,10 @@ codes! {
     NoFolder = "OR0029", CONFLICT, "The node has no folder to reload";
     /// A worker's claim.
     ClaimLost = "OR0030", CONFLICT, "The claim is lost";
+    /// The feed is not whole behind a cursor.
+    CursorGone = "OR0050", GONE, "The cursor is gone";
+    /// Commits do not note what they touch.
+    NoExport = "OR0051", CONFLICT, "Nothing is exported here";
     /// Nothing says who calls.
     NoCaller = "OR0040", UNAUTHORIZED, "Nobody is named";
     /// What says who calls is not believed.

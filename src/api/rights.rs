@@ -56,6 +56,7 @@ const TABLE: &[(&str, &str, Right)] = &[
     ("GET", "/v1/dead-letters", Tenant(Viewer)),
     ("GET", "/v1/dead-letters/causes", Tenant(Viewer)),
     ("GET", "/v1/dead-letters/{id}", Tenant(Viewer)),
+    ("GET", "/v1/export", Tenant(Viewer)),
     ("GET", "/v1/overview", Tenant(Viewer)),
     ("DELETE", "/v1/dead-letters/{id}", Tenant(Operator)),
     ("POST", "/v1/dead-letters/{id}/redrive", Tenant(Operator)),

@@ -21,7 +21,7 @@ use crate::app::App;
 use found::Found;
 use search::Search;
 use view::Detail;
-pub(super) use view::hex;
+pub(super) use view::{ParentView, RecordView, Summary, hex, state};
 use work::{AttemptView, Outbox};
 
 /// Rows of the outbox that are looked at for those of one instance.

@@ -25,8 +25,8 @@ use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::access::Caller;
-pub(super) use view::FormView;
-use view::{Found, TaskDetail, TaskView};
+pub(super) use view::{FormView, TaskEventView, TaskView};
+use view::{Found, TaskDetail};
 
 /// Events of a task that are shown at most.
 const EVENTS: usize = 1_000;

@@ -119,6 +119,12 @@ impl Client {
         self.call(Method::DELETE, path, &[], None, PATIENCE).await.map_err(|trouble| self.failure(trouble))
     }
 
+    /// Lines; the caller says what an answer that is no success means.
+    pub(super) async fn lines(&self, path: &str, query: &[(&str, String)]) -> Result<String, Trouble> {
+        let bytes = self.fetch(Method::GET, path, query, None, PATIENCE).await?;
+        String::from_utf8(bytes).map_err(|error| Trouble::Silence(format!("the answer is no text: {error}")))
+    }
+
     /// Publishes a batch.
     pub(super) async fn publish(&self, events: &Value) -> Result<Value, Trouble> {
         self.call(Method::POST, "/v1/events", &[], Some(events), PATIENCE).await
@@ -137,6 +143,18 @@ impl Client {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<Value, Trouble> {
+        let bytes = self.fetch(method, path, query, body, patience).await?;
+        Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    async fn fetch(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, Trouble> {
         let mut url = reqwest::Url::parse(&format!("{}{path}", self.url))
             .map_err(|e| Trouble::Silence(e.to_string()))?;
         if !query.is_empty() {
@@ -156,8 +174,11 @@ impl Client {
         let response = request.send().await.map_err(silence)?;
         let status = response.status();
         let bytes = response.bytes().await.map_err(silence)?;
+        if status.is_success() {
+            return Ok(bytes.into());
+        }
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        if status.is_success() { Ok(body) } else { Err(Trouble::Problem { status: status.as_u16(), body }) }
+        Err(Trouble::Problem { status: status.as_u16(), body })
     }
 
     /// What it means for a command.

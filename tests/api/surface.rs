@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 54] = [
+const ROUTES: [&str; 55] = [
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
     "GET /",
@@ -30,6 +30,7 @@ const ROUTES: [&str; 54] = [
     "GET /v1/definitions",
     "GET /v1/definitions/{saga}",
     "GET /v1/definitions/{saga}/graph.svg",
+    "GET /v1/export",
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
     "GET /v1/overview",

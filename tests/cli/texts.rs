@@ -41,6 +41,7 @@ fn every_command_has_help() {
         "inspect",
         "drain",
         "log-level",
+        "export",
         "deploy",
         "migrate",
         "check",

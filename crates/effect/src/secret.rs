@@ -177,11 +177,26 @@ impl Serialize for SecretRef {
 
 /// Takes secrets out of what comes back: an upstream may repeat what it was sent.
 #[derive(Debug, Default)]
-pub(crate) struct Scrub(Vec<Secret>);
+pub struct Scrub(Vec<Secret>);
 
 impl Scrub {
     /// Shorter ones are no secrets, and taking them out would only make texts unreadable.
     const SHORTEST: usize = 4;
+
+    /// Of the URL of a database, and of the password in it.
+    #[must_use]
+    pub fn of_url(url: &Secret) -> Self {
+        let mut scrub = Self::default();
+        scrub.add(url);
+        if let Ok(parsed) = reqwest::Url::parse(url.expose())
+            && let Some(password) = parsed.password()
+        {
+            scrub.add(&Secret::new(password));
+            let decoded = percent_encoding::percent_decode_str(password).decode_utf8_lossy();
+            scrub.add(&Secret::new(decoded.as_ref()));
+        }
+        scrub
+    }
 
     pub(crate) fn add(&mut self, secret: &Secret) {
         let text = secret.expose();
@@ -196,7 +211,9 @@ impl Scrub {
         }
     }
 
-    pub(crate) fn text(&self, text: String) -> String {
+    /// A text without them.
+    #[must_use]
+    pub fn text(&self, text: String) -> String {
         self.0.iter().fold(text, |text, secret| {
             if text.contains(secret.expose()) { text.replace(secret.expose(), HIDDEN) } else { text }
         })

@@ -114,7 +114,8 @@ impl Sql {
         if !dialect.schemes().iter().any(|scheme| url.expose().starts_with(scheme)) {
             return Err(wrong(format!("does not begin with {}, as {dialect} has it", dialect.schemes()[0])));
         }
-        let scrub = scrub(&url);
+        // The URL and the password in it must not come back in an error.
+        let scrub = Scrub::of_url(&url);
         let (text, size) = (url.expose(), self.manner.size);
         let database: Result<Box<dyn Database>, sqlx::Error> = match dialect {
             Dialect::Postgres => postgres::Postgres::open(text, size).map(|open| Box::new(open) as _),
@@ -289,18 +290,4 @@ async fn rolled_back(session: Box<dyn Session>) {
     if let Err(error) = session.end(End::Rollback).await {
         tracing::debug!(%error, "a transaction could not be rolled back; its connection is closed");
     }
-}
-
-/// The URL and the password in it must not come back in an error.
-fn scrub(url: &Secret) -> Scrub {
-    let mut scrub = Scrub::default();
-    scrub.add(url);
-    if let Ok(parsed) = reqwest::Url::parse(url.expose())
-        && let Some(password) = parsed.password()
-    {
-        scrub.add(&Secret::new(password));
-        let decoded = percent_encoding::percent_decode_str(password).decode_utf8_lossy();
-        scrub.add(&Secret::new(decoded.as_ref()));
-    }
-    scrub
 }

@@ -128,7 +128,7 @@ pub(super) struct OpenTask {
 
 /// The saga that began an instance.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ParentView {
+pub(in crate::api) struct ParentView {
     saga: String,
     correlation: String,
     /// The work item that asked for it.
@@ -147,7 +147,7 @@ struct History {
 
 /// A transition.
 #[derive(Debug, Serialize, ToSchema)]
-struct RecordView {
+pub(in crate::api) struct RecordView {
     /// The state version after it.
     version: u64,
     at: String,
@@ -177,7 +177,7 @@ struct WorkView {
 }
 
 impl Summary {
-    pub(super) fn of(key: &InstanceKey, instance: &Instance) -> Self {
+    pub(in crate::api) fn of(key: &InstanceKey, instance: &Instance) -> Self {
         let program = &instance.program;
         Self {
             saga: key.saga.to_string(),
@@ -263,7 +263,7 @@ impl History {
 }
 
 impl RecordView {
-    fn of(record: &Record) -> Self {
+    pub(in crate::api) fn of(record: &Record) -> Self {
         let work =
             record.work.iter().map(|(label, id)| WorkView { label: label.clone(), id: id.to_string() });
         Self {
@@ -294,7 +294,7 @@ impl OpenTask {
 }
 
 impl ParentView {
-    pub(super) fn of(parent: &Parent) -> Self {
+    pub(in crate::api) fn of(parent: &Parent) -> Self {
         let Parent { key, work_id, depth } = parent;
         Self {
             saga: key.saga.to_string(),
@@ -326,7 +326,7 @@ impl FailureView {
 }
 
 /// A state that no program puts into words. A reader that stops before the end has read something else.
-pub(super) fn state(bytes: &[u8]) -> Value {
+pub(in crate::api) fn state(bytes: &[u8]) -> Value {
     let packed = || {
         let mut rest = bytes;
         rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())

@@ -60,7 +60,7 @@ pub(in crate::api) struct TaskDetail {
 
 /// Something that happened to a task.
 #[derive(Debug, Serialize, ToSchema)]
-struct TaskEventView {
+pub(in crate::api) struct TaskEventView {
     /// `opened`, `claimed`, `released`, `reassigned`, `escalated`, `completed` or `closed`.
     what: &'static str,
     /// Who did it; null: the saga.
@@ -97,7 +97,7 @@ impl FormView {
 }
 
 impl TaskView {
-    pub(super) fn of(row: &TaskRow) -> Self {
+    pub(in crate::api) fn of(row: &TaskRow) -> Self {
         Self {
             id: row.task.id.to_string(),
             saga: row.instance.saga.to_string(),
@@ -117,7 +117,7 @@ impl TaskDetail {
 }
 
 impl TaskEventView {
-    fn of(event: &TaskEvent) -> Self {
+    pub(in crate::api) fn of(event: &TaskEvent) -> Self {
         let (mut roles, mut assignee, mut outcome) = (None, None, None);
         match &event.step {
             TaskStep::Reassigned { roles: to, assignee: who }

@@ -1,0 +1,121 @@
+//! The statements that keep the tables. Each takes a whole answer at once, as one JSON text.
+//!
+//! A row gives way to what was said of a later commit, or in a later generation, and to nothing else.
+
+/// The tables.
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+
+/// How the lines of one kind become rows of one table.
+pub(super) struct Kind {
+    /// As lines have it.
+    pub(super) name: &'static str,
+    /// Puts rows: the lines, the generation.
+    pub(super) put: &'static str,
+    /// Deletes rows: the lines, the generation.
+    pub(super) delete: &'static str,
+    /// Deletes what the first pass of this generation has not seen: the generation; the tenant, or null for all.
+    pub(super) sweep: &'static str,
+}
+
+macro_rules! kind {
+    ($name:literal, $table:literal, key: [$($key:ident as $kind:literal = $from:literal),+], fields: [$($field:ident = $value:literal),+]) => {
+        Kind {
+            name: $name,
+            put: concat!(
+                "INSERT INTO ", $table, " (tenant, shard, position, generation",
+                $(", ", stringify!($key),)+ $(", ", stringify!($field),)+
+                ") SELECT l->>'tenant', (l->>'shard')::integer, (l->>'position')::bigint, $2",
+                $(", (l->'key'->>'", $from, "')::", $kind,)+ $(", ", $value,)+
+                " FROM (SELECT l, l->'value' AS v FROM jsonb_array_elements($1::jsonb) AS l) AS lines",
+                " ON CONFLICT (tenant", $(", ", stringify!($key),)+ ") DO UPDATE SET shard = excluded.shard,",
+                " position = excluded.position, generation = excluded.generation",
+                $(", ", stringify!($field), " = excluded.", stringify!($field),)+
+                " WHERE (excluded.generation, excluded.position) >= (", $table, ".generation, ", $table, ".position)"
+            ),
+            delete: concat!(
+                "DELETE FROM ", $table, " AS t USING jsonb_array_elements($1::jsonb) AS l WHERE t.tenant = l->>'tenant'",
+                $(" AND t.", stringify!($key), " = (l->'key'->>'", $from, "')::", $kind,)+
+                " AND (t.generation, t.position) <= ($2, (l->>'position')::bigint)"
+            ),
+            sweep: concat!("DELETE FROM ", $table, " WHERE generation < $1 AND ($2::text IS NULL OR tenant = $2)"),
+        }
+    };
+}
+
+/// All of them.
+pub(super) const KINDS: [Kind; 4] = [
+    kind!("instance", "orlog_instances",
+    key: [saga as "text" = "saga", correlation as "text" = "correlation"],
+    fields: [
+        reference = "v->>'reference'",
+        status = "v->>'status'",
+        paused = "(v->>'paused')::boolean",
+        version = "(v->>'version')::bigint",
+        definition_version = "(v->'program'->>'version')::bigint",
+        definition_hash = "v->'program'->>'hash'",
+        waits = "v->'waits'",
+        state = "nullif(v->'state', 'null')",
+        last_error_code = "v->'last_error'->>'code'",
+        last_error_message = "v->'last_error'->>'message'",
+        parent = "nullif(v->'parent', 'null')",
+        last_input = "v->>'last_input'",
+        node = "v->>'node'",
+        trace_id = "v->>'trace_id'",
+        created_at = "(v->>'created_at')::timestamptz",
+        updated_at = "(v->>'updated_at')::timestamptz"
+    ]),
+    kind!("task", "orlog_tasks",
+    key: [id as "uuid" = "id"],
+    fields: [
+        saga = "v->>'saga'",
+        correlation = "v->>'correlation'",
+        status = "v->>'status'",
+        tag = "v->>'tag'",
+        title = "v->>'title'",
+        roles = "ARRAY(SELECT jsonb_array_elements_text(v->'roles'))",
+        assignee = "v->>'assignee'",
+        claimed_by = "v->>'claimed_by'",
+        due = "(v->>'due')::timestamptz",
+        outcomes = "ARRAY(SELECT jsonb_array_elements_text(v->'outcomes'))",
+        outcome = "v->>'outcome'",
+        data = "nullif(v->'data', 'null')",
+        opened_at = "(v->>'opened_at')::timestamptz",
+        updated_at = "(v->>'updated_at')::timestamptz"
+    ]),
+    kind!("task_event", "orlog_task_events",
+    key: [task as "uuid" = "task", number as "bigint" = "number"],
+    fields: [
+        what = "v->>'what'",
+        by = "v->>'by'",
+        reason = "v->>'reason'",
+        at = "(v->>'at')::timestamptz",
+        assignee = "v->>'assignee'",
+        roles = "CASE WHEN v ? 'roles' THEN ARRAY(SELECT jsonb_array_elements_text(v->'roles')) END",
+        outcome = "v->>'outcome'"
+    ]),
+    kind!("history", "orlog_history",
+    key: [saga as "text" = "saga", correlation as "text" = "correlation", version as "bigint" = "version"],
+    fields: [
+        at = "(v->>'at')::timestamptz",
+        input = "v->>'input'",
+        label = "v->>'label'",
+        note = "v->>'note'",
+        status = "v->>'status'",
+        work = "v->'work'",
+        kind = "v->>'kind'",
+        node = "v->>'node'",
+        waited_ms = "(v->>'waited_ms')::numeric"
+    ]),
+];
+
+/// The row of a scope: its format, kinds, cursor, generation, and whether its first pass goes on.
+pub(super) const FIND: &str =
+    "SELECT format, kinds, cursor, generation, scanning FROM orlog_export WHERE scope = $1";
+/// Begins a generation: scope, format, kinds. Gives its number.
+pub(super) const BEGIN: &str = "INSERT INTO orlog_export (scope, format, kinds, cursor, scanning, generation, updated_at) \
+     VALUES ($1, $2, $3, NULL, true, (SELECT coalesce(max(generation), 0) + 1 FROM orlog_export), now()) \
+     ON CONFLICT (scope) DO UPDATE SET format = excluded.format, kinds = excluded.kinds, cursor = NULL, scanning = true, \
+     generation = excluded.generation, updated_at = excluded.updated_at RETURNING generation";
+/// Moves the cursor: scope, new cursor, scanning, generation, old cursor. Nothing happens where somebody else has moved it.
+pub(super) const MOVE: &str = "UPDATE orlog_export SET cursor = $2, scanning = $3, updated_at = now() \
+     WHERE scope = $1 AND generation = $4 AND cursor IS NOT DISTINCT FROM $5";

@@ -1,0 +1,16 @@
+//! Copies kept elsewhere: whoever follows the export has what the node says, whatever happens on the way.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "projection/command.rs"]
+mod command;
+#[path = "projection/copy.rs"]
+mod copy;
+#[path = "projection/node.rs"]
+mod node;
+#[path = "projection/page.rs"]
+mod page;
+#[path = "projection/stream.rs"]
+mod stream;
+#[path = "projection/tables.rs"]
+mod tables;
