@@ -6,6 +6,7 @@
 
 mod admin;
 mod audit;
+mod backup;
 mod body;
 mod causes;
 mod context;
@@ -14,6 +15,7 @@ mod counted;
 mod dead_letters;
 mod definitions;
 mod deploy;
+mod diagnosis;
 mod errors;
 mod events;
 mod export;
@@ -145,6 +147,10 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))
         .routes(routes!(log::show, log::change, log::reset))
+        .routes(routes!(diagnosis::diagnosis))
+        .routes(routes!(backup::take))
+        .routes(routes!(backup::file))
+        .routes(routes!(backup::discard))
         .routes(routes!(deploy::deploy))
         .routes(routes!(deploy::reload))
         .routes(routes!(deploy::collect));

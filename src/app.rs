@@ -4,9 +4,12 @@
 
 pub mod attempts;
 mod background;
+mod backup;
+mod backups;
 mod cluster;
 mod collect;
 mod deploy;
+mod examined;
 mod feed;
 mod ground;
 mod hands;
@@ -47,6 +50,7 @@ use crate::telemetry::{Shown, Telemetry};
 use crate::upstreams::Upstreams;
 use attempts::Attempts;
 use background::Background;
+use backups::Backups;
 use cluster::Cluster;
 use ground::Ground;
 use hands::Hands;
@@ -54,10 +58,13 @@ use purges::Purges;
 use telemetry::{Ears, FirstShown};
 use transport::Transport;
 
+pub use backups::{NoBackup, Taken, backup_at_rest};
 pub use cluster::{ClusterInfo, PodInfo};
 pub use collect::Collected;
 pub use deploy::{DeployError, Order};
+pub use hands::reach;
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
+pub use layout::{check as check_layout, shard as shard_folder};
 pub use migrate::{Move, Moved};
 pub use pods::Whose;
 pub use purges::Purged;
@@ -124,6 +131,7 @@ pub struct App {
     collected: Counter,
     purges: Purges,
     background: Background,
+    backups: Backups,
     /// The other pods, where there are any.
     cluster: OnceLock<Cluster>,
 }
@@ -149,6 +157,7 @@ impl App {
         let Ears { tracer, attempts, counted } = telemetry::ears(&telemetry, seams.attempts, &clock);
         let access = Box::pin(Access::new(&config.auth)).await?;
         let audit = Audit::open(&settings::audit(&config))?;
+        let backups = Backups::open(&config)?;
 
         let heard = Arc::clone(&counted) as Arc<dyn Observer>;
         let hands = Hands::raise(&config, transport.connection(), seams.upstreams, &clock, &heard);
@@ -198,6 +207,7 @@ impl App {
             collected,
             purges,
             background: Background::default(),
+            backups,
             cluster: OnceLock::new(),
         });
         app.collect_after_start();

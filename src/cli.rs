@@ -4,6 +4,7 @@
 //! work on their own. Tables are for people, `--output json` is for programs. Exit codes are in [`exit`].
 
 mod audit;
+mod backup;
 pub mod bench;
 mod check;
 mod client;
@@ -12,6 +13,7 @@ mod console;
 mod deploy;
 mod dev;
 mod dlq;
+mod doctor;
 mod drain;
 pub mod exit;
 mod explore;
@@ -83,6 +85,12 @@ enum Command {
     Audit(audit::Args),
     /// Keep a copy of instances and tasks in PostgreSQL, or write what changes to a file
     Export(export::Args),
+    /// Look at everything that a node needs, and say what is wrong and what to do
+    Doctor(doctor::Args),
+    /// Copy what a node has stored, while it runs
+    Backup(backup::Args),
+    /// Make a data folder of a backup
+    Restore(backup::Restore),
     /// Ask a node to finish what is under way, and to end
     Drain(drain::Args),
     /// Look at which lines a node logs, and change that while it runs
@@ -146,6 +154,9 @@ async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
         Command::Inspect(args) => inspect::perform(args, console).await,
         Command::Audit(args) => audit::perform(args, console).await,
         Command::Export(args) => export::perform(args, console).await,
+        Command::Backup(args) => backup::perform(args, console).await,
+        Command::Restore(args) => backup::restore(args, console).await,
+        Command::Doctor(args) => doctor::perform(args, console).await,
         Command::Drain(args) => drain::perform(args, console).await,
         Command::LogLevel(args) => log_level::perform(args, console).await,
         Command::Deploy(args) => deploy::perform(args, console).await,

@@ -5,6 +5,7 @@
 
 mod auth;
 mod blame;
+mod check;
 mod cluster;
 mod defaults;
 mod layers;
@@ -30,8 +31,8 @@ pub use nats::{Nats, NatsTls, StreamLimits};
 pub use retention::{Retention, SagaRetention, TenantRetention, Window};
 pub use roles::{Queue, Role};
 pub use sections::{
-    Bus, BusKind, Drain, Durability, Export, Http, Limits, Log, LogFormat, Replication, Store, Telemetry,
-    TenantMode, Tenants,
+    Backup, Bus, BusKind, Drain, Durability, Export, Http, Limits, Log, LogFormat, Replication, Store,
+    Telemetry, TenantMode, Tenants,
 };
 
 /// The defaults as people read them: every key with what it means.
@@ -81,6 +82,8 @@ pub struct Config {
     pub auth: Auth,
     /// What is kept of what they did.
     pub audit: Audit,
+    /// Copies of what is stored.
+    pub backup: Backup,
     /// How the process comes to rest.
     pub drain: Drain,
     /// What is logged, and how.
@@ -118,6 +121,7 @@ impl Default for Config {
             http: Http::default(),
             auth: Auth::default(),
             audit: Audit::default(),
+            backup: Backup::default(),
             drain: Drain::default(),
             log: Log::default(),
             telemetry: Telemetry::default(),
@@ -181,69 +185,7 @@ impl Config {
 
     /// Checks what no single key shows.
     fn check(&self) -> Result<(), Error> {
-        let wrong = |place: &str, what: String| Err(Error::Wrong { place: place.to_owned(), what });
-        if !(1..=orlog_model::SLOTS).contains(&self.shards) {
-            return wrong("shards", format!("{} is not between 1 and {}", self.shards, orlog_model::SLOTS));
-        }
-        if self.roles != Role::Combined && self.bus.kind != BusKind::Nats {
-            let role = self.roles.as_str();
-            let what =
-                format!("the role {role:?} meets the others over NATS; write bus.kind = \"nats\" and [nats]");
-            return wrong("roles", what);
-        }
-        if let Some(what) = self.gateway_mistake() {
-            return wrong("gateway", what.to_owned());
-        }
-        if let Some((place, what)) = self.queue.mistake() {
-            return wrong(place, what);
-        }
-        if !(0.0..=1.0).contains(&self.telemetry.sample_ratio) {
-            let found = self.telemetry.sample_ratio;
-            return wrong("telemetry.sample_ratio", format!("{found} is not between 0.0 and 1.0"));
-        }
-        if self.http.page_limit == 0 || self.http.scan_limit < self.http.page_limit {
-            let (page, scan) = (self.http.page_limit, self.http.scan_limit);
-            let what = format!("must be at least 1 and not more than http.scan_limit: {page}, {scan}");
-            return wrong("http.page_limit", what);
-        }
-        if self.bus.max_message_size > Bus::default().max_message_size {
-            return wrong("bus.max_message_size", "1MiB is the most that events may take".to_owned());
-        }
-        if self.store.replication == Replication::JetStream && self.bus.kind != BusKind::Nats {
-            let what =
-                "\"jetstream\" needs bus.kind = \"nats\"; set that, or replication to \"none\"".to_owned();
-            return wrong("store.replication", what);
-        }
-        if let Some((key, what)) = self.retention.mistake(self.store.dedupe_window) {
-            return wrong(&key, what);
-        }
-        if let Some((key, what)) = self.nats.mistake() {
-            return wrong(key, what);
-        }
-        let many_pods = self.cluster.mode != ClusterMode::Alone;
-        let access = self.auth.mistakes(self.listen, many_pods).into_iter().chain(self.audit.mistake());
-        if let Some((key, what)) = access.into_iter().next() {
-            return wrong(key, what);
-        }
-        let on_nats = self.bus.kind == BusKind::Nats;
-        if let Some((key, what)) = self.cluster.mistake(&self.node_name(), on_nats) {
-            return wrong(key, what);
-        }
-        match self.cluster.mode {
-            ClusterMode::Leased if !self.replicated() => wrong(
-                "store.replication",
-                "shards that move between pods need their commits on NATS: \"auto\" or \"jetstream\""
-                    .to_owned(),
-            ),
-            mode if mode != ClusterMode::Alone
-                && self.listen.ip().is_unspecified()
-                && self.cluster.advertise.is_empty() =>
-            {
-                let what = format!("other pods cannot reach {}; say where they can", self.listen);
-                wrong("cluster.advertise", what)
-            }
-            _ => Ok(()),
-        }
+        self.mistakes().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Whether commits are kept on NATS.

@@ -6,9 +6,15 @@
 mod access;
 #[path = "operations/audit.rs"]
 mod audit;
+#[path = "operations/backup.rs"]
+mod backup;
+#[path = "operations/doctor.rs"]
+mod doctor;
 #[path = "operations/issuer.rs"]
 mod issuer;
 #[path = "operations/node.rs"]
 mod node;
+#[path = "operations/process.rs"]
+mod process;
 #[path = "operations/tokens.rs"]
 mod tokens;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use orlog_actors::CommitObserver;
 use orlog_model::{
-    Clock, Commit, DeadLetter, DeadLetterReason, EventType, Failure, Input, InstanceKey, Original, OutboxKey,
-    Outcome, Timestamp, Verdict,
+    Change, Clock, Commit, DeadLetter, DeadLetterReason, EventType, Failure, Input, InstanceKey, Original,
+    OutboxKey, Outcome, StreamPosition, Timestamp, Verdict,
 };
 use orlog_testkit::SimClock;
 use orlog_testkit::faulty_bus::Faults;
 use orlog_testkit::rig::{Rig, Setup, passing, seed, tenant};
-use orlog_testkit::sagas::{Order, STEPS, order, order_key, order_placed};
+use orlog_testkit::sagas::{Ledger, Order, STEPS, order, order_key, order_placed};
 use orlog_testkit::world::World;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -159,4 +159,39 @@ async fn every_outcome_twice_and_then_its_contrary_changes_nothing() {
     }
     scene.rig.audit(&orders()).await;
     scene.rig.stop().await;
+}
+
+/// The checkpoint lags behind what was applied; here it lags by everything, as far as it can.
+fn forget_checkpoints(home: &std::path::Path, setup: &Setup) {
+    let (mut writer, reader) =
+        orlog_store::open(&home.join("shard-0"), setup.store.clone()).expect("it was let go");
+    for (source, _) in reader.checkpoints().expect("it is open") {
+        let position = StreamPosition::behind(Uuid::new_v4(), 1);
+        writer.commit(&[Change::Checkpoint(source, position)], setup.clock.now()).expect("there is room");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_twice_after_a_long_rest_leads_to_the_same_end() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
+    let present = Arc::clone(&clock) as Arc<dyn Clock>;
+    let world = World::new(Arc::clone(&present), 1);
+    let setup = Setup::new(home.path().to_owned(), vec![Ledger::program()], present);
+    let key = Ledger::key(&tenant(), 1);
+    let day = Duration::from_hours(24);
+    // After the first life ten days pass; the second one is short.
+    for (life, rest) in [Duration::ZERO, day * 10, Duration::from_mins(5)].into_iter().enumerate() {
+        clock.advance(rest);
+        let rig = setup.start(&world).await;
+        let first = u32::try_from(life * 4).expect("small");
+        for number in first..first + 4 {
+            rig.publish(&Ledger::event(&key, number, clock.now())).await;
+        }
+        rig.until_consumed().await;
+        let state = rig.reader().instance(&key).expect("it is open").expect("it was opened").state;
+        assert_eq!(Ledger::numbers(&state), (0..first + 4).collect::<Vec<_>>(), "life {life}");
+        rig.stop().await;
+        forget_checkpoints(home.path(), &setup);
+    }
 }

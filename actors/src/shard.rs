@@ -210,7 +210,7 @@ impl State {
     fn tidy(&self) -> Result<(), ActorProcessingErr> {
         self.directory.passivate();
         let context = &self.directory.context;
-        let before = context.clock.now().before(context.reader.dedupe_window());
+        let before = context.reader.remembered_since(context.clock.now())?;
         if context.reader.is_purge_due(before)? {
             let purge = Change::PurgeApplied { before };
             self.directory.committer()?.submit(Submission::of(purge, Done::Nothing))?;

@@ -22,7 +22,7 @@ const REQUEST_ID: &str = "x-request-id";
 /// The longest request id that is taken over from a caller, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Routes whose answers take as long as there is something to do.
-const LONG: [&str; 2] = ["/admin/drain", "/v1/replays"];
+const LONG: [&str; 3] = ["/admin/backup", "/admin/drain", "/v1/replays"];
 
 tokio::task_local! {
     static TRACE: Option<TraceParent>;

@@ -128,6 +128,8 @@ codes! {
     Forbidden = "OR0042", FORBIDDEN, "The role does not allow it";
     /// The tenant is not among the caller's.
     NotYourTenant = "OR0043", FORBIDDEN, "The tenant is not the caller's";
+    /// No backup can be taken here or now.
+    NoBackup = "OR0044", CONFLICT, "No backup is taken";
 }
 
 /// An error, as callers see it (RFC 9457).

@@ -59,6 +59,16 @@ async fn outside(
     Ok(Some(Outside { dispatch, requests, patience: config.queue.patience }))
 }
 
+/// What reaches others over this connection, for whoever only looks: what it makes offers nothing.
+pub async fn reach(config: &Config, connection: &Connection) -> Option<Outside> {
+    let clock: Arc<dyn Clock> = Arc::new(crate::clock::SystemClock);
+    let opened = tokio::time::timeout(PATIENCE, outside(config, Some(connection), &clock)).await;
+    opened.ok()?.ok()?
+}
+
+/// How long a desk may take to open.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The workers of a node that performs for others; `None` in every other role.
 pub(super) async fn workers(
     config: &Config,

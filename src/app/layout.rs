@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use orlog_model::TenantId;
 use serde::{Deserialize, Serialize};
 
+use crate::backup::{Error as Cut, RESTORING};
 use crate::config::{Config, Tenants};
 
 const FILE: &str = "layout.toml";
@@ -23,8 +24,9 @@ struct Layout {
 /// # Errors
 /// When it was made for another one, or cannot be read or written.
 pub(super) fn claim(config: &Config) -> anyhow::Result<()> {
+    whole(&config.data)?;
     let wanted = Layout { shards: config.shards, spread: config.tenants.spread.clone() };
-    let path = config.data.join(FILE);
+    let path = file(&config.data);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let found =
@@ -36,12 +38,29 @@ pub(super) fn claim(config: &Config) -> anyhow::Result<()> {
     }
 }
 
+/// Checks that a data folder was made for the same division, where it is one.
+///
+/// # Errors
+/// When it was made for another one, or cannot be read.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    whole(&config.data)?;
+    let path = file(&config.data);
+    if path.exists() {
+        let found = std::fs::read_to_string(&path)?;
+        let found = toml::from_str(&found).with_context(|| format!("{} cannot be read", path.display()))?;
+        let wanted = Layout { shards: config.shards, spread: config.tenants.spread.clone() };
+        compare(&config.data, &found, &wanted)?;
+    }
+    Ok(())
+}
+
 /// The configuration under which the data in this folder can be read.
 ///
 /// # Errors
 /// When it is no data folder.
 pub(super) fn of(data: &Path) -> anyhow::Result<Config> {
-    let path = data.join(FILE);
+    whole(data)?;
+    let path = file(data);
     let text = std::fs::read_to_string(&path).with_context(|| {
         format!("{} is no data folder of Orlog: {} cannot be read", data.display(), path.display())
     })?;
@@ -51,8 +70,22 @@ pub(super) fn of(data: &Path) -> anyhow::Result<Config> {
     Ok(Config { data: data.to_owned(), shards, tenants, ..Config::default() })
 }
 
+/// A folder in which a restoration was cut off is none, whatever it holds already.
+fn whole(data: &Path) -> anyhow::Result<()> {
+    if data.join(RESTORING).exists() {
+        bail!(Cut::CutOff(data.to_owned()));
+    }
+    Ok(())
+}
+
+/// Where it is remembered.
+pub(super) fn file(data: &Path) -> PathBuf {
+    data.join(FILE)
+}
+
 /// The folder of a shard.
-pub(super) fn shard(data: &Path, index: u16) -> PathBuf {
+#[must_use]
+pub fn shard(data: &Path, index: u16) -> PathBuf {
     data.join(format!("shard-{index}"))
 }
 

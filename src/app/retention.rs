@@ -164,12 +164,13 @@ fn sweep_instances(
     from: &Bookmark,
 ) -> Result<Stretch<(InstanceKey, u64)>, orlog_store::Error> {
     let (now, retention) = (app.clock.now(), &app.config.retention);
-    // The store may have been made with a longer window than is configured now.
-    let least = reader.dedupe_window();
+    // An event that may come again must find the instance that it was for: also after a rest of the store, and also where that was
+    // made with a longer window than is configured now.
+    let remembered = reader.remembered_since(now)?;
     reader.sweep_instances(from, (AT_ONCE, LOOK), |key, instance| {
         let window = retention.of_instance(&key.tenant, &key.saga).limit();
-        instance.is_over()
-            && window.is_some_and(|window| is_past(instance.updated_at, window.max(least), now))
+        let is_past = |window| is_past(instance.updated_at, window, now);
+        instance.is_over() && instance.updated_at <= remembered && window.is_some_and(is_past)
     })
 }
 

@@ -1,6 +1,7 @@
 //! Talks to a node over HTTP and turns its problems into failures with an exit code.
 
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -133,6 +134,29 @@ impl Client {
     /// Sends a body; the caller says what an answer that is no success means.
     pub(super) async fn send(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
         self.call(Method::POST, path, &[], Some(body), PATIENCE).await
+    }
+
+    /// Fetches a file, as long as something comes.
+    pub(super) async fn download(&self, path: &str, to: &Path) -> Result<(), Failure> {
+        let silence = |error: reqwest::Error| self.failure(Trouble::Silence(innermost(&error)));
+        let mut request = self.http.get(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        let mut answer = request.send().await.map_err(silence)?;
+        let status = answer.status();
+        if !status.is_success() {
+            let body = answer.bytes().await.map_err(silence)?;
+            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            return Err(self.failure(Trouble::Problem { status: status.as_u16(), body }));
+        }
+        let mut file = std::fs::File::create(to)?;
+        loop {
+            let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
+            let piece = piece.map_err(|_| self.failure(Trouble::Silence("it stopped sending".to_owned())))?;
+            let Some(piece) = piece.map_err(silence)? else { return Ok(file.sync_all()?) };
+            file.write_all(&piece)?;
+        }
     }
 
     async fn call(

@@ -26,6 +26,11 @@ pub(super) struct Flags {
 impl Flags {
     /// Defaults < file < environment < flags.
     pub(super) fn load(&self) -> Result<Config, Failure> {
+        Ok(self.layers()?.load()?)
+    }
+
+    /// What lies above the defaults.
+    pub(super) fn layers(&self) -> Result<Layers, crate::config::Error> {
         let layers = match &self.config {
             Some(path) => Layers::none().file(path)?,
             None => Layers::none(),
@@ -36,6 +41,6 @@ impl Flags {
             self.listen.as_ref().map(|listen| Setting::flag("--listen", "listen", listen.as_str())),
             self.definitions.as_ref().map(|dir| Setting::flag("--definitions", "definitions", text(dir))),
         ];
-        Ok(layers.environment(std::env::vars_os()).flags(flags.into_iter().flatten()).load()?)
+        Ok(layers.environment(std::env::vars_os()).flags(flags.into_iter().flatten()))
     }
 }

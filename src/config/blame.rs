@@ -65,6 +65,13 @@ pub(super) fn layer<'a>(
     })
 }
 
+/// What is wrong about a key on its own; nothing where it only lacks others.
+pub(super) fn alone(place: &str, table: Table) -> Option<Error> {
+    let error = Config::deserialize(Value::Table(table)).err()?;
+    let counts = !error.message().starts_with(MISSING);
+    counts.then(|| Error::Wrong { place: place.to_owned(), what: explain(error.message()) })
+}
+
 /// Serde's message, with the nearest known name in place of a list of all.
 fn explain(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field ") else { return message.trim_end().to_owned() };

@@ -110,6 +110,12 @@ impl Layers {
     /// # Errors
     /// When a layer holds an unknown key or a value that cannot be; the text names the place.
     pub fn load(&self) -> Result<Config, Error> {
+        let config = self.merged()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn merged(&self) -> Result<Config, Error> {
         let mut merged = defaults::table();
         if let Some((path, text)) = &self.file {
             let file = text.parse::<Table>().map_err(|error| blame::file(path, text, &error))?;
@@ -118,9 +124,37 @@ impl Layers {
         for setting in &self.settings {
             merge(&mut merged, setting.alone());
         }
-        let config: Config = Value::Table(merged).try_into().map_err(|error| self.blame(&error))?;
-        config.check()?;
-        Ok(config)
+        Value::Table(merged).try_into().map_err(|error| self.blame(&error))
+    }
+
+    /// Everything that is wrong, layer by layer and key by key; what no single key shows comes once the keys are right.
+    #[must_use]
+    pub fn mistakes(&self) -> Vec<Error> {
+        let mut found = Vec::new();
+        if let Some((path, text)) = &self.file {
+            match text.parse::<Table>() {
+                Ok(table) => {
+                    let place = |key: &str| format!("{}: {key}", path.display());
+                    found.extend(
+                        leaves(&table)
+                            .into_iter()
+                            .filter_map(|leaf| blame::alone(&place(&leaf.path.join(".")), leaf.alone())),
+                    );
+                }
+                Err(error) => found.push(blame::file(path, text, &error)),
+            }
+        }
+        found
+            .extend(self.settings.iter().filter_map(|setting| blame::alone(&setting.place, setting.alone())));
+        if found.is_empty()
+            && let Ok(config) = self.merged()
+        {
+            return config.mistakes();
+        }
+        if found.is_empty() {
+            found.extend(self.load().err());
+        }
+        found
     }
 
     fn blame(&self, error: &toml::de::Error) -> Error {
@@ -128,6 +162,23 @@ impl Layers {
         let settings = self.settings.iter().map(|setting| (setting.place.as_str(), setting.alone()));
         blame::layer(file, settings, error)
     }
+}
+
+/// The keys of a table that hold no table, each with its path.
+fn leaves(table: &Table) -> Vec<Setting> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) if !inner.is_empty() => {
+                found.extend(leaves(inner).into_iter().map(|mut leaf| {
+                    leaf.path.insert(0, key.clone());
+                    leaf
+                }));
+            }
+            _ => found.push(Setting { place: String::new(), path: vec![key.clone()], value: value.clone() }),
+        }
+    }
+    found
 }
 
 fn default_of(path: &[String]) -> Option<Value> {

@@ -1,6 +1,7 @@
 //! The tables of the configuration file, one type each. What a key means stands in `config/default.toml`.
 
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use orlog_model::TenantId;
@@ -297,6 +298,15 @@ impl Default for Http {
             request_timeout: Duration::from_secs(30),
         }
     }
+}
+
+/// `[backup]`: copies of what is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Backup {
+    /// Where copies lie until they are fetched; `backups` in the data folder where it is empty.
+    #[serde(with = "text::optional")]
+    pub folder: Option<PathBuf>,
 }
 
 /// `[drain]`: how the process comes to rest.

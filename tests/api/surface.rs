@@ -10,10 +10,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, PATIENCE, placed};
 
-const ROUTES: [&str; 55] = [
+const ROUTES: [&str; 59] = [
+    "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
     "GET /",
+    "GET /admin/backup/{id}/files/{path}",
+    "GET /admin/diagnosis",
     "GET /admin/log",
     "GET /errors/{code}",
     "GET /health",
@@ -42,6 +45,7 @@ const ROUTES: [&str; 55] = [
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
     "GET /v1/work",
+    "POST /admin/backup",
     "POST /admin/collect",
     "POST /admin/deploy",
     "POST /admin/drain",

@@ -48,10 +48,13 @@ use past::EmbeddedPast;
 use writer::{GROUP_BYTES, GROUP_MESSAGES, Job, Publish, Writer};
 
 pub use error::OpenError;
+pub use log::{Copied, Hold, Moment};
 pub use options::{Durability, Options};
 
 /// Messages that wait for the writer, in KiB together; publishers beyond wait.
 const QUEUED_KIB: u32 = 64 * 1024;
+/// Bytes of one file of a copy.
+const COPIED_SEGMENT_BYTES: u64 = 16 << 20;
 
 /// The embedded bus, opened. Dropping it closes it.
 #[derive(Debug)]
@@ -63,6 +66,14 @@ pub struct Embedded {
     jobs: Sender<Job>,
     queued: Arc<Semaphore>,
     threads: Mutex<Option<(JoinHandle<()>, Keeper)>>,
+}
+
+/// Looks at the log of a bus that nobody has open: every record against its checksum. Changes nothing, takes no lock.
+///
+/// # Errors
+/// When it is damaged, of a newer version, or cannot be read.
+pub fn inspect(dir: &Path) -> Result<orlog_journal::Recovery, OpenError> {
+    Ok(orlog_journal::inspect(&dir.join("log"))?)
 }
 
 impl Embedded {
@@ -116,6 +127,40 @@ impl Embedded {
         drop(writer.join());
         self.log.close();
         keeper.stop();
+    }
+
+    /// From now on nothing is dropped, until the answer is dropped. Who copies stores and the stream that they read holds the stream
+    /// before: what the copies of the stores lack is then in the copy of the stream.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.log.hold()
+    }
+
+    /// Where the stream ends now. Nothing behind it has been answered to a publisher or delivered to anybody.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        self.log.moment()
+    }
+
+    /// The size of the stream on the disk, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
+    /// Copies every message up to a moment into the new folder `dir`, which can be opened like this one. Cursors are not copied:
+    /// stores know how far they have read. Blocks.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or the folder not be written.
+    pub fn copy_to(&self, dir: &Path, upto: Moment) -> Result<Copied, OpenError> {
+        let mut options = orlog_journal::Options::new(self.stream_id.into_bytes());
+        // What is allocated is copied and moved about: little of it.
+        (options.segment_bytes, options.spare_segments) = (COPIED_SEGMENT_BYTES, 0);
+        let copied = self.log.copy(&dir.join("log"), upto, options)?;
+        stream_id::write(dir, self.stream_id)
+            .map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+        Ok(copied)
     }
 
     /// Forgets a durable name and its cursor, so that it no longer keeps messages from being dropped.

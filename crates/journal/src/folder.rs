@@ -144,6 +144,28 @@ impl Folder {
     }
 }
 
+/// Opens every segment in a folder to look at it, the oldest first.
+pub(crate) fn look(path: &Path) -> Result<Vec<Segment>> {
+    let entries = fs::read_dir(path).map_err(Error::io("list", path))?;
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let paths = paths.map_err(Error::io("list", path))?;
+    let is_segment = |path: &PathBuf| path.extension() == Some(OsStr::new("seg"));
+    let mut found: Vec<(u64, PathBuf)> =
+        paths.into_iter().filter(is_segment).filter_map(|path| Some((sequence_in(&path)?, path))).collect();
+    found.sort_unstable();
+    let mut segments = Vec::new();
+    let mut owner = None;
+    for (first, path) in found {
+        let (segment, found) = Segment::look(&path, first)?;
+        let expected = *owner.get_or_insert(found);
+        if found != expected {
+            return Err(Error::Foreign { path, found, expected });
+        }
+        segments.push(segment);
+    }
+    Ok(segments)
+}
+
 /// The number in a segment's name; a file named otherwise is not ours.
 fn sequence_in(path: &Path) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;

@@ -30,4 +30,4 @@ pub use format::MAX_PAYLOAD_BYTES;
 pub use journal::{Journal, Syncer};
 pub use options::Options;
 pub use reader::{Cursor, Reader, Record};
-pub use recovery::Recovery;
+pub use recovery::{Recovery, inspect};

@@ -56,6 +56,15 @@ pub(crate) fn judge(segments: &[Segment]) -> Result<Recovery> {
     Ok(report)
 }
 
+/// Reads a journal that nobody has open, and judges it; changes nothing, takes no lock. An unfinished write at its end is reported
+/// and is no fault: the next opening cuts it off.
+///
+/// # Errors
+/// [`Error::Newer`], [`Error::Foreign`], [`Error::Corrupt`], [`Error::Io`].
+pub fn inspect(dir: &std::path::Path) -> Result<Recovery> {
+    judge(&crate::folder::look(dir)?)
+}
+
 /// Makes the last segment fit to be continued, and everything in it durable.
 pub(crate) fn settle(segment: &Segment, torn: bool, disk: &dyn Disk) -> Result<()> {
     let tail = segment.tail();

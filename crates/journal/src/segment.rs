@@ -56,6 +56,20 @@ impl Segment {
     /// Opens a segment whose name promises `first`; its records are yet to be counted.
     pub(crate) fn open(path: &Path, first: u64, identity: [u8; 16]) -> Result<Self> {
         let file = File::options().read(true).write(true).open(path).map_err(Error::io("open", path))?;
+        let (segment, found) = Self::read(path, file, first)?;
+        if found == identity {
+            Ok(segment)
+        } else {
+            Err(Error::Foreign { path: path.to_owned(), found, expected: identity })
+        }
+    }
+
+    /// Opens a segment to look at it, and says whose it is.
+    pub(crate) fn look(path: &Path, first: u64) -> Result<(Self, [u8; 16])> {
+        Self::read(path, File::open(path).map_err(Error::io("open", path))?, first)
+    }
+
+    fn read(path: &Path, file: File, first: u64) -> Result<(Self, [u8; 16])> {
         let capacity = file.metadata().map_err(Error::io("measure", path))?.len();
         if capacity < SEGMENT_HEADER_BYTES {
             return Err(Error::corrupt(path, 0, "it is shorter than a segment's header"));
@@ -66,13 +80,10 @@ impl Segment {
             HeaderFault::Newer(found) => Error::Newer { path: path.to_owned(), found, supported: VERSION },
             HeaderFault::Damaged(reason) => Error::corrupt(path, 0, reason),
         })?;
-        if header.identity != identity {
-            return Err(Error::Foreign { path: path.to_owned(), found: header.identity, expected: identity });
-        }
         if header.first != first {
             return Err(Error::corrupt(path, 16, "its name and its header state different first sequences"));
         }
-        Ok(Self::new(path.to_owned(), file, first, header.seed, capacity))
+        Ok((Self::new(path.to_owned(), file, first, header.seed, capacity), header.identity))
     }
 
     /// Where the last whole record ends.

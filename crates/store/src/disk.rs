@@ -31,13 +31,16 @@ const MIGRATIONS: &[Migration] = &[];
 
 type Migration = fn(&Mdbx) -> Result<(), Error>;
 
+/// The size of a file of the journal of a copy.
+const COPIED_SEGMENT_BYTES: u64 = 64 << 10;
+
 /// The key under which the format lies in the table `meta`, as four bytes, big endian, in every release.
-const FORMAT_KEY: &[u8] = b"format";
+pub(crate) const FORMAT_KEY: &[u8] = b"format";
 const IDENTITY_KEY: &[u8] = b"identity";
-const HEADS_KEY: &[u8] = b"heads";
+pub(crate) const HEADS_KEY: &[u8] = b"heads";
 const WINDOW_KEY: &[u8] = b"window";
 /// The [`Place`] of the tables of a replicated store.
-const PLACE_KEY: &[u8] = b"log";
+pub(crate) const PLACE_KEY: &[u8] = b"log";
 
 /// An open folder. The lock on it ends with this.
 #[derive(Debug)]
@@ -172,14 +175,28 @@ impl Disk {
     /// Copies the tables as they are on the disk, without what is not folded, into a new file. The answer is the place that the
     /// copy reaches.
     pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<Place>), Error> {
-        let mut about = None;
-        self.tables.copy(file, &[HEADS_KEY, PLACE_KEY], |rows| {
-            let heads: Heads = value::decode(Table::Meta, rows[0].as_deref().unwrap_or_default())?;
-            let place = rows[1].as_deref().map(|row| value::decode(Table::Meta, row)).transpose()?;
-            about = Some((heads.position, place));
-            Ok(())
-        })?;
-        about.ok_or(Error::Closed)
+        let still = self.tables.still()?;
+        let heads: Heads = value::decode(Table::Meta, &still.meta(HEADS_KEY)?.unwrap_or_default())?;
+        let place = still.meta(PLACE_KEY)?.map(|row| value::decode(Table::Meta, &row)).transpose()?;
+        still.copy(file)?;
+        Ok((heads.position, place))
+    }
+
+    /// Makes a journal in the new folder `dir` that goes on behind the commit `after` and ends with `last`, both of this store.
+    pub(crate) fn copy_journal(&self, dir: &Path, after: u64, last: u64) -> Result<(), Error> {
+        let mut options = orlog_journal::Options::new(self.identity());
+        // What is allocated is copied and moved about: little of it.
+        (options.first_sequence, options.segment_bytes, options.spare_segments) =
+            (after + 1, COPIED_SEGMENT_BYTES, 0);
+        let (mut copy, _) = Journal::open(made(dir)?, options)?;
+        if let Some(local) = &self.journal {
+            let mut cursor = local.log.read_from(after + 1)?;
+            while let Some(record) = cursor.read_up_to(last)? {
+                copy.append(&[record.payload])?;
+            }
+            copy.sync()?;
+        }
+        Ok(())
     }
 
     /// Drops the journal up to `position`, as far as whole segments go.
@@ -223,7 +240,7 @@ fn made(dir: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Says which format the row states; `None` for a store that is yet to be made.
-fn admitted(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
+pub(crate) fn admitted(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
     let Some(row) = row else { return Ok(None) };
     let bytes = row.try_into().map_err(|_| Error::Corrupt {
         place: path.display().to_string(),

@@ -66,9 +66,14 @@ impl Keys {
         at.millis().div_euclid(self.window_millis)
     }
 
+    /// When a bucket begins.
+    pub(crate) fn begin_of(&self, bucket: i64) -> Timestamp {
+        Timestamp::from_millis(bucket.saturating_mul(self.window_millis))
+    }
+
     /// The applied-markers in buckets that ended at `before` or earlier.
     pub(crate) fn applied_before(&self, before: Timestamp) -> Range {
-        Range { start: Vec::new(), end: Some(Key::new().i64(self.bucket(before)).done()) }
+        Range { start: Vec::new(), end: Some(applied_from(self.bucket(before))) }
     }
 
     /// Tasks lie in the slot of their instance, in the order of their ids.
@@ -250,6 +255,16 @@ pub(crate) fn read_numbered(key: &[u8]) -> Result<(InstanceKey, u64), Error> {
     let mut fields = Fields::of(key);
     let (_, instance) = read_instance(&mut fields)?;
     Ok((instance, fields.u64()?))
+}
+
+/// Where the applied-markers of a bucket begin.
+pub(crate) fn applied_from(bucket: i64) -> Vec<u8> {
+    Key::new().i64(bucket).done()
+}
+
+/// Reads the bucket of an applied-marker.
+pub(crate) fn read_bucket(key: &[u8]) -> Result<i64, Error> {
+    Fields::of(key).i64()
 }
 
 /// Reads the key of an applied-marker.

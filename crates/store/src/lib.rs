@@ -14,6 +14,7 @@
 //! folded into MDBX tables in key order; readers merge both. Opening replays what was not folded. [`memory`] is the same
 //! store without disk. Reading on: `translate.rs` (changes to rows), `tables.rs` (the merge), `fold.rs`.
 
+mod applied;
 mod attention;
 mod background;
 mod census;
@@ -33,6 +34,7 @@ mod inspect;
 mod keys;
 mod lock;
 mod log;
+mod look;
 mod mdbx;
 mod meter;
 mod options;
@@ -47,6 +49,7 @@ mod record;
 mod recovery_tests;
 mod replica;
 mod replication;
+mod rest;
 #[cfg(test)]
 mod samples;
 mod shared;
@@ -57,6 +60,7 @@ mod sweep;
 mod table;
 mod tables;
 mod tasks;
+mod together;
 mod translate;
 mod tuple;
 mod value;
@@ -70,6 +74,7 @@ pub use feed::{Entity, Fed, FeedPage, FeedPlace, FeedQuery, Touched};
 pub use feeding::FeedMark;
 pub use inspect::Row;
 pub use log::{CommitLog, Entry, LogError, Place};
+pub use look::{Look, look};
 pub use options::{Durability, Options};
 pub use orlog_journal::Disk as Device;
 pub use pins::{Pinned, Pins};
@@ -80,4 +85,5 @@ pub use stats::{Pages, Replication as ReplicationStats, Stats, TableStats};
 pub use sweep::{Bookmark, PURGED_AT_ONCE, Stretch};
 pub use table::TABLES;
 pub use tasks::{TaskQuery, merge_tasks};
+pub use together::{Copied, copy_together};
 pub use writer::{Writer, memory, open, open_on, open_replicated};

@@ -136,24 +136,10 @@ impl Mdbx {
         rows.iter().try_for_each(put)
     }
 
-    /// Copies everything into the new file `path`, without gaps, while others read and write. `about` is shown the rows of the table
-    /// `meta` with these keys as the copy has them.
-    pub(crate) fn copy(
-        &self,
-        path: &Path,
-        keys: &[&[u8]],
-        about: impl FnOnce(&[Option<Vec<u8>>]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    /// Everything as it is now, also while others write. Until it is dropped, pages that are freed are not used again.
+    pub(crate) fn still(&self) -> Result<Still<'_>, Error> {
         let txn = self.db.begin_ro_txn().map_err(|error| self.wrong("read", error))?;
-        let row = |key: &&[u8]| txn.get::<Vec<u8>>(self.handle(Table::Meta), key);
-        let rows: Vec<_> =
-            keys.iter().map(row).collect::<Result<_, _>>().map_err(|error| self.wrong("read", error))?;
-        about(&rows)?;
-        let name = CString::new(path.as_os_str().as_bytes());
-        let source = || io::Error::other("its name holds a zero byte");
-        let name =
-            name.map_err(|_| Error::Io { action: "copy to", path: path.to_owned(), source: source() })?;
-        copy(&txn, &name).map_err(|error| translated("copy to", path, error))
+        Ok(Still { txn, of: self })
     }
 
     fn write(
@@ -217,6 +203,29 @@ impl Mdbx {
     }
 }
 
+/// An environment as it was at one moment.
+#[derive(Debug)]
+pub(crate) struct Still<'a> {
+    txn: Transaction<'a, RO, NoWriteMap>,
+    of: &'a Mdbx,
+}
+
+impl Still<'_> {
+    /// A row of the table `meta`.
+    pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.txn.get(self.of.handle(Table::Meta), key).map_err(|error| self.of.wrong("read", error))
+    }
+
+    /// Copies everything into the new file `path`, without gaps.
+    pub(crate) fn copy(&self, path: &Path) -> Result<(), Error> {
+        let name = CString::new(path.as_os_str().as_bytes());
+        let source = || io::Error::other("its name holds a zero byte");
+        let name =
+            name.map_err(|_| Error::Io { action: "copy to", path: path.to_owned(), source: source() })?;
+        copy(&self.txn, &name).map_err(|error| translated("copy to", path, error))
+    }
+}
+
 fn options(max_bytes: u64) -> DatabaseOptions {
     let size = |bytes: u64| isize::try_from(bytes).ok();
     let step = (max_bytes / 16).clamp(64 << 10, 64 << 20);
@@ -236,6 +245,44 @@ fn options(max_bytes: u64) -> DatabaseOptions {
     }
 }
 
+/// What can be seen of an environment without changing it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The rows of the table `meta` that were asked for; nothing where it has no such row.
+    pub(crate) meta: Vec<Option<Vec<u8>>>,
+    /// Rows of each table, by its name.
+    pub(crate) rows: Vec<(&'static str, u64)>,
+}
+
+/// Looks into an environment, also beside a process that writes it.
+pub(crate) fn look(path: &Path, keys: &[&[u8]]) -> Result<Seen, Error> {
+    let read = || {
+        let options = DatabaseOptions {
+            max_tables: Some(16),
+            mode: Mode::ReadOnly,
+            no_rdahead: true,
+            ..DatabaseOptions::default()
+        };
+        let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
+        let txn = db.begin_ro_txn()?;
+        let mut seen = Seen { meta: Vec::new(), rows: Vec::new() };
+        let meta = txn.open_table(Some(Table::Meta.name()))?;
+        for key in keys {
+            seen.meta.push(txn.get(&meta, key)?);
+        }
+        for table in Table::ALL {
+            match txn.open_table(Some(table.name())) {
+                Ok(open) => seen.rows.push((table.name(), txn.table_stat(&open)?.entries() as u64)),
+                // A store of an earlier release lacks some until it is opened.
+                Err(MdbxError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(seen)
+    };
+    read().map_err(|error| translated("look into", path, error))
+}
+
 /// Splits pages in the middle, not at the insertion point.
 #[expect(unsafe_code, reason = "libmdbx does not wrap this option")]
 fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
@@ -249,7 +296,7 @@ fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
 /// Copies what a transaction sees.
 #[expect(unsafe_code, reason = "libmdbx does not wrap this call")]
 fn copy(txn: &Transaction<'_, RO, NoWriteMap>, name: &CStr) -> libmdbx::Result<()> {
-    // SAFETY: the transaction lives on this stack and nobody else uses it; the name ends with a zero.
+    // SAFETY: the transaction is open and nobody else uses it; the name ends with a zero.
     let code =
         unsafe { mdbx_sys::mdbx_txn_copy2pathname(txn.txn().0, name.as_ptr(), mdbx_sys::MDBX_CP_COMPACT) };
     if code == mdbx_sys::MDBX_SUCCESS { Ok(()) } else { Err(MdbxError::from_err_code(code)) }

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orlog_model::{
-    DeadLetter, Deployment, EventId, Input, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record,
-    SagaName, Source, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
+    DeadLetter, Deployment, Input, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record, SagaName,
+    Source, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -78,36 +77,6 @@ impl Reader {
             })?;
         }
         Ok(counts)
-    }
-
-    /// Whether the instance has taken this event within the last window, seen from `now`.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn applied(&self, key: &InstanceKey, id: &EventId, now: Timestamp) -> Result<bool, Error> {
-        self.shared.read(|tables| {
-            // A clock that was set back must not hide what was applied.
-            let bucket = self.keys().bucket(now.max(tables.heads().latest));
-            let in_bucket = |bucket| {
-                let row = self.keys().applied(bucket, key, id);
-                Ok::<_, Error>(tables.get(Table::Applied, &row, |_| ())?.is_some())
-            };
-            Ok(in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))?)
-        })
-    }
-
-    /// For how long at least an applied event is remembered.
-    #[must_use]
-    pub fn dedupe_window(&self) -> Duration {
-        self.keys().window()
-    }
-
-    /// Whether `Change::PurgeApplied` with the same time would still forget anything.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn is_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
-        Ok(self.first(Table::Applied, &self.keys().applied_before(before), |_, _| Ok(()))?.is_some())
     }
 
     /// The history of an instance behind a state version, oldest first.

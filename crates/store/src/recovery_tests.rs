@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use orlog_journal::{Disk, LocalDisk};
-use orlog_model::{Change, Lane, TenantId, WorkKind};
+use orlog_model::{Change, Commit, EventId, Lane, TenantId, WorkKind};
 
 use crate::options::Durability;
 use crate::samples::{apply, at, checkpoint, key, record, small, timer, transition};
 use crate::writer::open_on;
-use crate::{Error, Reader, TABLES, open};
+use crate::{Error, Reader, TABLES, copy_together, look, memory, open};
 
 /// Everything that can be read, as text.
 fn everything(reader: &Reader) -> String {
@@ -406,4 +406,81 @@ fn sleeping(number: u64) -> Change {
         trace: None,
     }];
     apply(commit)
+}
+
+#[test]
+fn a_rest_may_be_interrupted_but_not_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let window = Duration::from_secs(10);
+    let options = || crate::Options { dedupe_window: window, ..small() };
+    let of = key("acme", "o-1");
+    let id = |number: i64| EventId::new(format!("e-{number}")).unwrap();
+    // A life of the store at that time: what it still knows of the event before all, and one that it applies.
+    let life = |now: i64| {
+        let (mut writer, reader) = open(dir.path(), options()).unwrap();
+        let known = reader.applied(&of, &id(0), at(now)).unwrap();
+        let commit = Commit { applied: Some(id(now)), ..Commit::empty(of.clone(), at(now)) };
+        let before = reader.remembered_since(at(now)).unwrap();
+        writer.commit(&[apply(commit), Change::PurgeApplied { before }], at(now)).unwrap();
+        known
+    };
+    assert!(!life(0));
+    for restart in [1_000_000, 1_000_001, 1_009_000, 1_012_000] {
+        assert!(life(restart), "it may be delivered again at {restart}");
+    }
+    // Ten days of restarts more often than once a window forget as well: events were applied in two windows since.
+    assert!(!(1_020_000..1_050_000).step_by(6_000).map(life).last().unwrap());
+    let (_writer, reader) = open(dir.path(), options()).unwrap();
+    assert!(reader.rows("dedupe", None, 99).unwrap().len() < 9, "what is forgotten is purged");
+}
+
+/// Two stores between which words travel: the second hears only what the first has said.
+#[test]
+fn copies_of_several_stores_are_of_one_moment() {
+    const SAID: u64 = 400;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut model, told) = memory(small());
+    let after = |number: u64| {
+        model.commit(&group(number), at(5)).unwrap();
+        everything(&told)
+    };
+    let expected: Vec<String> = (1..=SAID + 1).map(after).collect();
+    let ([mut first, mut second], readers): ([_; 2], [_; 2]) = {
+        let [(first, one), (second, two)] =
+            ["a", "b"].map(|name| open(&dir.path().join(name), small()).unwrap());
+        ([first, second], [one, two])
+    };
+    let talking = thread::spawn(move || {
+        for number in 1..=SAID {
+            first.commit(&group(number), at(5)).unwrap();
+            second.commit(&group(number), at(5)).unwrap();
+        }
+        (first, second)
+    });
+    let mut rounds = 0;
+    while !talking.is_finished() {
+        rounds += 1;
+        let copies = ["a", "b"].map(|name| dir.path().join(format!("{rounds}-{name}")));
+        let pairs: Vec<_> = readers.iter().cloned().zip(copies.iter().cloned()).collect();
+        let before = readers[0].position();
+        let (stood, moment) = copy_together(&pairs, || "now").unwrap();
+        assert_eq!(moment, "now");
+        let [first, second] = [stood[0].position, stood[1].position];
+        assert!(first >= before, "what was committed before is in it");
+        assert!(
+            first == second || first == second + 1,
+            "round {rounds}: {first} and {second} are of two moments"
+        );
+        for (copy, copied) in copies.iter().zip(&stood).filter(|(_, copied)| copied.position > 0) {
+            assert_eq!(look(copy).unwrap().unwrap().position(), copied.position);
+            let (mut writer, reader) = open(copy, small()).unwrap();
+            let position = usize::try_from(copied.position).unwrap();
+            assert_eq!(everything(&reader), expected[position - 1]);
+            assert_eq!(reader.checkpoints().unwrap(), copied.checkpoints);
+            writer.commit(&group(copied.position + 1), at(5)).unwrap();
+            assert_eq!(everything(&reader), expected[position]);
+        }
+    }
+    assert!(rounds > 1, "it was copied while it was written");
+    drop(talking.join().unwrap());
 }

@@ -17,6 +17,7 @@ use crate::meter::Meter;
 use crate::options::Options;
 use crate::range::{Range, just_after};
 use crate::record::Heads;
+use crate::rest::Rest;
 use crate::stats::{Stats, Timed};
 use crate::table::Table;
 use crate::tables::Tables;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     tables: RwLock<Option<Tables>>,
     position: watch::Sender<u64>,
     poison: Mutex<Option<Doubt>>,
+    pub(crate) rest: Rest,
     pub(crate) meter: Option<Arc<Meter>>,
 }
 
@@ -60,15 +62,19 @@ impl Shared {
             position: watch::Sender::new(tables.heads().position),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
+            rest: Rest::default(),
             meter,
         }
     }
 
     /// Shows `read` the tables as they stand.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&Tables) -> Result<R, Error>) -> Result<R, Error> {
-        let tables: RwLockReadGuard<'_, Option<Tables>> =
-            self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.as_ref().ok_or(Error::Closed).and_then(read)
+        self.still().as_ref().ok_or(Error::Closed).and_then(read)
+    }
+
+    /// The tables as they stand, for as long as the answer lives: commits wait for it.
+    pub(crate) fn still(&self) -> RwLockReadGuard<'_, Option<Tables>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets `change` change the tables.

@@ -8,6 +8,7 @@
     reason = "these are tests: each takes its rig and panics where an answer is wrong"
 )]
 
+mod applied;
 mod feed;
 mod letters;
 mod purging;
@@ -26,6 +27,7 @@ use orlog_store::{Error, InstanceQuery, Options, Reader, TimerQuery, Writer};
 use serde_json::json;
 use uuid::Uuid;
 
+pub use applied::{applied_events_are_remembered_for_a_window, no_time_passes_for_applied_events_in_a_rest};
 pub use feed::{commits_wake_those_who_watch, what_changed_is_told_from_a_mark_on};
 pub use letters::{copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept};
 pub use purging::{
@@ -214,21 +216,6 @@ pub fn timers_fall_due_in_order(mut rig: Rig) {
     assert!(matches!(rig.reader.timers(&bad), Err(Error::BadCursor { .. })));
 }
 
-/// An applied event is remembered for at least a window, also when the clock is set back, and forgotten when told.
-pub fn applied_events_are_remembered_for_a_window(mut rig: Rig) {
-    let (key, id) = (key("acme", "o-1"), event_id("e"));
-    let committed = at(19_999);
-    rig.commit_at(&[apply(Commit { applied: Some(id.clone()), ..empty(&key) })], committed);
-    let applied = |rig: &Rig, now| rig.reader.applied(&key, &id, now).unwrap();
-    assert!(applied(&rig, committed) && applied(&rig, committed.after(WINDOW)));
-    assert!(applied(&rig, at(5)), "a clock that was set back forgets nothing");
-    rig.commit_at(&[Change::PurgeApplied { before: committed }], committed);
-    assert!(applied(&rig, committed.after(WINDOW)), "its window is not over");
-    assert!(!rig.reader.is_purge_due(committed).unwrap() && rig.reader.is_purge_due(at(20_000)).unwrap());
-    rig.commit_at(&[Change::PurgeApplied { before: at(20_000) }], at(40_000));
-    assert!(!applied(&rig, committed) && !rig.reader.is_purge_due(at(20_000)).unwrap());
-}
-
 /// A checkpoint grows within a stream, also within a group, and begins anew with another stream.
 pub fn checkpoints_never_go_back(mut rig: Rig) {
     let set = |stream, sequence| {
@@ -373,7 +360,7 @@ macro_rules! store_suite {
         $crate::store_suite!($rig;
             a_commit_is_stored_whole, a_group_is_stored_whole_or_not_at_all, lanes_are_ordered_and_separate,
             settled_work_is_gone_and_counted_once, timers_fall_due_in_order,
-            applied_events_are_remembered_for_a_window, checkpoints_never_go_back, held_inputs_keep_their_order,
+            applied_events_are_remembered_for_a_window, no_time_passes_for_applied_events_in_a_rest, checkpoints_never_go_back, held_inputs_keep_their_order,
             dead_letters_and_definitions_are_kept, copies_of_letters_wait_until_they_are_published, a_replacement_takes_the_place_of_everything,
             a_deployment_replaces_the_one_before, instances_are_found_page_by_page, tables_can_be_inspected,
             tasks_are_kept_with_what_happened, tasks_are_found_page_by_page, what_came_early_is_kept_without_an_instance,

@@ -72,7 +72,7 @@ impl Rounds {
 
     fn round(&mut self) {
         let Some(lowest) = self.cursors.save() else { return };
-        if self.log.bytes() <= self.retention_bytes {
+        if self.log.bytes() <= self.retention_bytes || self.log.is_held() {
             return;
         }
         let needed = self.log.remembered_from().min(lowest + 1);

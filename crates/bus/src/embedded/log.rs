@@ -1,9 +1,10 @@
 //! The stream as its readers see it: up to the last message that was confirmed to its publisher, never further.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use orlog_journal::{Cursor, Reader};
+use orlog_journal::{Cursor, Journal, Options, Reader};
 use tokio::sync::watch;
 
 use super::record::{self, Group, Malformed};
@@ -41,6 +42,31 @@ pub(super) struct Log {
     end: watch::Sender<End>,
     bytes: AtomicU64,
     remembered_from: AtomicU64,
+    /// How many keep anything from being dropped.
+    holds: AtomicUsize,
+}
+
+/// Keeps messages from being dropped until it is dropped itself.
+#[derive(Debug)]
+pub struct Hold(Arc<Log>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Where a stream ended once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(End);
+
+/// What a copy of a stream holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The number of its last message; 0 where there never was one.
+    pub last_sequence: u64,
+    /// Records of the log.
+    pub records: u64,
 }
 
 impl Log {
@@ -52,7 +78,44 @@ impl Log {
             end: watch::Sender::new(end),
             bytes: AtomicU64::new(0),
             remembered_from: AtomicU64::new(0),
+            holds: AtomicUsize::new(0),
         }
+    }
+
+    /// From now on nothing is dropped.
+    pub(super) fn hold(self: &Arc<Self>) -> Hold {
+        self.holds.fetch_add(1, Ordering::SeqCst);
+        Hold(Arc::clone(self))
+    }
+
+    /// Whether nothing may be dropped.
+    pub(super) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::SeqCst) > 0
+    }
+
+    /// Everything that is confirmed, and that anybody may have read, as it is now.
+    pub(super) fn moment(&self) -> Moment {
+        // Readers have it from the ring before the end is moved.
+        let _nobody_reads_on = self.ring.lock().expect("no holder of this lock panics");
+        Moment(self.end())
+    }
+
+    /// Copies everything up to a moment into a journal in the new folder `dir`, record by record, while others write and read.
+    pub(super) fn copy(
+        &self,
+        dir: &Path,
+        Moment(end): Moment,
+        mut options: Options,
+    ) -> orlog_journal::Result<Copied> {
+        let first = self.reader.first_sequence();
+        options.first_sequence = first;
+        let (mut journal, _) = Journal::open(dir, options)?;
+        let mut cursor = self.reader.read_from(first)?;
+        while let Some(record) = cursor.read_up_to(end.record)? {
+            journal.append(&[record.payload])?;
+        }
+        journal.sync()?;
+        Ok(Copied { last_sequence: end.sequence, records: journal.next_sequence() - first })
     }
 
     /// The end of what may be seen.
@@ -68,12 +131,11 @@ impl Log {
     /// Shows messages that are confirmed.
     pub(super) fn extend(&self, messages: Vec<Stored>, record: u64) {
         let Some(sequence) = messages.last().map(|last| last.sequence) else { return };
-        {
-            let mut ring = self.ring.lock().expect("no holder of this lock panics");
-            for stored in messages {
-                ring.push(stored);
-            }
+        let mut ring = self.ring.lock().expect("no holder of this lock panics");
+        for stored in messages {
+            ring.push(stored);
         }
+        // Within the lock: whoever has read a message from the ring finds the end behind it.
         self.end.send_modify(|end| (end.sequence, end.record) = (sequence, record));
     }
 

@@ -23,13 +23,18 @@ pub(super) fn read_or_make(dir: &Path) -> Result<Uuid, OpenError> {
 }
 
 fn make(dir: &Path) -> std::io::Result<Uuid> {
-    fs::create_dir_all(dir)?;
     let id = Uuid::new_v4();
+    write(dir, id)?;
+    Ok(id)
+}
+
+/// Gives the folder this id, durably.
+pub(super) fn write(dir: &Path, id: Uuid) -> std::io::Result<()> {
+    fs::create_dir_all(dir)?;
     let fresh = dir.join("stream-id.new");
     let mut file = File::create(&fresh)?;
     writeln!(file, "{id}")?;
     file.sync_all()?;
     fs::rename(&fresh, dir.join(FILE))?;
-    File::open(dir)?.sync_all()?;
-    Ok(id)
+    File::open(dir)?.sync_all()
 }

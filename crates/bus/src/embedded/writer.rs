@@ -226,6 +226,9 @@ impl Writer {
     }
 
     fn drop_before(&mut self, record: u64) {
+        if self.log.is_held() {
+            return;
+        }
         // What cannot be dropped now is dropped later; a disk that fails shows at the next publish.
         drop(self.journal.truncate_before(record));
         self.note();

@@ -1,0 +1,48 @@
+//! The real binary as a node, for tests that kill it.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+
+use crate::node::{PATIENCE, orlog};
+
+/// A node on a free port. Killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Process {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut command = orlog(&["dev", "--listen", "127.0.0.1:0", "--output", "json"]);
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            for line in stdout.lines().map_while(Result::ok) {
+                text.push_str(&line);
+                if line == "}" {
+                    drop(sender.send(text));
+                    return;
+                }
+            }
+        });
+        let greeting = receiver.recv_timeout(PATIENCE).expect("the node says that it is ready");
+        let greeting: serde_json::Value = serde_json::from_str(&greeting).unwrap();
+        Self { child, url: greeting["url"].as_str().unwrap().to_owned() }
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail when it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
