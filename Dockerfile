@@ -22,7 +22,7 @@ USER 10001:10001
 VOLUME /var/lib/orlog
 EXPOSE 7070
 # Who reaches a container is decided outside of it, by what is published. Where that is more than you trust, set ORLOG_AUTH__MODE
-# (docs/access.md).
+# (docs/authentication.md).
 ENV ORLOG_DATA=/var/lib/orlog ORLOG_LISTEN=0.0.0.0:7070 ORLOG_AUTH__OPEN=true
 # No HEALTHCHECK: it would need an HTTP client in the image, and Kubernetes does not look at it. Ask /health and /ready from outside.
 ENTRYPOINT ["/usr/local/bin/orlog"]

@@ -1,6 +1,6 @@
 //! Messages of Protocol Buffers as they lie on the wire: as much of the format as OTLP needs.
 //!
-//! Written straight into a buffer that is sent as it is (docs/adr/0012-otlp-written-by-hand.md); that others
+//! Written straight into a buffer that is sent as it is (docs/adr/0012-hand-written-otlp-exporter.md); that others
 //! read it as we mean it is shown by tests that read it with the types of opentelemetry-proto.
 
 /// A message that is being written.

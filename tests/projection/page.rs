@@ -1,10 +1,10 @@
-//! What docs/projection.md says is so.
+//! What docs/export.md says is so.
 
 use crate::tables::{done, orlog};
 
 #[tokio::test]
 async fn the_page_shows_the_tables_that_are_made() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/projection.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/export.md")).unwrap();
     let (schema, _) = done(orlog(&["export", "--print-schema"])).await;
-    assert!(page.contains(schema.trim()), "docs/projection.md does not show what --print-schema prints");
+    assert!(page.contains(schema.trim()), "docs/export.md does not show what --print-schema prints");
 }

@@ -159,7 +159,7 @@ async fn an_open_breaker_is_found_and_closes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_growing_outbox_is_found_and_gets_empty() {
-    let Some(exercise) = Exercise::begin("growing-outbox.md", "OrlogOutboxGrows").await else { return };
+    let Some(exercise) = Exercise::begin("outbox-backlog.md", "OrlogOutboxGrows").await else { return };
     let node = &exercise.node;
     node.switches.gateway.store(false, Ordering::SeqCst);
     let written =
