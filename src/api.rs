@@ -6,22 +6,21 @@
 
 mod admin;
 mod audit;
+mod authorize;
 mod backup;
 mod body;
-mod causes;
 mod context;
 mod control;
-mod counted;
 mod dead_letters;
 mod definitions;
 mod deploy;
-mod diagnosis;
+mod diagnostics;
 mod errors;
 mod events;
 mod export;
 mod extract;
 mod forward;
-mod guard;
+mod graphs;
 mod health;
 mod index;
 mod inspect;
@@ -29,21 +28,18 @@ mod log;
 mod mailboxes;
 mod metrics;
 mod migrate;
-mod observe;
 mod openapi;
 mod overview;
-mod page;
-mod pictures;
+mod permissions;
 mod problem;
-mod redrive;
 mod replay;
-mod requests;
-mod rights;
+mod request_context;
+mod request_metrics;
 mod sagas;
 mod serve;
-mod tally;
 mod tasks;
 mod timers;
+mod ui;
 mod work;
 
 use std::io;
@@ -66,7 +62,7 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
         .layer(axum::middleware::from_fn_with_state(api.clone(), forward::forward))
-        .layer(axum::middleware::from_fn_with_state(api.clone(), observe::observe))
+        .layer(axum::middleware::from_fn_with_state(api.clone(), request_context::observe))
         .with_state(api)
 }
 
@@ -115,31 +111,31 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(export::changes))
         .routes(routes!(overview::overview))
         .routes(routes!(dead_letters::list))
-        .routes(routes!(causes::list))
+        .routes(routes!(dead_letters::causes::list))
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::redrive))
-        .routes(routes!(redrive::redrive_many))
+        .routes(routes!(dead_letters::redrive::redrive_many))
         .routes(routes!(replay::replay))
         .routes(routes!(timers::list))
-        .routes(routes!(work::look::list))
+        .routes(routes!(work::list::list))
         .routes(routes!(work::claim))
         .routes(routes!(work::heartbeat))
-        .routes(routes!(work::look::written))
+        .routes(routes!(work::list::written))
         .routes(routes!(work::lines))
         .routes(routes!(work::result))
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
         .routes(routes!(migrate::migrate))
-        .routes(routes!(pictures::of_definition))
-        .routes(routes!(pictures::of_instance))
+        .routes(routes!(graphs::of_definition))
+        .routes(routes!(graphs::of_instance))
         .routes(routes!(inspect::rows))
         .routes(routes!(mailboxes::deepest))
         .routes(routes!(audit::list));
     let node = OpenApiRouter::new()
         .routes(routes!(index::index))
         .routes(routes!(index::openapi))
-        .routes(routes!(page::file))
-        .routes(routes!(page::view))
+        .routes(routes!(ui::file))
+        .routes(routes!(ui::view))
         .routes(routes!(index::error_page))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
@@ -147,7 +143,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))
         .routes(routes!(log::show, log::change, log::reset))
-        .routes(routes!(diagnosis::diagnosis))
+        .routes(routes!(diagnostics::diagnosis))
         .routes(routes!(backup::take))
         .routes(routes!(backup::file))
         .routes(routes!(backup::discard))

@@ -5,27 +5,26 @@
 pub mod attempts;
 mod background;
 mod backup;
-mod backups;
 mod cluster;
 mod collect;
 mod deploy;
-mod examined;
+mod diagnostics;
+mod effects;
 mod feed;
 mod ground;
-mod hands;
-mod hosting;
 mod info;
+mod initial_definitions;
 mod layout;
 mod migrate;
-mod pods;
-mod purges;
+mod observers;
+mod part_config;
+mod purge_counts;
 mod replay;
 pub mod replication;
 mod retention;
-mod settings;
-mod starting;
+mod routing;
+mod shard_startup;
 mod stores;
-mod telemetry;
 mod transport;
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -40,35 +39,35 @@ use orlog_store::{Device, Reader, Writer};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
-use crate::access::Access;
 use crate::audit::Audit;
+use crate::auth::Access;
 use crate::clock::SystemClock;
 use crate::config::Config;
+use crate::dead_letters;
 use crate::definitions::Definitions;
-use crate::letters;
 use crate::telemetry::{Shown, Telemetry};
 use crate::upstreams::Upstreams;
 use attempts::Attempts;
 use background::Background;
-use backups::Backups;
+use backup::store::Backups;
 use cluster::Cluster;
+use effects::Hands;
 use ground::Ground;
-use hands::Hands;
-use purges::Purges;
-use telemetry::{Ears, FirstShown};
+use observers::{Ears, FirstShown};
+use purge_counts::Purges;
 use transport::Transport;
 
-pub use backups::{NoBackup, Taken, backup_at_rest};
+pub use backup::store::{NoBackup, Taken, backup_at_rest};
 pub use cluster::{ClusterInfo, PodInfo};
 pub use collect::Collected;
 pub use deploy::{DeployError, Order};
-pub use hands::reach;
+pub use effects::reach;
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use layout::{check as check_layout, shard as shard_folder};
 pub use migrate::{Move, Moved};
-pub use pods::Whose;
-pub use purges::Purged;
+pub use purge_counts::Purged;
 pub use replay::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
+pub use routing::Whose;
 pub use stores::Look;
 pub use transport::{BusInfo, connect, streams};
 
@@ -154,9 +153,9 @@ impl App {
         let started_at = clock.now();
         let Ground { mut stores, transport } = Box::pin(Ground::lay(&config, seams.disk, &clock)).await?;
         let telemetry = seams.telemetry;
-        let Ears { tracer, attempts, counted } = telemetry::ears(&telemetry, seams.attempts, &clock);
+        let Ears { tracer, attempts, counted } = observers::ears(&telemetry, seams.attempts, &clock);
         let access = Box::pin(Access::new(&config.auth)).await?;
-        let audit = Audit::open(&settings::audit(&config))?;
+        let audit = Audit::open(&part_config::audit(&config))?;
         let backups = Backups::open(&config)?;
 
         let heard = Arc::clone(&counted) as Arc<dyn Observer>;
@@ -174,14 +173,14 @@ impl App {
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
-            letters: letters::published(config.redact.clone()),
+            letters: dead_letters::published(config.redact.clone()),
             shards: stores::shards(&config, stores),
             observer: seams.observer,
             tracer: tracer.clone(),
         };
-        let runtime = Box::pin(Runtime::start(parts, settings::runtime(&config))).await?;
+        let runtime = Box::pin(Runtime::start(parts, part_config::runtime(&config))).await?;
         let sight = (runtime.metrics(), tracer);
-        let workers = hands::workers(&config, transport.connection(), &catalog, &clock, sight);
+        let workers = effects::workers(&config, transport.connection(), &catalog, &clock, sight);
         let workers = Box::pin(workers).await?;
         let FirstShown { shown, collected, purges } = FirstShown::of(&runtime, &counted, &telemetry);
         let app = Arc::new(Self {
@@ -230,7 +229,7 @@ impl App {
         if !health.room {
             return Err(orlog_bus::Error::Full("there is no room in the store; free disk space".to_owned()));
         }
-        let kind = settings::submitted_as(&self.config);
+        let kind = part_config::submitted_as(&self.config);
         let message = |event: &Event| codec::encode(event, codec::subject_under(event, kind));
         self.bus.publish(events.iter().map(message).collect()).await
     }
@@ -343,8 +342,11 @@ fn put_in_force(
     if !runs_sagas {
         return Ok(Programs::new(Vec::new()));
     }
-    let chosen = starting::choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
-    stores.iter_mut().try_for_each(|(writer, reader)| starting::keep(writer, reader, &chosen, now))?;
+    let chosen =
+        initial_definitions::choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
+    stores
+        .iter_mut()
+        .try_for_each(|(writer, reader)| initial_definitions::keep(writer, reader, &chosen, now))?;
     let kept = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
     let programs = Programs::new(Definitions::programs(&chosen.definitions, &kept));
     definitions.put_in_force(chosen.definitions, chosen.deployment);

@@ -3,9 +3,9 @@
 //! A record is a line of JSON. Files are called `audit-<number>.jsonl`; a new one begins when one is full, and the oldest go. Records
 //! are written by a thread of their own, so that a slow disk slows nobody down, and are on the disk a second later.
 
-mod reading;
+mod reader;
 mod record;
-mod writing;
+mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 
-pub use reading::{Page, Wanted};
+pub use reader::{Page, Wanted};
 pub use record::{Outcome, Record};
-pub use writing::TARGET;
-use writing::{Files, Job};
+pub use writer::TARGET;
+use writer::{Files, Job};
 
 /// Records that wait to be written. Beyond that they are logged.
 const WAITING: usize = 16 * 1024;
@@ -79,7 +79,7 @@ impl Audit {
     ///
     /// # Errors
     /// When the files cannot be read, or the cursor is none.
-    pub fn read(&self, wanted: &Wanted<'_>) -> Result<Page, reading::Error> {
+    pub fn read(&self, wanted: &Wanted<'_>) -> Result<Page, reader::Error> {
         let Some(folder) = &self.folder else { return Ok(Page::default()) };
         if let Some(jobs) = &self.jobs {
             let (written, wait) = sync_channel(1);
@@ -88,7 +88,7 @@ impl Audit {
                 wait.recv().ok();
             }
         }
-        reading::read(folder, wanted)
+        reader::read(folder, wanted)
     }
 
     /// Where the files are.
@@ -108,4 +108,4 @@ impl Drop for Audit {
     }
 }
 
-pub use reading::Error;
+pub use reader::Error;

@@ -4,10 +4,10 @@
 //! All stores and the stream of events are copied as they stood at one moment: what one shard has heard another one has said, and every
 //! event that was accepted before is in the stores, or in the stream behind their checkpoints.
 
-mod check;
 mod error;
 mod files;
 mod manifest;
+mod verify;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use orlog_bus::Bus as _;
 use orlog_bus::embedded::Embedded;
 use orlog_store::{Copied, Reader, copy_together};
 
-pub use check::{RESTORING, fetched, restore, verify};
 pub use error::Error;
 pub use files::{FileSum, MANIFEST, SUMS, free_bytes, new_folder};
 pub use manifest::{BusCopy, FORMAT, Manifest, ShardCopy};
 use manifest::{Checkpoint, Definition};
+pub use verify::{RESTORING, fetched, restore, verify};
 
 /// What is copied.
 pub struct Source<'a> {

@@ -4,16 +4,16 @@
 //! not exist is refused with its place and the nearest name that does.
 
 mod auth;
-mod blame;
-mod check;
 mod cluster;
 mod defaults;
+mod diagnostics;
 mod layers;
 mod nats;
 mod retention;
 mod roles;
 mod sections;
-mod text;
+mod units;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::redact::Redact;
 pub use auth::{Audit, Auth, AuthMode, Jwt, TrustedGateway};
-pub use blame::Mistake;
 pub use cluster::{Cluster, ClusterMode, ordinal};
+pub use diagnostics::Mistake;
 pub use layers::{Layers, Setting};
 pub use nats::{Nats, NatsTls, StreamLimits};
 pub use retention::{Retention, SagaRetention, TenantRetention, Window};
@@ -51,10 +51,10 @@ pub struct Config {
     /// Where HTTP is served.
     pub listen: SocketAddr,
     /// The folder with the definitions.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub definitions: Option<PathBuf>,
     /// The folder with the upstreams that have a file of their own.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub effects: Option<PathBuf>,
     /// Into how many stores the instances are divided.
     pub shards: u16,

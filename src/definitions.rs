@@ -6,9 +6,9 @@
 //! A source that was ever in force stays in the store while instances are pinned to it: they go on with it. A definition that
 //! is retired takes no new instances.
 
+mod availability;
 mod definition;
 mod files;
-mod hands;
 mod plan;
 mod retired;
 mod warnings;
@@ -124,7 +124,7 @@ impl Definitions {
             }
         }
         definitions.sort_by(|a, b| a.program.reference().saga.cmp(&b.program.reference().saga));
-        problems.extend(definitions.iter().flat_map(|definition| hands::missing(definition, catalog)));
+        problems.extend(definitions.iter().flat_map(|definition| availability::missing(definition, catalog)));
         problems.extend(definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])));
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
@@ -136,7 +136,7 @@ impl Definitions {
     pub fn check_standing(&self, catalog: &Catalog) -> Result<Vec<Definition>, Vec<Problem>> {
         let definitions = self.in_force().to_vec();
         let problems: Vec<_> =
-            definitions.iter().flat_map(|definition| hands::missing(definition, catalog)).collect();
+            definitions.iter().flat_map(|definition| availability::missing(definition, catalog)).collect();
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
 

@@ -2,17 +2,17 @@
 //!
 //! This is the roof: it may be embedded ([`App::start_with`]) or run as the command `orlog`.
 
-pub mod access;
 pub mod api;
 pub mod app;
 pub mod audit;
+pub mod auth;
 pub mod backup;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod dead_letters;
 pub mod definitions;
 pub mod doctor;
-pub mod letters;
 pub mod redact;
 pub mod telemetry;
 pub mod typed;

@@ -1,17 +1,17 @@
 //! What the process tells about itself: log lines on standard error, for people or for programs, and lines and spans for a
 //! collector.
 
+mod batch_queue;
 mod fields;
+mod json_log;
 mod levels;
-mod lines;
-mod post;
-mod push;
-mod queue;
-mod sheet;
-mod spans;
-pub mod spec;
-mod tracer;
-mod wire;
+mod log_exporter;
+pub mod metric_specs;
+mod metrics_registry;
+mod otlp_client;
+mod protobuf;
+mod span_exporter;
+mod span_mapping;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::config::{Config, LogFormat};
+use batch_queue::Queue;
 use fields::Keep;
-use lines::Lines;
-use push::Push;
-use queue::Queue;
+use json_log::Lines;
+use log_exporter::Push;
 
 pub use levels::{Filter, Levels, levels};
-pub use sheet::Shown;
-pub use spans::Spans;
-pub(crate) use tracer::Answered;
+pub use metrics_registry::Shown;
+pub use span_exporter::Spans;
+pub(crate) use span_mapping::Answered;
 
 /// What is sent to a collector, and by whom.
 #[derive(Clone, Default)]

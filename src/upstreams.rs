@@ -7,7 +7,7 @@
 //! Which of them a node has depends on its role: one that runs sagas only has the gateway and those whose commands go to
 //! others, and whatever effect no file names goes to others too; one that performs only has all but these.
 
-mod gateway;
+mod nats_gateway;
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use orlog_program::Problem;
 use serde::Deserialize;
 
 use crate::config::{Mistake, Role};
-use gateway::{AskedGateway, Template};
+use nats_gateway::{AskedGateway, Template};
 
 /// The upstream that performs what no file names, where a node runs sagas only.
 const ELSEWHERE: &str = "elsewhere";

@@ -8,8 +8,8 @@ mod node;
 #[path = "api/bad_input.rs"]
 mod bad_input;
 #[cfg(test)]
-#[path = "api/colleague.rs"]
-mod colleague;
+#[path = "api/dead_letters.rs"]
+mod dead_letters;
 #[cfg(test)]
 #[path = "api/events.rs"]
 mod events;
@@ -17,8 +17,8 @@ mod events;
 #[path = "api/filter.rs"]
 mod filter;
 #[cfg(test)]
-#[path = "api/letters.rs"]
-mod letters;
+#[path = "api/onboarding.rs"]
+mod onboarding;
 #[cfg(test)]
 #[path = "api/operators.rs"]
 mod operators;

@@ -9,9 +9,9 @@ use fastrand::Rng;
 use orlog_actors::Intensity;
 use orlog_model::{Clock, Timestamp};
 use orlog_testkit::SimClock;
-use orlog_testkit::rig::{DEADLINE, Rig, Setup, passing, seed, tenant};
+use orlog_testkit::fake_upstreams::World;
+use orlog_testkit::runtime::{DEADLINE, Rig, Setup, passing, seed, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed, random_plan};
-use orlog_testkit::world::World;
 use ractor::ActorCell;
 
 const TIMEOUT: Duration = Duration::from_hours(1);

@@ -4,11 +4,11 @@
 
 #[path = "cli/deploy.rs"]
 mod deploy;
-#[path = "cli/lab.rs"]
-mod lab;
 #[path = "cli/node.rs"]
 mod node;
 #[path = "cli/round_trip.rs"]
 mod round_trip;
+#[path = "cli/simulator.rs"]
+mod simulator;
 #[path = "cli/texts.rs"]
 mod texts;

@@ -18,7 +18,7 @@ mod upstream;
 
 use std::time::{Duration, Instant};
 
-use orlog::telemetry::spec;
+use orlog::telemetry::metric_specs;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 
 use orders::Orders;
@@ -42,7 +42,7 @@ async fn one_pod_has_every_shard_and_sees_orders_through() {
         orders.all_placed().await;
         orders.check(&pods).await;
         let shown = pods.metrics("a").await;
-        for spec in spec::ALL.iter().filter(|spec| spec.name.starts_with("orlog_log_")) {
+        for spec in metric_specs::ALL.iter().filter(|spec| spec.name.starts_with("orlog_log_")) {
             let first = format!("{}{{shard=\"0\"", spec.name);
             let histogram = format!("{}_count{{shard=\"0\"", spec.name);
             assert!(shown.contains(&first) || shown.contains(&histogram), "{} is not in\n{shown}", spec.name);

@@ -9,9 +9,9 @@ use orlog_actors::{CommitObserver, ControlError};
 use orlog_model::{Action, Clock, Commit, Control, Timestamp};
 use orlog_store::Bookmark;
 use orlog_testkit::SimClock;
-use orlog_testkit::rig::{Rig, Setup, control_id, passing, tenant};
+use orlog_testkit::fake_upstreams::World;
+use orlog_testkit::runtime::{Rig, Setup, control_id, passing, tenant};
 use orlog_testkit::sagas::{Ledger, Order, order, order_key, order_placed};
-use orlog_testkit::world::World;
 use serde_json::json;
 use tokio::sync::Notify;
 

@@ -1,18 +1,15 @@
 //! Effects on the real world as a whole node meets them: upstreams from files, reloaded, with secrets, over real sockets.
 
 #[cfg(test)]
+#[path = "effects/docs.rs"]
+mod docs;
+#[cfg(test)]
+#[path = "effects/http_upstream.rs"]
+mod http_upstream;
+#[cfg(test)]
 #[path = "effects/node.rs"]
 mod node;
-#[cfg(test)]
-#[path = "effects/page.rs"]
-mod page;
-#[cfg(test)]
-#[path = "effects/shop.rs"]
-mod shop;
 
-#[cfg(test)]
-#[path = "effects/doubt.rs"]
-mod doubt;
 #[cfg(test)]
 #[path = "effects/flapping.rs"]
 mod flapping;
@@ -22,6 +19,9 @@ mod grpc;
 #[cfg(test)]
 #[path = "effects/http.rs"]
 mod http;
+#[cfg(test)]
+#[path = "effects/in_doubt.rs"]
+mod in_doubt;
 #[cfg(test)]
 #[path = "effects/nats.rs"]
 mod nats;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use orlog_program::Compiled;
-use orlog_testkit::quartet::{self, Samples};
+use orlog_testkit::definition_suite::{self, Samples};
 use serde_json::json;
 
 fn definitions(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -53,7 +53,7 @@ fn every_example_stands_the_quartet() {
         let text = std::fs::read_to_string(&file).expect("the file can be read");
         let compiled = orlog_program::compile_yaml(&text, &file.display().to_string());
         let compiled = compiled.unwrap_or_else(|problems| panic!("{problems:#?}"));
-        let played = quartet::check_with(&compiled, &samples(&compiled));
+        let played = definition_suite::check_with(&compiled, &samples(&compiled));
         println!("{}: {} lives, {} inputs", file.display(), played.lives, played.inputs);
         assert!(played.lives > compiled.definition().steps.len(), "{}: each step fails once", file.display());
     }

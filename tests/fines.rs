@@ -21,7 +21,7 @@ use orlog_model::{
 };
 use orlog_program::{Compiled, Program, compile_yaml};
 use orlog_store::Reader;
-use orlog_testkit::{SimClock, quartet};
+use orlog_testkit::{SimClock, definition_suite};
 use serde_json::{Value, json};
 
 const DEFINITIONS: [(&str, &str); 2] = [
@@ -41,7 +41,7 @@ fn definitions() -> [Arc<Compiled>; 2] {
 #[test]
 fn the_definitions_stand_the_quartet() {
     for definition in definitions() {
-        let played = quartet::check(&definition);
+        let played = definition_suite::check(&definition);
         assert!(played.lives > 0, "{}", definition.reference().saga);
     }
 }
@@ -157,7 +157,7 @@ impl Office {
             programs,
             clock: present,
             shards,
-            letters: orlog::letters::published(orlog::redact::Redact::default()),
+            letters: orlog::dead_letters::published(orlog::redact::Redact::default()),
             observer: None,
             tracer: None,
         };

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::{Clock, Timestamp};
-use orlog_testkit::rig::{Rig, Setup, passing, seed, tenant};
+use orlog_testkit::fake_upstreams::World;
+use orlog_testkit::runtime::{Rig, Setup, passing, seed, tenant};
 use orlog_testkit::sagas::{Order, order, order_key, order_placed, random_plan};
-use orlog_testkit::world::World;
 use orlog_testkit::{FaultyDisk, SimClock};
 
 const TIMEOUT: Duration = Duration::from_hours(1);

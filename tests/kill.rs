@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use orlog_example_shop::crash_test::{Plan, run};
 use orlog_example_shop::orlog::Place;
-use orlog_example_shop::torture::{Plan, run};
 use orlog_program::compile_yaml;
-use orlog_testkit::quartet;
-use orlog_testkit::rig::seed;
+use orlog_testkit::definition_suite;
+use orlog_testkit::runtime::seed;
 
 const DEFINITION: &str = include_str!("../examples/orders/order.saga.yaml");
 
@@ -17,7 +17,7 @@ const DEFINITION: &str = include_str!("../examples/orders/order.saga.yaml");
 fn the_order_definition_stands_the_quartet() {
     let compiled =
         compile_yaml(DEFINITION, "order.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"));
-    let played = quartet::check(&compiled);
+    let played = definition_suite::check(&compiled);
     assert!(played.lives > 8, "{played:?}");
 }
 

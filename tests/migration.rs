@@ -9,9 +9,9 @@ use orlog_model::{
 };
 use orlog_program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus};
 use orlog_testkit::SimClock;
-use orlog_testkit::rig::{Rig, Setup, control_id, tenant};
+use orlog_testkit::fake_upstreams::World;
+use orlog_testkit::runtime::{Rig, Setup, control_id, tenant};
 use orlog_testkit::sagas::Ledger;
-use orlog_testkit::world::World;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 

@@ -2,17 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "nats/findings.rs"]
-mod findings;
-#[path = "nats/ground.rs"]
-mod ground;
+#[path = "nats/fixture.rs"]
+mod fixture;
 #[path = "nats/node.rs"]
 mod node;
+#[path = "nats/outages.rs"]
+mod outages;
 #[path = "nats/reading.rs"]
 mod reading;
 #[path = "nats/security.rs"]
 mod security;
+#[path = "nats/stream_anomalies.rs"]
+mod stream_anomalies;
 #[path = "nats/streams.rs"]
 mod streams;
-#[path = "nats/trouble.rs"]
-mod trouble;

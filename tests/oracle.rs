@@ -14,7 +14,7 @@ use orlog_model::{
 use orlog_program::Program;
 use orlog_store::{Options, Reader, Writer};
 use orlog_testkit::oracle::{Answer, Op, Oracle, Result};
-use orlog_testkit::rig::{seed, tenant};
+use orlog_testkit::runtime::{seed, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed};
 use serde_json::{Value, json};
 use uuid::Uuid;

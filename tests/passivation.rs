@@ -7,9 +7,9 @@ use fastrand::Rng;
 use orlog_model::{Clock, CorrelationId, Event, InstanceKey, ProgramRef, Timestamp};
 use orlog_program::{Context, Fault, Manifest, Program, Reaction, Stimulus};
 use orlog_testkit::SimClock;
-use orlog_testkit::rig::{DEADLINE, Rig, Setup, passing, seed, tenant};
+use orlog_testkit::fake_upstreams::World;
+use orlog_testkit::runtime::{DEADLINE, Rig, Setup, passing, seed, tenant};
 use orlog_testkit::sagas::{Ledger, Order, order, order_key, order_placed, random_plan};
-use orlog_testkit::world::World;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);

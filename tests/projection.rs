@@ -4,12 +4,12 @@
 
 #[path = "projection/command.rs"]
 mod command;
-#[path = "projection/copy.rs"]
-mod copy;
+#[path = "projection/docs.rs"]
+mod docs;
 #[path = "projection/node.rs"]
 mod node;
-#[path = "projection/page.rs"]
-mod page;
+#[path = "projection/replica.rs"]
+mod replica;
 #[path = "projection/stream.rs"]
 mod stream;
 #[path = "projection/tables.rs"]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use orlog_model::{Clock, Timestamp};
 use orlog_testkit::SimClock;
+use orlog_testkit::fake_upstreams::World;
 use orlog_testkit::faulty_bus::Faults;
-use orlog_testkit::rig::{Setup, passing, seed, tenant};
+use orlog_testkit::runtime::{Setup, passing, seed, tenant};
 use orlog_testkit::sagas::{Ledger, Order, order, order_key, order_placed, random_plan};
-use orlog_testkit::world::World;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 

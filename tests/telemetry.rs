@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "telemetry/figures.rs"]
-mod figures;
+#[path = "telemetry/metrics.rs"]
+mod metrics;
 #[path = "telemetry/node.rs"]
 mod node;
 #[path = "telemetry/queries.rs"]

@@ -4,8 +4,11 @@
 
 #[path = "tracing/embedded.rs"]
 mod embedded;
-#[path = "tracing/ground.rs"]
-mod ground;
+#[path = "tracing/fixture.rs"]
+mod fixture;
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "effects/http_upstream.rs"]
+mod http_upstream;
 #[path = "tracing/logs.rs"]
 mod logs;
 #[expect(dead_code, reason = "other tests use the rest of it")]
@@ -18,6 +21,3 @@ mod pods;
 mod process;
 #[path = "tracing/sampling.rs"]
 mod sampling;
-#[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "effects/shop.rs"]
-mod shop;

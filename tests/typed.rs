@@ -10,7 +10,7 @@ use orlog::typed::{Handlers, Misfits, Saga, event};
 use orlog_effect::Policy;
 use orlog_model::{EventId, Timestamp};
 use orlog_program::{Compiled, Definition, Do, Program};
-use orlog_testkit::quartet;
+use orlog_testkit::definition_suite;
 use serde_json::json;
 
 fn house() -> House {
@@ -101,7 +101,7 @@ fn a_trigger_names_its_instance_twice() {
 #[test]
 fn the_typed_saga_stands_the_quartet() {
     let saga = booking::saga().expect("it is well formed");
-    let played = quartet::check(saga.as_ref());
+    let played = definition_suite::check(saga.as_ref());
     assert!(played.lives > 4, "{played:?}");
     assert!(booking::handlers(&house()).seams(vec![saga], Policy::default()).is_ok());
 }

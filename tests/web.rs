@@ -10,14 +10,14 @@ mod site;
 
 #[path = "web/access.rs"]
 mod access;
+#[path = "web/dead_letters.rs"]
+mod dead_letters;
 #[path = "web/keyboard.rs"]
 mod keyboard;
-#[path = "web/letters.rs"]
-mod letters;
-#[path = "web/many.rs"]
-mod many;
 #[path = "web/operators.rs"]
 mod operators;
+#[path = "web/scale.rs"]
+mod scale;
 #[path = "web/tasks.rs"]
 mod tasks;
 #[path = "web/views.rs"]

@@ -1,10 +1,10 @@
 // The page around the views: where to go, whose data, how it looks; and one view at a time.
 
 import { h, patch, all } from './dom.js';
-import { button, field, icon, say } from './parts.js';
-import { explained, ask } from './ask.js';
+import { button, field, icon, say } from './components.js';
+import { explained, ask } from './dialog.js';
 import { Problem } from './api.js';
-import * as live from './live.js';
+import * as live from './poll.js';
 import * as router from './router.js';
 import * as settings from './settings.js';
 

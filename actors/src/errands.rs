@@ -7,8 +7,8 @@ use std::sync::Arc;
 use orlog_effect::{Catalog, Renewal};
 use tokio::sync::oneshot;
 
-use crate::metrics::Waiting;
-use crate::offer::Offer;
+use crate::effects::work_dispatch::Offer;
+use crate::telemetry::metrics::Waiting;
 
 /// For the provider of one upstream.
 pub(crate) enum Provide {

@@ -7,18 +7,18 @@ use std::time::Instant;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::effects::{self, Effects};
-use crate::metrics::{ActorKind, Alive};
+use crate::effects::supervisor::{self, Effects};
 use crate::restart::{Intensity, Restarts};
-use crate::shard::{self, Shard};
-use crate::shards::{Running, Shards};
+use crate::shard::actor::{self, Shard};
+use crate::shard::running::{Running, Shards};
+use crate::telemetry::metrics::{ActorKind, Alive};
 
 /// The actor.
 pub(crate) struct Root;
 
 /// What it needs.
 pub(crate) struct Arguments {
-    pub(crate) effects: effects::Arguments,
+    pub(crate) effects: supervisor::Arguments,
     /// The shards that run, as all others see them. Filled here.
     pub(crate) shards: Arc<Shards>,
     /// Hears of shards that another process has taken.
@@ -33,15 +33,15 @@ pub(crate) enum Message {
     /// The same in one shard.
     QuiesceOne(u16, oneshot::Sender<()>),
     /// Start a shard; tell when it runs, or why it does not.
-    Start(Box<shard::Arguments>, Arc<Running>, oneshot::Sender<Result<(), String>>),
+    Start(Box<actor::Arguments>, Arc<Running>, oneshot::Sender<Result<(), String>>),
     /// Stop a shard; tell when it has stopped.
     Stop(u16, oneshot::Sender<()>),
 }
 
 /// A shard that is to run.
 struct Child {
-    arguments: shard::Arguments,
-    actor: Option<ActorRef<shard::Message>>,
+    arguments: actor::Arguments,
+    actor: Option<ActorRef<actor::Message>>,
 }
 
 /// Who an actor is.
@@ -142,7 +142,7 @@ impl State {
 
     async fn add(
         &mut self,
-        arguments: shard::Arguments,
+        arguments: actor::Arguments,
         running: Arc<Running>,
         me: ActorCell,
     ) -> Result<(), String> {
@@ -192,7 +192,7 @@ impl State {
         let Some(actor) = actor else { return };
         let (done, quiet) = oneshot::channel();
         // Errors mean that the shard is dying; it is told again when it is back.
-        drop(actor.cast(shard::Message::Quiesce(done)));
+        drop(actor.cast(actor::Message::Quiesce(done)));
         quiet.await.ok();
     }
 

@@ -10,7 +10,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use uuid::Uuid;
 
-use crate::offer::Offer;
+use crate::effects::work_dispatch::Offer;
 
 /// The items under way, each with the later offers of it.
 #[derive(Default)]

@@ -11,8 +11,8 @@ use super::context::Api;
 use super::errors::bad_parameter;
 use super::extract::{self, Params, Tenant, page_limit};
 use super::problem::{Code, Problem};
-use crate::access::{Caller, Reach};
 use crate::audit::{Error, Wanted};
+use crate::auth::{Caller, Reach};
 
 /// Which records.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::counted::Tallies;
+use super::overview::cache::Tallies;
 use super::problem::{Code, Problem};
-use super::requests::Requests;
+use super::request_metrics::Requests;
 use crate::app::App;
 
 /// Where the description of the API is.

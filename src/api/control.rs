@@ -18,9 +18,9 @@ use uuid::Uuid;
 use super::body;
 use super::context::Api;
 use super::extract::Key;
-use super::observe;
 use super::problem::{Code, Problem};
-use crate::access::Caller;
+use super::request_context;
+use crate::auth::Caller;
 
 /// Circumstances of an instruction; all of them may be left out, and the body with them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -216,7 +216,7 @@ pub(super) async fn give(
         at: api.app.clock.now(),
         by: caller.acts_as(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
-        trace: observe::trace(),
+        trace: request_context::trace(),
     };
     let controlled = api.app.runtime.control(key, control).await?;
     Ok(Json(controlled.into()))

@@ -1,5 +1,8 @@
 //! `/v1/dead-letters`: what could not be applied, and the two things a person can do about it.
 
+pub(crate) mod causes;
+pub(crate) mod redrive;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,7 +18,7 @@ use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::app::App;
-use crate::letters;
+use crate::dead_letters;
 use crate::redact::Redact;
 
 /// Which page.
@@ -72,7 +75,7 @@ impl Letter {
             correlation: letter.instance.as_ref().map(|key| key.correlation.to_string()),
             reason: letter.reason.as_str(),
             message: letter.message.clone(),
-            label: letters::label(letter).to_owned(),
+            label: dead_letters::label(letter).to_owned(),
             attempts: letter.attempts,
             node: letter.node.clone(),
             at: letter.at.to_string(),
@@ -81,7 +84,7 @@ impl Letter {
     }
 
     fn whole(letter: &DeadLetter, redact: &Redact) -> Self {
-        Self { original: Some(letters::original(&letter.original, redact)), ..Self::of(letter) }
+        Self { original: Some(dead_letters::original(&letter.original, redact)), ..Self::of(letter) }
     }
 }
 

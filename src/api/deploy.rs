@@ -18,8 +18,8 @@ use super::extract::Params;
 use super::forward;
 use super::problem::{Code, Place, Problem};
 use super::sagas::hex;
-use crate::access::Caller;
 use crate::app::{DeployError, Order};
+use crate::auth::Caller;
 use crate::definitions::{Plan, SUFFIXES, SourceFile, is_definition};
 
 /// The largest body of a deployment, in bytes: all files together, as JSON.

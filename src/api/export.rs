@@ -2,7 +2,7 @@
 
 mod cursor;
 mod line;
-mod reading;
+mod read;
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ use super::context::Api;
 use super::errors::bad_parameter;
 use super::extract::{Params, Tenant};
 use super::problem::{Code, Problem};
-use crate::access::{Caller, Reach};
+use crate::auth::{Caller, Reach};
 use cursor::Cursor;
-use reading::{Order, Part};
+use read::{Order, Part};
 
 /// Commits that come close together are told of together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -81,7 +81,7 @@ pub(super) async fn changes(
             drop(commits.borrow_and_update());
         }
         let (asked, is_draining) = (order.clone(), !api.app.runtime.health().accepting);
-        let part = api.read(move |app| reading::read(app, &asked, &shards)).await?;
+        let part = api.read(move |app| read::read(app, &asked, &shards)).await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
         let left = until.saturating_duration_since(Instant::now());
         if !is_quiet || left.is_zero() || is_draining {

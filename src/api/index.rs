@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 
 use super::context::{Api, OPENAPI_PATH};
 use super::extract::Part;
-use super::page as web_page;
 use super::problem::{Code, Problem, page};
+use super::ui as web_page;
 
 /// Where to go from here.
 #[derive(Debug, Serialize, ToSchema)]

@@ -2,12 +2,12 @@
 //!
 //! Whoever asks for `OpenMetrics` gets it; everybody else the older text format of Prometheus, which all others read too.
 
-mod figures;
+mod format;
 mod node;
 mod process;
 mod sagas;
 mod stores;
-mod text;
+mod types;
 
 use std::sync::PoisonError;
 
@@ -41,7 +41,7 @@ pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Resul
         .and_then(|()| looked_up.write(&mut text))
         .expect("a string takes everything");
     drop(counted);
-    let (content_type, text) = text::in_the_format_asked_for(&headers, text);
+    let (content_type, text) = format::in_the_format_asked_for(&headers, text);
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
@@ -49,8 +49,8 @@ pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Resul
 fn look(app: &App, lags: &[Lag]) -> Shown {
     let mut shown = Shown::default();
     let mailboxes = app.runtime.mailboxes();
-    shown.put("instance_mailbox_depth", figures::mailboxes(&mailboxes));
-    shown.put("mailbox_deepest_depth", figures::one(mailboxes.deepest));
+    shown.put("instance_mailbox_depth", types::mailboxes(&mailboxes));
+    shown.put("mailbox_deepest_depth", types::one(mailboxes.deepest));
     stores::show(app, &mut shown);
     sagas::show(app, &mut shown);
     node::show(app, lags, &mut shown);

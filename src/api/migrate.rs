@@ -20,8 +20,8 @@ use super::errors::bad_parameter;
 use super::extract::{Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use super::sagas::{find, hex, resume};
-use crate::access::Caller;
 use crate::app::{App, Move, Moved};
+use crate::auth::Caller;
 
 /// The shortest beginning of a hash that names a definition.
 const SHORTEST_HASH: usize = 6;

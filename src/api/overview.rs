@@ -1,5 +1,8 @@
 //! `GET /v1/overview`: how a node does and what a tenant has, in one answer that may be asked for every few seconds.
 
+pub(crate) mod cache;
+pub(crate) mod counts;
+
 use axum::Json;
 use axum::extract::State;
 use orlog_model::{Lane, WorkKind};
@@ -8,12 +11,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::context::Api;
-use super::counted::Counted;
 use super::extract::Tenant;
 use super::problem::Problem;
 use super::sagas::hex;
-use super::tally;
 use crate::app::App;
+use cache::Counted;
 
 /// Lanes that are shown.
 const LANES: usize = 100;
@@ -157,7 +159,7 @@ pub(super) async fn overview(
     State(api): State<Api>,
     Tenant(tenant): Tenant,
 ) -> Result<Json<Overview>, Problem> {
-    let counts = tally::of(&api, &tenant).await.map(|counted| Counts::of(&counted));
+    let counts = counts::of(&api, &tenant).await.map(|counted| Counts::of(&counted));
     let overview = api.read(move |app| look(app, counts));
     overview.await.map(Json)
 }

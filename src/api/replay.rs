@@ -13,8 +13,8 @@ use super::context::Api;
 use super::deploy::name_of;
 use super::extract::Tenant;
 use super::problem::{Code, Problem};
-use crate::access::Caller;
 use crate::app::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
+use crate::auth::Caller;
 
 /// What to replay.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -1,6 +1,6 @@
 //! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: which instances there are, and everything about one.
 
-mod found;
+mod page;
 mod search;
 mod view;
 mod work;
@@ -18,7 +18,7 @@ use super::errors::bad_parameter;
 use super::extract::{Key, Params, Tenant, page_limit, time};
 use super::problem::{Code, Problem};
 use crate::app::App;
-use found::Found;
+use page::Found;
 use search::Search;
 use view::Detail;
 pub(super) use view::{ParentView, RecordView, Summary, hex, state};

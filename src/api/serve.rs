@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::guard::Peer;
+use super::authorize::Peer;
 
 /// Connections at a time; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;

@@ -24,7 +24,7 @@ use super::control::{Answer, Given, give, optional, read};
 use super::errors::bad_parameter;
 use super::extract::{Params, Part, Tenant, page_limit};
 use super::problem::{Code, Problem};
-use crate::access::Caller;
+use crate::auth::Caller;
 pub(super) use view::{FormView, TaskEventView, TaskView};
 use view::{Found, TaskDetail};
 

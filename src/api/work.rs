@@ -1,6 +1,6 @@
 //! `/v1/work`: what workers outside the process take and bring. The protocol stands in `docs/workers.md`.
 
-pub(super) mod look;
+pub(super) mod list;
 
 use std::sync::Arc;
 use std::time::Duration;

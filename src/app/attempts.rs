@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orlog_effect::breaker::State;
+use orlog_effect::limits::breaker::State;
 use orlog_effect::{Attempted, Ending, Observer};
 use orlog_model::{Clock, InstanceKey, Timestamp, TraceParent, WorkItem};
 use uuid::Uuid;

@@ -1,15 +1,17 @@
 //! Backups of a running node: copied into a folder of their own, from where they are fetched.
 
+pub(crate) mod store;
+
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::App;
-use super::backups::{NoBackup, PREFIX, Taken};
 use super::layout;
 use super::transport::Transport;
 use crate::backup::{self, Error};
 use crate::config::ClusterMode;
+use store::{NoBackup, PREFIX, Taken};
 
 impl App {
     /// Copies what this node has stored while it goes on, to be fetched file by file.

@@ -1,7 +1,7 @@
 //! Many pods: this one says that it is there, runs the shards that belong to it, and knows who runs the others.
 
+mod controller;
 mod host;
-mod keeper;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 
 use super::transport::patiently;
 use crate::config::Config;
+use controller::{Keeper, Order};
 pub(super) use host::Host;
-use keeper::{Keeper, Order};
 
 /// What a node says about the pods and the shards.
 #[derive(Clone, Debug, Serialize)]
@@ -46,7 +46,7 @@ pub(super) struct Cluster {
     shards: u16,
     orders: watch::Sender<Order>,
     /// How many shards run here, and whether any could go to somebody else.
-    rest: watch::Receiver<keeper::Rest>,
+    rest: watch::Receiver<controller::Rest>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -58,7 +58,7 @@ impl Cluster {
         let leases = patiently(|| async { Ok(Leases::open(connection, options.clone()).await?) }).await;
         let membership: Arc<dyn Membership> = Arc::new(leases.context("the leases cannot be kept")?);
         let (orders, ordered) = watch::channel(Order::Run);
-        let (shown, rest) = watch::channel(keeper::Rest::default());
+        let (shown, rest) = watch::channel(controller::Rest::default());
         let keeper = Keeper::new(host, Arc::clone(&membership), me(config), ordered, shown);
         let keeper = tokio::spawn(keeper.run());
         let (name, shards, keeper) = (config.node_name(), config.shards, Mutex::new(Some(keeper)));

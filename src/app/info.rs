@@ -9,7 +9,7 @@ use orlog_program::Program;
 use serde::Serialize;
 
 use super::cluster::ClusterInfo;
-use super::settings;
+use super::part_config;
 use super::transport::BusInfo;
 use crate::config::{self, BusKind, Config};
 use crate::definitions::Definitions;
@@ -169,7 +169,7 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
     let conditions = catalog.conditions().into_iter();
     let info = conditions.map(|condition| UpstreamInfo {
         name: condition.upstream,
-        breaker: condition.breaker.map(orlog_effect::breaker::State::as_str),
+        breaker: condition.breaker.map(orlog_effect::limits::breaker::State::as_str),
         opened: condition.opened,
         in_flight: condition.in_flight,
         retries_left: condition.retries_left,
@@ -179,7 +179,7 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
 }
 
 fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
-    let ranges: Vec<_> = settings::ranges(config.shards).collect();
+    let ranges: Vec<_> = part_config::ranges(config.shards).collect();
     let info = runtime.numbered_readers().map(|(index, reader)| {
         let (stats, slots) = (reader.stats(), &ranges[usize::from(index)]);
         ShardInfo {

@@ -7,24 +7,24 @@
 //! An instance is left as it is where the bus cannot tell its whole life: it began before, or took what never was on the bus (an
 //! instruction, a person's answer, an outcome in this process).
 
-mod judge;
-mod order;
-mod reading;
+mod eligibility;
+mod read;
+mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use orlog_actors::ControlError;
-use orlog_lab::rebuild::{Pace, Rebuilt, Remains, rebuild};
 use orlog_model::{Action, Control, EventId, Input, InstanceKey, OutboxKey, Record, Replacement, WorkItem};
 use orlog_program::Program;
+use orlog_simulator::rebuild::{Pace, Rebuilt, Remains, rebuild};
 
 use super::App;
-use judge::Case;
-use reading::Found;
+use eligibility::Case;
+use read::Found;
 
-pub use order::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
+pub use request::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
 
 /// Instances replaced at once: enough to fill a group of commits.
 const AT_ONCE: usize = 64;
@@ -176,7 +176,7 @@ impl App {
             ReplayedWork::Emit => work.retain(|item| !there.contains(&item.id)),
         }
         let open: BTreeSet<_> = instance.open.iter().map(|open| open.id).collect();
-        let is_over = |item: &WorkItem| judge::has_outcome(&item.work) && !open.contains(&item.id);
+        let is_over = |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
         let dropped = rows.iter().filter(|(_, item)| is_over(item)).map(|(place, _)| place.clone()).collect();
         Some(Replacement { key: key.clone(), instance, history, applied, tasks, work, dropped })
     }

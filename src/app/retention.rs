@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::deploy::DeployError;
-use super::purges::Purged;
+use super::purge_counts::Purged;
 
 /// How long after the start of a node it is looked for the first time, at most.
 const AFTER_START: Duration = Duration::from_mins(1);

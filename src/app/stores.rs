@@ -9,7 +9,7 @@ use orlog_bus::nats::Connection;
 use orlog_store::{Device, Reader, Writer};
 
 use super::transport::Transport;
-use super::{layout, replication, settings};
+use super::{layout, part_config, replication};
 use crate::config::{ClusterMode, Config};
 
 /// The epoch of a node that owns its shards for good.
@@ -25,7 +25,7 @@ impl Look {
     /// When it is no data folder, is in use, or is damaged.
     pub fn into(data: &Path) -> anyhow::Result<Self> {
         let config = layout::of(data)?;
-        let options = settings::store(&config);
+        let options = part_config::store(&config);
         let open = |index| orlog_store::open(&layout::shard(data, index), options.clone());
         let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
         Ok(Self(stores.with_context(|| format!("the data folder {} cannot be opened", data.display()))?))
@@ -49,7 +49,7 @@ pub(super) async fn local(
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
-    let (data, options, shards) = (config.data.clone(), settings::store(config), config.shards);
+    let (data, options, shards) = (config.data.clone(), part_config::store(config), config.shards);
     let open = move || {
         let open = |index| {
             let (dir, options) = (layout::shard(&data, index), options.clone());
@@ -82,7 +82,7 @@ pub(super) async fn replicated(
 
 /// The shards of a node that has all of them, on their stores.
 pub(super) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardParts> {
-    let shards = (0..).zip(settings::ranges(config.shards)).zip(stores);
+    let shards = (0..).zip(part_config::ranges(config.shards)).zip(stores);
     shards.map(|((index, slots), (writer, reader))| ShardParts { index, slots, writer, reader }).collect()
 }
 
@@ -101,8 +101,8 @@ async fn follow_logs(
 ) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
     let mut stores = Vec::new();
     for index in 0..config.shards {
-        let (dir, options) = (layout::shard(&config.data, index), settings::store(config));
-        let pace = settings::pace(config);
+        let (dir, options) = (layout::shard(&config.data, index), part_config::store(config));
+        let pace = part_config::pace(config);
         stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
     }
     Ok(stores)

@@ -12,7 +12,7 @@ use orlog_bus::{Bus, Embedded};
 use orlog_model::{Clock, TenantId, Timestamp};
 use serde::Serialize;
 
-use super::settings;
+use super::part_config;
 use crate::config::{BusKind, Config, TenantMode};
 
 /// For how long servers that do not answer are tried when a node starts.
@@ -58,7 +58,7 @@ impl Transport {
     pub(super) async fn open(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         match config.bus.kind {
             BusKind::Embedded => {
-                let (dir, options) = (config.data.join("bus"), settings::bus(config));
+                let (dir, options) = (config.data.join("bus"), part_config::bus(config));
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 Ok(Self::Embedded(Arc::new(opened.context("the bus did not open")??)))
             }
@@ -189,7 +189,7 @@ fn passes(error: &anyhow::Error) -> bool {
 /// # Errors
 /// When a secret is not there, nobody answers, or the server is too old.
 pub async fn connect(config: &Config) -> anyhow::Result<Connection> {
-    Ok(Connection::open(&settings::nats(config)?).await?)
+    Ok(Connection::open(&part_config::nats(config)?).await?)
 }
 
 /// What is different about the streams from what the configuration wants; changed where it may be, with `change`.
@@ -202,7 +202,7 @@ pub async fn streams(
     now: Timestamp,
     change: bool,
 ) -> Result<Vec<nats::Difference>, nats::StreamsError> {
-    let plan = settings::streams(config);
+    let plan = part_config::streams(config);
     if change { nats::apply(connection, &plan, now).await } else { nats::diff(connection, &plan, now).await }
 }
 

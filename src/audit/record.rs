@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::Role;
+use crate::auth::Role;
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,12 +9,12 @@
 //! | E | a process under load A is killed with SIGKILL; the next one recovers |
 
 mod client;
-mod count;
+mod idle_instances;
+mod observer;
 mod options;
 mod recover;
 mod report;
 mod resources;
-mod sleep;
 mod workload;
 
 use std::path::PathBuf;
@@ -38,8 +38,8 @@ pub async fn run(bench: &Bench) -> anyhow::Result<Report> {
     let config = bench.config(folder.path());
     match bench.workload {
         Workload::A | Workload::B => client::run(bench, config).await,
-        Workload::C => sleep::sleep(bench, config).await,
-        Workload::D => sleep::wake(bench, config).await,
+        Workload::C => idle_instances::sleep(bench, config).await,
+        Workload::D => idle_instances::wake(bench, config).await,
         Workload::E => recover::run(bench, config).await,
     }
 }

@@ -1,17 +1,17 @@
 //! `orlog dev`: a node for development that says what to do next.
 
 mod sample;
-mod stand_in;
+mod stub_upstreams;
 
 use std::net::SocketAddr;
 
 use crate::app::{App, Seams};
 use crate::config::Config;
 
+use super::config_flags::Flags;
 use super::console::Console;
 use super::exit::Failure;
 use super::serve::serve;
-use super::settings::Flags;
 
 /// A configuration, and whether something stands in for what is missing.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
     let config = args.flags.load()?;
-    let upstreams = if args.stand_in { stand_in::upstreams(&config) } else { Vec::new() };
+    let upstreams = if args.stand_in { stub_upstreams::upstreams(&config) } else { Vec::new() };
     let seams = Seams { upstreams, ..Seams::default() };
     serve(config, seams, |app, address| greet(app, address, console)).await
 }

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::client::{Client, Server};
+use super::config_flags::Flags;
 use super::console::{Console, items, text};
 use super::exit::{Exit, Failure};
-use super::settings::Flags;
 use crate::doctor::{self, Finding, Level};
 
 /// Letters and stuck instances that are counted.

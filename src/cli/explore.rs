@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use orlog_lab::explore::{Options, Report, explore};
+use orlog_simulator::explore::{Options, Report, explore};
 use serde_json::{Value, json};
 
 use super::console::Console;

@@ -1,10 +1,10 @@
 //! `orlog export`: keeps a copy of instances and tasks elsewhere, from what a node tells of its changes.
 
+mod error;
 mod file;
 mod page;
 mod postgres;
 mod statements;
-mod stop;
 mod target;
 
 use std::time::Duration;
@@ -14,9 +14,9 @@ use clap::ArgGroup;
 use super::client::{Client, Server, Trouble};
 use super::console::{Console, remark, text};
 use super::exit::Failure;
+use error::Stop;
 use page::Page;
 use statements::SCHEMA;
-use stop::Stop;
 use target::Target;
 
 /// How long the node waits for a change before it says that there is none.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use orlog_lab::graph::{self, Format, Place};
+use orlog_simulator::graph::{self, Format, Place};
 use serde_json::Value;
 
 use super::client::{Client, Server, path};

@@ -2,9 +2,9 @@
 
 use crate::app::Seams;
 
+use super::config_flags::Flags;
 use super::exit::Failure;
 use super::serve::serve;
-use super::settings::Flags;
 
 /// A configuration.
 #[derive(Debug, clap::Args)]

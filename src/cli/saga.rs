@@ -1,9 +1,9 @@
 //! `orlog saga`: look at instances and instruct them.
 
 mod control;
+mod instance_arg;
 mod list;
 mod show;
-mod which;
 
 use clap::Subcommand;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlog_bus::codec::{self, Defaults};
-use orlog_lab::Programs;
-use orlog_lab::simulate::{Answers, Differences, Options, Report, compare, simulate};
 use orlog_model::{Event, Timestamp};
 use orlog_program::{Problem, Program};
+use orlog_simulator::Programs;
+use orlog_simulator::simulate::{Answers, Differences, Options, Report, compare, simulate};
 use serde_json::{Value, json};
 
 use super::console::{Console, remark};
@@ -51,7 +51,7 @@ pub(super) struct Args {
 pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
     let options = Options {
         answers: answers(&args.answers)?,
-        then: orlog_lab::simulate::duration(&args.then)
+        then: orlog_simulator::simulate::duration(&args.then)
             .map_err(|why| Failure::usage(format!("--then: {why}")))?,
         remembers_work: args.against.is_some(),
     };

@@ -4,9 +4,9 @@ use crate::app;
 use crate::clock::SystemClock;
 use orlog_model::Clock as _;
 
+use super::config_flags::Flags;
 use super::console::Console;
 use super::exit::Failure;
-use super::settings::Flags;
 
 /// What to do about the streams.
 #[derive(Debug, clap::Subcommand)]

@@ -1,6 +1,6 @@
 //! `orlog task`: what people are asked, and what they do about it.
 
-mod act;
+mod actions;
 mod list;
 mod show;
 
@@ -16,22 +16,22 @@ pub(super) enum Command {
     /// Show a task and what happened to it
     Show(show::Args),
     /// Take a task, so that no other does
-    Claim(act::Plain),
+    Claim(actions::Plain),
     /// Give a task back
-    Release(act::Plain),
+    Release(actions::Plain),
     /// Give a task to somebody else
-    Assign(act::Assign),
+    Assign(actions::Assign),
     /// Answer a task; its saga goes on
-    Complete(act::Complete),
+    Complete(actions::Complete),
 }
 
 pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
     match command {
         Command::List(args) => list::perform(args, console).await,
         Command::Show(args) => show::perform(args, console).await,
-        Command::Claim(args) => act::plain("claim", args, console).await,
-        Command::Release(args) => act::plain("release", args, console).await,
-        Command::Assign(args) => act::assign(args, console).await,
-        Command::Complete(args) => act::complete(args, console).await,
+        Command::Claim(args) => actions::plain("claim", args, console).await,
+        Command::Release(args) => actions::plain("release", args, console).await,
+        Command::Assign(args) => actions::assign(args, console).await,
+        Command::Complete(args) => actions::complete(args, console).await,
     }
 }

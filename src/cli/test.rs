@@ -6,8 +6,8 @@ mod watch;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use orlog_lab::trial::{self, Outcome, Summary};
 use orlog_program::Problem;
+use orlog_simulator::test_file::{self, Outcome, Summary};
 use serde_json::{Value, json};
 
 use super::console::Console;
@@ -67,7 +67,7 @@ pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
 fn report(args: &Args, console: &Console) -> Result<(), Failure> {
     let run = run(args);
     if let Some(path) = &args.junit {
-        let written = std::fs::write(path, trial::junit(&run.outcomes));
+        let written = std::fs::write(path, test_file::junit(&run.outcomes));
         written.map_err(|e| Failure::failed(format!("{} cannot be written: {e}", path.display())))?;
     }
     if Format::is_json(args.format, console) {
@@ -105,13 +105,16 @@ fn run(args: &Args) -> Run {
 }
 
 fn play(suite: &Suite, filter: Option<&str>, outcomes: &mut Vec<Outcome>) {
-    let chosen = |case: &&trial::Case| filter.is_none_or(|filter| case.name.contains(filter));
+    let chosen = |case: &&test_file::Case| filter.is_none_or(|filter| case.name.contains(filter));
     for case in suite.book.cases.iter().filter(chosen) {
         let began = Instant::now();
-        let misses = trial::run(case, &suite.saga, &suite.programs);
+        let misses = test_file::run(case, &suite.saga, &suite.programs);
         let took = began.elapsed();
-        let story =
-            if misses.is_empty() { Vec::new() } else { trial::story_of(case, &suite.saga, &suite.programs) };
+        let story = if misses.is_empty() {
+            Vec::new()
+        } else {
+            test_file::story_of(case, &suite.saga, &suite.programs)
+        };
         let (file, name) = (suite.file.clone(), case.name.clone());
         outcomes.push(Outcome { file, line: case.line, name, took, misses, story });
     }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::units;
 
 /// The routes that can be made public.
 const CAN_BE_PUBLIC: [&str; 2] = ["/metrics", "/info"];
@@ -63,7 +63,7 @@ pub struct Jwt {
     /// Where the issuer publishes its keys; nowhere where it is empty.
     pub jwks_url: String,
     /// A file with keys, as a JSON Web Key Set.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub jwks_file: Option<PathBuf>,
     /// Keys, each a JSON Web Key.
     pub keys: Vec<BTreeMap<String, String>>,
@@ -72,13 +72,13 @@ pub struct Jwt {
     /// For whom a token must be: one of these.
     pub audience: Vec<String>,
     /// How far clocks may be apart.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub leeway: Duration,
     /// Keys are fetched anew when they are this old.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub refresh: Duration,
     /// Between two tries to fetch keys passes at least this.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub refetch_pause: Duration,
     /// The claim with the tenant, or the list of tenants.
     pub tenant_claim: String,
@@ -113,7 +113,7 @@ pub struct TrustedGateway {
     /// Where it calls from: addresses and networks.
     pub sources: Vec<String>,
     /// What it shows in `secret_header`.
-    #[serde(with = "text::secret")]
+    #[serde(with = "units::secret")]
     pub secret: Option<SecretRef>,
     /// The header with the secret.
     pub secret_header: String,
@@ -253,10 +253,10 @@ impl TrustedGateway {
 #[serde(default, deny_unknown_fields)]
 pub struct Audit {
     /// The folder of the records; `audit` in the data folder where it is empty.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub folder: Option<PathBuf>,
     /// A file is followed by the next one when it has this many bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub max_size: u64,
     /// So many files are kept.
     pub keep: u32,

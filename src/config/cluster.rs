@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::units;
 
 /// `[cluster]`: one pod or many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,10 +17,10 @@ pub struct Cluster {
     /// How many pods there are, with [`ClusterMode::Fixed`].
     pub pods: u16,
     /// How long a pod counts as alive after it was heard last.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub ttl: Duration,
     /// What is under way gets this long when a shard is handed over.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub handover: Duration,
     /// Where other pods reach the HTTP API of this one; `http://<listen>` where it is empty.
     pub advertise: String,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::{Config, Error, blame, defaults};
+use super::{Config, Error, defaults, diagnostics};
 
 const PREFIX: &str = "ORLOG_";
 /// Variables that the command line reads itself.
@@ -118,7 +118,7 @@ impl Layers {
     fn merged(&self) -> Result<Config, Error> {
         let mut merged = defaults::table();
         if let Some((path, text)) = &self.file {
-            let file = text.parse::<Table>().map_err(|error| blame::file(path, text, &error))?;
+            let file = text.parse::<Table>().map_err(|error| diagnostics::file(path, text, &error))?;
             merge(&mut merged, file);
         }
         for setting in &self.settings {
@@ -136,16 +136,17 @@ impl Layers {
                 Ok(table) => {
                     let place = |key: &str| format!("{}: {key}", path.display());
                     found.extend(
-                        leaves(&table)
-                            .into_iter()
-                            .filter_map(|leaf| blame::alone(&place(&leaf.path.join(".")), leaf.alone())),
+                        leaves(&table).into_iter().filter_map(|leaf| {
+                            diagnostics::alone(&place(&leaf.path.join(".")), leaf.alone())
+                        }),
                     );
                 }
-                Err(error) => found.push(blame::file(path, text, &error)),
+                Err(error) => found.push(diagnostics::file(path, text, &error)),
             }
         }
-        found
-            .extend(self.settings.iter().filter_map(|setting| blame::alone(&setting.place, setting.alone())));
+        found.extend(
+            self.settings.iter().filter_map(|setting| diagnostics::alone(&setting.place, setting.alone())),
+        );
         if found.is_empty()
             && let Ok(config) = self.merged()
         {
@@ -160,7 +161,7 @@ impl Layers {
     fn blame(&self, error: &toml::de::Error) -> Error {
         let file = self.file.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
         let settings = self.settings.iter().map(|setting| (setting.place.as_str(), setting.alone()));
-        blame::layer(file, settings, error)
+        diagnostics::layer(file, settings, error)
     }
 }
 

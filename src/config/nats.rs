@@ -6,7 +6,7 @@ use std::time::Duration;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::units;
 
 /// `[nats]`: JetStream under one pod or many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,16 +17,16 @@ pub struct Nats {
     /// A user, with `password`.
     pub user: String,
     /// The user's password.
-    #[serde(with = "text::secret")]
+    #[serde(with = "units::secret")]
     pub password: Option<SecretRef>,
     /// A token.
-    #[serde(with = "text::secret")]
+    #[serde(with = "units::secret")]
     pub token: Option<SecretRef>,
     /// The seed of an nkey.
-    #[serde(with = "text::secret")]
+    #[serde(with = "units::secret")]
     pub nkey: Option<SecretRef>,
     /// The contents of a `.creds` file.
-    #[serde(with = "text::secret")]
+    #[serde(with = "units::secret")]
     pub creds: Option<SecretRef>,
     /// Whether streams that are missing are made at the start.
     pub provision: bool,
@@ -35,7 +35,7 @@ pub struct Nats {
     /// Copies of each message.
     pub replicas: usize,
     /// For how long the id of a message is remembered.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub duplicate_window: Duration,
     /// How the connection is protected.
     pub tls: NatsTls,
@@ -56,13 +56,13 @@ pub struct NatsTls {
     /// Whether a server that speaks in the clear is refused.
     pub required: bool,
     /// Whom to trust, beside those the system trusts; PEM.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub ca: Option<PathBuf>,
     /// What to show; PEM.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub certificate: Option<PathBuf>,
     /// Its key; PEM.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub key: Option<PathBuf>,
 }
 
@@ -71,10 +71,10 @@ pub struct NatsTls {
 #[serde(default, deny_unknown_fields)]
 pub struct StreamLimits {
     /// For how long; for ever where it is empty.
-    #[serde(with = "text::optional_duration")]
+    #[serde(with = "units::optional_duration")]
     pub max_age: Option<Duration>,
     /// How much, in bytes; as much as the servers take where it is empty.
-    #[serde(with = "text::optional_size")]
+    #[serde(with = "units::optional_size")]
     pub max_size: Option<u64>,
 }
 

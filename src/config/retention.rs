@@ -6,7 +6,7 @@ use std::time::Duration;
 use orlog_model::{SagaName, TenantId};
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::units;
 
 /// For how long something is kept. The longer window is the greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub enum Window {
 
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
-struct Text(#[serde(with = "text::optional_duration")] Option<Duration>);
+struct Text(#[serde(with = "units::optional_duration")] Option<Duration>);
 
 impl From<Text> for Window {
     fn from(Text(window): Text) -> Self {
@@ -54,7 +54,7 @@ pub struct Retention {
     /// Dead letters.
     pub dead_letters: Window,
     /// How often it is looked for what was kept long enough.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub every: Duration,
     /// Other windows for a saga.
     pub sagas: BTreeMap<SagaName, SagaRetention>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::units;
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,12 +52,12 @@ impl Role {
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     /// After this a command of which nothing was heard is looked for.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub patience: Duration,
     /// Jobs of one effect that a worker has at once.
     pub in_flight: usize,
     /// A job of whose worker nothing is heard for this long is given to another.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub ack_wait: Duration,
 }
 

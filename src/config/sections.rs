@@ -7,7 +7,7 @@ use std::time::Duration;
 use orlog_model::TenantId;
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::units;
 
 const MIB: u64 = 1 << 20;
 
@@ -96,29 +96,29 @@ pub struct Store {
     /// When a commit counts as done.
     pub durability: Durability,
     /// How much a power failure may lose with [`Durability::Interval`].
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub interval: Duration,
     /// Where a commit is kept besides this disk.
     pub replication: Replication,
     /// With replication: a snapshot is saved after so many commits.
     pub snapshot_commits: u64,
     /// Or when they take this many bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub snapshot_size: u64,
     /// For how long an applied event is remembered.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub dedupe_window: Duration,
     /// The largest size of the tables of one shard, in bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub max_size: u64,
     /// Changes are folded into the tables when they take this many bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub generation_size: u64,
     /// Or when the oldest of them is this old.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub generation_age: Duration,
     /// Bytes of one file of the journal.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub journal_segment_size: u64,
 }
 
@@ -170,22 +170,22 @@ pub struct Bus {
     /// When a published event counts as accepted.
     pub durability: Durability,
     /// How much a power failure may lose with [`Durability::Interval`].
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub interval: Duration,
     /// Bytes of one file of the log.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub segment_size: u64,
     /// Events that are done with are kept until the log has this many bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub retention_size: u64,
     /// The largest message, in bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub max_message_size: u64,
     /// Bytes of recent messages kept in memory.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub recent_size: u64,
     /// For how long a published id is remembered.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub dedupe_window: Duration,
     /// How many published ids are remembered.
     pub dedupe_ids: usize,
@@ -222,14 +222,14 @@ pub struct Limits {
     /// Instances held in memory.
     pub live_instances: usize,
     /// An instance that has nothing to do for this long leaves memory.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub idle: Duration,
     /// How often an input may crash its instance.
     pub attempts_per_input: u32,
     /// Restarts within the period before the process gives up.
     pub restarts: usize,
     /// The period.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub restart_period: Duration,
 }
 
@@ -256,7 +256,7 @@ pub struct Export {
     /// Whether commits note what they touch.
     pub enabled: bool,
     /// For how long that is kept.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub keep: Duration,
     /// And of how many commits of a shard at most.
     pub keep_commits: NonZeroU64,
@@ -274,17 +274,17 @@ impl Default for Export {
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
     /// The largest body with one event or instruction, in bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub max_body_size: u64,
     /// The largest body with a batch of events, in bytes.
-    #[serde(with = "text::size")]
+    #[serde(with = "units::size")]
     pub max_batch_size: u64,
     /// The longest page of a list.
     pub page_limit: usize,
     /// Rows that one request for a list may look at.
     pub scan_limit: usize,
     /// The time a request may take.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub request_timeout: Duration,
 }
 
@@ -305,7 +305,7 @@ impl Default for Http {
 #[serde(default, deny_unknown_fields)]
 pub struct Backup {
     /// Where copies lie until they are fetched; `backups` in the data folder where it is empty.
-    #[serde(with = "text::optional")]
+    #[serde(with = "units::optional")]
     pub folder: Option<PathBuf>,
 }
 
@@ -314,7 +314,7 @@ pub struct Backup {
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
     /// How long it waits for what is under way.
-    #[serde(with = "text::duration")]
+    #[serde(with = "units::duration")]
     pub deadline: Duration,
 }
 

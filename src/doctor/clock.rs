@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use orlog_model::{Clock as _, Timestamp};
 
-use super::finding::Finding;
+use super::check::Finding;
 use crate::clock::SystemClock;
 
 const CHECK: &str = "clock";
@@ -68,7 +68,7 @@ fn read(date: &str) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level;
+    use crate::doctor::check::Level;
 
     #[test]
     fn a_clock_that_is_far_from_anothers_is_noticed() {

@@ -6,7 +6,7 @@ use orlog_effect::{Catalog, Observer, Silent};
 use orlog_model::Clock;
 use orlog_program::{Problem, lint};
 
-use super::finding::Finding;
+use super::check::Finding;
 use crate::clock::SystemClock;
 use crate::config::{BusKind, Config};
 use crate::definitions::{self, Definitions};

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit};
 
-use super::finding::Finding;
+use super::check::Finding;
 
 const CHECK: &str = "open files";
 /// Connections of the API, connections to upstreams, and the files of stores.

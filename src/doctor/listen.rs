@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use super::finding::Finding;
+use super::check::Finding;
 use crate::config::Config;
 
 const CHECK: &str = "listen";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use orlog_testkit::household;
+use orlog_testkit::sagas::composite;
 use serde_json::{Value, json};
 
 use crate::node::{Node, event};
@@ -11,7 +11,7 @@ use crate::node::{Node, event};
 const OPENED: &str = "HouseholdOpened";
 
 async fn node() -> Node {
-    Node::start_with_programs(|_| (), household::programs().map(|program| Arc::clone(&program)).into()).await
+    Node::start_with_programs(|_| (), composite::programs().map(|program| Arc::clone(&program)).into()).await
 }
 
 /// Opens a household and waits for its errand; the answer is its task.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orlog_testkit::kept::Kept;
+use orlog_testkit::child_process::Kept;
 use orlog_testkit::nats_server::free_port;
 use rustix::process::Signal;
 use serde_json::Value;

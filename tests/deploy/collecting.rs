@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use orlog_model::Status;
-use orlog_testkit::rig::seed;
+use orlog_testkit::runtime::seed;
 
 use crate::node::{Node, Saga, order};
 

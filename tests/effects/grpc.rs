@@ -16,9 +16,9 @@ use tokio::io::AsyncReadExt as _;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Code, Status};
 
+use crate::docs::{block, with};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::page::{block, with};
-use crate::shop::Shop;
 
 const PROTO: &str = include_str!("../protos/payments.proto");
 

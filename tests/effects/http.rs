@@ -8,9 +8,9 @@ use orlog_model::{EffectName, Timestamp, Work, WorkItem};
 use orlog_testkit::provider_suite::item;
 use serde_json::{Value, json};
 
+use crate::docs::{block, with};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::page::{block, with};
-use crate::shop::Shop;
 
 fn upstream(config: &str) -> Upstream {
     toml::from_str::<HttpConfig>(config).unwrap().upstream("pay").unwrap()

@@ -1,15 +1,15 @@
 //! Effects that leave the process: nodes of different roles, workers of other makes, the gateway asked over NATS.
 
-#[path = "nats/apart.rs"]
-mod apart;
-#[path = "nats/asked.rs"]
-mod asked;
+#[path = "nats/gateway.rs"]
+mod gateway;
 #[path = "nats/processes.rs"]
 mod processes;
 #[path = "nats/python.rs"]
 mod python;
-#[path = "nats/replayed.rs"]
-mod replayed;
+#[path = "nats/replay.rs"]
+mod replay;
+#[path = "nats/separate_roles.rs"]
+mod separate_roles;
 
 use std::sync::Arc;
 use std::time::Duration;

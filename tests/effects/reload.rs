@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::http_upstream::Shop;
 use crate::node::{Folders, Node};
-use crate::shop::Shop;
 
 fn payments(base_url: &str, more: &str) -> String {
     format!("base_url = {base_url:?}\n{more}\n[effects.\"pay.charge\"]\npath = \"/charges\"\n")

@@ -2,10 +2,10 @@
 
 #[path = "script/bounds.rs"]
 mod bounds;
+#[path = "script/docs.rs"]
+mod docs;
 #[path = "script/media.rs"]
 mod media;
-#[path = "script/page.rs"]
-mod page;
 
 use std::path::Path;
 use std::time::Duration;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::shop::Shop;
 
 const CANARY: &str = "canary-5be7\"c0ffee";
 const REFRESHED: &str = "canary-again-77aa";

@@ -13,9 +13,9 @@ use orlog_testkit::smtp_server::{Handler, Heard, Mail, Manner, Saying, SmtpServe
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::docs::{block, with};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::page::{block, with};
-use crate::shop::Shop;
 
 /// Says what `saying` says, else the usual.
 fn saying(saying: impl Fn(&Heard) -> Option<&'static str> + Send + Sync + 'static) -> Handler {

@@ -1,9 +1,9 @@
 //! The SQL provider against real databases: SQLite always, PostgreSQL and MariaDB where they are installed.
 
-#[path = "sql/cut.rs"]
-mod cut;
-#[path = "sql/page.rs"]
-mod page;
+#[path = "sql/connection_loss.rs"]
+mod connection_loss;
+#[path = "sql/docs.rs"]
+mod docs;
 #[path = "sql/types.rs"]
 mod types;
 

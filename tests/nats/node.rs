@@ -9,11 +9,11 @@ use orlog_bus::codec::{self, Defaults};
 use orlog_effect::{Native, NativeCall, Policy};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timestamp};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::nats_wire::Wire;
+use orlog_testkit::raw_nats::Wire;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::ground::{until, within};
+use super::fixture::{until, within};
 
 const ORDER: &str = r"
 saga: order

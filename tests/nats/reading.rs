@@ -6,10 +6,10 @@ use std::sync::Arc;
 use orlog_bus::{Bus, Error, Message, Part, Subscription};
 use orlog_model::{SLOTS, Slots, TenantId};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::nats_wire::Wire;
+use orlog_testkit::raw_nats::Wire;
 use serde_json::{Value, json};
 
-use super::ground::{numbers, open, open_as, publish, subscribe, subscription, take, until};
+use super::fixture::{numbers, open, open_as, publish, subscribe, subscription, take, until};
 
 /// What the servers know of the consumers of the stream, by name.
 fn consumers(server: &NatsServer) -> Vec<Value> {
@@ -61,7 +61,7 @@ async fn a_subscription_that_stands_still_holds_up_nobody_and_misses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_comes_to_the_one_part_that_it_is_for() {
     let Some(server) = NatsServer::start() else { return };
-    let connection = super::ground::connect(&[server.url()]).await;
+    let connection = super::fixture::connect(&[server.url()]).await;
     let plan = orlog_bus::nats::StreamPlan::plain("P", &["tenant.>"], 1, std::time::Duration::from_mins(2));
     orlog_bus::nats::apply(&connection, &plan.into(), orlog_model::Timestamp::default()).await.unwrap();
     let bus = orlog_bus::nats::NatsStream::open(&connection, "P", "pod").await.unwrap();
@@ -141,7 +141,7 @@ async fn a_publish_that_is_refused_says_why() {
         let message = Message {
             subject: subject.to_owned(),
             payload: vec![0; bytes].into(),
-            ..super::ground::message(0)
+            ..super::fixture::message(0)
         };
         vec![Message { id: None, ..message }]
     };
@@ -164,7 +164,7 @@ async fn a_publish_outlasts_a_moment_in_which_nobody_takes_its_subject() {
     let bus = open(&[server.url()], 1).await;
     let subjects = ["late", "s.1"];
     let message =
-        |subject: &str| Message { subject: subject.to_owned(), id: None, ..super::ground::message(0) };
+        |subject: &str| Message { subject: subject.to_owned(), id: None, ..super::fixture::message(0) };
     let publisher = {
         let (bus, messages) = (Arc::clone(&bus), subjects.map(message).to_vec());
         tokio::spawn(async move { bus.publish(messages).await })

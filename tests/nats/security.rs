@@ -9,10 +9,10 @@ use orlog_bus::nats::{
 };
 use orlog_model::Timestamp;
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::nats_wire::Wire;
+use orlog_testkit::raw_nats::Wire;
 use serde_json::{Value, json};
 
-use super::ground::{message, subscribe, subscription, take, until};
+use super::fixture::{message, subscribe, subscription, take, until};
 
 const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use orlog_bus::nats::{AGGREGATE_EVENTS, Connection, Keep, Plan, WORKFLOW_EVENTS, Wanted, apply, diff};
 use orlog_model::{Clock as _, Timestamp};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::nats_wire::Wire;
+use orlog_testkit::raw_nats::Wire;
 use serde_json::{Value, json};
 
-use super::ground::connect;
+use super::fixture::connect;
 
 fn wanted() -> Wanted {
     let keep = Keep { age: Some(Duration::from_hours(1)), bytes: None };

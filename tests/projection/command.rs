@@ -5,8 +5,8 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::copy::{Copy, Rows};
 use crate::node::{Node, WIDE};
+use crate::replica::{Copy, Rows};
 use crate::tables::{Running, Schema, done, export, orlog, run, until};
 
 const ALL: [&str; 2] = ["--kinds", "history,instances,tasks,task_events"];

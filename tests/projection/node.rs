@@ -6,7 +6,7 @@ use std::time::Duration;
 use orlog::config::{Config, Window};
 use orlog::{App, Seams};
 use orlog_model::TenantId;
-use orlog_testkit::household;
+use orlog_testkit::sagas::composite;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -66,7 +66,7 @@ impl Node {
         config.retention.every = Duration::from_hours(1);
         config.http.page_limit = 20;
         change(&mut config);
-        let programs = household::programs().map(|program| Arc::clone(&program)).into();
+        let programs = composite::programs().map(|program| Arc::clone(&program)).into();
         let app = App::start_with(config, Seams { programs, ..Seams::default() }).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::copy::{Copy, by_place, said};
 use crate::node::{Node, PATIENCE, WIDE};
+use crate::replica::{Copy, by_place, said};
 
 /// Follows until the copy is what the node says: what is under way comes to rest meanwhile.
 async fn agree(node: &Node, tenant: &str, copy: &mut Copy) {

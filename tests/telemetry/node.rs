@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog::config::Config;
 use orlog::{App, Seams};
-use orlog_effect::{
-    Attempt, Native, NativeCall, Policy, Provider, Refusal, Reply, Upstream, backoff::Backoff, breaker,
-};
+use orlog_effect::backoff::Backoff;
+use orlog_effect::limits::breaker;
+use orlog_effect::{Attempt, Native, NativeCall, Policy, Provider, Refusal, Reply, Upstream};
 use orlog_model::WorkItem;
 use orlog_testkit::FaultyDisk;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use orlog::telemetry::spec::{self, Kind};
+use orlog::telemetry::metric_specs::{self, Kind};
 use serde_json::Value;
 
 use crate::node::Node;
@@ -72,8 +72,8 @@ fn names(expression: &str) -> BTreeSet<&str> {
 
 fn is_known(name: &str) -> bool {
     let bare = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-    spec::of(name).is_some_and(|spec| spec.kind != Kind::Histogram)
-        || bare.and_then(spec::of).is_some_and(|spec| spec.kind == Kind::Histogram)
+    metric_specs::of(name).is_some_and(|spec| spec.kind != Kind::Histogram)
+        || bare.and_then(metric_specs::of).is_some_and(|spec| spec.kind == Kind::Histogram)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use orlog_testkit::kept::Kept;
+use orlog_testkit::child_process::Kept;
 use orlog_testkit::nats_server::free_port;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;

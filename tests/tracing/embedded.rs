@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use orlog_testkit::collector::Collector;
+use orlog_testkit::otlp_collector::Collector;
 use serde_json::json;
 
-use crate::ground::{CALLER, TRACE, attribute, caller, check_line, named, node, one, publish, say, until};
+use crate::fixture::{CALLER, TRACE, attribute, caller, check_line, named, node, one, publish, say, until};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::shop::Shop;
 
 const WAITING: &str = r"
 saga: waiting

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use orlog_testkit::collector::{Collector, Seen};
+use orlog_testkit::otlp_collector::{Collector, Seen};
 use serde_json::json;
 
-use crate::ground::TRACE;
+use crate::fixture::TRACE;
 use crate::process::{Node, run, until};
 
 const DEFINITION: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    do: { effect: stock.reserve }\n";

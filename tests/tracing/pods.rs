@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use orlog::Config;
 use orlog::config::{Bus, BusKind, Nats, Queue, Role};
-use orlog_testkit::collector::Collector;
 use orlog_testkit::nats_server::NatsServer;
+use orlog_testkit::otlp_collector::Collector;
 
-use crate::ground::{TRACE, attribute, caller, check_line, node, one, publish, until};
+use crate::fixture::{TRACE, attribute, caller, check_line, node, one, publish, until};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::shop::Shop;
 
 fn over_nats(config: &mut Config, server: &NatsServer, role: Role, folder: std::path::PathBuf) {
     config.node = format!("{}-1", role.as_str());

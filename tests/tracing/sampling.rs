@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use orlog_testkit::collector::Collector;
+use orlog_testkit::otlp_collector::Collector;
 
-use crate::ground::{TRACE, caller, named, node, one, publish, until};
+use crate::fixture::{TRACE, caller, named, node, one, publish, until};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::shop::Shop;
 
 fn pay(shop: &Shop) -> String {
     format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)

@@ -76,7 +76,7 @@ async fn browsers_get_the_page_and_programs_get_links() {
     let policy = page.headers["content-security-policy"].to_str().unwrap();
     assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     for (file, kind) in [
-        ("look.css", "text/css; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
         ("app.js", "text/javascript; charset=utf-8"),
         ("views/overview.js", "text/javascript; charset=utf-8"),
         ("icon.svg", "image/svg+xml"),

@@ -5,7 +5,7 @@ import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import { drawn } from '../graph.js';
-import { facts, mark, more, section, table, time } from '../parts.js';
+import { facts, mark, more, section, table, time } from '../components.js';
 import { counted } from './definitions.js';
 
 const EVERY = 10_000;

@@ -4,9 +4,9 @@ import { all, h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { ask, circumstances, given } from '../ask.js';
+import { ask, circumstances, given } from '../dialog.js';
 import { drawn } from '../graph.js';
-import { badge, button, facts, json, mark, more, section, table, time, waiting } from '../parts.js';
+import { badge, button, facts, json, mark, more, section, table, time, waiting } from '../components.js';
 
 const EVERY = 3000;
 /** Records of the history that are shown at first. */

@@ -5,7 +5,7 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { badge, button, field, pager, table, time, turn, waiting } from '../parts.js';
+import { badge, button, field, pager, table, time, turn, waiting } from '../components.js';
 
 const EVERY = 5000;
 const ROWS = 50;

@@ -4,7 +4,7 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { facts, json, mark, more, section, table, time } from '../parts.js';
+import { facts, json, mark, more, section, table, time } from '../components.js';
 
 const EVERY = 5000;
 const HEALTH = { ok: 'completed', degraded: 'compensating', down: 'stuck' };

@@ -4,7 +4,7 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { atLeast, badge, figure, icon, section, table, time } from '../parts.js';
+import { atLeast, badge, figure, icon, section, table, time } from '../components.js';
 
 const EVERY = 2000;
 /** Points of a line. */

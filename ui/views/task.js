@@ -5,8 +5,8 @@ import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
-import { ask } from '../ask.js';
-import { button, facts, json, mark, section, time } from '../parts.js';
+import { ask } from '../dialog.js';
+import { button, facts, json, mark, section, time } from '../components.js';
 
 const EVERY = 5000;
 

@@ -5,7 +5,7 @@ import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
-import { button, field, mark, section, table, time } from '../parts.js';
+import { button, field, mark, section, table, time } from '../components.js';
 import { orders } from './task.js';
 
 const EVERY = 5000;

@@ -4,7 +4,7 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { pager, section, table, time, turn } from '../parts.js';
+import { pager, section, table, time, turn } from '../components.js';
 
 const EVERY = 5000;
 const ROWS = 100;

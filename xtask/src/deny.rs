@@ -6,7 +6,7 @@
 mod bans;
 mod config;
 mod graph;
-mod licences;
+mod licenses;
 mod sources;
 mod verdict;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path) -> Result<bool, Error> {
 }
 
 fn judge(config: &Config, graph: &Graph) -> Vec<Verdict> {
-    let mut verdicts = licences::judge(&config.licenses, graph);
+    let mut verdicts = licenses::judge(&config.licenses, graph);
     verdicts.extend(bans::judge(&config.bans, graph));
     verdicts.extend(sources::judge(&config.sources, graph));
     verdicts.retain(|verdict| verdict.level != Level::Allow);

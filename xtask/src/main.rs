@@ -5,11 +5,11 @@
 
 mod deny;
 mod error;
-mod finding;
 mod rules;
 mod source;
 mod tidy;
 mod tree;
+mod violation;
 
 use std::path::Path;
 use std::process::ExitCode;

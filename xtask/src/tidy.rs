@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::error::Error;
-use crate::finding::{Finding, Rule};
 use crate::rules;
 use crate::source::Source;
 use crate::tree::Tree;
+use crate::violation::{Finding, Rule};
 
 const PARSE: Rule = Rule {
     name: "parse",
@@ -31,13 +31,13 @@ fn check(tree: &Tree) -> Vec<Finding> {
     let (sources, mut findings) = parse(tree);
     for source in &sources {
         findings.extend(rules::size::check(source));
-        findings.extend(rules::opening::check(source));
-        findings.extend(rules::walls::check(source));
+        findings.extend(rules::file_header::check(source));
+        findings.extend(rules::boundaries::check(source));
         findings.extend(rules::forbidden::check(source));
     }
     findings.extend(rules::markers::check(tree));
-    findings.extend(rules::circles::check(&sources));
-    findings.extend(rules::floors::check(tree));
+    findings.extend(rules::cycles::check(&sources));
+    findings.extend(rules::layers::check(tree));
     findings.extend(rules::error_codes::check(tree, &sources));
     findings.extend(rules::links::check(tree));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));

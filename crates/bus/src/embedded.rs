@@ -16,12 +16,12 @@ mod consumer;
 mod cursors;
 mod dedupe;
 mod error;
-mod keeper;
 mod log;
+mod maintenance;
 mod options;
-mod past;
 mod record;
 mod ring;
+mod scan;
 mod stream_id;
 mod writer;
 
@@ -36,15 +36,15 @@ use orlog_model::Clock;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use crate::interest::Interest;
 use crate::subject::check_subject;
+use crate::subject_matcher::Interest;
 use crate::{Bus, Consumer, Error, Finding, Message, Past, Receipt, Since, Start, Subscription};
 use consumer::EmbeddedConsumer;
 use cursors::Cursors;
 use error::closed;
-use keeper::Keeper;
 use log::Log;
-use past::EmbeddedPast;
+use maintenance::Keeper;
+use scan::EmbeddedPast;
 use writer::{GROUP_BYTES, GROUP_MESSAGES, Job, Publish, Writer};
 
 pub use error::OpenError;

@@ -1,14 +1,14 @@
 //! How messages travel: the bus contract, subjects, the event codec, the embedded bus, and NATS JetStream.
 
-mod answers;
+mod ack_handle;
+mod checkpoint;
 mod contract;
-mod flight;
-mod interest;
+mod in_flight;
 mod part;
-mod start;
+mod subject_matcher;
 
 pub mod codec;
-pub mod effects;
+pub mod effect_queue;
 pub mod embedded;
 pub mod membership;
 pub mod nats;
@@ -16,7 +16,7 @@ pub mod requests;
 pub mod subject;
 pub mod workflow;
 
+pub use checkpoint::{Finding, Mark, Start};
 pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Past, Receipt, Since, Subscription};
 pub use embedded::Embedded;
 pub use part::Part;
-pub use start::{Finding, Mark, Start};

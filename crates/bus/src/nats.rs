@@ -5,21 +5,21 @@
 mod connection;
 mod consumer;
 mod cursors;
-mod effects;
+mod effect_queue;
 mod filters;
-mod hub;
 mod leases;
 mod message;
-mod past;
-mod plan;
+mod message_cache;
+mod provision;
 mod publish;
-mod reading;
 mod requests;
+mod scan;
 mod shard_log;
+mod shared_reader;
 mod snapshots;
 mod stream;
-mod streams;
-mod window;
+mod stream_config;
+mod stream_reader;
 mod wire;
 
 use async_nats::jetstream::stream::Info;
@@ -27,16 +27,16 @@ use orlog_model::fnv1a;
 use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, Tls};
-pub use effects::{NatsEffects, consumer_name};
+pub use effect_queue::{NatsEffects, consumer_name};
 pub use leases::{LeaseOptions, Leases};
-pub use plan::{
-    AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
-    Wanted,
-};
+pub use provision::{Difference, StreamsError, apply, diff};
 pub use shard_log::{LOG_STREAM, LogError, ShardLog};
 pub use snapshots::{SNAPSHOT_BUCKET, Snapshot, Snapshots};
 pub use stream::NatsStream;
-pub use streams::{Difference, StreamsError, apply, diff};
+pub use stream_config::{
+    AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
+    Wanted,
+};
 
 /// The identity of a stream: its name, and when it was made.
 fn identity(info: &Info) -> Uuid {

@@ -8,10 +8,10 @@ use orlog_model::{
 };
 use serde_json::Value;
 
-use crate::course::Done;
-use crate::lines::Written;
+use crate::execution::Done;
+use crate::executor::{Condition, Performer};
+use crate::job_logs::Written;
 use crate::observer::Observer;
-use crate::performer::{Condition, Performer};
 use crate::upstream::{Serves, Upstream};
 use crate::worker::{Board, Terms};
 

@@ -17,10 +17,10 @@
 pub(crate) mod grpc;
 pub(crate) mod http;
 mod nats;
+mod policy;
 mod script;
 pub(crate) mod smtp;
 mod sql;
-mod terms;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -33,13 +33,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use grpc::{CallConfig, GrpcConfig};
 pub use http::{HttpConfig, OperationConfig};
 pub use nats::NatsConfig;
+pub use policy::{
+    BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
+};
+pub(crate) use policy::{Terms, upstream_config};
 pub use script::{InterpreterConfig, LimitsConfig, RunConfig, ScriptConfig};
 pub use smtp::{CabinetConfig, LetterConfig, SmtpConfig};
 pub use sql::{ExpectConfig, RowsConfig, SqlConfig, StatementConfig, StatementsConfig};
-pub use terms::{
-    BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
-};
-pub(crate) use terms::{Terms, upstream_config};
 pub use worker::WorkerConfig;
 
 use crate::gateway::{DEFAULT_PATH, Gateway};
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
     use crate::backoff::Backoff;
-    use crate::breaker;
+    use crate::limits::breaker;
     use crate::upstream::Serves;
 
     const FULL: &str = r#"

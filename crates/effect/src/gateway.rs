@@ -9,7 +9,7 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::http::answer::{self, Asked};
+use crate::http::response::{self, Asked};
 use crate::http::{Error, Manner, Request, Speaker, Template, To};
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;
@@ -52,7 +52,7 @@ impl Provider for Gateway {
         };
         let heard = self.speaker.send(item, request, Scrub::default()).await?;
         let asked = Asked { upstream: self.speaker.upstream(), method: "POST", path: &heard.path };
-        accepted_before(item, answer::judge(asked, &heard.answered))
+        accepted_before(item, response::judge(asked, &heard.answered))
     }
 }
 
@@ -92,7 +92,7 @@ pub mod message {
     use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
     use orlog_model::{Command, WorkItem};
 
-    use crate::http::answer::{self, Answered, Asked, Body};
+    use crate::http::response::{self, Answered, Asked, Body};
     use crate::provider::{Refusal, Reply};
 
     /// The body: the envelope of requirement R5.
@@ -128,7 +128,7 @@ pub mod message {
         }
         let body = Body { bytes: payload.to_vec(), cut: false };
         let asked = Asked { upstream: "gateway", method: "request", path: subject };
-        super::accepted_before(item, answer::judge(asked, &Answered { status, headers, body }))
+        super::accepted_before(item, response::judge(asked, &Answered { status, headers, body }))
     }
 
     /// Nobody listens: not done.

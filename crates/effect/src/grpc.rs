@@ -4,7 +4,7 @@
 //! protobuf, by the JSON rules of proto3. What a status means is said by the effect's rules, else by the table in
 //! `status`.
 
-mod line;
+mod channel;
 mod reflection;
 mod schema;
 mod status;
@@ -21,16 +21,16 @@ use serde_json::json;
 use tonic::Code;
 use tonic::transport::Channel;
 
-pub(crate) use line::Place;
+pub(crate) use channel::Place;
 pub(crate) use schema::{MethodName, Schema, check_path};
 pub use status::{AnswerConfig, Codes};
 
 use crate::http::{self, Auth, AuthConfig, Clients, IDEMPOTENCY_KEY};
+use crate::placeholders::{Json, Scope, Text};
 use crate::provider::{Attempt, Provider, Refusal, Reply};
-use crate::rules::Judged;
+use crate::response_rules::Judged;
 use crate::secret::Scrub;
-use crate::text::{Json, Scope, Text};
-use line::{Call, Fault, Line};
+use channel::{Call, Fault, Line};
 use reflection::{Asking, Reflection, Unknown};
 use status::Told;
 

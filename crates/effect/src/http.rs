@@ -5,9 +5,9 @@
 //! 408, 425, 429, 5xx and transport faults may be tried again; everything else is final, redirects too: unless the
 //! configuration allows it they are not followed, because where a request with money in it goes is its decision.
 
-pub(crate) mod answer;
 mod auth;
 mod client;
+pub(crate) mod response;
 mod rules;
 mod template;
 mod tls;
@@ -32,11 +32,11 @@ pub use template::{Template, TemplateError};
 pub(crate) use tls::{Certificates, Clients};
 pub use tls::{Tls, client};
 
+use crate::placeholders::{Json, Scope, Text, Unfilled};
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;
-use crate::text::{Json, Scope, Text, Unfilled};
-use answer::Asked;
-pub(crate) use answer::Body as ReadBody;
+use response::Asked;
+pub(crate) use response::Body as ReadBody;
 
 /// What one effect asks of the upstream.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orlog_model::{TraceParent, WorkItem};
 
-use crate::breaker::State;
+use crate::limits::breaker::State;
 
 /// Hears what happens. Called in the middle of things: it must be quick and never block.
 pub trait Observer: Send + Sync + 'static {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use orlog_model::{InDoubt, TenantId, Work, WorkItem};
 
 use crate::backoff::{Backoff, Limits};
-use crate::rate::Rate;
-use crate::{breaker, budget};
+use crate::limits::breaker;
+use crate::limits::rate::Rate;
+use crate::retry_budget;
 
 /// What is agreed with one upstream, for all its effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct Policy {
     /// When to stop asking; `None`: never.
     pub breaker: Option<breaker::Options>,
     /// How many retries there may be; `None`: any number.
-    pub budget: Option<budget::Options>,
+    pub budget: Option<retry_budget::Options>,
     /// How many attempts may begin in a time; `None`: any number.
     pub rate: Option<Rate>,
     /// What a single tenant may have of it.
@@ -63,7 +64,7 @@ impl Default for Policy {
             backoff: Backoff::default(),
             concurrency: 64,
             breaker: Some(breaker::Options::default()),
-            budget: Some(budget::Options::default()),
+            budget: Some(retry_budget::Options::default()),
             rate: None,
             share: Share::default(),
             in_doubt: InDoubt::Retry,

@@ -5,13 +5,13 @@
 //! what it writes to its standard output, its log is what it writes to its standard error. When its time is over, when it is
 //! cancelled and when Orlog ends, all of its processes end: see [`helper`].
 
-mod answer;
-mod confine;
-mod helper;
+mod entry_point;
 mod job;
-mod keep;
+mod result;
 mod run;
+mod sandbox;
 mod spec;
+mod supervisor;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,15 +21,15 @@ use std::time::Instant;
 use async_trait::async_trait;
 use orlog_model::{Effect, EffectName, InstanceKey, TraceParent, Work, WorkItem};
 
-pub use helper::helper;
+pub use entry_point::helper;
 pub(crate) use job::is_variable;
 pub use spec::Isolation;
 pub(crate) use spec::Limits;
 
-use crate::lines::Lines;
+use crate::job_logs::Lines;
+use crate::placeholders::Text;
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;
-use crate::text::Text;
 use run::Trouble;
 
 /// Lines of one attempt that go to the log of the node; the rest is only kept for whoever looks.
@@ -82,7 +82,7 @@ impl Script {
         lines: Arc<Lines>,
     ) -> Self {
         if manner.isolation != Isolation::None {
-            let (landlock, as_user) = (confine::landlock(), manner.user);
+            let (landlock, as_user) = (sandbox::landlock(), manner.user);
             tracing::info!(
                 upstream = manner.upstream,
                 landlock,
@@ -144,7 +144,7 @@ impl Provider for Script {
         });
         let mut ended = ended.await.map_err(|trouble| self.refusal(trouble, effect))?;
         ended.output = scrub.bytes(ended.output);
-        answer::judge(&ended, effect.name.as_str(), &last)
+        result::judge(&ended, effect.name.as_str(), &last)
     }
 }
 

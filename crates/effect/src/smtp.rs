@@ -5,9 +5,9 @@
 //! bytes, and whoever receives two of them can tell. SMTP has no way to ask what became of a mail.
 
 mod attachment;
-mod letter;
+mod connection;
 mod markdown;
-mod post;
+mod message;
 mod reply;
 
 use std::collections::BTreeMap;
@@ -17,14 +17,14 @@ use async_trait::async_trait;
 use orlog_model::{EffectName, Work, WorkItem};
 
 pub(crate) use attachment::Cabinet;
-pub(crate) use letter::{Form, Templates, mailbox};
-pub use post::TlsMode;
-pub(crate) use post::{Place, Post};
+pub use connection::TlsMode;
+pub(crate) use connection::{Place, Post};
+pub(crate) use message::{Form, Templates, mailbox};
 
 use crate::http;
+use crate::placeholders::Scope;
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 use crate::secret::Scrub;
-use crate::text::Scope;
 use lettre::message::Mailbox;
 
 /// The effects of one mail server.

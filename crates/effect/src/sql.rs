@@ -7,7 +7,7 @@
 
 mod database;
 mod dialect;
-mod fault;
+mod error;
 mod mysql;
 mod operation;
 mod postgres;
@@ -30,9 +30,9 @@ pub use operation::Answer;
 pub(crate) use operation::{Count, Expect, Operation, Step};
 pub(crate) use scan::Statement;
 
+use crate::placeholders::Scope;
 use crate::provider::{Attempt, Probe, Provider, Refusal, Reply};
 use crate::secret::{Scrub, Secret, SecretRef};
-use crate::text::Scope;
 
 /// Where the database is.
 #[derive(Clone, Debug)]
@@ -159,18 +159,18 @@ impl Sql {
         match session.run(&create, &[], 0).await {
             Ok(_) => session.end(End::Commit).await,
             // Another node was creating it at the same time.
-            Err(error) if fault::is_duplicate(&error) => session.end(End::Rollback).await,
+            Err(error) if error::is_duplicate(&error) => session.end(End::Rollback).await,
             Err(error) => Err(error),
         }
     }
 
     fn refusal(&self, opened: &Opened, error: &sqlx::Error, place: &str) -> Refusal {
-        fault::refusal(self.manner.dialect, error, false, place, &opened.scrub)
+        error::refusal(self.manner.dialect, error, false, place, &opened.scrub)
     }
 
     fn at_marker(&self, opened: &Opened, error: &sqlx::Error) -> Refusal {
         let upstream = &self.manner.upstream;
-        if fault::is_missing_table(error) {
+        if error::is_missing_table(error) {
             let message = format!(
                 "{upstream} has no table orlog_effect; create it (docs/providers/sql.md) or set create_marker = true"
             );
@@ -229,7 +229,7 @@ impl Sql {
         match session.run(&self.markers.insert, &[id.clone(), Value::from(effect.as_str())], 0).await {
             Ok(set) if set.count == 1 => return Ok(None),
             Ok(_) => {}
-            Err(error) if fault::is_duplicate(&error) => {}
+            Err(error) if error::is_duplicate(&error) => {}
             Err(error) => return Err(error),
         }
         let found = session.run(&self.markers.find, &[id], 1).await?;
@@ -264,7 +264,7 @@ impl Provider for Sql {
         match self.inside(&opened, session.as_mut(), item, work).await {
             Ok(Came::Did(reply)) => match session.end(End::Commit).await {
                 Ok(()) => Ok(reply),
-                Err(error) => Err(fault::refusal(self.manner.dialect, &error, true, place, &opened.scrub)),
+                Err(error) => Err(error::refusal(self.manner.dialect, &error, true, place, &opened.scrub)),
             },
             Ok(Came::Before(reply)) => {
                 rolled_back(session).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orlog_model::{EffectName, TenantId};
 
-use crate::lines::Lines;
+use crate::job_logs::Lines;
 use crate::policy::Policy;
 use crate::provider::Provider;
 use crate::worker::{Board, Terms};

@@ -5,16 +5,16 @@
 //! itself is not durable: it is posted again from the outbox after a crash of this process, and a worker that was at it
 //! meanwhile may still bring its result.
 
-mod board;
+mod job_board;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use orlog_model::{Work, WorkItem};
 
-pub use board::{Answer, Ask, Board, Brought, Claimed, Lost, Seen, Terms};
+pub use job_board::{Answer, Ask, Board, Brought, Claimed, Lost, Seen, Terms};
 
-pub use crate::lines::Line;
+pub use crate::job_logs::Line;
 use crate::provider::{Attempt, Provider, Refusal, Reply};
 
 /// The effects of an upstream whose work is done by workers.

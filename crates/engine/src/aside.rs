@@ -2,8 +2,8 @@
 
 use orlog_model::{Commit, EventId, Fact, Input, Outcome, TraceParent, Work, WorkItem, derived_id};
 
+use crate::context::Subject;
 use crate::decision::Decision;
-use crate::subject::Subject;
 
 /// The outcome as if it told nothing besides. What a commit keeps of it (held, set aside) is this, so that facts go out once.
 pub(crate) fn bare(outcome: &Outcome) -> Outcome {

@@ -5,7 +5,7 @@ use orlog_model::{
 };
 use serde_json::Value;
 
-use crate::subject::Subject;
+use crate::context::Subject;
 
 /// Who began the instance that this input begins.
 pub(crate) fn parent(input: &Input) -> Option<Box<Parent>> {

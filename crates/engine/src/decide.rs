@@ -37,12 +37,12 @@ use orlog_model::{
 use orlog_program::{Program, Stimulus};
 use serde_json::Value;
 
+use crate::context::Subject;
 use crate::decision::{Decision, Refusal, ignore_and_clear};
-use crate::flag::flag;
-use crate::kept::Kept;
-use crate::react::{hold, react};
-use crate::subject::Subject;
-use crate::{aside, early, family, tasks};
+use crate::early_buffer::Kept;
+use crate::execute::{hold, react};
+use crate::pause::flag;
+use crate::{aside, child_saga, early_input, tasks};
 
 /// Decides one input. See the table above.
 #[must_use]
@@ -57,7 +57,7 @@ pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
         }
         Input::Timer(timer) => decide_timer(subject, input, timer),
         Input::Control(control) => decide_control(subject, input, control),
-        Input::Workflow(command) => family::decide_workflow(subject, input, command),
+        Input::Workflow(command) => child_saga::decide_workflow(subject, input, command),
         Input::Early(early) => decide(subject, &early.input),
     }
 }
@@ -72,15 +72,15 @@ pub fn decide_undefined(
     now: Timestamp,
 ) -> Option<Decision> {
     match input {
-        Input::Timer(fired) => Some(early::expire(key, early, (input, fired), now)),
-        Input::Workflow(command) => Some(family::no_such_saga(key, command, now)),
+        Input::Timer(fired) => Some(early_input::expire(key, early, (input, fired), now)),
+        Input::Workflow(command) => Some(child_saga::no_such_saga(key, command, now)),
         Input::Event(_) | Input::Outcome(_) | Input::Control(_) | Input::Early(_) => None,
     }
 }
 
 fn decide_event(subject: &Subject<'_>, input: &Input, event: &Event) -> Decision {
     match subject.instance {
-        None if !starts(subject.program, event) => early::keep_event(subject, input, event),
+        None if !starts(subject.program, event) => early_input::keep_event(subject, input, event),
         Some(instance) if instance.paused => hold(subject, input),
         None | Some(_) => react(subject, input, &Stimulus::Event(event)),
     }
@@ -110,7 +110,7 @@ fn decide_timer(subject: &Subject<'_>, input: &Input, fired: &TimerFired) -> Dec
         Some(instance) if armed && instance.paused => hold(subject, input),
         Some(_) if armed => react(subject, input, &Stimulus::Timer { name: fired.name.as_str() }),
         Some(_) => ignore_and_clear(subject.key, input, subject.now, "the timer is stale"),
-        None => early::expire(subject.key, subject.early, (input, fired), subject.now),
+        None => early_input::expire(subject.key, subject.early, (input, fired), subject.now),
     }
 }
 

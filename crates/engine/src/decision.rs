@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use orlog_model::{Commit, Input, InstanceKey, Status, Timestamp};
 use uuid::Uuid;
 
-use crate::subject::cleared;
+use crate::context::cleared;
 
 /// What is to be done about an input.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,27 +3,27 @@
 //! [`decide`] shows an input to the instance's program and turns the answer into one [`orlog_model::Commit`] with
 //! deterministic ids: deciding the same input on the same snapshot again makes the same commit, byte for byte.
 
-mod apply;
 mod aside;
 mod child;
+mod child_saga;
+mod commit_builder;
+mod context;
+mod dead_letter;
 mod decide;
 mod decision;
-mod early;
-mod family;
-mod flag;
-mod kept;
+mod early_buffer;
+mod early_input;
+mod execute;
 mod migrate;
 mod note;
-mod react;
-mod set_aside;
-mod subject;
-mod task_log;
+mod pause;
+mod task_updates;
 mod tasks;
 
+pub use context::Subject;
+pub use dead_letter::{Grounds, dead_letter, set_aside};
 pub use decide::{decide, decide_undefined};
 pub use decision::{Decision, Refusal};
-pub use early::MAX_EARLY;
-pub use kept::Kept;
+pub use early_buffer::Kept;
+pub use early_input::MAX_EARLY;
 pub use migrate::{Plan, migrate, plan};
-pub use set_aside::{Grounds, dead_letter, set_aside};
-pub use subject::Subject;

@@ -3,10 +3,10 @@
 use orlog_model::{Commit, Control, Input, Instance, Name, Record, TimerChange};
 use orlog_program::{Context, Migration, Program};
 
-use crate::apply::applied;
+use crate::commit_builder::applied;
+use crate::context::{Cause, Subject};
 use crate::decision::{Decision, Refusal, ignore};
 use crate::note::audited;
-use crate::subject::{Cause, Subject};
 
 /// What would become of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]

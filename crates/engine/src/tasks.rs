@@ -6,11 +6,11 @@ use orlog_model::{
 use orlog_program::Stimulus;
 use uuid::Uuid;
 
+use crate::context::Subject;
 use crate::decision::{Decision, Refusal, ignore};
+use crate::execute::react;
 use crate::note::signed;
-use crate::react::react;
-use crate::subject::Subject;
-use crate::task_log::{entry, take_step};
+use crate::task_updates::{entry, take_step};
 
 /// A person does something about a task. Only completing it is the program's business.
 pub(crate) fn decide_task(

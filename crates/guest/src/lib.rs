@@ -43,12 +43,12 @@
 #[doc(hidden)]
 pub mod abi;
 mod input;
-mod orders;
 mod saga;
+mod transition;
 
 pub use input::{Context, Event, Failure, Input, Outcome, Verdict, What};
-pub use orders::{Command, Effect, Orders, Status, Task};
 pub use saga::{Answer, Migration, Origin, Saga, apply, migrate};
+pub use transition::{Command, Effect, Orders, Status, Task};
 
 /// Makes a saga a module: `export!(MySaga, MANIFEST)`, where the manifest is a constant text (JSON, see `docs/wasm.md`), for
 /// example `include_str!("manifest.json")`. On other targets than `wasm32` it only checks the types.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::input::{Context, Input};
-use crate::orders::{Orders, Status};
+use crate::transition::{Orders, Status};
 
 /// A saga. Its functions are pure: the same state and input always give the same answer.
 pub trait Saga {

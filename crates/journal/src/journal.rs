@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::dir::Folder;
 use crate::disk::{Disk, LocalDisk, ZEROS};
 use crate::error::{Error, Result};
-use crate::folder::Folder;
 use crate::format::{self, MAX_PAYLOAD_BYTES, TERMINATOR_BYTES, encode_record};
-use crate::log::Log;
+use crate::inner::Log;
 use crate::options::Options;
 use crate::reader::Reader;
 use crate::recovery::{self, Recovery};

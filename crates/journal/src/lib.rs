@@ -12,17 +12,17 @@
 //!
 //! What a record holds is the caller's affair. The layout on disk is described in `format.rs`.
 
+mod dir;
 mod disk;
 mod error;
-mod folder;
 mod format;
+mod inner;
 mod journal;
-mod log;
 mod options;
+mod read_buffer;
 mod reader;
 mod recovery;
 mod segment;
-mod window;
 
 pub use disk::{Disk, LocalDisk};
 pub use error::{Error, Result};

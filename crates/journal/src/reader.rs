@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{RECORD_HEADER_BYTES, RecordHeader};
-use crate::log::Log;
+use crate::inner::Log;
+use crate::read_buffer::{Found, Window};
 use crate::segment::Segment;
-use crate::window::{Found, Window};
 
 /// Reads the journal from any thread. Cheap to clone; it keeps no file locked.
 #[derive(Debug, Clone)]

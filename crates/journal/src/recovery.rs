@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use crate::disk::{Disk, ZEROS, write_zeros};
 use crate::error::{Error, Result};
 use crate::format::{ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, TERMINATOR_BYTES, array};
+use crate::read_buffer::{Found, Window};
 use crate::segment::Segment;
-use crate::window::{Found, Window};
 
 /// How much is searched, or written again, at once. A multiple of [`ALIGNMENT`].
 const PIECE_BYTES: u64 = ZEROS.len() as u64;
@@ -62,7 +62,7 @@ pub(crate) fn judge(segments: &[Segment]) -> Result<Recovery> {
 /// # Errors
 /// [`Error::Newer`], [`Error::Foreign`], [`Error::Corrupt`], [`Error::Io`].
 pub fn inspect(dir: &std::path::Path) -> Result<Recovery> {
-    judge(&crate::folder::look(dir)?)
+    judge(&crate::dir::look(dir)?)
 }
 
 /// Makes the last segment fit to be continued, and everything in it durable.

@@ -23,15 +23,15 @@
 
 mod action;
 mod definition;
-mod keep;
-mod on;
+mod handlers;
+mod names;
 mod steps;
 
 pub use action::Do;
 pub use definition::Builder;
-pub use on::{Migrate, On};
+pub use handlers::{Migrate, On};
 
-pub(crate) use keep::split_command;
+pub(crate) use names::split_command;
 
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,21 @@
 //! From the intermediate form to a program: every check that can be made before the first event, all findings at once.
 
+mod actions;
+mod assemble;
 mod correlate;
 mod events;
-mod fit;
 mod manifest;
 mod order;
-mod parts;
-mod runs;
-mod tasks;
+mod program;
+mod validate;
 
 use orlog_model::ProgramRef;
 use sha2::{Digest, Sha256};
 
-use crate::form::Definition;
+use crate::contract::Manifest;
+use crate::definition::Definition;
+use crate::diagnostic::{Finding, Problem};
 use crate::machine::Saga;
-use crate::problem::{Finding, Problem};
-use crate::reaction::Manifest;
 use correlate::Places;
 
 /// A definition that runs.
@@ -41,7 +41,7 @@ pub fn compile(definition: Definition) -> Result<Compiled, Vec<Problem>> {
 
 /// Compiles a definition that was read from `source`.
 pub(crate) fn with_source(definition: Definition, source: String) -> Result<Compiled, Vec<Finding>> {
-    let (saga, places) = parts::assemble(&definition)?;
+    let (saga, places) = assemble::assemble(&definition)?;
     let hash = Sha256::digest(source.as_bytes());
     let mut short = [0; 16];
     short.copy_from_slice(&hash[..16]);

@@ -3,7 +3,7 @@
 use orlog_model::{CorrelationId, Event};
 use serde_json::Value;
 
-use crate::reaction::Fault;
+use crate::contract::Fault;
 
 /// The text or whole number `value`, which stands at `path`; where there is none, the event's own correlation id.
 ///

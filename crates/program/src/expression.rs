@@ -5,19 +5,19 @@
 //! order of their keys. What it may cost is bounded before it runs (its length, its nesting) and while it runs (what it goes
 //! through and what it makes).
 
-mod budget;
+mod ast;
 mod check;
+mod cost;
 mod filter;
 mod functions;
 mod json;
 mod names;
 mod output;
-mod pairs;
-mod parts;
 mod pattern;
 mod rewrite;
 mod root;
 mod stack;
+mod two_variable_macros;
 
 use std::cell::OnceCell;
 use std::sync::{Arc, LazyLock};
@@ -30,8 +30,8 @@ use cel::{Context, Value as CelValue};
 use orlog_model::InstanceKey;
 use serde_json::{Map, Value, json};
 
-pub(crate) use budget::Account;
 pub(crate) use check::{Refused, Scope};
+pub(crate) use cost::Account;
 pub use filter::{Filter, FilterError, Unmet};
 
 use crate::cause::Cause;
@@ -246,9 +246,9 @@ fn run<T: Send>(
         let value = CelValue::resolve_val(&parsed.expression, &context);
         value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()))
     };
-    let value = if parsed.deep { budget::carried(resolve) } else { resolve() };
+    let value = if parsed.deep { cost::carried(resolve) } else { resolve() };
     drop(account);
-    if budget::is_spent() { Err("it goes through too much data".to_owned()) } else { value }
+    if cost::is_spent() { Err("it goes through too much data".to_owned()) } else { value }
 }
 
 impl Expression {

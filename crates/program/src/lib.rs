@@ -7,19 +7,19 @@
 mod builder;
 mod cause;
 mod compile;
+mod contract;
 mod correlation;
+mod definition;
+mod diagnostic;
 mod expression;
-mod form;
+mod language_schema;
 mod limits;
 mod lint;
 mod machine;
 mod native;
-mod problem;
 mod program;
-mod reaction;
 mod schema;
 mod template;
-mod vocabulary;
 mod wasm;
 mod yaml;
 
@@ -30,11 +30,13 @@ pub mod doubt {
 
 pub use builder::{Builder, Do, Migrate, On};
 pub use compile::{Compiled, compile};
-pub use expression::{Filter, FilterError, Unmet, evaluate};
-pub use form::{
+pub use contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus, Trigger};
+pub use definition::{
     Action, After, Answer as AnswerForm, Case, Correlate, DEFAULT_EARLY, Definition, Escalation, EventForm,
     FactForm, Foreach, Handler, Human, Job, Join, MigrationForm, Moment, Otherwise, Step, Then, Undo,
 };
+pub use diagnostic::Problem;
+pub use expression::{Filter, FilterError, Unmet, evaluate};
 pub use limits::{
     DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION, MAX_EXPRESSION_BYTES, MAX_FUEL,
     MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
@@ -42,9 +44,7 @@ pub use limits::{
 };
 pub use lint::{Warning, lint};
 pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
-pub use problem::Problem;
 pub use program::Program;
-pub use reaction::{Context, Fault, Manifest, Migration, Reaction, Stimulus, Trigger};
 pub use schema::schema;
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

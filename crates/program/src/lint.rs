@@ -3,22 +3,22 @@
 //! Each rule has a code that keeps its meaning; docs/definitions.md explains them. A comment on the line before the place
 //! switches one off, with its reason: `# orlog: allow OL03 because the request expires by itself`.
 
-mod allow;
+mod context;
 mod failure;
 mod flow;
 mod graph;
 mod names;
-mod sight;
+mod suppress;
 mod switch;
 mod time;
 mod vars;
 mod warning;
 
 use crate::compile::Compiled;
-use crate::form::Definition;
-use crate::problem::Finding;
+use crate::definition::Definition;
+use crate::diagnostic::Finding;
 use crate::yaml::locate_all;
-use sight::Sight;
+use context::Sight;
 pub use warning::Warning;
 
 /// A rule: its code and what finds the places.
@@ -52,7 +52,7 @@ fn warnings(definition: &Definition, source: &str, file: &str) -> Vec<Warning> {
     let (codes, findings): (Vec<_>, Vec<_>) = found.unzip();
     let problems = locate_all(findings, source, file);
     let found = codes.into_iter().zip(problems).map(|(code, problem)| Warning { code, problem });
-    let mut warnings = allow::filter(found.collect(), &RULES.map(|(code, _)| code), source, file);
+    let mut warnings = suppress::filter(found.collect(), &RULES.map(|(code, _)| code), source, file);
     warnings.sort_by(|a, b| {
         (a.problem.line, a.problem.column, a.code).cmp(&(b.problem.line, b.problem.column, b.code))
     });

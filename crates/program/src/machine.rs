@@ -35,48 +35,48 @@
 //! stuck. Only in `vars`, `save`, the handlers and the two facts is it a [`Fault`], because there the input or the definition
 //! as a whole is wrong.
 
-mod answer;
-mod ask;
-mod back;
-mod doubt;
-mod each;
+mod apply_outcome;
+mod compensate;
+mod compiled;
 mod event;
+mod execution;
+mod foreach;
 mod forward;
 mod handler;
+mod human_task;
+mod in_doubt;
 mod join;
-mod mark;
 mod migrate;
 mod operator;
-mod people;
-mod reading;
-mod run;
-mod saga;
-mod settle;
-mod show;
+mod outcome;
+mod outcome_table;
+mod request;
 mod state;
-mod table;
+mod step_input;
+mod step_state;
 mod timers;
 mod values;
 mod version;
+mod view;
 mod waits;
 
 use orlog_model::Event;
 use serde_json::Value;
 
+use crate::contract::{Context, Fault, Reaction, Stimulus};
 use crate::limits::check_payload;
-use crate::reaction::{Context, Fault, Reaction, Stimulus};
-use run::Run;
+use execution::Run;
 use state::State;
 use version::Reading;
 
-pub use doubt::{DONE, NOT_DONE};
-pub(crate) use migrate::{Source, migrate};
-pub(crate) use saga::{
+pub(crate) use compiled::{
     Answer, Call, Case, Entry, Escalation, Fact, Foreach, Handler, Human, Job, Migrates, Moment, SAGA_TIMER,
     Saga, Step, Task, Versions, handler_tag, point, undo_tag,
 };
-pub(crate) use show::show;
+pub use in_doubt::{DONE, NOT_DONE};
+pub(crate) use migrate::{Source, migrate};
 pub(crate) use version::upcast;
+pub(crate) use view::show;
 
 /// Decides one stimulus. See the table above.
 pub(crate) fn apply(
@@ -85,7 +85,7 @@ pub(crate) fn apply(
     stimulus: &Stimulus<'_>,
     context: &Context<'_>,
 ) -> Result<Reaction, Fault> {
-    if let Some(payload) = reading::payload(stimulus) {
+    if let Some(payload) = step_input::payload(stimulus) {
         check_payload(payload)
             .map_err(|large| Fault::Schema(format!("the payload is too large: {large}")))?;
     }

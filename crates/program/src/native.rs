@@ -56,7 +56,7 @@
 //! assert_eq!(program.manifest().triggers.len(), 2);
 //! ```
 
-mod orders;
+mod transition;
 
 use std::time::Duration;
 
@@ -66,11 +66,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-pub use orders::Orders;
+pub use transition::Orders;
 
+use crate::contract::{Context, Fault, Manifest, Reaction, Stimulus, Trigger};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Program;
-use crate::reaction::{Context, Fault, Manifest, Reaction, Stimulus, Trigger};
 
 /// A saga written in Rust. All methods are pure.
 pub trait Native: Send + Sync + 'static {

@@ -4,7 +4,7 @@
 //! give the same bytes. Its state is a snapshot that the runner stores and hands back; nothing is replayed.
 
 use crate::compile::Compiled;
-use crate::reaction::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
+use crate::contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
 use orlog_model::{CorrelationId, Event, ProgramRef};
 
 /// Every way to write a saga is a front-end of this trait.

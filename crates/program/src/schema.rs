@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::vocabulary::{Field, Form, KINDS, Shape, TOP};
+use crate::language_schema::{Field, Form, KINDS, Shape, TOP};
 
 /// The JSON Schema (draft 2020-12) of a `*.saga.yaml`. What it accepts may still be refused when it is compiled; what it
 /// refuses is refused then too, but for names written as numbers.

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::diagnostic::Finding;
 use crate::expression::{Account, Bindings, EvalError, Expression, Scope};
 use crate::limits::{MAX_FINDINGS, MAX_PAYLOAD_BYTES, check_payload, take_payload};
-use crate::problem::Finding;
 
 /// A compiled template. Parts without expressions are kept as plain JSON.
 #[derive(Debug)]

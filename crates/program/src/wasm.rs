@@ -9,24 +9,24 @@
 //! takes and asks for stands in its custom section `orlog.manifest`, so that events are matched without running it; a
 //! compiler that writes no custom sections may export `manifest() -> ptr << 32 | len` instead. `docs/wasm.md` has it all.
 
-mod answer;
 mod decline;
-mod guest;
 mod input;
 mod manifest;
-mod orders;
+mod module;
+mod output;
+mod requests;
 
 use orlog_model::{CorrelationId, Event, ProgramRef};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
 use crate::correlation;
+use crate::diagnostic::{Finding, Problem};
 use crate::limits::MAX_MODULE_BYTES;
-use crate::problem::{Finding, Problem};
 use crate::program::Program;
-use crate::reaction::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
-use guest::Guest;
 use manifest::Declared;
+use module::Guest;
 
 const MAGIC: &[u8] = b"\0asm";
 /// The second word of a component, which is no core module.
@@ -106,8 +106,8 @@ impl Program for WasmProgram {
             return Ok(Reaction::Ignored(why.into()));
         }
         let input = input::of(stimulus, context);
-        let answer = self.guest.call(guest::APPLY, &[state.unwrap_or_default(), &input]);
-        answer::reaction(&answer.map_err(Fault::Broken)?, &self.declared, stimulus, context)
+        let answer = self.guest.call(module::APPLY, &[state.unwrap_or_default(), &input]);
+        output::reaction(&answer.map_err(Fault::Broken)?, &self.declared, stimulus, context)
     }
 
     /// As the module's `migrate` answers.
@@ -117,12 +117,12 @@ impl Program for WasmProgram {
         state: &[u8],
         context: &Context<'_>,
     ) -> Result<Migration, Vec<String>> {
-        if !self.guest.exports(guest::MIGRATE) {
-            return Err(vec![format!("the module exports no `{}`", guest::MIGRATE)]);
+        if !self.guest.exports(module::MIGRATE) {
+            return Err(vec![format!("the module exports no `{}`", module::MIGRATE)]);
         }
         let from = input::origin(from.reference(), context);
-        let answer = self.guest.call(guest::MIGRATE, &[state, &from]).map_err(|why| vec![why])?;
-        answer::migration(&answer, context)
+        let answer = self.guest.call(module::MIGRATE, &[state, &from]).map_err(|why| vec![why])?;
+        output::migration(&answer, context)
     }
 
     /// The state as the module wrote it: JSON.

@@ -6,15 +6,15 @@
 mod decode;
 pub mod document;
 pub(crate) mod duration;
-mod place;
+mod locate;
 mod tree;
 
 use saphyr_parser::ScalarStyle;
 
 use crate::compile::{Compiled, compile, with_source};
-use crate::form::Definition;
+use crate::definition::Definition;
+use crate::diagnostic::{Finding, Problem};
 use crate::limits::{MAX_FINDINGS, MAX_SOURCE_BYTES};
-use crate::problem::{Finding, Problem};
 pub(crate) use duration::parse as parse_duration;
 use tree::{Content, Malformed, Node, Place};
 
@@ -133,7 +133,7 @@ fn shown(text: String) -> String {
 }
 
 fn locate(finding: Finding, root: &Node, file: &str) -> Problem {
-    let spot = place::find(root, &finding.path);
+    let spot = locate::find(root, &finding.path);
     let (place, note) = match finding.within {
         _ if finding.at_key => (spot.key, String::new()),
         Some(within) if spot.exact => within_expression(spot.node, within),

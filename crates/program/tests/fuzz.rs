@@ -16,10 +16,10 @@
 mod corpus;
 #[path = "fuzz/expression.rs"]
 mod expression;
-#[path = "fuzz/life.rs"]
-mod life;
 #[path = "fuzz/random.rs"]
 mod random;
+#[path = "fuzz/run.rs"]
+mod run;
 #[path = "fuzz/state.rs"]
 mod state;
 #[path = "fuzz/yaml.rs"]

@@ -3,27 +3,27 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use orlog_program::{Compiled, compile_yaml};
-use orlog_testkit::quartet::{self, Life, failed, succeeded};
+use orlog_testkit::definition_suite::{self, Life, failed, succeeded};
 use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
 mod attempts;
-#[path = "language/doubt.rs"]
-mod doubt;
-#[path = "language/elements.rs"]
-mod elements;
 #[path = "language/events.rs"]
 mod events;
+#[path = "language/foreach.rs"]
+mod foreach;
+#[path = "language/in_doubt.rs"]
+mod in_doubt;
 #[path = "language/migration.rs"]
 mod migration;
-#[path = "language/others.rs"]
-mod others;
 #[path = "language/races.rs"]
 mod races;
 #[path = "language/stuck.rs"]
 mod stuck;
-#[path = "language/ways.rs"]
-mod ways;
+#[path = "language/switches.rs"]
+mod switches;
+#[path = "language/waits.rs"]
+mod waits;
 
 const HEAD: &str = "saga: t\nversion: 2\nstart: Go\n";
 const FACTS: &str = "completed: { fact: Completed }\nfailed: { fact: Failed, data: =failure }\n";
@@ -80,29 +80,29 @@ fn every_saga_here_stands_the_quartet() {
         (races::RACE, json!({})),
         (races::QUORUM, json!({ "n": 3 })),
         (races::QUORUM, json!({ "n": 1 })),
-        (ways::ROUTE, json!({ "total": 5 })),
-        (ways::ROUTE, json!({ "total": 5000 })),
+        (switches::ROUTE, json!({ "total": 5 })),
+        (switches::ROUTE, json!({ "total": 5000 })),
         (
-            elements::LINES,
+            foreach::LINES,
             json!({ "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }, { "sku": "c", "n": 3 }] }),
         ),
         (attempts::BOOK, json!({})),
         (stuck::PIVOT, json!({})),
         (stuck::UNDO, json!({})),
         (events::EFFECT, json!({})),
-        (others::APPROVE, json!({ "who": "ada", "branch": "n" })),
-        (others::CHILD, json!({})),
-        (others::FLOW, json!({ "url": "u" })),
-        (doubt::PAY, json!({ "total": 5 })),
-        (doubt::EACH, json!({ "items": [1, 2, 3] })),
+        (waits::APPROVE, json!({ "who": "ada", "branch": "n" })),
+        (waits::CHILD, json!({})),
+        (waits::FLOW, json!({ "url": "u" })),
+        (in_doubt::PAY, json!({ "total": 5 })),
+        (in_doubt::EACH, json!({ "items": [1, 2, 3] })),
     ];
     let mut lives = 0;
     for (text, start) in sagas {
         let saga = saga(text);
-        let samples = quartet::Samples::of(saga.definition())
+        let samples = definition_suite::Samples::of(saga.definition())
             .starting(start)
             .answering("probe", json!({ "frames": 24 }));
-        lives += quartet::check_with(&saga, &samples).lives;
+        lives += definition_suite::check_with(&saga, &samples).lives;
     }
     assert!(lives > 80, "{lives} lives");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orlog_model::{Failure, Status, TimerChange, Verdict, WaitKind, Work};
 use orlog_program::{Compiled, Definition, Do};
-use orlog_testkit::quartet::{Life, failed, succeeded};
+use orlog_testkit::definition_suite::{Life, failed, succeeded};
 use serde_json::{Value, json};
 
 /// Reserve by command, charge by effect, ship by command; all can be undone.
@@ -306,7 +306,7 @@ fn a_definition_reads_itself_from_its_canonical_json() {
 
 #[test]
 fn every_saga_here_stands_the_quartet() {
-    let played = orlog_testkit::quartet::check(&order());
+    let played = orlog_testkit::definition_suite::check(&order());
     assert_eq!(played.lives, 1 + 2 * 6, "one way to succeed, six to fail, undone once and twice");
-    orlog_testkit::quartet::check(&diamond());
+    orlog_testkit::definition_suite::check(&diamond());
 }

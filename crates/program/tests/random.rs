@@ -6,7 +6,9 @@ use std::time::Duration;
 use orlog_model::{Status, WaitKind, Work};
 use orlog_program::doubt::NOT_DONE;
 use orlog_program::{Compiled, compile_yaml};
-use orlog_testkit::quartet::{Life, Samples, answer_doubt, answer_fail, answer_ok, failed, in_doubt, open};
+use orlog_testkit::definition_suite::{
+    Life, Samples, answer_doubt, answer_fail, answer_ok, failed, in_doubt, open,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

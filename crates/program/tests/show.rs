@@ -2,7 +2,7 @@
 
 use orlog_model::EventType;
 use orlog_program::{Answer, Compiled, Definition, Do, Native, NativeProgram, Orders, Program, Trigger};
-use orlog_testkit::quartet::{Life, failed, succeeded};
+use orlog_testkit::definition_suite::{Life, failed, succeeded};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

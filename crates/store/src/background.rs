@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use crate::disk::Disk;
 use crate::error::Error;
-use crate::fold;
-use crate::meter::Meter;
+use crate::flush;
 use crate::options::Durability;
-use crate::replication::Replication;
+use crate::replication::metrics::Meter;
+use crate::replication::open::Replication;
+use crate::replication::snapshot;
 use crate::shared::Shared;
-use crate::snapshot;
+use crate::store_dir::Disk;
 
 /// Running threads; dropping it stops them and waits for their end.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Background {
         let mut background = Self { wakers: Vec::new(), threads: Vec::new(), snapshots: None };
         let wrong = |source| Error::Io { action: "start a thread for", path: path.to_owned(), source };
         let folder = Arc::clone(shared);
-        background.spawn("orlog-fold", move |wake| fold::run(&folder, &wake)).map_err(wrong)?;
+        background.spawn("orlog-fold", move |wake| flush::run(&folder, &wake)).map_err(wrong)?;
         if let Durability::Interval(interval) = durability {
             let (shared, disk) = (Arc::clone(shared), Arc::clone(disk));
             background

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::log::LogError;
+use crate::replication::commit_log::LogError;
 use crate::table::TABLES;
 
 /// Why a store refused or failed.

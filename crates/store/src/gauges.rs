@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use orlog_model::{Timestamp, WorkItem, WorkKind};
 
+use crate::encoding::keys;
+use crate::encoding::range::Range;
+use crate::encoding::tuple::successor;
+use crate::encoding::value::decode;
 use crate::error::Error;
-use crate::keys;
-use crate::range::Range;
-use crate::reader::Reader;
+use crate::merged::Tables;
+use crate::read::reader::Reader;
 use crate::stats::Pages;
 use crate::table::Table;
-use crate::tables::Tables;
-use crate::tuple::successor;
-use crate::value::decode;
 
 /// The kinds of work in the order of their keys.
 const KINDS: [WorkKind; 4] = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];

@@ -15,9 +15,9 @@ use libmdbx::{
     SyncMode, TableFlags, Transaction, WriteFlags,
 };
 
+use crate::encoding::range::Visit;
 use crate::error::Error;
-use crate::generation::Generation;
-use crate::range::Visit;
+use crate::memtable::Generation;
 use crate::stats::{Pages, TableStats};
 use crate::table::Table;
 

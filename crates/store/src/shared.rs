@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::disk::Disk;
-use crate::durations::Clocked;
+use crate::encoding::keys::Keys;
+use crate::encoding::range::{Range, just_after};
+use crate::encoding::record::Heads;
 use crate::error::Error;
-use crate::follower::At;
-use crate::keys::Keys;
+use crate::histogram::Clocked;
 use crate::lock::lock;
-use crate::meter::Meter;
+use crate::merged::Tables;
 use crate::options::Options;
-use crate::range::{Range, just_after};
-use crate::record::Heads;
-use crate::rest::Rest;
+use crate::read::downtime::Rest;
+use crate::replication::follower::At;
+use crate::replication::metrics::Meter;
 use crate::stats::{Stats, Timed};
+use crate::store_dir::Disk;
 use crate::table::Table;
-use crate::tables::Tables;
 
 /// How many rows are shown under one lock. A longer scan lets commits through in between.
 const ROWS_AT_ONCE: usize = 256;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::durations::Durations;
+use crate::histogram::Durations;
 
 /// How a store is doing.
 #[derive(Debug, Clone, Default, PartialEq)]

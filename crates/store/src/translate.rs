@@ -10,16 +10,16 @@ use orlog_model::{
 };
 use uuid::Uuid;
 
-use crate::attention::Attention;
+use crate::encoding::definition_source::SourceRef;
+use crate::encoding::keys::{self, Keys};
+use crate::encoding::range::Range;
+use crate::encoding::record::{Heads, Newness, Record};
+use crate::encoding::value::{EMPTY, decode, encode};
 use crate::error::Error;
-use crate::feeding::{self, FeedMark, Feeding};
-use crate::keys::{self, Keys};
-use crate::range::Range;
-use crate::record::{Heads, Newness, Record};
-use crate::source::SourceRef;
+use crate::feed::write::{self, FeedMark, Feeding};
+use crate::merged::Tables;
+use crate::read::attention::Attention;
 use crate::table::Table;
-use crate::tables::Tables;
-use crate::value::{EMPTY, decode, encode};
 
 /// How many rows one change forgets at most.
 pub(crate) const PURGED_AT_ONCE: usize = 1000;
@@ -291,8 +291,8 @@ impl<'a> Translation<'a> {
         let (record, trimmed, mut left) = (&mut *self.record, &mut self.trimmed, TRIMMED_AT_ONCE);
         let (is_kept, last) = (self.feeding.life.is_some(), self.heads.position);
         self.tables.scan(Table::Feed, &[], None, &mut |key, row| {
-            let (mark, at) = feeding::head(key, row)?;
-            if left == 0 || is_kept && !feeding::is_old(&mark, at, (before, keep, last)) {
+            let (mark, at) = write::head(key, row)?;
+            if left == 0 || is_kept && !write::is_old(&mark, at, (before, keep, last)) {
                 return Ok(ControlFlow::Break(()));
             }
             left -= 1;

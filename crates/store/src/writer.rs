@@ -8,18 +8,18 @@ use orlog_journal::LocalDisk;
 use orlog_model::{Change, Timestamp};
 
 use crate::background::Background;
-use crate::disk::Disk;
+use crate::encoding::record::{Heads, Record};
 use crate::error::Error;
-use crate::feeding::Feeding;
-use crate::follower::At;
-use crate::meter::Meter;
+use crate::feed::write::Feeding;
+use crate::merged::Tables;
 use crate::options::{Durability, Options};
-use crate::reader::Reader;
-use crate::record::{Heads, Record};
-use crate::replica::Replica;
-use crate::replication::{Owned, Replication};
+use crate::read::reader::Reader;
+use crate::replication::follower::At;
+use crate::replication::log_writer::Replica;
+use crate::replication::metrics::Meter;
+use crate::replication::open::{Owned, Replication};
 use crate::shared::Shared;
-use crate::tables::Tables;
+use crate::store_dir::Disk;
 use crate::translate::translate;
 
 /// The one writer of a store. Dropping it closes the store: its readers answer [`Error::Closed`].

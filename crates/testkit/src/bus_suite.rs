@@ -5,9 +5,9 @@
 //! deadline, and what must not come is ruled out by something that comes after it.
 
 mod consuming;
-mod ground;
-mod past;
+mod fixture;
 mod publishing;
+mod scan;
 
 pub use consuming::{
     a_consumer_may_begin_where_it_says, a_name_has_one_consumer_at_a_time,
@@ -17,14 +17,14 @@ pub use consuming::{
     subscriptions_do_not_disturb_each_other, the_cursor_is_the_end_of_the_gapless_prefix,
     what_was_not_acknowledged_is_delivered_again_after_reopening,
 };
-pub use ground::Ground;
-pub use past::the_past_is_read_without_a_name;
+pub use fixture::Ground;
 pub use publishing::{
     a_message_that_matches_twice_is_delivered_once, an_id_is_stored_once,
     concurrent_publishers_get_numbers_of_their_own, filters_match_as_in_nats, hostile_subjects_are_refused,
     messages_arrive_whole_and_in_order, strange_contents_survive, the_stream_keeps_its_identity,
     what_was_published_is_there_after_reopening,
 };
+pub use scan::the_past_is_read_without_a_name;
 
 /// Makes a test of every promise; the argument is an expression that makes a fresh [`Ground`].
 #[macro_export]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::kept::Kept;
+use crate::child_process::Kept;
 
 /// A node that has not begun to answer by then does not work.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orlog_effect::breaker::{self, State};
+use orlog_effect::limits::breaker::{self, State};
 use orlog_effect::{Done, Performer, Policy, Progress, Provider, Upstream};
 use orlog_model::{
     Clock, CorrelationId, Effect, EffectName, EventId, InDoubt, InstanceKey, Name, SagaName, TenantId,

@@ -1,5 +1,7 @@
 //! Programs to test a runtime with, and what they must come to.
 
+pub mod composite;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use orlog_model::{
 use orlog_program::{Context, Definition, Do, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
 use serde_json::{Value, json};
 
-use crate::world::{Way, event};
+use crate::fake_upstreams::{Way, event};
 
 /// An order and the plan it was placed with.
 pub type Order = (InstanceKey, Value);

@@ -8,9 +8,9 @@
     reason = "these are tests: each takes its rig and panics where an answer is wrong"
 )]
 
-mod applied;
+mod dead_letters;
+mod dedupe;
 mod feed;
-mod letters;
 mod purging;
 mod replacing;
 mod samples;
@@ -27,9 +27,11 @@ use orlog_store::{Error, InstanceQuery, Options, Reader, TimerQuery, Writer};
 use serde_json::json;
 use uuid::Uuid;
 
-pub use applied::{applied_events_are_remembered_for_a_window, no_time_passes_for_applied_events_in_a_rest};
+pub use dead_letters::{
+    copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept,
+};
+pub use dedupe::{applied_events_are_remembered_for_a_window, no_time_passes_for_applied_events_in_a_rest};
 pub use feed::{commits_wake_those_who_watch, what_changed_is_told_from_a_mark_on};
-pub use letters::{copies_of_letters_wait_until_they_are_published, dead_letters_and_definitions_are_kept};
 pub use purging::{
     tasks_of_an_instance_that_is_gone_are_forgotten, what_is_kept_long_enough_is_found_a_stretch_at_a_time,
     what_is_over_is_forgotten_bit_by_bit,

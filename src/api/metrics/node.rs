@@ -1,10 +1,10 @@
 //! The node among others: what it owns, how far it is behind, how its upstreams do.
 
 use orlog_actors::{Lag, Sheet as _};
-use orlog_effect::breaker;
+use orlog_effect::limits::breaker;
 use prometheus_client::metrics::family::Family;
 
-use super::figures::{By2, Counts, Labelled, Whole, one};
+use super::types::{By2, Counts, Labelled, Whole, one};
 use crate::app::App;
 use crate::telemetry::Shown;
 

@@ -6,7 +6,7 @@ use orlog_actors::Sheet as _;
 use prometheus_client::metrics::counter::Counter;
 use std::sync::atomic::AtomicU64;
 
-use super::figures::{count, one, real};
+use super::types::{count, one, real};
 use crate::telemetry::Shown;
 
 /// Shows it.

@@ -6,7 +6,7 @@ use orlog_actors::Sheet as _;
 use orlog_model::{Status, Timestamp};
 use prometheus_client::metrics::family::Family;
 
-use super::figures::{By1, Labelled, Real};
+use super::types::{By1, Labelled, Real};
 use crate::app::App;
 use crate::telemetry::Shown;
 

@@ -5,7 +5,7 @@ use orlog_model::{Timestamp, WorkKind};
 use orlog_store::{Error, Reader, Stats};
 use prometheus_client::metrics::family::Family;
 
-use super::figures::{By2, Histograms, Labelled, Real, Whole};
+use super::types::{By2, Histograms, Labelled, Real, Whole};
 use crate::app::App;
 use crate::telemetry::Shown;
 
@@ -52,8 +52,8 @@ pub(super) fn show(app: &App, shown: &mut Shown) {
     }
     figures.show(shown);
     if let Ok(disk) = rustix::fs::statvfs(&app.config.data) {
-        shown.put("disk_free_bytes", super::figures::one(disk.f_bavail * disk.f_frsize));
-        shown.put("disk_size_bytes", super::figures::one(disk.f_blocks * disk.f_frsize));
+        shown.put("disk_free_bytes", super::types::one(disk.f_bavail * disk.f_frsize));
+        shown.put("disk_size_bytes", super::types::one(disk.f_blocks * disk.f_frsize));
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::count::Ends;
+use super::observer::Ends;
 use super::options::{Bench, Workload};
 use super::report::{Report, ratio};
 use super::resources::Used;

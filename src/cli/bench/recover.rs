@@ -9,10 +9,10 @@ use anyhow::Context;
 use orlog_model::Status;
 
 use super::client::start;
+use super::idle_instances::until;
 use super::options::{Bench, Durability};
 use super::report::{Report, float};
 use super::resources::Used;
-use super::sleep::until;
 use super::workload;
 use crate::app::App;
 use crate::config::Config;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::stop::Stop;
+use super::error::Stop;
 use crate::cli::exit::{Exit, Failure};
 
 /// One answer.

@@ -9,9 +9,9 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
+use super::error::Stop;
 use super::page::Page;
 use super::statements::{BEGIN, FIND, KINDS, Kind, MOVE, SCHEMA};
-use super::stop::Stop;
 use crate::cli::console::remark;
 use crate::cli::exit::{Exit, Failure};
 

@@ -4,10 +4,10 @@ use std::str::FromStr as _;
 
 use orlog_effect::secret::{Secret, SecretRef};
 
+use super::error::Stop;
 use super::file::Lines;
 use super::page::Page;
 use super::postgres::Postgres;
-use super::stop::Stop;
 use crate::cli::exit::Failure;
 
 /// Where a copy is kept.

@@ -7,7 +7,7 @@ use crate::cli::client::Client;
 use crate::cli::console::{Console, text};
 use crate::cli::exit::Failure;
 
-use super::which::Which;
+use super::instance_arg::Which;
 
 /// Circumstances of an instruction.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use crate::cli::client::Client;
 use crate::cli::console::{Console, items, remark, text};
 use crate::cli::exit::Failure;
 
-use super::which::Which;
+use super::instance_arg::Which;
 
 /// Which instance, and how much of its history.
 #[derive(Debug, clap::Args)]

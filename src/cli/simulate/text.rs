@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_lab::simulate::{Differences, Report};
+use orlog_simulator::simulate::{Differences, Report};
 
 /// What became of everything.
 pub(super) fn report(report: &Report) -> Vec<String> {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_lab::Programs;
-use orlog_lab::trial::Book;
 use orlog_model::SagaName;
 use orlog_program::{Problem, Program};
+use orlog_simulator::Programs;
+use orlog_simulator::test_file::Book;
 
 use crate::definitions;
 

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{count, node, until};
+use crate::http_upstream::Shop;
 use crate::node::Folders;
-use crate::shop::Shop;
 
 /// A process of the binary. Killed when it is dropped.
 struct Process {

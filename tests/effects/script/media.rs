@@ -9,9 +9,9 @@ use orlog::{App, Config, Seams};
 use serde_json::{Value, json};
 
 use super::{HELPER, is_there};
+use crate::docs::with;
+use crate::http_upstream::Shop;
 use crate::node::{Folders, Node};
-use crate::page::with;
-use crate::shop::Shop;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/media");
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::finding::{Finding, Rule};
 use crate::source::Source;
 use crate::tree::Tree;
+use crate::violation::{Finding, Rule};
 
 const RULE: Rule = Rule {
     name: "error-page",
@@ -59,9 +59,9 @@ fn codes(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::check as check_codes;
-    use crate::finding::lines;
     use crate::source::fixture;
     use crate::tree::Tree;
+    use crate::violation::lines;
 
     #[track_caller]
     fn check(source: &str, pages: &[&str], expected: &[&str]) {

@@ -1,7 +1,7 @@
 //! Texts that have no place in the code: silenced lints, bare unwraps, unfinished arms, tests that sleep.
 
-use crate::finding::{Finding, Rule};
 use crate::source::Source;
+use crate::violation::{Finding, Rule};
 
 const ALLOW: Rule = Rule {
     name: "allow",
@@ -69,8 +69,8 @@ fn sleeps(source: &Source) -> impl Iterator<Item = (String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::check as check_forbidden;
-    use crate::finding::lines;
     use crate::source::fixture;
+    use crate::violation::lines;
 
     #[track_caller]
     fn check(path: &str, text: &str, expected: &[&str]) {

@@ -1,7 +1,7 @@
 //! Relative links in Markdown point to something that exists.
 
-use crate::finding::{Finding, Rule};
 use crate::tree::Tree;
+use crate::violation::{Finding, Rule};
 
 const RULE: Rule = Rule {
     name: "link",
@@ -67,8 +67,8 @@ fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::check as check_links;
-    use crate::finding::lines;
     use crate::tree::Tree;
+    use crate::violation::lines;
 
     #[track_caller]
     fn check(page: &str, expected: &[&str]) {

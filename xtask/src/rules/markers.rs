@@ -1,7 +1,7 @@
 //! No note to a later self stays in the tree; what is to be done stands in an issue.
 
-use crate::finding::{Finding, Rule};
 use crate::tree::Tree;
+use crate::violation::{Finding, Rule};
 
 const RULE: Rule = Rule {
     name: "marker",
@@ -34,8 +34,8 @@ fn marker(line: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::{MARKERS, check as check_markers};
-    use crate::finding::lines;
     use crate::tree::Tree;
+    use crate::violation::lines;
 
     #[test]
     fn finds_each_marker_as_a_whole_word() {

@@ -3,8 +3,8 @@
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::finding::{Finding, Rule};
 use crate::source::Source;
+use crate::violation::{Finding, Rule};
 
 const FILE_LINES: usize = 400;
 const TEST_FILE_LINES: usize = 600;
@@ -81,8 +81,8 @@ impl<'ast> Visit<'ast> for Functions<'_> {
 #[cfg(test)]
 mod tests {
     use super::check as check_size;
-    use crate::finding::lines;
     use crate::source::fixture;
+    use crate::violation::lines;
 
     #[track_caller]
     fn check(path: &str, text: &str, expected: &[&str]) {

@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use super::cursors::Claim;
 use super::error::closed;
 use super::log::{Batch, End, Log};
-use crate::answers::Answers;
-use crate::flight::{Flight, Stored};
-use crate::interest::Interest;
-use crate::start::Mark;
+use crate::ack_handle::Answers;
+use crate::checkpoint::Mark;
+use crate::in_flight::{Flight, Stored};
+use crate::subject_matcher::Interest;
 use crate::{Acker, Consumer, Delivery, Error, Start};
 
 /// Messages looked at in memory at once.

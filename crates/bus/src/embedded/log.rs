@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use super::record::{self, Group, Malformed};
 use super::ring::Ring;
 use crate::Error;
-use crate::flight::Stored;
-use crate::interest::Interest;
+use crate::in_flight::Stored;
+use crate::subject_matcher::Interest;
 
 /// A read from the disk ends after this many bytes of records.
 const READ_BYTES: usize = 1 << 20;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::flight::Stored;
+use crate::in_flight::Stored;
 
 /// What a message costs in memory beside its own bytes: its strings, its counters, its place here.
 const OVERHEAD_BYTES: usize = 256;

@@ -16,7 +16,7 @@ use super::error::OpenError;
 use super::log::{End, Log};
 use super::options::{Durability, Options};
 use super::record::{self, Builder, Group};
-use crate::flight::Stored;
+use crate::in_flight::Stored;
 use crate::{Error, Message, Receipt};
 
 /// A group is closed when it has this many bytes of messages.

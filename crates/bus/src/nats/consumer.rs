@@ -8,13 +8,13 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::cursors::Claim;
-use super::hub::Member;
-use super::reading::{News, Reading, Wanted};
-use super::window::Look;
-use crate::answers::Answers;
-use crate::flight::{Flight, Stored};
-use crate::interest::Interest;
-use crate::start::Mark;
+use super::message_cache::Look;
+use super::shared_reader::Member;
+use super::stream_reader::{News, Reading, Wanted};
+use crate::ack_handle::Answers;
+use crate::checkpoint::Mark;
+use crate::in_flight::{Flight, Stored};
+use crate::subject_matcher::Interest;
 use crate::{Acker, Consumer, Delivery, Error, Start};
 
 /// Messages looked at in memory at once.

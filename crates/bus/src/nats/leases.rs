@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use super::connection::{Connection, chain};
-use super::plan::StreamPlan;
+use super::stream_config::StreamPlan;
 use crate::Error;
 use crate::membership::{Holding, Membership, Pod, View};
 

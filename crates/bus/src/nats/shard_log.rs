@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use super::connection::{Connection, chain};
-use super::plan::StreamPlan;
+use super::stream_config::StreamPlan;
 
 /// The stream with the logs of all shards.
 pub const LOG_STREAM: &str = "ORLOG_LOG";

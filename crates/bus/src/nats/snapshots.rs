@@ -24,8 +24,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
 
 use super::connection::Connection;
-use super::plan::StreamPlan;
 use super::shard_log::{DUPLICATES, LogError, unavailable};
+use super::stream_config::StreamPlan;
 
 /// The bucket.
 pub const SNAPSHOT_BUCKET: &str = "orlog-snapshots";

@@ -22,15 +22,15 @@ use super::connection::{Connection, chain};
 use super::consumer::NatsConsumer;
 use super::cursors::Cursors;
 use super::filters::reduced;
-use super::hub::Hub;
 use super::identity;
 use super::message::timestamp;
-use super::past::NatsPast;
 use super::publish::publish;
-use super::reading::Wanted;
-use crate::interest::Interest;
-use crate::start::{Begin, Sight, judge};
+use super::scan::NatsPast;
+use super::shared_reader::Hub;
+use super::stream_reader::Wanted;
+use crate::checkpoint::{Begin, Sight, judge};
 use crate::subject::encode_token;
+use crate::subject_matcher::Interest;
 use crate::{Bus, Consumer, Error, Message, Past, Receipt, Since, Start, Subscription};
 
 /// Cursors are brought to the servers this often.

@@ -16,8 +16,8 @@ use super::{Error, http, origin, upstream_config};
 use crate::egress::Egress;
 use crate::grpc::{AnswerConfig, Grpc, MethodName, Operation, Place, Schema, Source, check_path};
 use crate::http::{AuthConfig, Tls};
+use crate::placeholders::Json;
 use crate::policy::Policy;
-use crate::text::Json;
 use crate::upstream::Upstream;
 
 /// The longest message in each direction where nothing else is said, in bytes: 4 MiB, as gRPC has it.

@@ -15,8 +15,8 @@ use crate::http::{
     Address, AuthConfig, Body, Http, Manner, Method, Operation, ResponseConfig, SignatureConfig, Speaker,
     Tls, is_bare_reference, is_reserved,
 };
+use crate::placeholders::{Json, Text};
 use crate::policy::Policy;
-use crate::text::{Json, Text};
 use crate::upstream::Upstream;
 
 upstream_config! {

@@ -10,10 +10,10 @@ use orlog_model::EffectName;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, origin, upstream_config};
-use crate::lines::Lines;
+use crate::job_logs::Lines;
+use crate::placeholders::Text;
 use crate::policy::Policy;
 use crate::script::{Interpreter, Isolation, Limits, Manner, Operation, Script, is_variable};
-use crate::text::Text;
 use crate::upstream::Upstream;
 
 /// What jobs may read where nothing is said, if it is there.

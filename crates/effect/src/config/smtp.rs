@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::{Error, origin, upstream_config};
 use crate::egress::Egress;
 use crate::http::Tls;
+use crate::placeholders::{Json, Text};
 use crate::policy::Policy;
 use crate::secret::SecretRef;
 use crate::smtp::{Cabinet, Form, Place, Post, Smtp, Templates, TlsMode, mailbox};
-use crate::text::{Json, Text};
 use crate::upstream::Upstream;
 
 /// The longest mail where nothing else is said, in bytes.

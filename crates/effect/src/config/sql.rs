@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::{Error, origin, upstream_config};
+use crate::placeholders::Json;
 use crate::policy::Policy;
 use crate::sql::{Address, Answer, Count, Dialect, Expect, Manner, Operation, Size, Sql, Statement, Step};
-use crate::text::Json;
 use crate::upstream::Upstream;
 
 /// The most rows that are read where nothing is said.

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::line::{Call, Fault, Line};
+use super::channel::{Call, Fault, Line};
 use super::schema::Schema;
 
 const VERSIONS: [&str; 2] = ["v1", "v1alpha"];

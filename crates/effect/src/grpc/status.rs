@@ -24,7 +24,7 @@ use tonic::{Code, Status};
 
 use super::schema::{self, Schema};
 use crate::provider::Refusal;
-use crate::rules::{Judged, Rule};
+use crate::response_rules::{Judged, Rule};
 use crate::secret::Scrub;
 
 /// The most of a status's message that is quoted, in characters.

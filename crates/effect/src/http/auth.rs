@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::sync::Mutex;
 
-use super::answer::Body;
+use super::response::Body;
 use super::template::RESERVED;
 use crate::provider::Refusal;
 use crate::secret::{Scrub, Secret, SecretRef};

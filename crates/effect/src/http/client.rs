@@ -5,8 +5,8 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode, Url};
 
-use super::answer::{Answered, Asked, Body, MAX_BODY};
 use super::auth::{self, Auth, AuthConfig, SignatureConfig};
+use super::response::{Answered, Asked, Body, MAX_BODY};
 use super::tls::{Clients, Pair, Tls};
 use crate::egress::{self, Egress};
 use crate::provider::{Refusal, Trouble};

@@ -7,9 +7,9 @@ use orlog_model::Failure;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::answer::{self, Answered, Asked};
+use super::response::{self, Answered, Asked};
 use crate::provider::{Refusal, Reply};
-use crate::rules::{Judged, Rule};
+use crate::response_rules::{Judged, Rule};
 
 /// One rule about responses.
 pub type ResponseConfig = Rule<Statuses>;
@@ -28,15 +28,15 @@ pub(crate) fn judge(
     answered: &Answered,
 ) -> Result<Reply, Refusal> {
     if rules.is_empty() {
-        return answer::judge(asked, answered);
+        return response::judge(asked, answered);
     }
-    let (body, status) = (answer::payload(&answered.body), answered.status.as_u16());
+    let (body, status) = (response::payload(&answered.body), answered.status.as_u16());
     let covers = |statuses: &Statuses| (statuses.first..=statuses.last).contains(&status);
     let Some(rule) = rules.iter().find(|rule| rule.fits(covers, &body)) else {
-        return answer::judge(asked, answered);
+        return response::judge(asked, answered);
     };
-    let usual = Failure { code: format!("http_{status}"), message: answer::message(asked, answered) };
-    rule.judge(Judged { body: &body, usual, retry_after: answer::retry_after(&answered.headers) })
+    let usual = Failure { code: format!("http_{status}"), message: response::message(asked, answered) };
+    rule.judge(Judged { body: &body, usual, retry_after: response::retry_after(&answered.headers) })
 }
 
 impl FromStr for Statuses {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::text::{field, plain};
+use crate::placeholders::{field, plain};
 
 /// All but the unreserved characters of RFC 3986.
 pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

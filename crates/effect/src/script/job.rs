@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use super::run::Job;
 use super::spec::Confined;
 use super::{Manner, Operation};
+use crate::placeholders::{Scope, Unfilled};
 use crate::provider::{Attempt, Refusal};
 use crate::secret::Scrub;
-use crate::text::{Scope, Unfilled};
 
 /// Where programs are looked for where nothing else is said.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::spec::{self, Confined, FAILED, KEEP, REPORT, Report, Spec, WORK};
-use crate::lines::LINE;
+use crate::job_logs::LINE;
 
 /// A job that is ready to run.
 pub(super) struct Job {

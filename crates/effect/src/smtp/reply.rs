@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::post::{Fault, Said};
+use super::connection::{Fault, Said};
 use crate::provider::{Refusal, Reply};
 
 /// The most of a reply that is quoted, in characters.

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::database::Rows;
 use super::scan::Statement;
+use crate::placeholders::{Json, Scope, Unfilled};
 use crate::provider::Refusal;
-use crate::text::{Json, Scope, Unfilled};
 
 /// What one effect does.
 #[derive(Clone, Debug)]

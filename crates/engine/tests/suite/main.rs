@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod child_saga;
 mod controls;
-mod early;
-mod family;
+mod early_input;
 mod migration;
 mod support;
 mod tasks;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use orlog_model::{EffectName, EventType, InDoubt, Name, Retry, SagaName};
 use serde_json::{Map, Value};
 
-use super::keep::{answer, events, keep, split_command, steps};
-use crate::form::{Action, Answer, Case, Escalation, Human, Job, Moment};
-use crate::problem::Finding;
+use super::names::{answer, events, keep, split_command, steps};
+use crate::definition::{Action, Answer, Case, Escalation, Human, Job, Moment};
+use crate::diagnostic::Finding;
 
 /// What a step or its undo asks for, and how it is answered.
 #[derive(Clone, Debug)]

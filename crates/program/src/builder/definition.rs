@@ -6,11 +6,11 @@ use std::time::Duration;
 use orlog_model::{EventType, SagaName};
 use serde_json::{Map, Value};
 
-use super::keep::keep;
-use super::on::{Migrate, On};
+use super::handlers::{Migrate, On};
+use super::names::keep;
 use crate::compile::{Compiled, compile};
-use crate::form::{Correlate, Definition, EventForm, FactForm, Otherwise};
-use crate::problem::{Finding, Problem};
+use crate::definition::{Correlate, Definition, EventForm, FactForm, Otherwise};
+use crate::diagnostic::{Finding, Problem};
 
 /// Builds a [`Definition`]. What `ok`, `fail`, `undo` and the like say is about the step named last. Mistakes are
 /// collected and reported by [`Builder::build`].

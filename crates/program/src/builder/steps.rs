@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::action::Do;
 use super::definition::Builder;
-use super::keep::{answer, keep, steps};
-use crate::form::{Action, After, Foreach, Join, Step, Undo};
-use crate::problem::Finding;
+use super::names::{answer, keep, steps};
+use crate::definition::{Action, After, Foreach, Join, Step, Undo};
+use crate::diagnostic::Finding;
 
 impl Builder {
     /// The next step.

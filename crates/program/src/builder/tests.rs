@@ -6,7 +6,7 @@ use orlog_model::{InDoubt, Retry};
 use serde_json::json;
 
 use super::{Builder, Do, Migrate, On};
-use crate::form::{Definition, Escalation, Otherwise, Then};
+use crate::definition::{Definition, Escalation, Otherwise, Then};
 use crate::yaml::read;
 
 const HOUR: Duration = Duration::from_hours(1);

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use orlog_model::{CorrelationId, Event, EventType};
 use serde_json::Value;
 
+use crate::contract::Fault;
 use crate::correlation;
+use crate::definition::Correlate;
+use crate::diagnostic::{Finding, Findings};
 use crate::expression::{Bindings, Expression, Root, Scope};
-use crate::form::Correlate;
 use crate::machine::{Saga, upcast};
-use crate::problem::{Finding, Findings};
-use crate::reaction::Fault;
 use crate::template::compile_expression;
 
 /// Where events say to which instance they belong.

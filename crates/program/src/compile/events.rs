@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use orlog_model::EventType;
 
 use super::order::Order;
-use crate::form::{Action, Answer, Definition, Step};
+use crate::definition::{Action, Answer, Definition, Step};
+use crate::diagnostic::{Finding, Findings, did_you_mean};
 use crate::machine::Entry;
-use crate::problem::{Finding, Findings, did_you_mean};
 
 /// The answers that events give to a step: what is done by events of a type, then what fails by them.
 pub(super) fn answers(step: &Step) -> (Vec<Answer>, &[Answer]) {

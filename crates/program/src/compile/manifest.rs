@@ -2,8 +2,8 @@
 
 use orlog_model::{EffectName, EventType, SagaName};
 
-use crate::form::{Action, DEFAULT_EARLY, Definition};
-use crate::reaction::{Manifest, Trigger};
+use crate::contract::{Manifest, Trigger};
+use crate::definition::{Action, DEFAULT_EARLY, Definition};
 
 pub(super) fn of(definition: &Definition, answers: &[EventType]) -> Manifest {
     Manifest {

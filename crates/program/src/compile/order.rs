@@ -1,12 +1,12 @@
 //! The order of steps: who comes after whom, without circles, and what follows from it.
 
-mod circle;
+mod cycle;
 mod paths;
 
 use std::collections::BTreeMap;
 
-use crate::form::{Action, Definition, Join, Step};
-use crate::problem::{Finding, Findings, did_you_mean};
+use crate::definition::{Action, Definition, Join, Step};
+use crate::diagnostic::{Finding, Findings, did_you_mean};
 
 /// What is known about the order.
 pub(super) struct Order {
@@ -48,8 +48,8 @@ pub(super) fn of(definition: &Definition, findings: &mut Findings) -> Option<Ord
     let mut names = Names { steps, index, findings };
     let named_by = names.named_by();
     let before: Vec<_> = (0..steps.len()).map(|i| names.before(i, &named_by[i])).collect();
-    let Some(sorted) = circle::sort(&before) else {
-        findings.push(circle::describe(steps, &before));
+    let Some(sorted) = cycle::sort(&before) else {
+        findings.push(cycle::describe(steps, &before));
         return None;
     };
     let ancestors = paths::ancestors(&before, &sorted);

@@ -5,13 +5,13 @@ use cel::Env;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SelectExpr, SourceInfo};
 use cel::parser::ParseError;
 
+use super::ast::{children, is_bind};
 use super::names::{NAMES, NAMESPACES, TYPES};
-use super::parts::{children, is_bind};
 use super::rewrite::rewrite;
 use super::root::{INDEX, Root};
 use super::stack::with_room;
+use crate::diagnostic::did_you_mean;
 use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
-use crate::problem::did_you_mean;
 
 /// Functions that people look for, and what there is instead.
 const MISSING: [(&str, &str); 2] = [

@@ -10,10 +10,10 @@ use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::common::types::CelBool;
 use serde_json::{Map, Value};
 
-use super::budget;
+use super::ast::children;
 use super::check::{self, Known, Parsed};
+use super::cost;
 use super::functions::environment;
-use super::parts::children;
 use super::rewrite::wrap;
 use super::{Free, run};
 
@@ -103,7 +103,7 @@ impl Filter {
             (Ok(holds), None) => Ok(holds),
             (Err(why), _) => Err(Unmet::NoValue(why)),
         };
-        (answer, budget::used())
+        (answer, cost::used())
     }
 }
 

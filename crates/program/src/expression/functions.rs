@@ -14,9 +14,9 @@ use cel::common::value::{CowVal, FromVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
 use cel::{Env, ExecutionError, ParseError};
 
-use super::budget::{pay, spend_copy, spent, text};
+use super::ast;
+use super::cost::{pay, spend_copy, spent, text};
 use super::json;
-use super::parts;
 use super::pattern::{PATTERN_UNITS, pattern_of};
 
 /// The function `==` is compiled to.
@@ -55,7 +55,7 @@ pub(super) fn environment() -> &'static Arc<Env> {
         let extended = cel::extensions::strings(&mut env)
             .and_then(|()| cel::extensions::math(&mut env))
             .and_then(|()| cel::extensions::lists(&mut env))
-            .and_then(|()| super::pairs::extension(&mut env))
+            .and_then(|()| super::two_variable_macros::extension(&mut env))
             .and_then(|()| own(&mut env));
         extended.expect("no two functions have one name and the same arguments");
         Arc::new(env)
@@ -167,7 +167,7 @@ fn bind(
     let Expr::Ident(bound) = name.expr else {
         return Err(helper.new_error(name.id, "the first argument of cel.bind must be a simple name"));
     };
-    let bind = parts::bind(bound, value, result, |expr| helper.next_expr(expr));
+    let bind = ast::bind(bound, value, result, |expr| helper.next_expr(expr));
     Ok(Some(helper.next_expr(bind)))
 }
 

@@ -14,7 +14,7 @@ use cel::common::types::{
 use cel::common::value::{CowVal, Val};
 use serde_json::{Map, Number, Value};
 
-use super::budget::{pay, spend, text};
+use super::cost::{pay, spend, text};
 
 /// A JSON value as a CEL value that borrows it.
 pub(super) fn wrap<'a>(value: &'a Value) -> Box<dyn Val + 'a> {

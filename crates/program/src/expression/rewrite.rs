@@ -3,8 +3,8 @@
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
+use super::ast::{children, is_bind};
 use super::functions::{COSTLY, EACH, EQUAL, IN, Instead, USE};
-use super::parts::{children, is_bind};
 
 /// How many parts of a comprehension's body are included in the one unit that an element costs.
 const BODY_PARTS: usize = 16;

@@ -1,8 +1,8 @@
 //! What happens when a step does not succeed.
 
-use super::sight::Sight;
-use crate::form::{Action, Step};
-use crate::problem::Finding;
+use super::context::Sight;
+use crate::definition::{Action, Step};
+use crate::diagnostic::Finding;
 
 /// OL02: a step that waits for somebody, with no way to fail.
 pub(super) fn no_failure_path(sight: &Sight<'_>) -> Vec<Finding> {

@@ -1,9 +1,9 @@
 //! Steps that never begin, pivots that guard nothing, undos of what does nothing.
 
+use super::context::Sight;
 use super::graph::named_by;
-use super::sight::Sight;
-use crate::form::{Action, Case};
-use crate::problem::Finding;
+use crate::definition::{Action, Case};
+use crate::diagnostic::Finding;
 
 /// OL01: a step that never begins.
 pub(super) fn unreachable_step(sight: &Sight<'_>) -> Vec<Finding> {

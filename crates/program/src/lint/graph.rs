@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::form::{Action, Definition, Step};
+use crate::definition::{Action, Definition, Step};
 
 /// Who comes before whom.
 pub(super) struct Graph {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::sight::Sight;
-use crate::form::{Action, Answer, Definition, Step};
-use crate::problem::Finding;
+use super::context::Sight;
+use crate::definition::{Action, Answer, Definition, Step};
+use crate::diagnostic::Finding;
 
 /// OL04: a name that needs escapes in a subject.
 pub(super) fn not_routable(sight: &Sight<'_>) -> Vec<Finding> {

@@ -1,9 +1,9 @@
 //! Decisions that leave something open.
 
+use super::context::Sight;
 use super::graph::{index, named_by};
-use super::sight::Sight;
-use crate::form::{Action, Case};
-use crate::problem::Finding;
+use crate::definition::{Action, Case};
+use crate::diagnostic::Finding;
 
 fn switches<'d>(sight: &Sight<'d>) -> impl Iterator<Item = (usize, &'d [Case])> {
     sight.definition.steps.iter().enumerate().filter_map(|(i, step)| match &step.action {
@@ -39,7 +39,7 @@ pub(super) fn one_way_only(sight: &Sight<'_>) -> Vec<Finding> {
             cases.iter().flat_map(|case| &case.then).filter_map(|id| index(steps, id.as_str())).collect();
         for way in &ways {
             let next = way + 1;
-            let by_place = |step: &crate::form::Step| {
+            let by_place = |step: &crate::definition::Step| {
                 step.after.is_none() && named_by(steps, step.id.as_str()).is_empty()
             };
             let Some(step) = steps.get(next).filter(|step| by_place(step)) else { continue };

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::sight::Sight;
-use crate::form::{Action, Moment, Step};
-use crate::problem::Finding;
+use super::context::Sight;
+use crate::definition::{Action, Moment, Step};
+use crate::diagnostic::Finding;
 use crate::yaml::parse_duration;
 
 /// OL08: a step that may take longer than the whole saga.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::sight::Sight;
-use crate::problem::Finding;
+use super::context::Sight;
+use crate::diagnostic::Finding;
 
 /// OL09: a name under `vars` that no expression reads.
 pub(super) fn unused(sight: &Sight<'_>) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! What a rule says.
 
-use crate::problem::Problem;
+use crate::diagnostic::Problem;
 
 /// What a rule objects to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use orlog_model::{Event, Failure};
 use serde_json::Value;
 
-use super::mark::Mark;
-use super::reading::{Reading, expression_error, told};
-use super::run::Run;
-use super::saga::Entry;
+use super::compiled::Entry;
+use super::execution::Run;
+use super::outcome_table::{self, Answer, Move};
 use super::state::At;
-use super::table::{self, Answer, Move};
+use super::step_input::{Reading, expression_error, told};
+use super::step_state::Mark;
 use crate::expression::{EvalError, Expression};
 
 impl Run<'_> {
@@ -20,7 +20,7 @@ impl Run<'_> {
         for late in [false, true] {
             for entry in entries {
                 for at in self.units(entry.step) {
-                    match table::step(self.state.slot(at).mark, answer(*entry)) {
+                    match outcome_table::step(self.state.slot(at).mark, answer(*entry)) {
                         Move::Ignore(reason) => why = reason,
                         meant if late != (meant == Move::CompleteLate) => {}
                         Move::Complete

@@ -1,15 +1,15 @@
 //! Forward: begins every step whose predecessors are over, and ends the saga when all are.
 
+use super::compiled::{Call, Case, Step};
+use super::execution::Run;
 use super::join::{self, Ready};
-use super::mark::{Mark, Phase};
-use super::reading::expression_error;
-use super::run::Run;
-use super::saga::{Call, Case, Step};
 use super::state::{At, Flags, Slot};
+use super::step_input::expression_error;
+use super::step_state::{Mark, Phase};
 use crate::cause::Cause;
+use crate::contract::Fault;
+use crate::definition::Join;
 use crate::expression::EvalError;
-use crate::form::Join;
-use crate::reaction::Fault;
 
 /// Why a step cannot begin.
 pub(super) struct Unready {

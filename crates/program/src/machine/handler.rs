@@ -2,14 +2,14 @@
 
 use orlog_model::Event;
 
-use super::mark::{Mark, Phase};
-use super::reading::told;
-use super::run::Run;
-use super::saga::{Handler, handler_tag};
+use super::compiled::{Handler, handler_tag};
+use super::execution::Run;
 use super::state::{Flags, Slot};
+use super::step_input::told;
+use super::step_state::{Mark, Phase};
 use crate::cause::Cause;
-use crate::form::Then;
-use crate::reaction::Fault;
+use crate::contract::Fault;
+use crate::definition::Then;
 
 impl Run<'_> {
     /// Every handler of the event whose condition holds, in order. Whether there was one.

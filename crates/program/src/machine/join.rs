@@ -13,10 +13,10 @@
 //!
 //! The *region* of a join that does not need all are the steps all of whose ways lead to it. Only they can lose.
 
-use super::mark::Mark;
-use super::saga::{Call, Saga};
+use super::compiled::{Call, Saga};
 use super::state::State;
-use crate::form::Join;
+use super::step_state::Mark;
+use crate::definition::Join;
 
 /// What a step that waits may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use orlog_model::{Name, TimerChange};
 use serde_json::Value;
 
-use super::mark::{Mark, Phase};
-use super::run::{Run, saga_timer};
-use super::saga::{Call, ESCALATE, Migrates, Saga, Step};
+use super::compiled::{Call, ESCALATE, Migrates, Saga, Step};
+use super::execution::{Run, saga_timer};
 use super::state::{At, Flags, Slot, State};
+use super::step_state::{Mark, Phase};
 use super::timers::prefixed;
+use crate::contract::{Context, Migration};
 use crate::expression::Bindings;
-use crate::reaction::{Context, Migration};
 
 /// Where an instance comes from.
 #[derive(Clone, Copy, Debug)]
@@ -265,7 +265,7 @@ impl Mover<'_> {
             let count = self.old.elements(index).map_or(0, |elements| elements.slots.len());
             let places = std::iter::once(String::new()).chain((0..count).map(|n| format!("[{n}]")));
             for place in places {
-                for prefix in ["", super::saga::UNDO] {
+                for prefix in ["", super::compiled::UNDO] {
                     let tag = |id: &Name| Name::new(format!("{prefix}{id}{place}")).expect("ids leave room");
                     tags.push((tag(&from.id), tag(&to.id)));
                 }
@@ -312,7 +312,7 @@ impl Mover<'_> {
 fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let text = tag.as_str();
     let (prefix, rest) =
-        text.strip_prefix(super::saga::UNDO).map_or(("", text), |rest| (super::saga::UNDO, rest));
+        text.strip_prefix(super::compiled::UNDO).map_or(("", text), |rest| (super::compiled::UNDO, rest));
     let place = rest.strip_prefix(from.as_str())?;
     let whole = place.is_empty() || place.starts_with('[');
     whole.then(|| Name::new(format!("{prefix}{to}{place}")).expect("ids leave room"))

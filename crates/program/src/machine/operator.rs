@@ -9,12 +9,12 @@
 
 use orlog_model::Failure;
 
-use super::mark::{Mark, Phase};
-use super::run::{Run, Unchanged};
-use super::saga::Call;
+use super::compiled::Call;
+use super::execution::{Run, Unchanged};
 use super::state::{At, Flags, Slot};
+use super::step_state::{Mark, Phase};
 use crate::cause::Cause;
-use crate::reaction::Fault;
+use crate::contract::Fault;
 
 impl Run<'_> {
     pub(super) fn cancel(&mut self, reason: &str) -> Result<(), Unchanged> {

@@ -3,19 +3,19 @@
 //! The first field is the format. Format 2 is written; format 1, of sagas without elements, attempts and races, is read.
 
 mod format1;
-mod place;
+mod step_entry;
 
 use orlog_model::{CorrelationId, Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::mark::{Mark, Phase};
+use super::step_state::{Mark, Phase};
 use crate::cause::Cause;
+use crate::contract::Fault;
 use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::reaction::Fault;
 
 use format1::Format1;
-pub(super) use place::{At, Slot};
+pub(super) use step_entry::{At, Slot};
 
 /// The format that is written.
 const FORMAT: u8 = 2;
@@ -157,7 +157,7 @@ impl State {
         let slots = vec![Slot::default(); list.len()];
         let all = &mut self.extra_mut().elements;
         all.retain(|(of, _)| usize::from(*of) != step);
-        all.push((place::index(step), Elements { list, slots }));
+        all.push((step_entry::index(step), Elements { list, slots }));
     }
 
     pub(super) fn extra_mut(&mut self) -> &mut Extra {

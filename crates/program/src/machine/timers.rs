@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use orlog_model::{Name, TaskChange, TimerChange, Work};
 
-use super::mark::{Mark, Phase};
-use super::reading::{NOTHING, Reading, timed_out};
-use super::run::{Run, Unchanged, saga_timer};
-use super::saga::{Call, ESCALATE, RETRY, SAGA_TIMER};
+use super::compiled::{Call, ESCALATE, RETRY, SAGA_TIMER};
+use super::execution::{Run, Unchanged, saga_timer};
+use super::outcome_table::Answer;
 use super::state::{At, Flags, Slot};
-use super::table::Answer;
+use super::step_input::{NOTHING, Reading, timed_out};
+use super::step_state::{Mark, Phase};
 use crate::cause::Cause;
 
 /// The longest pause between two attempts.

@@ -3,11 +3,11 @@
 use orlog_model::{Event, Failure};
 use serde_json::Value;
 
-use super::saga::{Saga, Versions};
+use super::compiled::{Saga, Versions};
+use crate::contract::Fault;
+use crate::definition::Otherwise;
 use crate::expression::Bindings;
-use crate::form::Otherwise;
 use crate::limits::check_payload;
-use crate::reaction::Fault;
 
 /// How an event is to be read.
 #[derive(Debug)]

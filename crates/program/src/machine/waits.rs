@@ -2,9 +2,9 @@
 
 use orlog_model::{Name, Timestamp, Wait, WaitKind};
 
-use super::mark::{Mark, Phase};
-use super::run::Run;
-use super::saga::{Call, RETRY, Task};
+use super::compiled::{Call, RETRY, Task};
+use super::execution::Run;
+use super::step_state::{Mark, Phase};
 use super::timers::prefixed;
 
 impl Run<'_> {

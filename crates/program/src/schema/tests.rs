@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::schema;
-use crate::vocabulary::{AFTER, Form, HUMAN, JOB, STEP, TOP};
+use crate::language_schema::{AFTER, Form, HUMAN, JOB, STEP, TOP};
 use crate::yaml;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";

@@ -1,7 +1,7 @@
 //! What a module is not asked about.
 
 use super::manifest::Declared;
-use crate::reaction::Stimulus;
+use crate::contract::Stimulus;
 
 /// Why a stimulus means nothing to the program, where that is known without running the module.
 pub(super) fn of(declared: &Declared, state: Option<&[u8]>, stimulus: &Stimulus<'_>) -> Option<&'static str> {

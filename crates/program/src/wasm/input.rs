@@ -4,7 +4,7 @@ use orlog_model::{Event, Failure, ProgramRef, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::reaction::{Context, Stimulus};
+use crate::contract::{Context, Stimulus};
 
 /// What happened; of the fields after `context` one is there, the one that `kind` names. `retry`, `skip` and
 /// `forceComplete` have none.

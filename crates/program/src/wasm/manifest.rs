@@ -6,12 +6,12 @@ use std::time::Duration;
 use orlog_model::{EffectName, EventType, SagaName};
 use serde::Deserialize;
 
-use super::guest::{self, Guest};
+use super::module::{self, Guest};
 use crate::builder::split_command;
-use crate::form::DEFAULT_EARLY;
+use crate::contract::{Manifest, Trigger};
+use crate::definition::DEFAULT_EARLY;
+use crate::diagnostic::Finding;
 use crate::limits::{MAX_MANIFEST_BYTES, MAX_ORDERS};
-use crate::problem::Finding;
-use crate::reaction::{Manifest, Trigger};
 
 const SECTION: &str = "orlog.manifest";
 
@@ -82,8 +82,8 @@ pub(super) fn read(guest: &Guest) -> Result<Declared, Vec<Finding>> {
     let answered;
     let text = match guest.sections(SECTION)[..] {
         [section] => section,
-        [] if guest.exports(guest::MANIFEST) => {
-            answered = guest.call(guest::MANIFEST, &[]).map_err(|why| vec![wrong(why)])?;
+        [] if guest.exports(module::MANIFEST) => {
+            answered = guest.call(module::MANIFEST, &[]).map_err(|why| vec![wrong(why)])?;
             &answered
         }
         [] => return Err(vec![wrong("the module has no manifest".to_owned())]),
@@ -102,7 +102,7 @@ pub(super) fn read(guest: &Guest) -> Result<Declared, Vec<Finding>> {
 fn wrong(message: String) -> Finding {
     Finding::new(SECTION, message).suggest(format!(
         r#"put JSON such as {{"saga":"order","version":1,"events":[{{"type":"OrderPlaced","starts":true,"correlate":"orderId"}}],"effects":[],"commands":[]}} into the custom section `{SECTION}` (Rust: `orlog_guest::export!`), or export `{}() -> i64` that gives it"#,
-        guest::MANIFEST
+        module::MANIFEST
     ))
 }
 

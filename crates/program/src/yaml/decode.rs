@@ -11,9 +11,9 @@ use orlog_model::{Name, SagaName};
 use serde_json::Value;
 
 use super::tree::{Content, Node};
-use crate::form::{Definition, FactForm, MigrationForm};
-use crate::problem::Finding;
-use crate::vocabulary::{FACT, MIGRATION, TOP};
+use crate::definition::{Definition, FactForm, MigrationForm};
+use crate::diagnostic::Finding;
+use crate::language_schema::{FACT, MIGRATION, TOP};
 use reader::Reader;
 
 /// Reads a definition as far as it can be read.

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::duration;
 use super::tree::{self, Content, Node, Place};
+use crate::diagnostic::{Problem, did_you_mean};
 use crate::limits::MAX_SOURCE_BYTES;
-use crate::problem::{Problem, did_you_mean};
 
 /// A YAML file that was read.
 #[derive(Clone, Debug)]

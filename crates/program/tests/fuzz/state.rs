@@ -2,11 +2,11 @@
 
 use orlog_model::{CorrelationId, InstanceKey, TenantId, Timestamp};
 use orlog_program::{Compiled, Context, Fault, Program as _, Stimulus};
-use orlog_testkit::quartet::{failed, succeeded};
+use orlog_testkit::definition_suite::{failed, succeeded};
 use serde_json::Value;
 
-use super::life::live;
 use super::random::Random;
+use super::run::live;
 
 /// A damaged state of one of the sagas.
 #[derive(Debug)]

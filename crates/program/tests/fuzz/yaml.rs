@@ -2,8 +2,8 @@
 
 use orlog_program::{Program as _, compile_yaml, load};
 
-use super::life::live;
 use super::random::Random;
+use super::run::live;
 
 /// Signs and words that mean something somewhere.
 const WORDS: [&str; 48] = [

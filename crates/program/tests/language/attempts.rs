@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orlog_model::{Status, Verdict};
-use orlog_testkit::quartet::failed;
+use orlog_testkit::definition_suite::failed;
 use serde_json::json;
 
 use super::{begun, ok, saga, stands};
@@ -20,7 +20,7 @@ pub(super) const BOOK: &str = "steps:
   - { id: end, do: { effect: e.end } }
 ";
 
-fn asked(life: &orlog_testkit::quartet::Life<'_>, label: &str) -> usize {
+fn asked(life: &orlog_testkit::definition_suite::Life<'_>, label: &str) -> usize {
     life.labels().iter().filter(|l| *l == label).count()
 }
 

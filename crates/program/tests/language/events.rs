@@ -2,7 +2,7 @@
 
 use orlog_model::{Event, EventId, EventType, Status, TenantId, Timestamp, Verdict, Work};
 use orlog_program::{Fault, Program};
-use orlog_testkit::quartet::{Life, failed, succeeded};
+use orlog_testkit::definition_suite::{Life, failed, succeeded};
 use serde_json::{Value, json};
 
 use super::{begun, ok, saga, stands, wrong};

@@ -21,7 +21,7 @@ steps:
   - { id: end, do: { effect: e.end } }
 ";
 
-fn paying(saga: &Compiled) -> orlog_testkit::quartet::Life<'_> {
+fn paying(saga: &Compiled) -> orlog_testkit::definition_suite::Life<'_> {
     let mut life = begun(saga, json!({ "amount": 7 }));
     ok(&mut life, "book");
     ok(&mut life, "note");
@@ -72,7 +72,7 @@ migrates:
 }
 
 #[track_caller]
-fn blocked(old: &str, lead: impl Fn(&mut orlog_testkit::quartet::Life<'_>), new: &str, why: &str) {
+fn blocked(old: &str, lead: impl Fn(&mut orlog_testkit::definition_suite::Life<'_>), new: &str, why: &str) {
     let (old, new) = (version(1, old), version(2, new));
     let mut life = begun(&old, json!({ "amount": 7 }));
     lead(&mut life);
@@ -83,7 +83,7 @@ fn blocked(old: &str, lead: impl Fn(&mut orlog_testkit::quartet::Life<'_>), new:
 
 #[test]
 fn an_instance_that_would_lose_something_is_blocked() {
-    let to_pay = |life: &mut orlog_testkit::quartet::Life<'_>| {
+    let to_pay = |life: &mut orlog_testkit::definition_suite::Life<'_>| {
         ok(life, "book");
         ok(life, "note");
     };
@@ -99,11 +99,11 @@ fn an_instance_that_would_lose_something_is_blocked() {
     blocked(OLD, to_pay, &waits, "step `pay` is under way, and `pay` does something else");
     let forgets = OLD.replace(", undo: { effect: u.book }", "");
     blocked(OLD, to_pay, &forgets, "step `book` is done, and nothing would undo `book`");
-    let ends = |life: &mut orlog_testkit::quartet::Life<'_>| drop_all(life);
+    let ends = |life: &mut orlog_testkit::definition_suite::Life<'_>| drop_all(life);
     blocked(OLD, ends, OLD, "it has ended: failed");
 }
 
-fn drop_all(life: &mut orlog_testkit::quartet::Life<'_>) {
+fn drop_all(life: &mut orlog_testkit::definition_suite::Life<'_>) {
     fail(life, "book");
 }
 
@@ -111,7 +111,7 @@ fn drop_all(life: &mut orlog_testkit::quartet::Life<'_>) {
 fn a_pivot_that_is_past_must_stay_one() {
     let old =
         "steps:\n  - { id: p, pivot: true, do: { effect: e.p } }\n  - { id: end, do: { effect: e.end } }\n";
-    let lead = |life: &mut orlog_testkit::quartet::Life<'_>| {
+    let lead = |life: &mut orlog_testkit::definition_suite::Life<'_>| {
         ok(life, "p");
     };
     let why = "it is past a point of no return that is not there any more";

@@ -35,7 +35,7 @@ fn past_the_pivot_nothing_turns_back() {
     assert!(life.undone().is_empty());
 }
 
-fn blocked(saga: &orlog_program::Compiled) -> orlog_testkit::quartet::Life<'_> {
+fn blocked(saga: &orlog_program::Compiled) -> orlog_testkit::definition_suite::Life<'_> {
     let mut life = begun(saga, json!({}));
     for tag in ["pay", "confirm"] {
         ok(&mut life, tag);
@@ -83,11 +83,11 @@ fn retrying_asks_again_and_arms_the_timers_of_what_is_under_way() {
 fn several_that_are_blocked_are_retried_together_and_skipped_one_by_one() {
     let saga = saga(PIVOT);
     let mut life = blocked(&saga);
-    life.outcome("b", &orlog_testkit::quartet::failed("no")).unwrap();
+    life.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
     life.retry().unwrap();
     assert_eq!(life.labels()[life.work().len() - 2..], ["e.a", "x.B"]);
     fail(&mut life, "a");
-    life.outcome("b", &orlog_testkit::quartet::failed("no")).unwrap();
+    life.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
     life.skip().unwrap();
     assert_eq!(life.shown()["stuck"], json!({ "step": "b", "what": "do" }));
     life.skip().unwrap();
@@ -110,7 +110,7 @@ pub(super) const UNDO: &str = "steps:
   - { id: c, do: { effect: e.c } }
 ";
 
-fn undo_failed(saga: &orlog_program::Compiled) -> orlog_testkit::quartet::Life<'_> {
+fn undo_failed(saga: &orlog_program::Compiled) -> orlog_testkit::definition_suite::Life<'_> {
     let mut life = begun(saga, json!({}));
     ok(&mut life, "a");
     ok(&mut life, "b");
@@ -140,7 +140,7 @@ fn ending_by_force_while_turning_back_fails_with_its_fact_and_undoes_nothing_mor
     let Some(Work::Fact(fact)) = life.work().last() else { panic!("a fact") };
     assert_eq!(fact.data["code"], "broken");
     assert_eq!(life.undone(), ["undo:b"]);
-    assert!(life.outcome("undo:b", &orlog_testkit::quartet::succeeded(json!({}))).is_err());
+    assert!(life.outcome("undo:b", &orlog_testkit::definition_suite::succeeded(json!({}))).is_err());
 }
 
 #[test]

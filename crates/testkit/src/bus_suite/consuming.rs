@@ -5,7 +5,7 @@ use std::sync::Arc;
 use orlog_bus::{Error, Part, Subscription};
 use orlog_model::{SLOTS, Slots, StreamPosition, TenantId};
 
-use super::ground::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, within};
+use super::fixture::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, within};
 
 /// "A consumer that comes back under the same name is given everything after the cursor again, in order."
 pub async fn what_was_not_acknowledged_is_delivered_again_after_reopening(ground: &impl Ground) {

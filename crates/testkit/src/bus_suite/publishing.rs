@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use orlog_bus::{Error, Message, Receipt, Subscription};
 
-use super::ground::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, with_id};
+use super::fixture::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, with_id};
 
 /// "A publish that returned is durable."
 pub async fn what_was_published_is_there_after_reopening(ground: &impl Ground) {

@@ -14,11 +14,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
-use crate::audit::{Audit, audit};
+use crate::crash_test::{SAGA, open_shop, place};
 use crate::orders::orders;
 use crate::orlog::{Place, Runner};
+use crate::reconciliation::{Audit, audit};
 use crate::shop::{Mood, Shop};
-use crate::torture::{SAGA, open_shop, place};
 use breaker::Breaker;
 use progress::Progress;
 

@@ -3,10 +3,10 @@
 //! It talks to Orlog over HTTP alone, as any stranger would. [`shop`] is the service, [`orlog`] starts and asks the runner,
 //! [`audit`] compares what the two of them say happened, and [`demo`] and [`torture`] make things go wrong on purpose.
 
-pub mod audit;
-pub mod book;
+pub mod crash_test;
 pub mod demo;
 pub mod orders;
 pub mod orlog;
+pub mod reconciliation;
+pub mod record;
 pub mod shop;
-pub mod torture;

@@ -5,9 +5,9 @@
 //! - `POST /control` makes it fail, slow or unavailable; `GET /book` shows its record.
 
 mod aggregates;
-mod desk;
 mod emitter;
 mod payments;
+mod state;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::book::Book;
-use desk::Desk;
-pub use desk::Mood;
+use crate::record::Book;
+use state::Desk;
+pub use state::Mood;
 
 /// How a shop behaves.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::form::{Action, Join, Step};
+use crate::definition::{Action, Join, Step};
 
 /// By switch, the cases of which one must have been taken.
 pub(super) type Ways = BTreeMap<usize, BTreeSet<usize>>;

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::place::{At, Slot};
+use super::step_entry::{At, Slot};
 use crate::cause::Cause;
-use crate::machine::mark::Phase;
+use crate::machine::step_state::Phase;
 
 /// A state as the first format has it. It knew no saga that undoes while it goes on.
 #[derive(Deserialize)]

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::reader::{Fields, Reader, under};
 use crate::builder::split_command;
-use crate::form::{Action, Job, Moment};
-use crate::problem::Finding;
-use crate::vocabulary::{ACTION, Field, Form, JOB, KINDS, Kind, MOMENT};
+use crate::definition::{Action, Job, Moment};
+use crate::diagnostic::Finding;
+use crate::language_schema::{ACTION, Field, Form, JOB, KINDS, Kind, MOMENT};
 use crate::yaml::duration;
 use crate::yaml::tree::{Content, Key, Node};
 

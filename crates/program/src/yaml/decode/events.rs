@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use orlog_model::EventType;
 
 use super::reader::{Reader, under};
-use crate::form::{Answer, Correlate, EventForm, Handler, Otherwise, Then};
-use crate::problem::Finding;
-use crate::vocabulary::{ANSWER, EVENT_FORM, HANDLER, OTHERWISE, THEN};
+use crate::definition::{Answer, Correlate, EventForm, Handler, Otherwise, Then};
+use crate::diagnostic::Finding;
+use crate::language_schema::{ANSWER, EVENT_FORM, HANDLER, OTHERWISE, THEN};
 use crate::yaml::tree::{Content, Node};
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::reader::Reader;
-use crate::form::{Escalation, Human};
-use crate::vocabulary::{ESCALATE, HUMAN};
+use crate::definition::{Escalation, Human};
+use crate::language_schema::{ESCALATE, HUMAN};
 use crate::yaml::tree::Node;
 
 impl Reader<'_> {

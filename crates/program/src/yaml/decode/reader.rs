@@ -6,8 +6,8 @@ use std::time::Duration;
 use orlog_model::{EventType, IdError};
 use serde_json::{Map, Value};
 
-use crate::problem::{Finding, did_you_mean};
-use crate::vocabulary::Form;
+use crate::diagnostic::{Finding, did_you_mean};
+use crate::language_schema::Form;
 use crate::yaml::duration;
 use crate::yaml::tree::{Content, Key, Node};
 

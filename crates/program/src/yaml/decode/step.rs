@@ -4,9 +4,9 @@ use orlog_model::{EffectName, InDoubt, Name, Retry};
 use serde_json::Value;
 
 use super::reader::Reader;
-use crate::form::{Action, After, Case, Foreach, Join, Step, Undo};
-use crate::problem::Finding;
-use crate::vocabulary::{AFTER, CASE, FOREACH, IN_DOUBT, RETRY, STEP, UNDO};
+use crate::definition::{Action, After, Case, Foreach, Join, Step, Undo};
+use crate::diagnostic::Finding;
+use crate::language_schema::{AFTER, CASE, FOREACH, IN_DOUBT, RETRY, STEP, UNDO};
 use crate::yaml::tree::{Content, Node};
 
 impl Reader<'_> {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::{report, tree};
-use crate::form::Definition;
+use crate::definition::Definition;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 
@@ -285,7 +285,7 @@ fn short_notations_have_the_places_of_long_ones() {
     let text = "ok: { event: A, when: x }\nfact: Done\nlist: [{ a.b: 1 }]";
     let root = tree::parse(text).expect("it is YAML");
     let place = |path: &str| {
-        let spot = super::super::place::find(&root, path);
+        let spot = super::super::locate::find(&root, path);
         (spot.node.at.line, spot.node.at.column, spot.exact)
     };
     assert_eq!(place("ok[0].when"), (1, 23, true));

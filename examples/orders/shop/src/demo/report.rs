@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::audit::{Audit, Kind};
+use crate::reconciliation::{Audit, Kind};
 
 /// Disagreements that are listed; the rest is counted.
 const LISTED: usize = 20;

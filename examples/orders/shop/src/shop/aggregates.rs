@@ -8,9 +8,9 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, refuse};
-use crate::book::Act;
+use super::state::{Desk, refuse};
 use crate::orders::{NOWHERE, SILENT, SOLD_OUT};
+use crate::record::Act;
 
 /// A command as the runner submits it.
 #[derive(Clone, Debug, Deserialize)]

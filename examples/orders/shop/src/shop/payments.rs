@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use super::desk::{Desk, refuse};
+use super::state::{Desk, refuse};
 
 /// At which point a call fails.
 #[derive(Clone, Copy, PartialEq, Eq)]

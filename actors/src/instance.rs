@@ -1,0 +1,7 @@
+//! Saga instances in memory: mailbox, registry, actor and programs.
+
+pub(crate) mod completion;
+pub(crate) mod mailbox;
+pub(crate) mod programs;
+pub(crate) mod registry;
+pub(crate) mod saga;

@@ -1,0 +1,106 @@
+//! Reads what lies in a stream through a consumer of its own, which is gone afterwards.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::stream::Stream;
+use async_trait::async_trait;
+use futures::StreamExt as _;
+
+use super::connection::chain;
+use super::message::{from_nats, timestamp};
+use crate::in_flight::Stored;
+use crate::{Delivery, Error, Past, Since};
+
+/// Messages asked for at once.
+const PULL: usize = 1000;
+/// How long the servers may take to give one.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A consumer whose reader is gone without a word is dropped by the servers after this.
+const INACTIVE: Duration = Duration::from_secs(30);
+
+/// See [`Past`].
+#[derive(Debug)]
+pub(super) struct NatsPast {
+    consumer: Consumer<pull::Config>,
+    /// Messages delivered so far, as the consumer counts them: one that is left out would be missed.
+    count: u64,
+    end: u64,
+    done: bool,
+}
+
+impl NatsPast {
+    pub(super) async fn open(
+        stream: &Stream<()>,
+        name: String,
+        filters: Vec<String>,
+        since: Since,
+        end: u64,
+    ) -> Result<Self, Error> {
+        let deliver_policy = match since {
+            Since::Sequence(first) => DeliverPolicy::ByStartSequence { start_sequence: first.max(1) },
+            Since::Time(time) => {
+                let start_time = async_nats::datetime::from_nanos(i128::from(time.millis()) * 1_000_000);
+                let start_time = start_time.map_err(|error| Error::Unavailable(error.to_string()))?;
+                DeliverPolicy::ByStartTime { start_time }
+            }
+        };
+        let config = pull::Config {
+            name: Some(name),
+            filter_subjects: filters,
+            ack_policy: AckPolicy::None,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: INACTIVE,
+            deliver_policy,
+            ..pull::Config::default()
+        };
+        let consumer = stream.create_consumer(config).await;
+        let consumer = consumer.map_err(|error| Error::Unavailable(chain(&error)))?;
+        let done = consumer.cached_info().num_pending == 0;
+        Ok(Self { consumer, count: 0, end, done })
+    }
+
+    async fn fetch(&mut self) -> Result<Vec<Delivery>, Error> {
+        let unavailable = |error: &dyn std::error::Error| Error::Unavailable(chain(error));
+        let batch = self.consumer.fetch().max_messages(PULL).messages().await;
+        let mut batch = batch.map_err(|error| unavailable(&error))?;
+        let mut found = Vec::new();
+        while let Some(message) = batch.next().await {
+            let message = message.map_err(|error| Error::Unavailable(error.to_string()))?;
+            let info = message.info().map_err(|error| Error::Unavailable(error.to_string()))?;
+            let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
+            self.count += 1;
+            if info.consumer_sequence != self.count {
+                return Err(Error::Unavailable("messages were left out; read again".to_owned()));
+            }
+            self.done = info.pending == 0 || sequence >= self.end;
+            if sequence <= self.end {
+                let message = from_nats(message.message);
+                found.push(Delivery::of(Stored { sequence, published_at, message }));
+            }
+            if self.done {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Past for NatsPast {
+    async fn next(&mut self) -> Result<Vec<Delivery>, Error> {
+        while !self.done {
+            let found = tokio::time::timeout(PATIENCE, self.fetch()).await;
+            let found = found.map_err(|_| Error::Unavailable("the servers do not answer".to_owned()))??;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn end(&self) -> u64 {
+        self.end
+    }
+}

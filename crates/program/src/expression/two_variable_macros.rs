@@ -1,0 +1,249 @@
+//! Comprehensions over two variables: `map.all(key, value, …)`, `list.exists(index, item, …)`, `transformList`,
+//! `transformMap`, `transformMapEntry`. The interpreter knows those over one, so these go through the list of pairs.
+
+use std::collections::HashMap;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
+use cel::common::types::{CelInt, CelList, CelMap, CelMapKey, DYN_TYPE, Kind};
+use cel::common::value::{CowVal, Val};
+use cel::parser::{Macro, MacroExprHelper};
+use cel::{DeclarationError, Env, ExecutionError, ParseError};
+
+use super::ast;
+use super::cost::{pay, spend_copy, spent};
+
+const PAIR: &str = "@pair";
+const RESULT: &str = "@result";
+const PAIRS: &str = "@pairs";
+const TO_MAP: &str = "@to_map";
+const MERGE: &str = "@merge";
+
+/// What a macro makes of its pairs.
+#[derive(Clone, Copy)]
+enum Form {
+    All,
+    Exists,
+    One,
+    List,
+    Map,
+    Entries,
+}
+
+/// Adds the macros and the functions they need.
+pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
+    for (name, arity, form) in [
+        ("all", 3, Form::All),
+        ("exists", 3, Form::Exists),
+        ("existsOne", 3, Form::One),
+        ("exists_one", 3, Form::One),
+        ("transformList", 3, Form::List),
+        ("transformList", 4, Form::List),
+        ("transformMap", 3, Form::Map),
+        ("transformMap", 4, Form::Map),
+        ("transformMapEntry", 3, Form::Entries),
+        ("transformMapEntry", 4, Form::Entries),
+    ] {
+        let expander =
+            move |helper: &mut MacroExprHelper<'_>,
+                  target: &mut Option<IdedExpr>,
+                  args: &mut Vec<IdedExpr>| expand(form, helper, target, args);
+        env.add_macro(Macro::receiver(name, arity, expander))?;
+    }
+    env.add_overload(PAIRS, "pairs", vec![DYN_TYPE], |args| pairs(&args))?;
+    env.add_overload(TO_MAP, "to_map", vec![DYN_TYPE], |args| to_map(&args))?;
+    env.add_overload(MERGE, "merge", vec![DYN_TYPE], |args| merge(&args))
+}
+
+fn expand(
+    form: Form,
+    helper: &mut MacroExprHelper<'_>,
+    target: &mut Option<IdedExpr>,
+    args: &mut Vec<IdedExpr>,
+) -> Result<Option<IdedExpr>, ParseError> {
+    let Some(range) = target.take() else { return Ok(None) };
+    let mut args = std::mem::take(args).into_iter();
+    let mut names = Vec::new();
+    for name in args.by_ref().take(2) {
+        match name.expr {
+            Expr::Ident(bound) if !names.contains(&bound) => names.push(bound),
+            _ => return Err(helper.new_error(name.id, "the first two arguments must be two simple names")),
+        }
+    }
+    let body = args.next_back().expect("the macro takes three arguments or four");
+    let mut make = Make { helper, names };
+    Ok(Some(make.whole(form, range, args.next(), body)))
+}
+
+struct Make<'a, 'h> {
+    helper: &'a mut MacroExprHelper<'h>,
+    names: Vec<String>,
+}
+
+impl Make<'_, '_> {
+    fn node(&mut self, expr: Expr) -> IdedExpr {
+        self.helper.next_expr(expr)
+    }
+
+    fn call(&mut self, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+        self.node(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+    }
+
+    fn list(&mut self, elements: Vec<IdedExpr>) -> IdedExpr {
+        self.node(Expr::List(ListExpr::new(elements)))
+    }
+
+    fn ident(&mut self, name: &str) -> IdedExpr {
+        self.node(Expr::Ident(name.to_owned()))
+    }
+
+    fn literal(&mut self, literal: LiteralValue) -> IdedExpr {
+        self.node(Expr::Literal(literal))
+    }
+
+    /// The body, in which the two names are the parts of the pair.
+    fn within(&mut self, body: IdedExpr) -> IdedExpr {
+        let names = self.names.clone();
+        names.into_iter().zip([0_i64, 1]).rev().fold(body, |body, (name, index)| {
+            let (pair, index) = (self.ident(PAIR), self.literal(LiteralValue::Int(index.into())));
+            let part = self.call(operators::INDEX, vec![pair, index]);
+            let bind = ast::bind(name, part, body, |expr| self.helper.next_expr(expr));
+            self.node(bind)
+        })
+    }
+
+    fn whole(&mut self, form: Form, range: IdedExpr, filter: Option<IdedExpr>, body: IdedExpr) -> IdedExpr {
+        let body = match form {
+            Form::Map => {
+                let key = self.names[0].clone();
+                let key = self.ident(&key);
+                self.list(vec![key, body])
+            }
+            Form::All | Form::Exists | Form::One | Form::List | Form::Entries => body,
+        };
+        let body = self.within(body);
+        let filter = filter.map(|filter| self.within(filter));
+        let [result, sofar, end] = [RESULT; 3].map(|name| self.ident(name));
+        let holds = self.literal(LiteralValue::Boolean(true.into()));
+        let (accu_init, loop_cond, loop_step, result) = match form {
+            Form::All => {
+                let cond = self.call(operators::NOT_STRICTLY_FALSE, vec![sofar]);
+                (holds, cond, self.call(operators::LOGICAL_AND, vec![result, body]), end)
+            }
+            Form::Exists => {
+                let not = self.call(operators::LOGICAL_NOT, vec![sofar]);
+                let cond = self.call(operators::NOT_STRICTLY_FALSE, vec![not]);
+                let fails = self.literal(LiteralValue::Boolean(false.into()));
+                (fails, cond, self.call(operators::LOGICAL_OR, vec![result, body]), end)
+            }
+            Form::One => {
+                let [none, one, wanted] = [0_i64, 1, 1].map(|n| self.literal(LiteralValue::Int(n.into())));
+                let more = self.call(operators::ADD, vec![result, one]);
+                let step = self.call(operators::CONDITIONAL, vec![body, more, sofar]);
+                (none, holds, step, self.call(operators::EQUALS, vec![end, wanted]))
+            }
+            Form::List | Form::Map | Form::Entries => {
+                let item = self.list(vec![body]);
+                let more = self.call(operators::ADD, vec![result, item]);
+                let step = match filter {
+                    Some(filter) => self.call(operators::CONDITIONAL, vec![filter, more, sofar]),
+                    None => more,
+                };
+                (self.list(Vec::new()), holds, step, end)
+            }
+        };
+        let (iter_var, accu_var) = (PAIR.to_owned(), RESULT.to_owned());
+        let iter_range = self.call(PAIRS, vec![range]);
+        let all = self.node(Expr::Comprehension(Box::new(ComprehensionExpr {
+            iter_range,
+            iter_var,
+            iter_var2: None,
+            accu_var,
+            accu_init,
+            loop_cond,
+            loop_step,
+            result,
+        })));
+        match form {
+            Form::All | Form::Exists | Form::One | Form::List => all,
+            Form::Map => self.call(TO_MAP, vec![all]),
+            Form::Entries => self.call(MERGE, vec![all]),
+        }
+    }
+}
+
+type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+
+/// Index and item of a list, key and value of a map in the order of the keys.
+fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let range = &args[0];
+    if !spend_copy(range.as_ref()) {
+        return Err(spent());
+    }
+    let no_range = || ExecutionError::no_such_overload("@pairs", vec![range.get_type().name().to_owned()]);
+    let mut items = range.as_iterable().ok_or_else(no_range)?.iter();
+    let mut all: Vec<(Box<dyn Val + 'v>, Box<dyn Val + 'v>)> = Vec::new();
+    if range.get_type().kind() == Kind::List {
+        let mut index = 0_i64;
+        while let Some(item) = items.next() {
+            all.push((Box::new(CelInt::from(index)), item.clone_as_boxed()));
+            index += 1;
+        }
+    } else {
+        let values = range.as_indexer().ok_or_else(no_range)?;
+        let mut keys = Vec::new();
+        while let Some(key) = items.next() {
+            keys.push(CelMapKey::try_from(CowVal::Owned(key.clone_as_boxed()))?);
+        }
+        keys.sort();
+        for key in keys {
+            let value = values.get(key.inner())?.into_owned();
+            all.push((key.inner().clone_as_boxed(), value));
+        }
+    }
+    pay(all.len())?;
+    let lists = all.into_iter().map(|(a, b)| Box::new(CelList::from(vec![a, b])) as Box<dyn Val + 'v>);
+    Ok(CowVal::owned(CelList::from(lists.collect::<Vec<_>>())))
+}
+
+/// A map of the keys and values of a list of pairs.
+fn to_map<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let mut fields = HashMap::new();
+    for pair in elements(args) {
+        if let Some([key, value]) = pair.downcast_ref::<CelList>().map(CelList::inner) {
+            put(&mut fields, key.as_ref(), value.clone_as_boxed())?;
+        }
+    }
+    Ok(CowVal::owned(CelMap::from(fields)))
+}
+
+/// One map of a list of maps.
+fn merge<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+    let mut fields = HashMap::new();
+    for map in elements(args) {
+        let got =
+            || ExecutionError::no_such_overload("transformMapEntry", vec![map.get_type().name().to_owned()]);
+        let values = map.as_indexer().filter(|_| map.get_type().kind() == Kind::Map).ok_or_else(got)?;
+        let mut keys = map.as_iterable().ok_or_else(got)?.iter();
+        while let Some(key) = keys.next() {
+            put(&mut fields, key, values.get(key)?.into_owned())?;
+        }
+    }
+    Ok(CowVal::owned(CelMap::from(fields)))
+}
+
+fn elements<'a, 'b, 'v>(args: &'a [CowVal<'b, 'v>]) -> &'a [Box<dyn Val + 'v>] {
+    args.first().and_then(|list| list.downcast_ref::<CelList>()).map_or(&[], CelList::inner)
+}
+
+fn put<'v>(
+    fields: &mut HashMap<CelMapKey<'v>, Box<dyn Val + 'v>>,
+    key: &(dyn Val + 'v),
+    value: Box<dyn Val + 'v>,
+) -> Result<(), ExecutionError> {
+    pay(1)?;
+    let key = CelMapKey::try_from(CowVal::Owned(key.clone_as_boxed()))?;
+    match fields.insert(key, value) {
+        None => Ok(()),
+        Some(_) => Err(ExecutionError::function_error("transformMapEntry", "a map names a key twice")),
+    }
+}

@@ -1,0 +1,294 @@
+//! A definition as a drawing.
+
+use std::fmt::Write as _;
+
+use orlog_program::Definition;
+
+use super::flow::{Arrow, Flow, Node, Shape};
+use super::layout::{Layout, Spot};
+use super::{Look, Place};
+use crate::test_file::escape;
+
+/// Room around everything.
+const MARGIN: f64 = 20.0;
+/// The height of a line of text.
+const LINE: f64 = 16.0;
+/// Room above and below the text of a box.
+const PAD: f64 = 10.0;
+/// A character is about so wide, bold ones wider.
+const CHARACTER: f64 = 6.6;
+const BOLD: f64 = 7.6;
+/// Longer texts are cut; the whole stands in the tooltip.
+const LONGEST: usize = 40;
+
+/// Colours for light ground, and for dark where the reader prefers it.
+const STYLE: &str = "\
+text{font:12px system-ui,sans-serif;fill:#27272a}.t{font-weight:600;font-size:13px}.s{fill:#71717a}.u{fill:#b45309}\
+.b{fill:#fff;stroke:#a1a1aa;stroke-width:1.5}.a{fill:none;stroke:#71717a;stroke-width:1.4}.h{fill:#71717a}\
+.i{fill:none;stroke:#52525b;stroke-width:1.3;stroke-linejoin:round;stroke-linecap:round}.p{stroke:#7c3aed;stroke-width:4}\
+.pt{fill:#7c3aed;font-size:11px}.l{fill:#3f3f46;font-size:11px}.lb{fill:#fafafa}.bg{fill:#fafafa}\
+.pending .b{fill:#fff}.open .b{fill:#dbeafe;stroke:#2563eb;stroke-width:2.5}.done .b{fill:#dcfce7;stroke:#16a34a}\
+.failed .b{fill:#fee2e2;stroke:#dc2626;stroke-width:2.5}.undone .b{fill:#fef3c7;stroke:#d97706}\
+.skipped .b{fill:#f4f4f5;stroke-dasharray:4 3}.skipped text{fill:#a1a1aa}\
+.open .m{fill:#1d4ed8}.done .m{fill:#15803d}.failed .m{fill:#b91c1c}.undone .m{fill:#b45309}.m{font-size:11px;fill:#71717a}\
+@media (prefers-color-scheme:dark){text{fill:#e4e4e7}.s,.h{fill:#a1a1aa}.u{fill:#fbbf24}.b{fill:#27272a;stroke:#71717a}\
+.a{stroke:#a1a1aa}.i{stroke:#d4d4d8}.l{fill:#d4d4d8}.lb,.bg{fill:#18181b}.p{stroke:#a78bfa}.pt{fill:#a78bfa}\
+.pending .b{fill:#27272a}.open .b{fill:#1e3a8a;stroke:#60a5fa}.done .b{fill:#14532d;stroke:#4ade80}\
+.failed .b{fill:#7f1d1d;stroke:#f87171}.undone .b{fill:#713f12;stroke:#fbbf24}.skipped .b{fill:#18181b}\
+.skipped text{fill:#71717a}.m{fill:#a1a1aa}.open .m{fill:#93c5fd}.done .m{fill:#86efac}.failed .m{fill:#fca5a5}\
+.undone .m{fill:#fcd34d}}";
+
+/// The drawing, a whole SVG document.
+#[must_use]
+pub fn svg(definition: &Definition, place: Option<&Place>) -> String {
+    let flow = Flow::of(definition);
+    let sizes: Vec<_> = flow.nodes.iter().map(|node| size(node, place)).collect();
+    let words: Vec<_> =
+        flow.arrows.iter().map(|arrow| arrow.label.as_deref().map_or(0.0, label_width)).collect();
+    let layout = Layout::of(&flow, &sizes, &words);
+    let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
+    let mut text = String::new();
+    let name = escape(&format!("{} version {}", definition.saga, definition.version));
+    line(
+        &mut text,
+        format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\">"
+        ),
+    );
+    line(&mut text, format_args!("<title>{name}</title><style>{STYLE}</style>"));
+    line(&mut text, format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"));
+    let phase = place.and_then(|place| place.phase.as_ref()).map(|phase| format!(": {phase}"));
+    let caption = format!("{name}{}", escape(&phase.unwrap_or_default()));
+    line(&mut text, format_args!("<text class=\"s\" x=\"{MARGIN}\" y=\"{MARGIN:.0}\">{caption}</text>"));
+    line(&mut text, format_args!("<g transform=\"translate({MARGIN} {:.0})\">", MARGIN + LINE));
+    for (arrow, way) in flow.arrows.iter().zip(&layout.ways) {
+        draw_arrow(&mut text, way, &layout.spots);
+        let spots: Vec<_> = way.iter().map(|index| &layout.spots[*index]).collect();
+        draw_label(&mut text, arrow, &spots);
+    }
+    for (node, spot) in flow.nodes.iter().zip(&layout.spots) {
+        draw_node(&mut text, node, spot, place);
+    }
+    text.push_str("</g>\n</svg>\n");
+    text
+}
+
+fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
+    writeln!(text, "{what}").expect("a String takes everything");
+}
+
+fn mark<'p>(node: &Node, place: Option<&'p Place>) -> Option<&'p str> {
+    node.step.as_ref().zip(place).and_then(|(step, place)| place.mark(step))
+}
+
+/// The lines under the title, each with its class.
+fn details(node: &Node) -> Vec<(String, &'static str)> {
+    let mut lines = Vec::new();
+    lines.extend(Some((node.label.clone(), "d")).filter(|(label, _)| !label.is_empty()));
+    lines.extend(node.notes.iter().map(|note| (note.clone(), "s")));
+    lines.extend(node.undo.iter().map(|undo| (format!("\u{21a9} {undo}"), "u")));
+    lines
+}
+
+fn size(node: &Node, place: Option<&Place>) -> (f64, f64) {
+    let details = details(node);
+    let icon = if node.icon.is_some() { 22.0 } else { 0.0 };
+    let mark = mark(node, place).map_or(0.0, |mark| wide(mark, CHARACTER) + 14.0);
+    let title = wide(&node.title, BOLD) + icon + mark;
+    let longest = details.iter().map(|(text, _)| wide(text, CHARACTER)).fold(title, f64::max);
+    let lines = details.iter().fold(1.0, |count, _| count + 1.0);
+    let pivot = if node.pivot { 16.0 } else { 0.0 };
+    match node.shape {
+        Shape::Pill => (title + 40.0, 30.0),
+        Shape::Box => (longest.max(110.0) + 2.0 * PAD, lines * LINE + 2.0 * PAD + pivot),
+        Shape::Diamond => (longest + 70.0, lines * LINE + 34.0),
+    }
+}
+
+fn wide(text: &str, character: f64) -> f64 {
+    text.chars().take(LONGEST).fold(0.0, |sum, _| sum + character)
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= LONGEST {
+        return escape(text);
+    }
+    let short: String = text.chars().take(LONGEST - 1).collect();
+    format!("{}\u{2026}", escape(&short))
+}
+
+/// A smooth line through the spots, from the bottom of the first to the top of the last, with a head.
+fn draw_arrow(text: &mut String, way: &[usize], spots: &[Spot]) {
+    let Some((first, rest)) = way.split_first() else { return };
+    let mut from = (spots[*first].x, spots[*first].y + spots[*first].height);
+    let mut path = format!("M{:.1} {:.1}", from.0, from.1);
+    for (place, index) in rest.iter().enumerate() {
+        let (spot, last) = (&spots[*index], place + 1 == rest.len());
+        let end = if last { spot.y - 7.0 } else { spot.y };
+        let half = (end - from.1) / 2.0;
+        let curve = format!(
+            " C{:.1} {:.1} {:.1} {:.1} {:.1} {end:.1}",
+            from.0,
+            from.1 + half,
+            spot.x,
+            end - half,
+            spot.x
+        );
+        path.push_str(&curve);
+        from = (spot.x, end);
+        if !last {
+            from.1 = spot.y + spot.height;
+            path.extend([format!("V{:.1}", from.1)]);
+        }
+    }
+    line(text, format_args!("<path class=\"a\" d=\"{path}\"/>"));
+    line(
+        text,
+        format_args!("<path class=\"h\" d=\"M{:.1} {:.1}h9l-4.500 8z\"/>", from.0 - 4.5, from.1 - 1.0),
+    );
+}
+
+/// How wide the words on an arrow are.
+fn label_width(label: &str) -> f64 {
+    wide(label, 6.4) + 10.0
+}
+
+/// The condition of a way, on ground of its own above where it first arrives.
+fn draw_label(text: &mut String, arrow: &Arrow, spots: &[&Spot]) {
+    let (Some(label), [_, to, ..]) = (&arrow.label, spots) else { return };
+    let (x, y, width) = (to.x, to.y - 20.0, label_width(label));
+    line(
+        text,
+        format_args!(
+            "<g><title>{}</title><rect class=\"lb\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"3\"/><text class=\"l\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
+            escape(label),
+            x - width / 2.0,
+            y - 9.0,
+            y + 2.0,
+            cut(label),
+        ),
+    );
+}
+
+fn draw_node(text: &mut String, node: &Node, spot: &Spot, place: Option<&Place>) {
+    let mark = mark(node, place);
+    let class = mark.map_or("plain", |mark| Look::of(mark).class());
+    let (left, middle) = (spot.x - spot.width / 2.0, spot.y + spot.height / 2.0);
+    line(text, format_args!("<g class=\"{class}\"><title>{}</title>", tooltip(node, mark)));
+    match node.shape {
+        Shape::Diamond => line(
+            text,
+            format_args!(
+                "<path class=\"b\" d=\"M{left:.1} {middle:.1}L{:.1} {:.1}L{:.1} {middle:.1}L{:.1} {:.1}z\"/>",
+                spot.x,
+                spot.y,
+                left + spot.width,
+                spot.x,
+                spot.y + spot.height,
+            ),
+        ),
+        Shape::Pill | Shape::Box => {
+            let radius = if node.shape == Shape::Pill { spot.height / 2.0 } else { 7.0 };
+            line(
+                text,
+                format_args!(
+                    "<rect class=\"b\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{radius:.1}\"/>",
+                    spot.y, spot.width, spot.height,
+                ),
+            );
+        }
+    }
+    match node.shape {
+        Shape::Box => draw_box(text, node, spot, mark),
+        Shape::Pill | Shape::Diamond => {
+            let mut y = middle + 4.0 - (LINE * if mark.is_some() { 0.5 } else { 0.0 });
+            line(
+                text,
+                format_args!(
+                    "<text class=\"t\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+                    spot.x,
+                    cut(&node.title),
+                ),
+            );
+            if let Some(mark) = mark {
+                y += LINE;
+                line(
+                    text,
+                    format_args!(
+                        "<text class=\"m\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+                        spot.x,
+                        escape(mark),
+                    ),
+                );
+            }
+        }
+    }
+    if let Some(join) = &node.join {
+        line(
+            text,
+            format_args!(
+                "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                spot.x + 10.0,
+                spot.y - 5.0,
+                escape(join),
+            ),
+        );
+    }
+    text.push_str("</g>\n");
+}
+
+fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
+    let (left, right) = (spot.x - spot.width / 2.0 + PAD, spot.x + spot.width / 2.0 - PAD);
+    let mut y = spot.y + PAD + 11.0;
+    let mut x = left;
+    if let Some(icon) = node.icon {
+        line(
+            text,
+            format_args!(
+                "<path class=\"i\" transform=\"translate({x:.1} {:.1})\" d=\"{}\"/>",
+                y - 12.0,
+                icon.path(),
+            ),
+        );
+        x += 22.0;
+    }
+    line(text, format_args!("<text class=\"t\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", cut(&node.title)));
+    if let Some(mark) = mark {
+        line(
+            text,
+            format_args!(
+                "<text class=\"m\" text-anchor=\"end\" x=\"{right:.1}\" y=\"{y:.1}\">{}</text>",
+                escape(mark),
+            ),
+        );
+    }
+    for (detail, class) in details(node) {
+        y += LINE;
+        line(
+            text,
+            format_args!("<text class=\"{class}\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>", cut(&detail)),
+        );
+    }
+    if node.pivot {
+        let bottom = spot.y + spot.height;
+        line(
+            text,
+            format_args!(
+                "<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">point of no return</text>",
+                bottom - 9.0
+            ),
+        );
+        line(
+            text,
+            format_args!("<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD),
+        );
+    }
+}
+
+fn tooltip(node: &Node, mark: Option<&str>) -> String {
+    let kind = node.icon.map(|icon| format!("{} ", icon.word())).unwrap_or_default();
+    let mut lines = vec![format!("{kind}{}", node.title)];
+    lines.extend(details(node).into_iter().map(|(text, _)| text));
+    lines.extend(mark.map(ToOwned::to_owned));
+    escape(&lines.join("\n"))
+}

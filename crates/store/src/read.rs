@@ -1,0 +1,12 @@
+//! Queries over the durable state of a shard.
+
+pub(crate) mod attention;
+pub(crate) mod counts;
+pub(crate) mod dedupe;
+pub(crate) mod downtime;
+pub(crate) mod inspect;
+pub(crate) mod pins;
+pub(crate) mod query;
+pub(crate) mod reader;
+pub(crate) mod sweep;
+pub(crate) mod tasks;

@@ -1,0 +1,177 @@
+//! The web page: files of `ui/`, which are part of the binary. They load nothing from elsewhere and hold no data.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sha2::{Digest as _, Sha256};
+
+use super::problem::{Code, Problem};
+use super::sagas::hex;
+
+/// Nothing but what this server serves; no script and no style in the text of a page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// A file.
+struct File {
+    path: &'static str,
+    text: &'static str,
+    /// Of its content: browsers ask with it whether they have it.
+    etag: String,
+}
+
+macro_rules! files {
+    ($($path:literal),+ $(,)?) => {
+        static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
+            vec![$(File::of($path, include_str!(concat!("../../ui/", $path)))),+]
+        });
+    };
+}
+
+files! {
+    "api.js",
+    "app.js",
+    "dom.js",
+    "format.js",
+    "graph.js",
+    "icon.svg",
+    "index.html",
+    "poll.js",
+    "style.css",
+    "dialog.js",
+    "components.js",
+    "router.js",
+    "settings.js",
+    "views/definition.js",
+    "views/definitions.js",
+    "views/instance.js",
+    "views/instances.js",
+    "views/dead_letters.js",
+    "views/node.js",
+    "views/overview.js",
+    "views/task.js",
+    "views/tasks.js",
+    "views/timers.js",
+}
+
+impl File {
+    fn of(path: &'static str, text: &'static str) -> Self {
+        let etag = format!("\"{}\"", hex(&Sha256::digest(text.as_bytes())[..12]));
+        Self { path, text, etag }
+    }
+}
+
+/// Whether a client would rather have the page than JSON: it names HTML, and nothing that it likes better.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    let accepted = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let weight = |media: &str| {
+        let ranges = accepted().flat_map(|value| value.split(','));
+        let found = ranges.filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let is_it = parts.next()?.eq_ignore_ascii_case(media);
+            let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(Some(1.0), |q| q.parse().ok());
+            weight.filter(|_| is_it)
+        });
+        found.fold(0.0_f32, f32::max)
+    };
+    let html = weight("text/html");
+    html > 0.0 && html >= weight("application/json")
+}
+
+/// The page itself.
+pub(super) fn index(headers: &HeaderMap) -> Response {
+    let mut response = serve("index.html", headers).unwrap_or_else(IntoResponse::into_response);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// A file of the web page
+#[utoipa::path(
+    get,
+    path = "/ui/{file}",
+    tag = "page",
+    params(("file" = String, Path, description = "For example style.css")),
+    responses((status = 200, description = "The file"))
+)]
+pub(super) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+    serve(&file, &headers)
+}
+
+/// A view of the web page
+#[utoipa::path(
+    get,
+    path = "/ui/views/{file}",
+    tag = "page",
+    params(("file" = String, Path, description = "For example overview.js")),
+    responses((status = 200, description = "The file"))
+)]
+pub(super) async fn view(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+    serve(&format!("views/{file}"), &headers)
+}
+
+fn serve(path: &str, asked: &HeaderMap) -> Result<Response, Problem> {
+    let missing = || Problem::new(Code::NoRoute, format!("the web page has no file {path:?}"));
+    let File { path, text, etag } = FILES.iter().find(|file| file.path == path).ok_or_else(missing)?;
+    let kind = match path.rsplit_once('.') {
+        Some((_, "html")) => "text/html; charset=utf-8",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "svg")) => "image/svg+xml",
+        _ => "text/javascript; charset=utf-8",
+    };
+    let headers: [(HeaderName, HeaderValue); 6] = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::ETAG, HeaderValue::try_from(etag).expect("digits and quotes are ASCII")),
+        // A browser asks each time whether it still has the file of this very binary.
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    ];
+    let has_it = |known: &str| known.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
+    let asked = asked.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
+    Ok(if asked.is_some_and(has_it) {
+        (StatusCode::NOT_MODIFIED, headers).into_response()
+    } else {
+        (headers, *text).into_response()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(accept: &str, expected: bool) {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::try_from(accept).unwrap())]);
+        assert_eq!(is_wanted(&headers), expected, "{accept}");
+    }
+
+    #[test]
+    fn browsers_get_the_page_and_programs_get_json() {
+        check("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true);
+        check("TEXT/HTML", true);
+        check("*/*", false);
+        check("application/json", false);
+        check("application/json, text/html;q=0.5", false);
+        check("text/html;q=0", false);
+        assert!(!is_wanted(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn every_file_of_the_folder_is_part_of_the_binary() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
+        let mut found = BTreeSet::new();
+        for (place, prefix) in [(folder.clone(), ""), (folder.join("views"), "views/")] {
+            let files = place.read_dir().unwrap().map(Result::unwrap);
+            let names = files.filter(|file| file.path().is_file());
+            found.extend(names.map(|file| format!("{prefix}{}", file.file_name().to_str().unwrap())));
+        }
+        let served: BTreeSet<String> = FILES.iter().map(|file| file.path.to_owned()).collect();
+        assert_eq!(found, served);
+    }
+}
