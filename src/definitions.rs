@@ -7,7 +7,6 @@
 //! is retired takes no new instances.
 
 mod availability;
-mod definition;
 mod files;
 mod plan;
 mod retired;
@@ -25,7 +24,7 @@ use orlog_store::Pins;
 use files::problem;
 use retired::Retired;
 
-pub use definition::Definition;
+pub use files::Definition;
 pub use files::{SUFFIXES, SourceFile, digest, is_definition, list, read, read_folder};
 pub use plan::{Changed, Listed, Plan};
 

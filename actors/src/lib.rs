@@ -15,23 +15,18 @@
 
 mod abort_on_drop;
 mod effects;
-mod errands;
 mod instance;
-mod observer;
 pub mod placement;
 mod publish_with_retry;
 mod restart;
 mod root;
 mod runtime;
-mod say;
 mod shard;
 pub mod telemetry;
-mod under_way;
 mod workers;
 
 pub use effects::queue_provider::{Desk, Dispatch};
 pub use instance::programs::Programs;
-pub use observer::CommitObserver;
 pub use restart::Intensity;
 pub use runtime::control::{ControlError, Controlled};
 pub use runtime::gauges::{Lag, Mailboxes};
@@ -39,6 +34,7 @@ pub use runtime::handle::{Config, Health, Parts, Runtime, RuntimeError};
 pub use runtime::limits::{Limits, LimitsError};
 pub use runtime::migration::Planned;
 pub use runtime::ownership::Released;
+pub use shard::committer::CommitObserver;
 pub use shard::dead_letter_publisher::ShowLetter;
 pub use shard::event_source::{EventSource, Sharing};
 pub use shard::running::ShardParts;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use orlog_actors::ShardParts;
 use orlog_bus::nats::Connection;
+use orlog_model::Clock;
 use orlog_store::{Device, Reader, Writer};
 
 use super::transport::Transport;
-use super::{layout, part_config, replication};
+use super::{layout, part_config, replication, stores};
 use crate::config::{ClusterMode, Config};
 
 /// The epoch of a node that owns its shards for good.
@@ -106,4 +107,28 @@ async fn follow_logs(
         stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
     }
     Ok(stores)
+}
+
+/// The stores are those that it has for good; with many pods others come and go.
+pub(super) struct Ground {
+    pub(super) stores: Vec<(Writer, Reader)>,
+    pub(super) transport: Transport,
+}
+
+impl Ground {
+    /// Claims the folder, opens the stores in it, and reaches the bus and what is stored there.
+    pub(super) async fn lay(
+        config: &Config,
+        disk: Option<Arc<dyn Device>>,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        if config.roles.runs_sagas() {
+            layout::claim(config)?;
+        }
+        // Before anything else in the folder: who finds it in use is told so.
+        let mut stores = stores::local(config, disk).await?;
+        let transport = Box::pin(Transport::open(config, Arc::clone(clock))).await?;
+        stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
+        Ok(Self { stores, transport })
+    }
 }

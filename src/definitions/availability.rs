@@ -4,7 +4,7 @@ use orlog_effect::Catalog;
 use orlog_model::{Lane, WorkKind};
 use orlog_program::{Action, Problem};
 
-use super::definition::Definition;
+use super::files::Definition;
 
 const NO_GATEWAY: &str = "no gateway is configured";
 

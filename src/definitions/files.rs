@@ -5,10 +5,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_program::{Problem, Program};
+use orlog_program::{Compiled, Problem, Program};
 use sha2::{Digest as _, Sha256};
-
-use super::definition::Definition;
 
 /// What the name of a definition's file ends with: a text, a WebAssembly module.
 pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];
@@ -133,6 +131,19 @@ pub fn digest(files: &[SourceFile]) -> [u8; 16] {
 pub(super) fn problem(file: &Path, message: String) -> Problem {
     let file = file.display().to_string();
     Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
+}
+
+/// A definition for new instances.
+#[derive(Clone)]
+pub struct Definition {
+    /// The program.
+    pub program: Arc<dyn Program>,
+    /// The compiled form; `None` for a WebAssembly module or a program that was handed over.
+    pub compiled: Option<Arc<Compiled>>,
+    /// Its source, text or module; `None` for a program that was handed over. Loading it again gives the same program.
+    pub source: Option<Arc<[u8]>>,
+    /// The file it was read from; `None` for a program that was handed over.
+    pub file: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use orlog_model::{Deployed, Deployment, ProgramRef, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::definition::Definition;
+use super::files::Definition;
 
 /// What a deployment changes, or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -7,7 +7,7 @@ use orlog_model::{Lane, SagaName, WorkKind};
 use orlog_program::Program;
 use orlog_store::Pins;
 
-use super::definition::Definition;
+use super::files::Definition;
 use super::plan::{Changed, Listed, Plan, hex};
 
 /// What the definitions to be put in force are looked at with.

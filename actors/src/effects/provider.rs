@@ -14,10 +14,10 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 
 use crate::effects::provider_registry::Hands;
+use crate::effects::provider_registry::Provide;
 use crate::effects::work_dispatch::Offer;
-use crate::errands::Provide;
+use crate::effects::work_dispatch::Place;
 use crate::telemetry::metrics::{ActorKind, Alive, Metrics, Verdicts};
-use crate::under_way::Place;
 
 /// The actor.
 pub(crate) struct Provider;

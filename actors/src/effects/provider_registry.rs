@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_effect::{Catalog, Performer};
+use orlog_effect::{Catalog, Performer, Renewal};
 use orlog_model::{Lane, WorkKind};
 use ractor::{ActorId, ActorRef};
+use tokio::sync::oneshot;
 
 use crate::effects::publisher;
-use crate::effects::work_dispatch::Offer;
-use crate::errands::{Provide, Renew};
+use crate::effects::work_dispatch::{Offer, UnderWay};
 use crate::telemetry::metrics::{ActorKind, Waiting};
-use crate::under_way::UnderWay;
 
 /// Providers by performer, the publisher, and what is under way anywhere.
 pub(crate) struct Hands {
@@ -125,3 +124,16 @@ impl Hands {
 fn waiting(kind: ActorKind, offers: &[Offer]) -> Option<Waiting> {
     offers.first().map(|offer| offer.directory.context.metrics.wait(kind, offers.len()))
 }
+
+/// For the provider of one upstream.
+pub(crate) enum Provide {
+    /// Take these.
+    Offers(Vec<Offer>, Waiting),
+    /// Another one has taken its place: end what cannot be interrupted, hand over the rest, and stop.
+    Retire,
+    /// Nothing is under way any more.
+    Ended,
+}
+
+/// For the supervisor: put another catalog in force, and tell what that came to.
+pub(crate) struct Renew(pub(crate) Arc<Catalog>, pub(crate) oneshot::Sender<Renewal>);

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::abort_on_drop::Driver;
 use crate::effects::work_dispatch::Offer;
 use crate::publish_with_retry;
-use crate::say::about;
+use crate::telemetry::about;
 use crate::telemetry::metrics::{ActorKind, Alive, Metrics, Waiting};
 
 /// For the log.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::say::about;
+use crate::telemetry::about;
 
 /// Between two tries while the queue cannot be reached.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -218,7 +218,7 @@ fn known(said: Said) -> Probe {
 }
 
 fn answer(said: Said) -> Result<Reply, Refusal> {
-    orlog_effect::answered::note(said.trace);
+    orlog_effect::note(said.trace);
     let facts = said.facts;
     match said.verdict {
         Verdict::Succeeded { event, payload } => Ok(Reply { event, payload, facts }),

@@ -10,9 +10,9 @@ use orlog_effect::{Catalog, Performer, Renewal};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::effects::provider::{self, Provider};
+use crate::effects::provider_registry::Renew;
 use crate::effects::provider_registry::{Hands, Who};
 use crate::effects::publisher::{self, Publisher};
-use crate::errands::Renew;
 use crate::restart::{Intensity, Restarts};
 use crate::telemetry::metrics::{ActorKind, Alive, Metrics};
 

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 use orlog_effect::{self as effect, Progress};
 use orlog_model::{Change, Input, OutboxKey, Outcome, TraceParent, WorkItem};
 use ractor::ActorRef;
+use uuid::Uuid;
 
 use crate::instance::completion::Done;
 use crate::instance::mailbox::Envelope;
@@ -108,5 +111,45 @@ impl Drop for Offer {
         } else if self.room.starved.swap(false, Ordering::AcqRel) {
             drop(self.relay.cast(Message::Wake(waiting())));
         }
+    }
+}
+
+/// The items under way, each with the later offers of it.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    items: DashMap<Uuid, Vec<Offer>>,
+}
+
+/// An item's place among those under way. When it is given up, the later offers go back to their relay: the first one may
+/// belong to a relay that is gone, and then nobody else would ask again.
+pub(crate) struct Place {
+    all: Arc<UnderWay>,
+    id: Uuid,
+}
+
+impl UnderWay {
+    /// A place for an offer; `None` when its item is under way already.
+    pub(crate) fn begin(self: &Arc<Self>, mut offer: Offer) -> Option<(Place, Offer)> {
+        let id = offer.item.id;
+        match self.items.entry(id) {
+            Entry::Occupied(mut later) => {
+                // Whatever the first one comes to, there may have been an attempt.
+                offer.progress.in_doubt = true;
+                later.get_mut().push(offer);
+                None
+            }
+            Entry::Vacant(place) => {
+                place.insert(Vec::new());
+                Some((Place { all: Arc::clone(self), id }, offer))
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Dropped outside the map's lock.
+        let later = self.all.items.remove(&self.id);
+        drop(later);
     }
 }

@@ -15,16 +15,16 @@ use tokio::task::JoinHandle;
 use crate::instance::mailbox::Envelope;
 
 use crate::effects::provider_registry::Hands;
+use crate::effects::provider_registry::Renew;
 use crate::effects::supervisor;
-use crate::errands::Renew;
 use crate::instance::completion::Done;
 use crate::instance::programs::Programs;
 use crate::instance::registry::Context;
-use crate::observer::CommitObserver;
 use crate::restart::Intensity;
 use crate::root::{self, Root};
 use crate::runtime::control::{ControlError, Controlled};
 use crate::runtime::limits::{Limits, LimitsError};
+use crate::shard::committer::CommitObserver;
 use crate::shard::dead_letter_publisher::ShowLetter;
 use crate::shard::event_source::EventSource;
 use crate::telemetry::metrics::Metrics;

@@ -16,8 +16,7 @@ use crate::instance::completion::Done;
 use crate::instance::mailbox::{Cell, PASSIVATED};
 use crate::instance::registry::{Directory, Incarnation, StartActor};
 use crate::instance::saga::{Saga, SagaArguments};
-use crate::observer::CommitObserver;
-use crate::say::about;
+use crate::shard::committer::CommitObserver;
 use crate::shard::committer::{self, CommitterActor, WriterSlot};
 use crate::shard::dead_letter_publisher::{self, Postman, ShowLetter};
 use crate::shard::event_source::EventSource;
@@ -25,6 +24,7 @@ use crate::shard::ingester::{self, Ingester};
 use crate::shard::relay::{self, Relay};
 use crate::shard::submission::{Committer, Submission};
 use crate::shard::timer::{self, Timer};
+use crate::telemetry::about;
 use crate::telemetry::metrics::{ActorKind, Alive};
 
 /// Instances with kept inputs that are looked at in one go at the start.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use orlog_model::{Change, Clock};
+use orlog_model::{Change, Clock, Commit};
 use orlog_store::{Error as StoreError, Writer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
@@ -20,7 +20,6 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use crate::instance::completion::Done;
 use crate::instance::mailbox::Cell;
 use crate::instance::registry::Directory;
-use crate::observer::CommitObserver;
 use crate::shard::submission::{Committer, Order, Submission};
 use crate::telemetry::metrics::{ActorKind, Alive, Metrics, Passing};
 use crate::telemetry::tracer::{Decided, Group};
@@ -301,4 +300,10 @@ impl Gathered {
 
 fn count(length: usize) -> f64 {
     f64::from(u32::try_from(length).unwrap_or(u32::MAX))
+}
+
+/// Hears of every commit, after it is durable. Called on the committer's thread: it must be quick.
+pub trait CommitObserver: Send + Sync + 'static {
+    /// The commit is durable.
+    fn committed(&self, commit: &Commit);
 }

@@ -14,7 +14,7 @@ use orlog_model::{DeadLetterReason, Effect, InDoubt, TraceParent, Verdict, Work,
 use uuid::Uuid;
 
 use super::shared::Shared;
-use crate::say::about;
+use crate::telemetry::about;
 use crate::telemetry::tracer::{Concluded, Hands};
 
 /// Between two tries while the queue cannot be reached.

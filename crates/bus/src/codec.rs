@@ -10,7 +10,6 @@
 mod attributes;
 mod binary;
 mod data;
-mod defaults;
 mod encode;
 mod envelope;
 mod error;
@@ -21,8 +20,8 @@ use serde_json::Value;
 
 use crate::{Message, subject};
 
+pub use attributes::{Defaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
 pub use binary::from_binary;
-pub use defaults::{Defaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
 pub(crate) use encode::header_value;
 pub use encode::{encode, subject_of, subject_under};
 pub use envelope::from_envelope;

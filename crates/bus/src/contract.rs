@@ -7,6 +7,8 @@
 //!   under the same name is given everything after the cursor again, in order.
 //! - What was refused (`nak`) is delivered again; never more than `max_in_flight` messages are unacknowledged.
 
+use orlog_model::Slots;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,7 +16,7 @@ use bytes::Bytes;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-use crate::{Mark, Part, Start};
+use crate::{Mark, Start};
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,4 +191,17 @@ pub enum Error {
     /// The bus is closed or its storage failed; the text says how.
     #[error("the bus is unavailable: {0}")]
     Unavailable(String),
+}
+
+/// A range of slots, and what lies in it.
+///
+/// A message lies in its tenant's slot. That of a tenant that is spread lies in the slot of the instance that its subject
+/// names, `workflow.<saga>.<correlation>`; where it names none, in the tenant's home slot. One whose subject names no tenant
+/// that can be, lies with the default tenant. So every message lies in exactly one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which tenants are spread.
+    pub slots: Slots,
+    /// The slots of this part.
+    pub range: Range<u16>,
 }

@@ -15,14 +15,12 @@
 mod consumer;
 mod cursors;
 mod dedupe;
-mod error;
 mod log;
 mod maintenance;
 mod options;
 mod record;
 mod ring;
 mod scan;
-mod stream_id;
 mod writer;
 
 use std::path::Path;
@@ -41,14 +39,14 @@ use crate::subject_matcher::Interest;
 use crate::{Bus, Consumer, Error, Finding, Message, Past, Receipt, Since, Start, Subscription};
 use consumer::EmbeddedConsumer;
 use cursors::Cursors;
-use error::closed;
 use log::Log;
 use maintenance::Keeper;
+use options::closed;
 use scan::EmbeddedPast;
 use writer::{GROUP_BYTES, GROUP_MESSAGES, Job, Publish, Writer};
 
-pub use error::OpenError;
 pub use log::{Copied, Hold, Moment};
+pub use options::OpenError;
 pub use options::{Durability, Options};
 
 /// Messages that wait for the writer, in KiB together; publishers beyond wait.
@@ -94,7 +92,7 @@ impl Embedded {
         clock: Arc<dyn Clock>,
         disk: Arc<dyn Disk>,
     ) -> Result<Self, OpenError> {
-        let stream_id = stream_id::read_or_make(dir)?;
+        let stream_id = log::read_or_make(dir)?;
         let (journal, _) = Journal::open_on(dir.join("log"), options.journal(stream_id), disk)?;
         let cursors = Arc::new(Cursors::open(dir.join("cursors"), stream_id)?);
         let (jobs, queue) = crossbeam_channel::unbounded();
@@ -158,8 +156,7 @@ impl Embedded {
         // What is allocated is copied and moved about: little of it.
         (options.segment_bytes, options.spare_segments) = (COPIED_SEGMENT_BYTES, 0);
         let copied = self.log.copy(&dir.join("log"), upto, options)?;
-        stream_id::write(dir, self.stream_id)
-            .map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+        log::write(dir, self.stream_id).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
         Ok(copied)
     }
 

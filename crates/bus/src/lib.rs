@@ -4,7 +4,6 @@ mod ack_handle;
 mod checkpoint;
 mod contract;
 mod in_flight;
-mod part;
 mod subject_matcher;
 
 pub mod codec;
@@ -17,6 +16,7 @@ pub mod subject;
 pub mod workflow;
 
 pub use checkpoint::{Finding, Mark, Start};
-pub use contract::{Acker, Bus, Consumer, Delivery, Error, Message, Past, Receipt, Since, Subscription};
+pub use contract::{
+    Acker, Bus, Consumer, Delivery, Error, Message, Part, Past, Receipt, Since, Subscription,
+};
 pub use embedded::Embedded;
-pub use part::Part;

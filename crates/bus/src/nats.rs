@@ -20,7 +20,6 @@ mod snapshots;
 mod stream;
 mod stream_config;
 mod stream_reader;
-mod wire;
 
 use async_nats::jetstream::stream::Info;
 use orlog_model::fnv1a;

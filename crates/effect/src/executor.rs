@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use orlog_model::{Clock, Failure, IN_DOUBT, InDoubt, Timestamp, Verdict, WorkItem};
 use tokio::sync::watch;
 
-use crate::answered;
 use crate::backoff::{Exhausted, Next, Tried};
 use crate::execution::{
     Course, Done, End, Progress, Step, after_attempts, code, done, ending, health, known, over,
@@ -19,6 +18,7 @@ use crate::execution::{
 use crate::limits::admission::{Admission, Admitted, Asker};
 use crate::limits::breaker::State;
 use crate::observer::{Attempted, Ending, Observer, Silent};
+use crate::provider;
 use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
 use crate::upstream::Upstream;
 
@@ -200,7 +200,7 @@ impl Performer {
         let begun = Instant::now();
         let attempt = Attempt { number: course.attempts, timeout, at: self.clock.now() };
         let parent = self.observer.attempting(item).and_then(|span| item.trace.replace(span));
-        let performing = answered::listen(self.upstream.provider.perform(item, attempt));
+        let performing = provider::listen(self.upstream.provider.perform(item, attempt));
         let (answer, answered) = self.before(until, performing).await.unzip();
         let answered = answered.flatten();
         self.observer.attempted(&Attempted {

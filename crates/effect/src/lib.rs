@@ -3,7 +3,6 @@
 //! A work item's way: [`Catalog`] (who performs it) → [`Performer`] (when, how often, until when) → [`Provider`] (one
 //! attempt) → the world. What the performer decides is decided by plain state machines: [`backoff`], [`breaker`], [`budget`] and [`rate`].
 
-pub mod answered;
 pub mod backoff;
 pub mod catalog;
 pub mod config;
@@ -39,7 +38,7 @@ pub use gateway::{Gateway, message as gateway_message};
 pub use http::Http;
 pub use observer::{Attempted, Ending, Observer, Silent};
 pub use policy::{Policy, Share};
-pub use provider::{Attempt, Probe, Provider, Refusal, Reply, Trouble};
+pub use provider::{Attempt, Probe, Provider, Refusal, Reply, Trouble, note};
 pub use response_rules::{Meaning, Rule};
 pub use script::Script;
 pub use sql::Sql;

@@ -4,6 +4,8 @@
 //! for an item it has already done: the id is the idempotency key and must reach the upstream where it can use one.
 //! Retrying, deadlines, breaking and limiting are not the provider's business.
 
+use orlog_model::TraceParent;
+use std::cell::RefCell;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -205,4 +207,41 @@ pub enum Probe {
     NotDone,
     /// Nobody knows.
     Unknown,
+}
+
+tokio::task_local! {
+    static ANSWERED: RefCell<Option<TraceParent>>;
+}
+
+/// Notes where it was done. Outside of an attempt nobody asks.
+pub fn note(trace: Option<TraceParent>) {
+    // An error means that no attempt is under way in this task.
+    ANSWERED.try_with(|place| *place.borrow_mut() = trace).ok();
+}
+
+/// Performs, and hears what the provider noted meanwhile.
+pub(crate) async fn listen<T>(performing: impl Future<Output = T>) -> (T, Option<TraceParent>) {
+    let heard = async move {
+        let answer = performing.await;
+        (answer, ANSWERED.with(RefCell::take))
+    };
+    ANSWERED.scope(RefCell::new(None), heard).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_provider_notes_is_heard_by_its_own_attempt_only() {
+        let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        note(trace.clone());
+        let (answer, heard) = listen(async {
+            note(trace.clone());
+            7
+        })
+        .await;
+        assert_eq!((answer, heard), (7, trace));
+        assert_eq!(listen(async {}).await.1, None);
+    }
 }

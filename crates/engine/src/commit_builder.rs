@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, Commit, Input, Instance, OpenWork, Origin, Record, Status, Timer, TimerChange, Transition,
-    Work, WorkItem, WorkKind, derived_id,
+    ArmedTimer, Commit, Control, End, Ended, Failure, Input, Instance, OpenWork, Origin, Parent, Record,
+    Status, Timer, TimerChange, Transition, Work, WorkItem, WorkKind, WorkflowCommand, WorkflowOrder,
+    derived_id,
 };
+use serde_json::Value;
 
 use crate::context::{Cause, Subject, cleared, marker};
-use crate::note::audited;
-use crate::{child, early_buffer, task_updates};
+use crate::{early_buffer, task_updates};
 
 /// The commit of a transition.
 pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Transition) -> Commit {
@@ -21,7 +22,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
     if let Some(done) = cause.input.answers() {
         open.retain(|work| work.id != done);
     }
-    let end = child::end(subject, &transition);
+    let end = end(subject, &transition);
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
         let item = item(subject, cause, index, work);
         keep_open(&mut open, &item);
@@ -62,7 +63,7 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         created_at: subject.instance.map_or(subject.now, |i| i.created_at),
         updated_at: subject.now,
         tasks,
-        parent: subject.instance.map_or_else(|| child::parent(cause.input), |i| i.parent.clone()),
+        parent: subject.instance.map_or_else(|| parent(cause.input), |i| i.parent.clone()),
     });
     commit
 }
@@ -134,5 +135,97 @@ fn keep_open(open: &mut Vec<OpenWork>, item: &WorkItem) {
     if let Some(tag) = item.work.tag() {
         open.retain(|work| work.tag != *tag);
         open.push(OpenWork { id: item.id, kind: item.work.kind(), tag: tag.clone() });
+    }
+}
+
+/// Who began the instance that this input begins.
+pub(crate) fn parent(input: &Input) -> Option<Box<Parent>> {
+    match input {
+        Input::Workflow(WorkflowCommand { order: WorkflowOrder::Start { parent, .. }, .. }) => {
+            Some(Box::new(parent.clone()))
+        }
+        Input::Workflow(_)
+        | Input::Event(_)
+        | Input::Outcome(_)
+        | Input::Timer(_)
+        | Input::Control(_)
+        | Input::Early(_) => None,
+    }
+}
+
+/// What an instance that ends with this transition tells the one that began it.
+pub(crate) fn end(subject: &Subject<'_>, transition: &Transition) -> Option<Work> {
+    let instance = subject.instance?;
+    let parent = instance.parent.as_ref()?;
+    if instance.status.is_final() || !transition.status.is_final() {
+        return None;
+    }
+    let fact = transition.work.iter().rev().find_map(|work| match work {
+        Work::Fact(fact) => Some(fact),
+        _ => None,
+    });
+    let failure = transition.failure.as_ref().or(instance.last_error.as_ref());
+    let ended = Ended {
+        work_id: parent.work_id,
+        failure: match transition.status {
+            Status::Completed => None,
+            status => Some(Failure {
+                code: format!("child_{status}"),
+                message: failure.map_or_else(
+                    || format!("{} is {status}", subject.key),
+                    |failure| format!("{} is {status}: {failure}", subject.key),
+                ),
+            }),
+        },
+        event: fact.map(|fact| fact.kind.clone()),
+        data: fact.map_or(Value::Null, |fact| fact.data.clone()),
+    };
+    Some(Work::End(End { to: parent.key.clone(), ended }))
+}
+
+/// The longest note, in bytes.
+const MAX_NOTE_BYTES: usize = 2_000;
+
+/// A note that is not too long: a program, an upstream and a person can each write much into it.
+pub(crate) fn brief(mut note: String) -> String {
+    if note.len() > MAX_NOTE_BYTES {
+        note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
+        note.push('…');
+    }
+    note
+}
+
+/// What happened, and before it, where somebody gave an instruction and a name or a reason with it, who and why.
+pub(crate) fn audited(input: &Input, note: String) -> String {
+    brief(match input {
+        Input::Control(control) if control.by.is_some() || control.reason.is_some() => {
+            let told = signed(input.label(), control);
+            if note == input.label() { told } else { format!("{told}; {note}") }
+        }
+        Input::Control(_)
+        | Input::Event(_)
+        | Input::Outcome(_)
+        | Input::Timer(_)
+        | Input::Workflow(_)
+        | Input::Early(_) => note,
+    })
+}
+
+/// `skip by alice: refunded by hand`.
+pub(crate) fn signed(what: &str, control: &Control) -> String {
+    let by = control.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    let reason = control.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{what}{by}{reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_between_letters_and_says_so() {
+        assert_eq!(brief("short".to_owned()), "short");
+        let cut = brief(format!("a{}", "ß".repeat(2_000)));
+        assert!(cut.len() <= MAX_NOTE_BYTES + 3 && cut.ends_with("ß…"), "{}", cut.len());
     }
 }

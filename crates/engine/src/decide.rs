@@ -32,7 +32,8 @@
 //! over it, the instance is paused with the same commit.
 
 use orlog_model::{
-    Action, Control, Event, EventType, Input, InstanceKey, Outcome, Status, TimerFired, Timestamp,
+    Action, Commit, Control, Event, EventId, EventType, Fact, Input, InstanceKey, Outcome, Status,
+    TimerFired, Timestamp, TraceParent, Work, WorkItem, derived_id,
 };
 use orlog_program::{Program, Stimulus};
 use serde_json::Value;
@@ -42,7 +43,7 @@ use crate::decision::{Decision, Refusal, ignore_and_clear};
 use crate::early_buffer::Kept;
 use crate::execute::{hold, react};
 use crate::pause::flag;
-use crate::{aside, child_saga, early_input, tasks};
+use crate::{child_saga, early_input, tasks};
 
 /// Decides one input. See the table above.
 #[must_use]
@@ -51,9 +52,9 @@ pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
         Input::Event(event) => decide_event(subject, input, event),
         Input::Outcome(outcome) if outcome.facts.is_empty() => decide_outcome(subject, input, outcome),
         Input::Outcome(outcome) => {
-            let bare = aside::bare(outcome);
+            let bare = bare(outcome);
             let decision = decide_outcome(subject, &Input::Outcome(bare.clone()), &bare);
-            aside::told(subject, outcome, decision)
+            told(subject, outcome, decision)
         }
         Input::Timer(timer) => decide_timer(subject, input, timer),
         Input::Control(control) => decide_control(subject, input, control),
@@ -174,5 +175,52 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
         trace: control.trace.clone(),
         schema_version: 1,
         data: data.clone(),
+    }
+}
+
+/// The outcome as if it told nothing besides. What a commit keeps of it (held, set aside) is this, so that facts go out once.
+pub(crate) fn bare(outcome: &Outcome) -> Outcome {
+    Outcome { facts: Vec::new(), ..outcome.clone() }
+}
+
+/// Puts the facts into the commit that was made of the bare outcome.
+pub(crate) fn told(subject: &Subject<'_>, outcome: &Outcome, mut decision: Decision) -> Decision {
+    match &mut decision {
+        Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => {
+            tell(subject, outcome, commit);
+        }
+        Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {}
+    }
+    decision
+}
+
+fn tell(subject: &Subject<'_>, outcome: &Outcome, commit: &mut Commit) {
+    let causation = Input::Outcome(bare(outcome)).id();
+    let own = || subject.instance.and_then(|instance| instance.trace.as_ref());
+    let trace = outcome.trace.as_ref().or_else(own);
+    for (index, fact) in outcome.facts.iter().enumerate() {
+        let item = item(subject, outcome, (index, fact), (&causation, trace));
+        if let Some(record) = &mut commit.history {
+            record.work.push((item.work.label(), item.id));
+        }
+        commit.work.push(item);
+    }
+}
+
+/// Its id depends on the work that told it, not on the state of the instance: a second delivery makes the same.
+fn item(
+    subject: &Subject<'_>,
+    outcome: &Outcome,
+    (index, fact): (usize, &Fact),
+    (causation, trace): (&EventId, Option<&TraceParent>),
+) -> WorkItem {
+    WorkItem {
+        id: derived_id(outcome.at, &[outcome.work_id.as_bytes(), b"fact", &(index as u64).to_le_bytes()]),
+        instance: subject.key.clone(),
+        work: Work::Fact(fact.clone()),
+        deadline: None,
+        causation: causation.clone(),
+        trace: trace.cloned(),
+        created_at: subject.now,
     }
 }

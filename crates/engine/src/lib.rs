@@ -3,8 +3,6 @@
 //! [`decide`] shows an input to the instance's program and turns the answer into one [`orlog_model::Commit`] with
 //! deterministic ids: deciding the same input on the same snapshot again makes the same commit, byte for byte.
 
-mod aside;
-mod child;
 mod child_saga;
 mod commit_builder;
 mod context;
@@ -15,7 +13,6 @@ mod early_buffer;
 mod early_input;
 mod execute;
 mod migrate;
-mod note;
 mod pause;
 mod task_updates;
 mod tasks;

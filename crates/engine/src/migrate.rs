@@ -4,9 +4,9 @@ use orlog_model::{Commit, Control, Input, Instance, Name, Record, TimerChange};
 use orlog_program::{Context, Migration, Program};
 
 use crate::commit_builder::applied;
+use crate::commit_builder::audited;
 use crate::context::{Cause, Subject};
 use crate::decision::{Decision, Refusal, ignore};
-use crate::note::audited;
 
 /// What would become of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]

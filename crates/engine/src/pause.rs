@@ -2,8 +2,8 @@
 
 use orlog_model::{Commit, Failure, Input, Instance, Origin, Record};
 
+use crate::commit_builder::{brief, signed};
 use crate::context::Subject;
-use crate::note::{brief, signed};
 
 /// The code of the failure that a program leaves behind that broke down.
 const BROKEN: &str = "program_broken";

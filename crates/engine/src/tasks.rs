@@ -6,10 +6,10 @@ use orlog_model::{
 use orlog_program::Stimulus;
 use uuid::Uuid;
 
+use crate::commit_builder::signed;
 use crate::context::Subject;
 use crate::decision::{Decision, Refusal, ignore};
 use crate::execute::react;
-use crate::note::signed;
 use crate::task_updates::{entry, take_step};
 
 /// A person does something about a task. Only completing it is the program's business.

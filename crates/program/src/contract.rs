@@ -1,5 +1,6 @@
 //! What a program is shown and what it answers: the words of the one boundary.
 
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -126,4 +127,13 @@ pub enum Fault {
     /// The stored state cannot be read.
     #[error("the stored state cannot be read: {0}")]
     State(String),
+}
+
+/// Why the saga does not go forward; `failure` in expressions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cause {
+    pub(crate) code: String,
+    pub(crate) message: String,
+    /// The step's id; empty where the saga as a whole is meant.
+    pub(crate) step: String,
 }

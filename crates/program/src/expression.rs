@@ -16,7 +16,6 @@ mod output;
 mod pattern;
 mod rewrite;
 mod root;
-mod stack;
 mod two_variable_macros;
 
 use std::cell::OnceCell;
@@ -34,7 +33,7 @@ pub(crate) use check::{Refused, Scope};
 pub(crate) use cost::Account;
 pub use filter::{Filter, FilterError, Unmet};
 
-use crate::cause::Cause;
+use crate::contract::Cause;
 use check::{Known, Parsed};
 use functions::environment;
 use json::{wrap, wrap_map};

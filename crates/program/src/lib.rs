@@ -5,7 +5,6 @@
 //! rather than a list of steps implements [`Native`], or is a WebAssembly module ([`load_wasm`]).
 
 mod builder;
-mod cause;
 mod compile;
 mod contract;
 mod correlation;

@@ -12,14 +12,13 @@ mod suppress;
 mod switch;
 mod time;
 mod vars;
-mod warning;
 
 use crate::compile::Compiled;
 use crate::definition::Definition;
 use crate::diagnostic::Finding;
 use crate::yaml::locate_all;
 use context::Sight;
-pub use warning::Warning;
+pub use context::Warning;
 
 /// A rule: its code and what finds the places.
 type Rule = (&'static str, fn(&Sight<'_>) -> Vec<Finding>);

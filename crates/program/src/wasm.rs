@@ -9,13 +9,13 @@
 //! takes and asks for stands in its custom section `orlog.manifest`, so that events are matched without running it; a
 //! compiler that writes no custom sections may export `manifest() -> ptr << 32 | len` instead. `docs/wasm.md` has it all.
 
-mod decline;
 mod input;
 mod manifest;
 mod module;
 mod output;
 mod requests;
 
+use manifest::Declared;
 use orlog_model::{CorrelationId, Event, ProgramRef};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -25,7 +25,6 @@ use crate::correlation;
 use crate::diagnostic::{Finding, Problem};
 use crate::limits::MAX_MODULE_BYTES;
 use crate::program::Program;
-use manifest::Declared;
 use module::Guest;
 
 const MAGIC: &[u8] = b"\0asm";
@@ -102,7 +101,7 @@ impl Program for WasmProgram {
         stimulus: &Stimulus<'_>,
         context: &Context<'_>,
     ) -> Result<Reaction, Fault> {
-        if let Some(why) = decline::of(&self.declared, state, stimulus) {
+        if let Some(why) = of(&self.declared, state, stimulus) {
             return Ok(Reaction::Ignored(why.into()));
         }
         let input = input::of(stimulus, context);
@@ -129,4 +128,21 @@ impl Program for WasmProgram {
     fn show(&self, state: &[u8]) -> Option<Value> {
         serde_json::from_slice(state).ok()
     }
+}
+
+/// Why a stimulus means nothing to the program, where that is known without running the module.
+fn of(declared: &Declared, state: Option<&[u8]>, stimulus: &Stimulus<'_>) -> Option<&'static str> {
+    let starts = match stimulus {
+        Stimulus::Event(event) => match declared.events.get(&event.kind) {
+            None => return Some("the saga does not take this event"),
+            Some(taken) => taken.starts,
+        },
+        Stimulus::Outcome { .. }
+        | Stimulus::Timer { .. }
+        | Stimulus::Cancel { .. }
+        | Stimulus::Retry
+        | Stimulus::Skip
+        | Stimulus::ForceComplete => false,
+    };
+    (state.is_none() && !starts).then_some("there is no instance, and this does not begin one")
 }

@@ -8,24 +8,23 @@ mod coverage;
 mod generate;
 mod reachability;
 mod samples;
-mod shrink;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coverage::Coverage;
 use fastrand::Rng;
+use generate::Chooser;
 use orlog_model::{InstanceKey, Timestamp};
 use orlog_program::Program;
+use reachability::reaches_end;
+use samples::Samples;
 use serde_json::{Value, json};
 
 use crate::invariants::{Broken, Marks, Rule, Watch};
 use crate::runner::{Cannot, Played, Player};
 use crate::simulator::{Lab, Observer, Programs, Seen};
 use crate::step::Move;
-use coverage::Coverage;
-use generate::Chooser;
-use reachability::reaches_end;
-use samples::Samples;
 
 /// When every life begins: as test cases do.
 const BEGINS: &str = "2026-01-01T00:00:00Z";
@@ -102,7 +101,7 @@ pub fn explore(program: &Arc<dyn Program>, options: Options) -> Report {
             live(program, &programs, &samples, &mut coverage, &mut rng, options.steps, &mut found)
         {
             let before = moves.len();
-            let moves = shrink::shrink(moves, broken.rule, |moves| replay(program, &programs, moves));
+            let moves = shrink(moves, broken.rule, |moves| replay(program, &programs, moves));
             let broken = replay(program, &programs, &moves).unwrap_or(broken);
             found.counterexample = Some(Counterexample { broken, run, moves, before });
             break;
@@ -261,3 +260,35 @@ impl Report {
 
 #[cfg(test)]
 mod tests;
+
+/// First large pieces, then single moves, until nothing more can go.
+pub(super) fn shrink(
+    mut moves: Vec<Move>,
+    rule: Rule,
+    replay: impl Fn(&[Move]) -> Option<Broken>,
+) -> Vec<Move> {
+    let still = |moves: &[Move]| replay(moves).is_some_and(|broken| broken.rule == rule);
+    if !still(&moves) {
+        return moves;
+    }
+    let mut size = moves.len().div_ceil(2).max(1);
+    loop {
+        let mut dropped = false;
+        let mut at = 0;
+        while at < moves.len() {
+            let end = (at + size).min(moves.len());
+            let rest: Vec<_> = moves[..at].iter().chain(&moves[end..]).cloned().collect();
+            if still(&rest) {
+                moves = rest;
+                dropped = true;
+            } else {
+                at = end;
+            }
+        }
+        match (dropped, size) {
+            (false, 1) => return moves,
+            (false, _) => size = size.div_ceil(2),
+            (true, _) => {}
+        }
+    }
+}

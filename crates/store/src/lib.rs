@@ -20,7 +20,6 @@ mod encoding;
 mod error;
 mod feed;
 mod flush;
-mod gauges;
 mod histogram;
 mod info;
 mod lock;

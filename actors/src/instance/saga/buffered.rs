@@ -6,7 +6,7 @@ use ractor::ActorProcessingErr;
 
 use super::State;
 use crate::instance::completion::Done;
-use crate::say::about;
+use crate::telemetry::about;
 
 /// Kept inputs read at once after a resume.
 const HELD_PAGE: usize = 64;

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use orlog_model::{CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent};
 use serde_json::Value;
 
-use super::defaults::{Defaults, MAX_TEXT_BYTES};
 use super::error::DecodeError;
 
 /// Where attributes are looked up: by their CloudEvents names.
@@ -126,4 +125,21 @@ fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
         _ => "it says who publishes the event, for example urn:shop",
     };
     DecodeError::Missing { attribute: from.label(attribute), rule }
+}
+
+/// The largest message that is read or built, in bytes: subject, id, headers and body together.
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// The longest `source`, `subject` and `causationid`, in bytes.
+pub const MAX_TEXT_BYTES: usize = 512;
+
+/// What holds where an event does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// The tenant that the subject or the `x-tenant-id` header vouches for: an event that names another one is refused.
+    /// `None`: nobody vouches; the event names its tenant or belongs to the default one.
+    pub tenant: Option<TenantId>,
+    /// The time of an event that states none. For a delivery this is when it was published, so that decoding it again
+    /// makes the same event.
+    pub now: Timestamp,
 }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use orlog_model::Event;
 
 use super::attributes::{self, Attributes};
+use super::attributes::{Defaults, MAX_MESSAGE_BYTES};
 use super::data;
-use super::defaults::{Defaults, MAX_MESSAGE_BYTES};
 use super::error::DecodeError;
 use crate::subject::escape;
 

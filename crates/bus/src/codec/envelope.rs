@@ -7,9 +7,9 @@
 use orlog_model::{CorrelationId, Event, EventId, EventType, Name, TenantId, Timestamp, TraceParent};
 use serde_json::{Map, Value};
 
+use super::attributes::Defaults;
 use super::attributes::{agree, free_text, id, time, version};
 use super::data;
-use super::defaults::Defaults;
 use super::error::DecodeError;
 
 /// What the source of an aggregate's event begins with; the aggregate type follows.

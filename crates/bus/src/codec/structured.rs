@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use orlog_model::Event;
 use serde_json::{Map, Value};
 
+use super::attributes::Defaults;
 use super::attributes::{self, Attributes};
 use super::data;
-use super::defaults::Defaults;
 use super::error::DecodeError;
 
 /// Reads an event from a parsed JSON object in the CloudEvents JSON format.

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::cursors::Claim;
-use super::error::closed;
 use super::log::{Batch, End, Log};
+use super::options::closed;
 use crate::ack_handle::Answers;
 use crate::checkpoint::Mark;
 use crate::in_flight::{Flight, Stored};

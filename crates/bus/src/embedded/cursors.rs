@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crossbeam_channel::{Receiver, Sender};
 use uuid::Uuid;
 
-use super::error::OpenError;
+use super::options::OpenError;
 use crate::Error;
 use crate::subject::{decode_token, encode_token};
 

@@ -12,8 +12,8 @@ use orlog_model::{Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::dedupe::Dedupe;
-use super::error::OpenError;
 use super::log::{End, Log};
+use super::options::OpenError;
 use super::options::{Durability, Options};
 use super::record::{self, Builder, Group};
 use crate::in_flight::Stored;

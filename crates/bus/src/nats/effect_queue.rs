@@ -20,7 +20,7 @@ use orlog_model::EffectName;
 
 use super::connection::chain;
 use super::message::to_nats;
-use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, wire};
+use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
 use crate::effect_queue::{EffectQueue, FirstWord, Jobs, Look, Offered, Wanted, Words};
 use crate::{Error, Message};
 use consumer_name::unavailable;
@@ -144,14 +144,14 @@ impl EffectQueue for NatsEffects {
             Look::Quick => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
             Look::Sure => self.last(WORKFLOW_EVENTS, subject).await?,
         };
-        Ok(found.map(wire::of_stream))
+        Ok(found.map(message::of_stream))
     }
 
     async fn say(&self, word: Message) -> Result<FirstWord, Error> {
         Ok(match self.lay(WORKFLOW_EVENTS, &word, true).await? {
             Laid::Fresh(_) => FirstWord::Ours,
             Laid::Found(there) if there.payload == word.payload => FirstWord::Ours,
-            Laid::Found(there) => FirstWord::Theirs(wire::of_stream(there)),
+            Laid::Found(there) => FirstWord::Theirs(message::of_stream(there)),
         })
     }
 

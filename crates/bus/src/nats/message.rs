@@ -1,5 +1,6 @@
 //! Messages as NATS carries them: the id is the header `Nats-Msg-Id`, the others travel as they are.
 
+use async_nats::jetstream::message::StreamMessage;
 use std::str::FromStr as _;
 use std::sync::Arc;
 
@@ -64,6 +65,29 @@ pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
 pub(super) fn timestamp(time: async_nats::datetime::DateTime) -> Timestamp {
     let millis = time.unix_timestamp_nanos() / 1_000_000;
     Timestamp::from_millis(i64::try_from(millis).unwrap_or_default())
+}
+
+pub(super) fn headers(message: &Message) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &message.headers {
+        headers.append(name.as_str(), value.as_str());
+    }
+    headers
+}
+
+pub(super) fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+    let all = headers
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| (name.to_string(), value.to_string())));
+    let mut pairs: Vec<_> = all.collect();
+    // The client keeps them in a hash map.
+    pairs.sort();
+    pairs
+}
+
+pub(super) fn of_stream(message: StreamMessage) -> Message {
+    let headers = pairs(&message.headers);
+    Message { subject: message.subject.to_string(), id: None, headers, payload: message.payload }
 }
 
 #[cfg(test)]

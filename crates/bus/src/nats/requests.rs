@@ -6,7 +6,7 @@ use async_nats::client::{Request, RequestErrorKind};
 use async_trait::async_trait;
 
 use super::connection::chain;
-use super::{Connection, wire};
+use super::{Connection, message};
 use crate::Message;
 use crate::requests::{Answer, RequestError, Requests};
 
@@ -15,12 +15,12 @@ impl Requests for Connection {
     async fn request(&self, message: Message, within: Duration) -> Result<Answer, RequestError> {
         let request = Request::new()
             .payload(message.payload.clone())
-            .headers(wire::headers(&message))
+            .headers(message::headers(&message))
             .timeout(Some(within));
         let subject = message.subject;
         match self.client.send_request(subject.clone(), request).await {
             Ok(answer) => Ok(Answer {
-                headers: answer.headers.as_ref().map(wire::pairs).unwrap_or_default(),
+                headers: answer.headers.as_ref().map(message::pairs).unwrap_or_default(),
                 payload: answer.payload,
             }),
             Err(error) => Err(match error.kind() {

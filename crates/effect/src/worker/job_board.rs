@@ -19,8 +19,8 @@ use orlog_model::{Clock, EffectName, InDoubt, TenantId, Timestamp, TraceParent, 
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use crate::answered;
 use crate::job_logs::{Line, Lines};
+use crate::provider;
 use crate::provider::{Refusal, Reply};
 
 /// Results that are remembered, so that a second one is told to be a duplicate.
@@ -162,7 +162,7 @@ impl Board {
         let Ok(Answer { result, trace }) = result else {
             return Err(Refusal::retry("board_closed", "its upstream was taken away"));
         };
-        answered::note(trace);
+        provider::note(trace);
         result
     }
 

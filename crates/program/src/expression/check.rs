@@ -6,10 +6,10 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, S
 use cel::parser::ParseError;
 
 use super::ast::{children, is_bind};
+use super::cost::with_room;
 use super::names::{NAMES, NAMESPACES, TYPES};
 use super::rewrite::rewrite;
 use super::root::{INDEX, Root};
-use super::stack::with_room;
 use crate::diagnostic::did_you_mean;
 use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
 

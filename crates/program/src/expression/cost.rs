@@ -10,7 +10,6 @@ use cel::ExecutionError;
 use cel::common::types::{CelBytes, CelList, CelMap, CelOptional, CelString};
 use cel::common::value::Val;
 
-use super::stack::with_room;
 use crate::limits::MAX_EVALUATION;
 
 thread_local! {
@@ -101,4 +100,18 @@ pub(super) fn spend_copy(value: &dyn Val) -> bool {
     }
     let held = value.downcast_ref::<CelOptional>().and_then(CelOptional::option);
     spend(1) && held.is_none_or(spend_copy)
+}
+
+/// Room for the longest chain of operators that is allowed, in a build without optimization four times over.
+const STACK_BYTES: usize = 32 * 1024 * 1024;
+
+/// Does it on a thread with room, and waits for it. Only what is touched of the stack is memory.
+pub(super) fn with_room<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        thread
+            .expect("a thread can be started")
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

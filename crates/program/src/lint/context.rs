@@ -2,6 +2,7 @@
 
 use super::graph::Graph;
 use crate::definition::Definition;
+use crate::diagnostic::Problem;
 
 /// A definition, and the order of its steps.
 pub(super) struct Sight<'d> {
@@ -19,4 +20,13 @@ impl<'d> Sight<'d> {
         let steps = self.definition.steps.iter().enumerate();
         steps.filter(|(_, other)| other.pivot).any(|(pivot, _)| self.graph.precedes(pivot, step))
     }
+}
+
+/// What a rule objects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The rule, for example `OL03`.
+    pub code: &'static str,
+    /// Where, what, and what would do.
+    pub problem: Problem,
 }

@@ -1,6 +1,6 @@
 //! Comments that switch a rule off for the line after them.
 
-use super::warning::Warning;
+use super::context::Warning;
 use crate::diagnostic::Problem;
 
 /// Objects to a comment that is meant to switch off a rule and does not.

@@ -10,7 +10,7 @@ use super::outcome_table::{self, Answer, Move};
 use super::state::{At, Flags, Slot};
 use super::step_input::{EXPRESSION_ERROR, Reading};
 use super::step_state::Mark;
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Fault;
 
 impl Run<'_> {

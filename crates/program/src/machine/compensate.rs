@@ -8,7 +8,7 @@ use super::execution::Run;
 use super::state::{At, Flags, Slot};
 use super::step_input::expression_error;
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Fault;
 
 /// `failure` in the undo of what was done and is not needed.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::compiled::{Fact, SAGA_TIMER, Saga, Step, Task};
 use super::state::{At, Flags, State};
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::{Context, Fault, Reaction, Stimulus};
 use crate::expression::Bindings;
 use crate::limits::check_payload;

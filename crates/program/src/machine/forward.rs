@@ -6,7 +6,7 @@ use super::join::{self, Ready};
 use super::state::{At, Flags, Slot};
 use super::step_input::expression_error;
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Fault;
 use crate::definition::Join;
 use crate::expression::EvalError;

@@ -7,7 +7,7 @@ use super::execution::Run;
 use super::state::{Flags, Slot};
 use super::step_input::told;
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Fault;
 use crate::definition::Then;
 

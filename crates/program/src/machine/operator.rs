@@ -13,7 +13,7 @@ use super::compiled::Call;
 use super::execution::{Run, Unchanged};
 use super::state::{At, Flags, Slot};
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Fault;
 
 impl Run<'_> {

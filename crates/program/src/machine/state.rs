@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Fault;
 use crate::limits::MAX_PAYLOAD_BYTES;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::compiled::Step;
 use super::outcome_table::Answer;
 use super::state::At;
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::contract::Stimulus;
 use crate::expression::EvalError;
 

@@ -10,7 +10,7 @@ use super::outcome_table::Answer;
 use super::state::{At, Flags, Slot};
 use super::step_input::{NOTHING, Reading, timed_out};
 use super::step_state::{Mark, Phase};
-use crate::cause::Cause;
+use crate::contract::Cause;
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);

@@ -3,7 +3,6 @@
 
 mod action;
 mod events;
-mod human;
 mod reader;
 mod step;
 

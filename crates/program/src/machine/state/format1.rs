@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::step_entry::{At, Slot};
-use crate::cause::Cause;
+use crate::contract::Cause;
 use crate::machine::step_state::Phase;
 
 /// A state as the first format has it. It knew no saga that undoes while it goes on.

@@ -1,5 +1,7 @@
 //! Actions: the field that names the kind decides which others may stand beside it.
 
+use crate::definition::{Escalation, Human};
+use crate::language_schema::{ESCALATE, HUMAN};
 use std::collections::BTreeMap;
 
 use orlog_model::{EffectName, Name, SagaName};
@@ -160,5 +162,30 @@ impl Reader<'_> {
         let dependencies = self.optional(&fields, "dependencies", Self::step_ids).unwrap_or_default();
         let args = fields.data("args");
         Some(Job { kind: kind?, script: script?, env, args, prerequisites, dependencies })
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn human(&mut self, node: &Node, path: &str) -> Option<Human> {
+        let fields = self.form(node, path, &HUMAN)?;
+        let title = self.required(&fields, "title", |_, node, _| Some(node.to_json()));
+        let roles = self.optional(&fields, "roles", Self::roles).unwrap_or_default();
+        let due = self.optional(&fields, "due", Self::moment);
+        let escalate = self.optional(&fields, "escalate", Self::escalation);
+        let (assignee, data) = (fields.template("assignee"), fields.data("data"));
+        Some(Human { title: title?, roles, assignee, due, data, escalate })
+    }
+
+    fn escalation(&mut self, node: &Node, path: &str) -> Option<Escalation> {
+        let fields = self.form(node, path, &ESCALATE)?;
+        Some(Escalation {
+            after: self.optional(&fields, "after", Self::duration),
+            roles: self.optional(&fields, "roles", Self::roles).unwrap_or_default(),
+            assignee: fields.template("assignee"),
+        })
+    }
+
+    fn roles(&mut self, node: &Node, path: &str) -> Option<Vec<Value>> {
+        self.list(node, path, |r, node, path| r.text(node, path).map(Value::from))
     }
 }
