@@ -3,13 +3,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz torture clean-data
+.PHONY: help setup nats monitoring build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz stress clean-data
 
 CARGO ?= cargo
 # Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
 DEMO ?= target/release/orlog-example-shop demo
-# The time after which `make torture` gives up.
-TORTURE_LIMIT ?= 2h
+# The time after which `make stress` gives up.
+STRESS_LIMIT ?= 2h
 # The load that `make bench` puts on a running system after the micro-benchmarks.
 BENCH ?= target/release/orlog bench --workload A --concurrency 1024
 # How long `make fuzz` runs each target.
@@ -76,8 +76,8 @@ bench: setup ## micro-benchmarks, then a whole system under load
 fuzz: ## random definitions, expressions and states, FUZZ_SECONDS each (60); a failure prints how to make it again
 	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program --profile fuzz --locked --test fuzz -- --nocapture
 
-torture: setup nats ## the long runs, minutes to hours (the tests marked `#[ignore]`)
-	timeout $(TORTURE_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
+stress: setup nats ## the long runs, minutes to hours (the tests marked `#[ignore]`)
+	timeout $(STRESS_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)
 	rm -rf -- "$(DATA)"

@@ -1,8 +1,9 @@
-//! The HTTP API: what callers may ask, what they are told, and every error as a problem with a code.
+//! HTTP API: requests, responses, and errors as problems with a code.
 //!
-//! One file a resource under `api/`; each handler checks its input, asks the [`App`] and shapes the answer. A call acts for
-//! the tenant in its `x-tenant-id` header and never sees another one's; who may call what stands in `api/rights.rs`. The description at `/openapi.json` is made from the
-//! handlers, so it lists what there is.
+//! One file per resource under `api/`; each handler validates its input, calls the [`App`] and builds
+//! the response. A request acts for the tenant in its `x-tenant-id` header and never accesses another
+//! tenant. Permissions are in `api/permissions.rs`. The description at `/openapi.json` is generated
+//! from the handlers.
 
 mod admin;
 mod audit;
@@ -51,25 +52,26 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
-use context::Api;
+use context::ApiState;
 
-/// The API as a service.
+/// Returns the API as a service.
 pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
-    let description = serde_json::to_string(&description).expect("a description is plain data");
-    let api = Api::new(app, description);
+    let description = serde_json::to_string(&description).expect("the description serializes to JSON");
+    let api = ApiState::new(app, description);
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
         .layer(axum::middleware::from_fn_with_state(api.clone(), forward::forward))
-        .layer(axum::middleware::from_fn_with_state(api.clone(), request_context::observe))
+        .layer(axum::middleware::from_fn_with_state(api.clone(), request_context::with_request_context))
         .with_state(api)
 }
 
-/// Serves the API until `shutdown` resolves and the requests under way are answered, or their grace is over.
+/// Serves the API until `shutdown` resolves and the requests in flight end, or their grace period
+/// expires.
 ///
 /// # Errors
-/// When the listener is not one of the runtime.
+/// If the listener does not belong to the runtime.
 pub async fn serve(
     app: Arc<App>,
     listener: TcpListener,
@@ -78,19 +80,19 @@ pub async fn serve(
     serve::serve(router(app), listener, shutdown).await
 }
 
-/// The description of the API: OpenAPI 3.1.
+/// Returns the description of the API: OpenAPI 3.1.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     described().1
 }
 
-fn described() -> (Router<Api>, utoipa::openapi::OpenApi) {
+fn described() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
     let (routes, mut description) = routes().split_for_parts();
     openapi::finish(&mut description);
     (routes, description)
 }
 
-fn routes() -> OpenApiRouter<Api> {
+fn routes() -> OpenApiRouter<ApiState> {
     let tenants = OpenApiRouter::new()
         .routes(routes!(events::publish))
         .routes(routes!(sagas::list))
@@ -108,7 +110,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(tasks::release))
         .routes(routes!(tasks::assign))
         .routes(routes!(tasks::complete))
-        .routes(routes!(export::changes))
+        .routes(routes!(export::export))
         .routes(routes!(overview::overview))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::causes::list))
@@ -120,9 +122,9 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(work::list::list))
         .routes(routes!(work::claim))
         .routes(routes!(work::heartbeat))
-        .routes(routes!(work::list::written))
-        .routes(routes!(work::lines))
-        .routes(routes!(work::result))
+        .routes(routes!(work::list::job_logs))
+        .routes(routes!(work::append_log))
+        .routes(routes!(work::complete))
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
         .routes(routes!(migrate::migrate))
@@ -142,9 +144,9 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(metrics::metrics))
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))
-        .routes(routes!(log::show, log::change, log::reset))
-        .routes(routes!(diagnostics::diagnosis))
-        .routes(routes!(backup::take))
+        .routes(routes!(log::show, log::update, log::reset))
+        .routes(routes!(diagnostics::diagnostics))
+        .routes(routes!(backup::create))
         .routes(routes!(backup::file))
         .routes(routes!(backup::discard))
         .routes(routes!(deploy::deploy))

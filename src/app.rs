@@ -1,6 +1,6 @@
-//! The composition root: builds every part in dependency order, and is the handle to all of them.
+//! Composition root of a node: builds all components in dependency order and owns their handles.
 //!
-//! Nothing is scanned at the start: what it costs does not depend on how many instances there are.
+//! A start scans no instances, so its cost does not depend on their number.
 
 pub mod attempts;
 mod background;
@@ -28,108 +28,110 @@ mod transport;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::Context;
-use orlog_actors::{AttemptCounts, CommitObserver, Parts, Pool, Programs, Runtime};
-use orlog_bus::{Bus, Receipt, codec};
-use orlog_effect::{Catalog, Observer, Upstream};
+use orlog_actors::{
+    AttemptMetrics, CommitObserver, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool,
+};
+use orlog_bus::{Bus, PublishAck, codec};
+use orlog_effect::{Catalog, EffectObserver, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
-use orlog_program::{Problem, Program};
+use orlog_program::{Diagnostic, Program};
 use orlog_store::{Device, Reader, Writer};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
-use crate::audit::Audit;
-use crate::auth::Access;
+use crate::audit::AuditTrail;
+use crate::auth::Authenticator;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::dead_letters;
-use crate::definitions::Definitions;
-use crate::telemetry::{Shown, Telemetry};
-use crate::upstreams::Upstreams;
-use attempts::Attempts;
-use background::Background;
-use backup::store::Backups;
+use crate::definitions::DefinitionSet;
+use crate::telemetry::{MetricsRegistry, TelemetryHandle};
+use crate::upstreams::UpstreamSources;
+use attempts::RecentAttempts;
+use background::BackgroundTasks;
+use backup::store::BackupStore;
 use cluster::Cluster;
-use effects::Hands;
-use observers::{Ears, FirstShown};
-use purge_counts::Purges;
-use stores::Ground;
+use effects::EffectParts;
+use observers::{InitialMetrics, Observers};
+use purge_counts::PurgeCounters;
+use stores::NodeStorage;
 use transport::Transport;
 
-pub use backup::store::{NoBackup, Taken, backup_at_rest};
+pub use backup::store::{BackupError, BackupHandle, backup_offline};
 pub use cluster::{ClusterInfo, PodInfo};
-pub use collect::Collected;
-pub use deploy::{DeployError, Order};
-pub use effects::reach;
+pub use collect::CollectResult;
+pub use deploy::{DeployError, DeployRequest};
+pub use effects::probe_dependencies;
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
-pub use layout::{check as check_layout, shard as shard_folder};
-pub use migrate::{Move, Moved};
-pub use purge_counts::Purged;
-pub use replay::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
-pub use routing::Whose;
-pub use stores::Look;
+pub use layout::{check_data_dir, shard_dir};
+pub use migrate::{MigrateRequest, MigrateResult};
+pub use purge_counts::PurgeResult;
+pub use replay::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
+pub use routing::SlotOwner;
+pub use stores::ReadOnlyStores;
 pub use transport::{BusInfo, connect, streams};
 
-/// What an embedding program, a test or a bench puts in the place of the ordinary.
+/// Components that an embedding program, a test or a bench replaces.
 #[derive(Default)]
-pub struct Seams {
-    /// Where the present comes from; the host where absent.
+pub struct AppOverrides {
+    /// Clock. Default: the clock of the host.
     pub clock: Option<Arc<dyn Clock>>,
-    /// Programs beside those of the definitions.
+    /// Programs in addition to those of the definitions.
     pub programs: Vec<Arc<dyn Program>>,
-    /// Upstreams beside the configured ones, for example functions in this process.
+    /// Upstreams in addition to the configured ones, for example functions in this process.
     pub upstreams: Vec<Upstream>,
-    /// Hears of every commit.
+    /// Observer of every commit.
     pub observer: Option<Arc<dyn CommitObserver>>,
-    /// Hears of every attempt.
-    pub attempts: Option<Arc<dyn Observer>>,
-    /// What the journals of the stores lie on.
+    /// Observer of every attempt.
+    pub effect_observer: Option<Arc<dyn EffectObserver>>,
+    /// Disk of the journals of the stores.
     pub disk: Option<Arc<dyn Device>>,
-    /// What is sent to a collector; nothing where absent.
-    pub telemetry: Telemetry,
+    /// Telemetry for a collector. Default: no export.
+    pub telemetry: TelemetryHandle,
 }
 
 /// A running node.
 pub struct App {
-    /// The actors.
+    /// The actor runtime.
     pub runtime: Runtime,
-    /// Whence events come.
+    /// The source of events.
     pub bus: Arc<dyn Bus>,
-    /// The programs, old ones too.
-    pub programs: Arc<Programs>,
+    /// The programs, including those of retired definitions.
+    pub programs: Arc<ProgramRegistry>,
     /// The upstreams.
     pub catalog: Arc<Catalog>,
-    /// Where the upstreams come from.
-    pub upstreams: Upstreams,
-    /// The present.
+    /// The sources of the upstreams.
+    pub upstreams: UpstreamSources,
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// As it was started.
+    /// The configuration at the start of the node.
     pub config: Config,
-    /// The definitions for new instances.
-    pub definitions: Definitions,
-    /// What it counts.
-    pub shown: Mutex<Shown>,
-    /// When it was started.
+    /// The active definitions.
+    pub definitions: DefinitionSet,
+    /// The metrics registry.
+    pub metrics_registry: Mutex<MetricsRegistry>,
+    /// Start time of the node.
     pub started_at: Timestamp,
-    /// What was tried for whom and did not go well.
-    pub attempts: Arc<Attempts>,
-    /// How many attempts there were.
-    pub counted: Arc<AttemptCounts>,
-    /// How it is found out who calls.
-    pub access: Access,
-    /// What is kept of what they did.
-    pub audit: Audit,
-    /// What is sent to a collector.
-    pub(crate) telemetry: Telemetry,
+    /// Recent failed attempts by instance.
+    pub attempts: Arc<RecentAttempts>,
+    /// Counters of attempts.
+    pub attempt_metrics: Arc<AttemptMetrics>,
+    /// The authenticator of callers.
+    pub authenticator: Authenticator,
+    /// The audit log.
+    pub audit: AuditTrail,
+    /// The telemetry export.
+    pub(crate) telemetry: TelemetryHandle,
     transport: Transport,
-    workers: Option<Pool>,
-    drained: watch::Sender<bool>,
-    /// Whoever changes which definitions there are, or moves instances between them, does it alone.
+    workers: Option<WorkerPool>,
+    drain_state: watch::Sender<bool>,
+    /// Serializes deployments, garbage collections, migrations and replays.
     deploying: tokio::sync::Mutex<()>,
     collected: Counter,
-    purges: Purges,
-    background: Background,
-    backups: Backups,
-    /// The other pods, where there are any.
+    purges: PurgeCounters,
+    background: BackgroundTasks,
+    backups: BackupStore,
+    /// The cluster membership; unset if the node runs alone.
     cluster: OnceLock<Cluster>,
 }
 
@@ -137,50 +139,55 @@ impl App {
     /// Starts a node.
     ///
     /// # Errors
-    /// When the data folder is in use or damaged, or the definitions or upstreams are wrong; the text says what to do.
+    /// Fails if the data directory is in use or damaged, or if definitions or upstreams are invalid. The
+    /// text names the remedy.
     pub async fn start(config: Config) -> anyhow::Result<Arc<Self>> {
-        Self::start_with(config, Seams::default()).await
+        Self::start_with(config, AppOverrides::default()).await
     }
 
-    /// Starts a node with some parts replaced.
+    /// Starts a node with overridden components.
     ///
     /// # Errors
-    /// As [`App::start`].
-    pub async fn start_with(config: Config, seams: Seams) -> anyhow::Result<Arc<Self>> {
-        let clock = seams.clock.unwrap_or_else(|| Arc::new(SystemClock));
+    /// Same as [`App::start`].
+    pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
-        let Ground { mut stores, transport } = Box::pin(Ground::lay(&config, seams.disk, &clock)).await?;
-        let telemetry = seams.telemetry;
-        let Ears { tracer, attempts, counted } = observers::ears(&telemetry, seams.attempts, &clock);
-        let access = Box::pin(Access::new(&config.auth)).await?;
-        let audit = Audit::open(&part_config::audit(&config))?;
-        let backups = Backups::open(&config)?;
+        let NodeStorage { mut stores, transport } =
+            Box::pin(NodeStorage::open(&config, overrides.disk, &clock)).await?;
+        let telemetry = overrides.telemetry;
+        let Observers { tracer, attempts, counted } =
+            observers::build_observers(&telemetry, overrides.effect_observer, &clock);
+        let access = Box::pin(Authenticator::new(&config.auth)).await?;
+        let audit = AuditTrail::open(&part_config::audit(&config))?;
+        let backups = BackupStore::open(&config)?;
 
-        let heard = Arc::clone(&counted) as Arc<dyn Observer>;
-        let hands = Hands::raise(&config, transport.connection(), seams.upstreams, &clock, &heard);
-        let Hands { upstreams, catalog } = Box::pin(hands).await?;
-        let folder = config.definitions.clone().filter(|_| config.roles.runs_sagas());
-        let definitions = Definitions::new(folder, seams.programs);
-        let occasion = (started_at, config.roles.runs_sagas());
-        let programs = Arc::new(put_in_force(&definitions, &catalog, &mut stores, occasion)?);
+        let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
+        let providers =
+            EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
+        let EffectParts { upstreams, catalog } = Box::pin(providers).await?;
+        let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
+        let definitions = DefinitionSet::new(dir, overrides.programs);
+        let occasion = (started_at, config.role.runs_sagas());
+        let programs = Arc::new(activate(&definitions, &catalog, &mut stores, occasion)?);
 
         let bus = transport.bus();
-        let parts = Parts {
+        let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
             sources: transport.sources(),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
-            letters: dead_letters::published(config.redact.clone()),
+            dead_letter_encoder: dead_letters::publishable(config.redact.clone()),
             shards: stores::shards(&config, stores),
-            observer: seams.observer,
+            observer: overrides.observer,
             tracer: tracer.clone(),
         };
-        let runtime = Box::pin(Runtime::start(parts, part_config::runtime(&config))).await?;
-        let sight = (runtime.metrics(), tracer);
-        let workers = effects::workers(&config, transport.connection(), &catalog, &clock, sight);
+        let runtime = Box::pin(Runtime::start(dependencies, part_config::runtime(&config))).await?;
+        let context = (runtime.metrics(), tracer);
+        let workers = effects::workers(&config, transport.connection(), &catalog, &clock, context);
         let workers = Box::pin(workers).await?;
-        let FirstShown { shown, collected, purges } = FirstShown::of(&runtime, &counted, &telemetry);
+        let InitialMetrics { registry, collected, purges } =
+            InitialMetrics::of(&runtime, &counted, &telemetry);
         let app = Arc::new(Self {
             runtime,
             bus,
@@ -190,20 +197,20 @@ impl App {
             clock,
             config,
             definitions,
-            shown: Mutex::new(shown),
+            metrics_registry: Mutex::new(registry),
             started_at,
             attempts,
-            counted,
-            access,
+            attempt_metrics: counted,
+            authenticator: access,
             audit,
             telemetry,
             transport,
             workers,
-            drained: watch::Sender::new(false),
+            drain_state: watch::Sender::new(false),
             deploying: tokio::sync::Mutex::default(),
             collected,
             purges,
-            background: Background::default(),
+            background: BackgroundTasks::default(),
             backups,
             cluster: OnceLock::new(),
         });
@@ -216,36 +223,36 @@ impl App {
     /// Publishes events; returns when they are durable.
     ///
     /// # Errors
-    /// [`orlog_bus::Error::Unavailable`] while it drains, [`orlog_bus::Error::Full`] while there is no room in a store;
-    /// else what the bus says.
-    pub async fn publish(&self, events: Vec<Event>) -> Result<Vec<Receipt>, orlog_bus::Error> {
+    /// [`orlog_bus::Error::Unavailable`] while the node drains, [`orlog_bus::Error::Full`] while a store
+    /// has no free space, and other errors of the bus.
+    pub async fn publish(&self, events: Vec<Event>) -> Result<Vec<PublishAck>, orlog_bus::Error> {
         let health = self.runtime.health();
         if !health.accepting {
-            let why = "this node is draining; try another one, or this one when it is back";
-            return Err(orlog_bus::Error::Unavailable(why.to_owned()));
+            let reason = "this node is draining; use another node, or retry after its restart";
+            return Err(orlog_bus::Error::Unavailable(reason.to_owned()));
         }
-        if !health.room {
-            return Err(orlog_bus::Error::Full("there is no room in the store; free disk space".to_owned()));
+        if !health.has_capacity {
+            return Err(orlog_bus::Error::Full("a store has no free space; free disk space".to_owned()));
         }
-        let kind = part_config::submitted_as(&self.config);
-        let message = |event: &Event| codec::encode(event, codec::subject_under(event, kind));
+        let kind = part_config::submitted_event_kind(&self.config);
+        let message = |event: &Event| codec::encode(event, codec::subject_with_kind(event, kind));
         self.bus.publish(events.iter().map(message).collect()).await
     }
 
-    /// The catalog of the upstreams as their files describe them now, not in force yet.
-    fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Problem>> {
-        let next = self.catalog.renewed(self.upstreams.read()?);
+    /// Returns the catalog of the current upstream files without activating it.
+    fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
+        let next = self.catalog.rebuild(self.upstreams.read()?);
         next.map(Arc::new).map_err(|error| {
             let file = "the upstreams".to_owned();
             let message = error.to_string();
-            vec![Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }]
+            vec![Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }]
         })
     }
 
-    /// Takes no more work and waits until nothing is under way, as long as the configuration says. `false` when something
-    /// still is: it goes on at the next start.
+    /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns `false`
+    /// if work is still in flight; it continues at the next start.
     pub async fn drain(&self) -> bool {
-        let deadline = self.config.drain.deadline;
+        let deadline = self.config.drain.timeout;
         let workers = async {
             match &self.workers {
                 Some(workers) => workers.drain(deadline).await,
@@ -255,24 +262,24 @@ impl App {
         let sagas = async {
             let end = tokio::time::Instant::now() + deadline;
             if let Some(cluster) = self.cluster.get() {
-                cluster.hand_over(deadline).await;
+                cluster.drain(deadline).await;
             }
             self.runtime.drain(end - tokio::time::Instant::now()).await
         };
         let (sagas, workers) = tokio::join!(sagas, workers);
-        let at_rest = sagas && workers;
-        self.drained.send_replace(true);
-        at_rest
+        let drained = sagas && workers;
+        self.drain_state.send_replace(true);
+        drained
     }
 
-    /// Returns once somebody has drained the node: then it is time to stop.
+    /// Waits until the node is drained and can stop.
     pub async fn drained(&self) {
         // The sender lives as long as `self`.
-        drop(self.drained.subscribe().wait_for(|drained| *drained).await);
+        drop(self.drain_state.subscribe().wait_for(|drained| *drained).await);
     }
 
-    /// Returns when a part of it has died too often.
-    pub async fn gave_up(&self) {
+    /// Waits until a component has failed too often.
+    pub async fn has_failed(&self) {
         let workers = async {
             match &self.workers {
                 Some(workers) => workers.ended().await,
@@ -285,22 +292,22 @@ impl App {
         }
     }
 
-    /// Whether those who perform for others are up, where there are any.
+    /// Returns whether the effect workers are running; `true` if the node has none.
     #[must_use]
-    pub fn workers_are_up(&self) -> bool {
-        self.workers.as_ref().is_none_or(Pool::is_up)
+    pub fn workers_running(&self) -> bool {
+        self.workers.as_ref().is_none_or(WorkerPool::is_running)
     }
 
-    /// Whether what carries the events can be reached.
+    /// Returns whether the bus is connected.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.transport.info().connected
     }
 
-    /// Stops everything and brings the files up to date.
+    /// Stops all components and flushes the files.
     ///
     /// # Errors
-    /// When the store cannot be brought up to date; what was committed is safe in its journal.
+    /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
         if let Some(workers) = &self.workers {
@@ -311,13 +318,13 @@ impl App {
         }
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
-        stopped.context("the tables could not be brought up to date; the journal has everything")
+        stopped.context("the tables could not be flushed; the journal is complete")
     }
 
-    /// What the node says about itself.
+    /// Returns information about the node.
     #[must_use]
     pub fn info(&self) -> Info {
-        info::of(info::Sight {
+        info::collect(info::InfoSources {
             config: &self.config,
             runtime: &self.runtime,
             catalog: &self.catalog,
@@ -330,23 +337,23 @@ impl App {
     }
 }
 
-/// Decides which definitions are in force and keeps that in every store, the first one first.
-fn put_in_force(
-    definitions: &Definitions,
+/// Determines the active definitions and stores them in every store, the first store first.
+fn activate(
+    definitions: &DefinitionSet,
     catalog: &Catalog,
     stores: &mut [(Writer, Reader)],
     (now, runs_sagas): (Timestamp, bool),
-) -> anyhow::Result<Programs> {
+) -> anyhow::Result<ProgramRegistry> {
     if !runs_sagas {
-        return Ok(Programs::new(Vec::new()));
+        return Ok(ProgramRegistry::new(Vec::new()));
     }
     let chosen =
         initial_definitions::choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
-    stores
-        .iter_mut()
-        .try_for_each(|(writer, reader)| initial_definitions::keep(writer, reader, &chosen, now))?;
-    let kept = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
-    let programs = Programs::new(Definitions::programs(&chosen.definitions, &kept));
-    definitions.put_in_force(chosen.definitions, chosen.deployment);
+    stores.iter_mut().try_for_each(|(writer, reader)| {
+        initial_definitions::store_definitions(writer, reader, &chosen, now)
+    })?;
+    let older = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
+    let programs = ProgramRegistry::new(DefinitionSet::programs(&chosen.definitions, &older));
+    definitions.activate(chosen.definitions, chosen.deployment);
     Ok(programs)
 }

@@ -1,7 +1,9 @@
-//! The audit trail: a record of every call that changes something, done or refused, in files that are only appended to.
+//! Audit trail: a record of every request that changes state, succeeded or rejected, in append-only
+//! files.
 //!
-//! A record is a line of JSON. Files are called `audit-<number>.jsonl`; a new one begins when one is full, and the oldest go. Records
-//! are written by a thread of their own, so that a slow disk slows nobody down, and are on the disk a second later.
+//! A record is a line of JSON. Files are named `audit-<number>.jsonl`; a full file is followed by a new
+//! one, and the oldest files are deleted. A dedicated thread writes the records, so a slow disk does
+//! not delay requests. Records are durable within one second.
 
 mod reader;
 mod record;
@@ -14,96 +16,98 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 
-pub use reader::{Page, Wanted};
-pub use record::{Outcome, Record};
+pub use reader::{AuditFilter, AuditPage};
+pub use record::{AuditOutcome, AuditRecord};
 pub use writer::TARGET;
-use writer::{Files, Job};
+use writer::{AuditFiles, WriterRequest};
 
-/// Records that wait to be written. Beyond that they are logged.
-const WAITING: usize = 16 * 1024;
+/// Maximum number of queued records. Further records are only logged.
+const MAX_QUEUED: usize = 16 * 1024;
 
-/// What is kept, where, and how much of it.
+/// Options of the audit trail.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// The folder; nowhere where there is none.
-    pub folder: Option<PathBuf>,
-    /// Bytes of one file.
+pub struct AuditOptions {
+    /// Directory of the files; `None`: no files.
+    pub dir: Option<PathBuf>,
+    /// Maximum size of one file in bytes.
     pub max_bytes: u64,
-    /// Files that are kept.
-    pub keep: u32,
-    /// Whether records are logged too.
+    /// Maximum number of files.
+    pub max_files: u32,
+    /// Whether records are also logged.
     pub log: bool,
 }
 
-/// The trail. Dropping it writes what is left.
-pub struct Audit {
-    folder: Option<PathBuf>,
+/// Audit trail. Writes the queued records on drop.
+pub struct AuditTrail {
+    dir: Option<PathBuf>,
     log: bool,
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<SyncSender<WriterRequest>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Audit {
-    /// Opens the folder, or makes it.
+impl AuditTrail {
+    /// Opens or creates the directory.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn open(options: &Options) -> anyhow::Result<Self> {
-        let Some(folder) = &options.folder else {
-            return Ok(Self { folder: None, log: options.log, jobs: None, thread: Mutex::default() });
+    /// If the directory is not writable.
+    pub fn open(options: &AuditOptions) -> anyhow::Result<Self> {
+        let Some(dir) = &options.dir else {
+            return Ok(Self { dir: None, log: options.log, jobs: None, thread: Mutex::default() });
         };
-        let cannot = || format!("the audit trail in {} cannot be written", folder.display());
-        let files = Files::open(folder, options.max_bytes, options.keep).with_context(cannot)?;
-        let (jobs, queue) = sync_channel(WAITING);
+        let cannot = || format!("cannot write the audit trail in {}", dir.display());
+        let files = AuditFiles::open(dir, options.max_bytes, options.max_files).with_context(cannot)?;
+        let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
         let thread = thread.spawn(move || files.run(&queue)).with_context(cannot)?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self { folder: Some(folder.clone()), log: options.log, jobs: Some(jobs), thread })
+        Ok(Self { dir: Some(dir.clone()), log: options.log, jobs: Some(jobs), thread })
     }
 
-    /// Keeps a record. Never waits.
-    pub fn keep(&self, record: &Record) {
+    /// Queues a record. Never blocks.
+    pub fn record(&self, record: &AuditRecord) {
         let line = serde_json::to_string(record).unwrap_or_default();
         if self.log || self.jobs.is_none() {
             tracing::info!(target: TARGET, record = line, "a call");
         }
         let Some(jobs) = &self.jobs else { return };
-        if let Err(TrySendError::Full(Job::Write(line)) | TrySendError::Disconnected(Job::Write(line))) =
-            jobs.try_send(Job::Write(line))
+        if let Err(
+            TrySendError::Full(WriterRequest::Write(line))
+            | TrySendError::Disconnected(WriterRequest::Write(line)),
+        ) = jobs.try_send(WriterRequest::Write(line))
         {
-            tracing::error!(target: TARGET, record = line, "the audit trail cannot be written fast enough; this record stands here only");
+            tracing::error!(target: TARGET, record = line, "audit queue is full; record is logged only");
         }
     }
 
-    /// The newest records that are wanted, newest first. Blocks.
+    /// Returns the newest matching records, newest first. Blocks.
     ///
     /// # Errors
-    /// When the files cannot be read, or the cursor is none.
-    pub fn read(&self, wanted: &Wanted<'_>) -> Result<Page, reader::Error> {
-        let Some(folder) = &self.folder else { return Ok(Page::default()) };
+    /// If the files cannot be read, or the cursor is invalid.
+    pub fn read(&self, query: &AuditFilter<'_>) -> Result<AuditPage, reader::Error> {
+        let Some(dir) = &self.dir else { return Ok(AuditPage::default()) };
         if let Some(jobs) = &self.jobs {
             let (written, wait) = sync_channel(1);
-            // Who ends writes no more; what is written can be read all the same.
-            if jobs.send(Job::Tell(written)).is_ok() {
+            // After shutdown nothing more is written, but written records remain readable.
+            if jobs.send(WriterRequest::Flush(written)).is_ok() {
                 wait.recv().ok();
             }
         }
-        reader::read(folder, wanted)
+        reader::read(dir, query)
     }
 
-    /// Where the files are.
+    /// Returns the directory of the files.
     #[must_use]
-    pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
     }
 }
 
-impl Drop for Audit {
+impl Drop for AuditTrail {
     fn drop(&mut self) {
         self.jobs = None;
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of the audit trail panicked");
+            tracing::error!("audit writer thread panicked");
         }
     }
 }

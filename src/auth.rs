@@ -1,7 +1,8 @@
-//! Who calls, what they may do, and for which tenants.
+//! Authentication of API callers: user, role and tenants.
 //!
-//! A caller is known by a signed token (`token`), by what a trusted gateway says (`gateway`), or not at all. What a route asks
-//! for stands in `src/api/permissions.rs`; this knows neither routes nor HTTP.
+//! A caller is authenticated by a signed token (`token`), by a trusted gateway (`gateway`), or not at
+//! all. The permissions of routes are in `src/api/permissions.rs`; this module depends on neither
+//! routes nor HTTP.
 
 mod caller;
 mod gateway;
@@ -9,48 +10,49 @@ mod keys;
 mod token;
 mod verifier;
 
-use crate::config::{Auth, AuthMode};
-pub use caller::{Caller, Denied, NotTheirs, Reach, Role, Shown};
-use gateway::Gateway;
-use token::Tokens;
+use crate::config::{AuthConfig, AuthMode};
+pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
+use gateway::TrustedGatewayAuth;
+use token::JwtAuth;
 
-/// How it is found out who calls.
-pub struct Access(Way);
+/// Authenticator of requests.
+pub struct Authenticator(AuthMethod);
 
-enum Way {
-    Open,
-    Tokens(Box<Tokens>),
-    Gateway(Box<Gateway>),
+enum AuthMethod {
+    Disabled,
+    Tokens(Box<JwtAuth>),
+    Gateway(Box<TrustedGatewayAuth>),
 }
 
-impl Access {
-    /// As the configuration says.
+impl Authenticator {
+    /// Creates the authenticator of a configuration.
     ///
     /// # Errors
-    /// When the configured keys, or the file with them, cannot be used. That a URL does not answer is no error: it is asked again.
-    pub async fn new(config: &Auth) -> anyhow::Result<Self> {
+    /// If the configured keys, or the key file, are invalid. An unavailable URL is not an error; it is
+    /// retried.
+    pub async fn new(config: &AuthConfig) -> anyhow::Result<Self> {
         Ok(Self(match config.mode {
-            AuthMode::Off => Way::Open,
-            AuthMode::Jwt => Way::Tokens(Box::new(Tokens::new(&config.jwt).await?)),
-            AuthMode::Gateway => Way::Gateway(Box::new(Gateway::new(&config.gateway)?)),
+            AuthMode::Off => AuthMethod::Disabled,
+            AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&config.jwt).await?)),
+            AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&config.gateway)?)),
         }))
     }
 
-    /// Whether callers must say who they are.
+    /// Returns whether authentication is required.
     #[must_use]
-    pub fn asks(&self) -> bool {
-        !matches!(self.0, Way::Open)
+    pub fn is_enabled(&self) -> bool {
+        !matches!(self.0, AuthMethod::Disabled)
     }
 
-    /// Who calls.
+    /// Authenticates the caller of a request.
     ///
     /// # Errors
-    /// When that is not shown, or not believed.
-    pub async fn caller(&self, shown: &Shown<'_>) -> Result<Caller, Denied> {
+    /// If the credentials are missing or invalid.
+    pub async fn authenticate(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         match &self.0 {
-            Way::Open => Ok(Caller::anybody()),
-            Way::Tokens(tokens) => tokens.caller(shown).await,
-            Way::Gateway(gateway) => gateway.caller(shown),
+            AuthMethod::Disabled => Ok(Caller::unauthenticated()),
+            AuthMethod::Tokens(tokens) => tokens.caller(credentials).await,
+            AuthMethod::Gateway(gateway) => gateway.caller(credentials),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Backups: folders with a copy of what a node has stored, a manifest that says what is in it, and sums that tell whether it is
-//! still that.
+//! Backups: directories with a copy of the stores, a manifest of the content, and checksums.
 //!
-//! All stores and the stream of events are copied as they stood at one moment: what one shard has heard another one has said, and every
-//! event that was accepted before is in the stores, or in the stream behind their checkpoints.
+//! All stores and the event stream are copied as of one point in time. If one shard published a message
+//! that another shard consumed, the copy contains both. Every event accepted before that point is in
+//! the stores, or in the stream behind their checkpoints.
 
 mod error;
 mod files;
@@ -14,42 +14,42 @@ use std::path::{Path, PathBuf};
 
 use orlog_bus::Bus as _;
 use orlog_bus::embedded::Embedded;
-use orlog_store::{Copied, Reader, copy_together};
+use orlog_store::{Reader, StoreCopy, copy_consistently};
 
-pub use error::Error;
-pub use files::{FileSum, MANIFEST, SUMS, free_bytes, new_folder};
-pub use manifest::{BusCopy, FORMAT, Manifest, ShardCopy};
-use manifest::{Checkpoint, Definition};
-pub use verify::{RESTORING, fetched, restore, verify};
+pub use error::BackupFailure;
+pub use files::{FileChecksum, MANIFEST, SUMS, free_bytes, new_dir};
+pub use manifest::{BusBackup, FORMAT, Manifest, ShardBackup};
+use manifest::{Checkpoint, DefinitionEntry};
+pub use verify::{RESTORING, restore, verify, verify_fetched};
 
-/// What is copied.
-pub struct Source<'a> {
-    /// The stores, with their numbers.
+/// Source of a backup.
+pub struct BackupSource<'a> {
+    /// The stores, with their shard numbers.
     pub shards: Vec<(u16, Reader)>,
-    /// Into how many the instances are divided.
+    /// Total number of shards.
     pub division: u16,
-    /// The text that remembers the division.
+    /// File that stores the shard layout.
     pub layout: &'a Path,
-    /// The stream of events, where it lies in the data folder.
+    /// The event stream, if it is in the data directory.
     pub bus: Option<&'a Embedded>,
-    /// Who is copied.
+    /// Name of the node.
     pub node: String,
-    /// The present, RFC 3339.
+    /// Current time, RFC 3339.
     pub now: String,
 }
 
-/// Copies into the folder `to`, which is new or empty. Blocks.
+/// Copies the source into the directory `to`, which must be new or empty. Blocks.
 ///
 /// # Errors
-/// See [`Error`]; what was copied until then is left.
-pub fn copy(source: &Source<'_>, to: &Path) -> Result<Manifest, Error> {
-    files::new_folder(to)?;
+/// See [`BackupFailure`]. Files copied before the failure remain.
+pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFailure> {
+    files::new_dir(to)?;
     if source.shards.iter().any(|(_, reader)| reader.stats().replication.is_some()) {
-        return Err(Error::Replicated);
+        return Err(BackupFailure::Replicated);
     }
     let (shards, bus) = copy_data(source, to)?;
     let layout = to.join("layout.toml");
-    fs::copy(source.layout, &layout).map_err(files::at(source.layout))?;
+    fs::copy(source.layout, &layout).map_err(files::io_error(source.layout))?;
     let definitions = source.shards.first().map(|(_, reader)| definitions(reader)).transpose()?;
     let mut manifest = Manifest {
         format: FORMAT,
@@ -63,61 +63,62 @@ pub fn copy(source: &Source<'_>, to: &Path) -> Result<Manifest, Error> {
         files: Vec::new(),
     };
     remove_locks(to)?;
-    manifest.files = files::sums(to)?;
+    manifest.files = files::checksums(to)?;
     manifest.write(to)?;
     Ok(manifest)
 }
 
-/// The stores and the stream, as they stand at one moment.
-fn copy_data(source: &Source<'_>, to: &Path) -> Result<(Vec<ShardCopy>, BusCopy), Error> {
-    let folder = |shard: u16| to.join(format!("shard-{shard}"));
+/// Copies the stores and the stream as of one point in time.
+fn copy_data(source: &BackupSource<'_>, to: &Path) -> Result<(Vec<ShardBackup>, BusBackup), BackupFailure> {
+    let shard_dir = |shard: u16| to.join(format!("shard-{shard}"));
     let stores: Vec<(Reader, PathBuf)> =
-        source.shards.iter().map(|(shard, reader)| (reader.clone(), folder(*shard))).collect();
-    // Before the moment: what the stores have not read by then must still be in the stream when that is copied.
-    let hold = source.bus.map(Embedded::hold);
-    let (stood, moment) = copy_together(&stores, || source.bus.map(Embedded::moment))?;
+        source.shards.iter().map(|(shard, reader)| (reader.clone(), shard_dir(*shard))).collect();
+    // Before the copy of the stores: events that they have not read by then must still be in the copied
+    // stream.
+    let retention_guard = source.bus.map(Embedded::hold_retention);
+    let (stood, moment) = copy_consistently(&stores, || source.bus.map(Embedded::end_position))?;
     let bus = match source.bus.zip(moment) {
         Some((bus, moment)) => {
             let copied = bus.copy_to(&to.join("bus"), moment)?;
-            BusCopy::Embedded { stream: bus.stream_id().to_string(), last_sequence: copied.last_sequence }
+            BusBackup::Embedded { stream: bus.stream_id().to_string(), last_sequence: copied.last_sequence }
         }
-        None => BusCopy::Nats,
+        None => BusBackup::Nats,
     };
-    drop(hold);
+    drop(retention_guard);
     let mut shards = Vec::new();
     for ((shard, _), copied) in source.shards.iter().zip(stood) {
-        // A copy that cannot be read is none.
-        let found = orlog_store::look(&folder(*shard))?.map(|look| look.position());
+        // An unreadable copy is not a backup.
+        let found = orlog_store::read_info(&shard_dir(*shard))?.map(|info| info.position());
         if found != Some(copied.position) {
-            return Err(Error::NotTheSame { shard: *shard, expected: copied.position, found });
+            return Err(BackupFailure::NotTheSame { shard: *shard, expected: copied.position, found });
         }
         shards.push(described(*shard, copied));
     }
     Ok((shards, bus))
 }
 
-fn described(shard: u16, copied: Copied) -> ShardCopy {
+fn described(shard: u16, copied: StoreCopy) -> ShardBackup {
     let checkpoints = copied.checkpoints.into_iter().map(|(source, position)| Checkpoint {
         stream: source.stream,
         consumer: source.consumer,
         sequence: position.sequence,
     });
-    ShardCopy { shard, position: copied.position, checkpoints: checkpoints.collect() }
+    ShardBackup { shard, position: copied.position, checkpoints: checkpoints.collect() }
 }
 
-/// What only says that somebody has a folder open is nothing to keep.
-fn remove_locks(to: &Path) -> Result<(), Error> {
+/// Removes lock files, which only mark a directory as open.
+fn remove_locks(to: &Path) -> Result<(), BackupFailure> {
     for file in files::below(to)? {
         if file.file_name().is_some_and(|name| name == "lock" || name == "mdbx.lck") {
-            fs::remove_file(&file).map_err(files::at(&file))?;
+            fs::remove_file(&file).map_err(files::io_error(&file))?;
         }
     }
     Ok(())
 }
 
-/// Their names, for people; the definitions themselves are in the stores.
-fn definitions(reader: &Reader) -> Result<Vec<Definition>, Error> {
-    let found = reader.definitions()?.into_iter().map(|(program, _)| Definition {
+/// Returns the definition names for display; the definitions themselves are in the stores.
+fn definitions(reader: &Reader) -> Result<Vec<DefinitionEntry>, BackupFailure> {
+    let found = reader.definitions()?.into_iter().map(|(program, _)| DefinitionEntry {
         saga: program.saga.to_string(),
         version: program.version,
         hash: uuid::Uuid::from_bytes(program.hash).simple().to_string(),

@@ -1,7 +1,8 @@
-//! The command line: one file a command, and what they share.
+//! Command line: one file per command, plus shared code.
 //!
-//! Commands that look at a node or instruct it talk HTTP to it; only `dev`, `run`, `bench`, `check` and `inspect --data`
-//! work on their own. Tables are for people, `--output json` is for programs. Exit codes are in [`exit`].
+//! Commands that inspect or control a node use its HTTP API. Only `dev`, `run`, `bench`, `check` and
+//! `inspect --data` work without a node. Output is a table by default and JSON with `--output json`.
+//! Exit codes are in [`exit`].
 
 mod audit;
 mod backup;
@@ -40,9 +41,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use console::{Console, Output};
-use exit::Failure;
+use exit::CommandError;
 
-/// Durable sagas: events in, commands and effects out, compensation and timers, and nothing lost or doubled.
+/// Durable saga runner: consumes events, sends commands, executes effects, and compensates failed
+/// sagas.
 #[derive(Debug, Parser)]
 #[command(
     name = "orlog",
@@ -53,7 +55,7 @@ use exit::Failure;
 )]
 #[command(after_help = exit::HELP)]
 struct Cli {
-    /// How results are written
+    /// Output format
     #[arg(long, global = true, value_enum, env = "ORLOG_OUTPUT", default_value_t, hide_env_values = true)]
     output: Output,
     #[command(subcommand)]
@@ -62,79 +64,79 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a node for development: everything in one process, and a word about what to do next
+    /// Run a development node: all components in one process, with hints for the next steps
     Dev(dev::Args),
     /// Run a node
     Run(run::Args),
     /// Publish events from a file or standard input
     Publish(publish::Args),
-    /// Look at saga instances and instruct them
+    /// Inspect and control saga instances
     #[command(subcommand)]
     Saga(saga::Command),
-    /// Look at tasks for people, take them and answer them
+    /// List, claim and complete human tasks
     #[command(subcommand)]
     Task(task::Command),
-    /// Look at dead letters, send them again or discard them
+    /// List, redrive and discard dead letters
     #[command(subcommand)]
     Dlq(dlq::Command),
-    /// List timers in the order in which they fall due
+    /// List timers by due time
     Timers(timers::Args),
-    /// Print the rows of a table as they are stored
+    /// Print the stored rows of a table
     Inspect(inspect::Args),
-    /// Show who did what, newest first
+    /// Show the audit trail, newest first
     Audit(audit::Args),
-    /// Keep a copy of instances and tasks in PostgreSQL, or write what changes to a file
+    /// Export instances and tasks to PostgreSQL or to a JSON Lines file
     Export(export::Args),
-    /// Look at everything that a node needs, and say what is wrong and what to do
+    /// Check the dependencies and settings of a node and print remedies
     Doctor(doctor::Args),
-    /// Copy what a node has stored, while it runs
+    /// Back up the stores of a node while it runs
     Backup(backup::Args),
-    /// Make a data folder of a backup
+    /// Restore a backup into a data directory
     Restore(backup::Restore),
-    /// Ask a node to finish what is under way, and to end
+    /// Drain a node: finish in-flight work, then stop
     Drain(drain::Args),
-    /// Look at which lines a node logs, and change that while it runs
+    /// Show or change the log filter of a running node
     LogLevel(log_level::Args),
-    /// Put the definitions of a folder in force, in the place of all that are
+    /// Deploy the definitions of a directory and replace all active definitions
     Deploy(deploy::Args),
-    /// Move running instances to another definition of their saga
+    /// Migrate running instances to another version of their definition
     Migrate(migrate::Args),
-    /// Let the instances of a saga take their events again
+    /// Replay recorded events into the instances of a saga
     Replay(replay::Args),
-    /// Compare the streams of NATS JetStream with the configuration, and bring them there
+    /// Compare the JetStream streams with the configuration and apply the differences
     #[command(subcommand)]
     Streams(streams::Command),
-    /// Check definitions without running them
+    /// Validate definitions
     Check(check::Args),
-    /// Print the JSON Schema of definitions, for editors
+    /// Print the JSON Schema of definitions
     Schema,
-    /// Play the test files that stand beside definitions
+    /// Run the test files of definitions
     Test(test::Args),
-    /// Play recorded events against definitions, in virtual time
+    /// Simulate definitions with recorded events in virtual time
     Simulate(simulate::Args),
-    /// Try random lives of definitions, and watch rules that hold for every life
+    /// Explore random executions of definitions and check invariants
     Explore(explore::Args),
-    /// Draw a definition, and where an instance stands
+    /// Render a definition as a graph, optionally with the state of an instance
     Graph(graph::Args),
-    /// Measure what this machine does
-    Bench(bench::Bench),
-    /// Print the completions for a shell
+    /// Run benchmarks
+    Bench(bench::BenchArgs),
+    /// Generate shell completions
     Completions(completions::Args),
 }
 
-/// Does what the arguments of the process say.
+/// Parses the arguments, runs the command and returns its exit code.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let console = Console::new(cli.output);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return Failure::internal(format!("the process cannot start threads: {error}")).report();
+            return CommandError::internal(format!("cannot start threads: {error}")).report();
         }
     };
-    let done = runtime.block_on(perform(cli.command, &console));
-    // A thread that reads standard input would keep the process alive.
+    let done = runtime.block_on(run_command(cli.command, &console));
+    // A thread that reads standard input blocks the shutdown of the process.
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -142,52 +144,52 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+async fn run_command(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
-        Command::Dev(args) => dev::perform(args, console).await,
-        Command::Run(args) => run::perform(args).await,
-        Command::Publish(args) => publish::perform(args, console).await,
-        Command::Saga(command) => saga::perform(command, console).await,
-        Command::Task(command) => task::perform(command, console).await,
-        Command::Dlq(command) => dlq::perform(command, console).await,
-        Command::Timers(args) => timers::perform(args, console).await,
-        Command::Inspect(args) => inspect::perform(args, console).await,
-        Command::Audit(args) => audit::perform(args, console).await,
-        Command::Export(args) => export::perform(args, console).await,
-        Command::Backup(args) => backup::perform(args, console).await,
+        Command::Dev(args) => dev::run(args, console).await,
+        Command::Run(args) => run::run(args).await,
+        Command::Publish(args) => publish::run(args, console).await,
+        Command::Saga(command) => saga::run(command, console).await,
+        Command::Task(command) => task::run(command, console).await,
+        Command::Dlq(command) => dlq::run(command, console).await,
+        Command::Timers(args) => timers::run(args, console).await,
+        Command::Inspect(args) => inspect::run(args, console).await,
+        Command::Audit(args) => audit::run(args, console).await,
+        Command::Export(args) => export::run(args, console).await,
+        Command::Backup(args) => backup::run(args, console).await,
         Command::Restore(args) => backup::restore(args, console).await,
-        Command::Doctor(args) => doctor::perform(args, console).await,
-        Command::Drain(args) => drain::perform(args, console).await,
-        Command::LogLevel(args) => log_level::perform(args, console).await,
-        Command::Deploy(args) => deploy::perform(args, console).await,
-        Command::Migrate(args) => migrate::perform(args, console).await,
-        Command::Replay(args) => replay::perform(args, console).await,
-        Command::Streams(command) => streams::perform(command, console).await,
-        Command::Check(args) => check::perform(&args, console),
-        Command::Schema => schema::perform(console),
-        Command::Test(args) => test::perform(&args, console),
-        Command::Simulate(args) => simulate::perform(&args, console),
-        Command::Explore(args) => explore::perform(&args, console),
-        Command::Graph(args) => graph::perform(args, console).await,
+        Command::Doctor(args) => doctor::run(args, console).await,
+        Command::Drain(args) => drain::run(args, console).await,
+        Command::LogLevel(args) => log_level::run(args, console).await,
+        Command::Deploy(args) => deploy::run(args, console).await,
+        Command::Migrate(args) => migrate::run(args, console).await,
+        Command::Replay(args) => replay::run(args, console).await,
+        Command::Streams(command) => streams::run(command, console).await,
+        Command::Check(args) => check::run(&args, console),
+        Command::Schema => schema::run(console),
+        Command::Test(args) => test::run(&args, console),
+        Command::Simulate(args) => simulate::run(&args, console),
+        Command::Explore(args) => explore::run(&args, console),
+        Command::Graph(args) => graph::run(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
-        Command::Completions(args) => completions::perform(&args, Cli::command(), console),
+        Command::Completions(args) => completions::run(&args, Cli::command(), console),
     }
 }
 
-async fn measure(bench: &bench::Bench, console: &Console) -> Result<(), Failure> {
+async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), CommandError> {
     let report = serde_json::to_value(bench::run(bench).await?).map_err(anyhow::Error::from)?;
     if console.is_json() {
         return console.json(&report);
     }
-    let figures = report.as_object().into_iter().flatten();
-    let rows: Vec<_> = figures.map(|(name, _)| vec![name.clone(), console::text(&report, name)]).collect();
-    console.table(&["FIGURE", "VALUE"], &rows, "nothing was measured")
+    let metrics = report.as_object().into_iter().flatten();
+    let rows: Vec<_> = metrics.map(|(name, _)| vec![name.clone(), console::text(&report, name)]).collect();
+    console.table(&["FIGURE", "VALUE"], &rows, "no measurements")
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_arguments_fit_together() {
+    fn command_line_definition_is_valid() {
         <super::Cli as clap::CommandFactory>::command().debug_assert();
     }
 }

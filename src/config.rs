@@ -1,7 +1,7 @@
-//! The configuration: what can be set, and from which layers it comes.
+//! Configuration: its keys and its layers.
 //!
-//! Defaults (`config/default.toml`, which is part of the binary) < file < environment (`ORLOG_…`) < flags. A key that does
-//! not exist is refused with its place and the nearest name that does.
+//! Precedence: defaults (`config/default.toml`, embedded in the binary) < file < environment
+//! (`ORLOG_…`) < flags. An unknown key is rejected with its location and the most similar known name.
 
 mod auth;
 mod cluster;
@@ -22,79 +22,79 @@ use std::path::PathBuf;
 use orlog_effect::config::{GatewayConfig, HttpConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::redact::Redact;
-pub use auth::{Audit, Auth, AuthMode, Jwt, TrustedGateway};
-pub use cluster::{Cluster, ClusterMode, ordinal};
-pub use diagnostics::Mistake;
+use crate::redact::Redaction;
+pub use auth::{AuditConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
+pub use cluster::{ClusterConfig, ClusterMode, ordinal};
+pub use diagnostics::ConfigDiagnostic;
 pub use layers::{Layers, Setting};
-pub use nats::{Nats, NatsTls, StreamLimits};
-pub use retention::{Retention, SagaRetention, TenantRetention, Window};
-pub use roles::{Queue, Role};
+pub use nats::{NatsConfig, NatsTlsConfig, StreamLimits};
+pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
+pub use roles::{QueueConfig, Role};
 pub use sections::{
-    Backup, Bus, BusKind, Drain, Durability, Export, Http, Limits, Log, LogFormat, Replication, Store,
-    Telemetry, TenantMode, Tenants,
+    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HttpServerConfig, LimitsConfig,
+    LogConfig, LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
 
-/// The defaults as people read them: every key with what it means.
+/// Default configuration as text: every key with its description.
 pub const DEFAULT: &str = include_str!("../config/default.toml");
 
-/// Everything that can be set. `config/default.toml` says what each key means.
+/// Configuration of a node. `config/default.toml` describes every key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The name of this node; the host's where it is empty.
-    pub node: String,
-    /// What this node does.
-    pub roles: Role,
-    /// Where everything durable lives.
-    pub data: PathBuf,
-    /// Where HTTP is served.
+    /// Name of this node; the host name if empty.
+    pub node_name: String,
+    /// Role of this node.
+    pub role: Role,
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// Listen address of the HTTP API.
     pub listen: SocketAddr,
-    /// The folder with the definitions.
+    /// Directory with the definitions.
     #[serde(with = "units::optional")]
-    pub definitions: Option<PathBuf>,
-    /// The folder with the upstreams that have a file of their own.
+    pub definitions_dir: Option<PathBuf>,
+    /// Directory with the upstream files.
     #[serde(with = "units::optional")]
-    pub effects: Option<PathBuf>,
-    /// Into how many stores the instances are divided.
+    pub upstreams_dir: Option<PathBuf>,
+    /// Number of shards.
     pub shards: u16,
-    /// Who is let in.
-    pub tenants: Tenants,
-    /// How instances are kept.
-    pub store: Store,
-    /// How events are kept.
-    pub bus: Bus,
-    /// JetStream, where it carries them.
-    pub nats: Nats,
+    /// Tenants that the node accepts.
+    pub tenants: TenantsConfig,
+    /// Storage of instances.
+    pub store: StoreConfig,
+    /// Storage of events.
+    pub bus: BusConfig,
+    /// JetStream, if it is the bus.
+    pub nats: NatsConfig,
     /// Effects between nodes.
-    pub queue: Queue,
-    /// Which shards this pod runs.
-    pub cluster: Cluster,
-    /// Bounds of one shard.
-    pub limits: Limits,
-    /// For how long what is over is kept.
-    pub retention: Retention,
-    /// What is told to whoever keeps a copy elsewhere.
-    pub export: Export,
-    /// Bounds of the HTTP API.
-    pub http: Http,
-    /// Who may call it.
-    pub auth: Auth,
-    /// What is kept of what they did.
-    pub audit: Audit,
-    /// Copies of what is stored.
-    pub backup: Backup,
-    /// How the process comes to rest.
-    pub drain: Drain,
-    /// What is logged, and how.
-    pub log: Log,
-    /// Where spans go.
-    pub telemetry: Telemetry,
-    /// What is not shown.
-    pub redact: Redact,
-    /// Where effects are performed, by the upstream's name.
+    pub queue: QueueConfig,
+    /// Assignment of shards to pods.
+    pub cluster: ClusterConfig,
+    /// Limits of one shard.
+    pub limits: LimitsConfig,
+    /// Retention of ended instances and dead letters.
+    pub retention: RetentionConfig,
+    /// Change feed for exports.
+    pub export: ExportConfig,
+    /// Limits of the HTTP API.
+    pub http: HttpServerConfig,
+    /// Authentication of API callers.
+    pub auth: AuthConfig,
+    /// Audit trail of API calls.
+    pub audit: AuditConfig,
+    /// Backups of the stores.
+    pub backup: BackupConfig,
+    /// Drain of the process.
+    pub drain: DrainConfig,
+    /// Log format and filter.
+    pub log: LogConfig,
+    /// Export of spans and logs.
+    pub telemetry: TelemetryConfig,
+    /// Redaction of values.
+    pub redact: Redaction,
+    /// Upstreams that execute effects, by name.
     pub upstreams: BTreeMap<String, HttpConfig>,
-    /// Where commands go.
+    /// Gateway that accepts commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayConfig>,
 }
@@ -102,96 +102,96 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            node: String::new(),
-            roles: Role::default(),
-            data: PathBuf::from("data"),
+            node_name: String::new(),
+            role: Role::default(),
+            data_dir: PathBuf::from("data"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
-            definitions: None,
-            effects: None,
+            definitions_dir: None,
+            upstreams_dir: None,
             shards: 1,
-            tenants: Tenants::default(),
-            store: Store::default(),
-            bus: Bus::default(),
-            nats: Nats::default(),
-            queue: Queue::default(),
-            cluster: Cluster::default(),
-            limits: Limits::default(),
-            retention: Retention::default(),
-            export: Export::default(),
-            http: Http::default(),
-            auth: Auth::default(),
-            audit: Audit::default(),
-            backup: Backup::default(),
-            drain: Drain::default(),
-            log: Log::default(),
-            telemetry: Telemetry::default(),
-            redact: Redact::default(),
+            tenants: TenantsConfig::default(),
+            store: StoreConfig::default(),
+            bus: BusConfig::default(),
+            nats: NatsConfig::default(),
+            queue: QueueConfig::default(),
+            cluster: ClusterConfig::default(),
+            limits: LimitsConfig::default(),
+            retention: RetentionConfig::default(),
+            export: ExportConfig::default(),
+            http: HttpServerConfig::default(),
+            auth: AuthConfig::default(),
+            audit: AuditConfig::default(),
+            backup: BackupConfig::default(),
+            drain: DrainConfig::default(),
+            log: LogConfig::default(),
+            telemetry: TelemetryConfig::default(),
+            redact: Redaction::default(),
             upstreams: BTreeMap::new(),
             gateway: None,
         }
     }
 }
 
-/// A configuration that cannot be used.
+/// Error in a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is not there or cannot be read.
-    #[error("the configuration {} cannot be read: {source}", path.display())]
+    /// The file is missing or unreadable.
+    #[error("cannot read configuration {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A layer says something that cannot be.
-    #[error("{place}: {what}")]
-    Wrong {
-        /// `orlog.toml:3:1`, the variable, the flag.
-        place: String,
-        /// What is wrong, and what was probably meant.
-        what: String,
+    /// A layer contains an invalid key or value.
+    #[error("{location}: {message}")]
+    Invalid {
+        /// Location: `orlog.toml:3:1`, the environment variable, or the flag.
+        location: String,
+        /// Reason, with a suggestion.
+        message: String,
     },
 }
 
 impl Config {
-    /// The name of this node: as configured, else the host's.
+    /// Returns the name of this node: the configured one, else the host name.
     #[must_use]
     pub fn node_name(&self) -> String {
-        if self.node.is_empty() {
+        if self.node_name.is_empty() {
             rustix::system::uname().nodename().to_string_lossy().into_owned()
         } else {
-            self.node.clone()
+            self.node_name.clone()
         }
     }
 
-    /// The upstreams and the gateway, as `orlog_effect` takes them.
+    /// Returns the upstreams and the gateway as configuration of `orlog_effect`.
     #[must_use]
     pub fn upstreams(&self) -> orlog_effect::EffectsConfig {
         orlog_effect::EffectsConfig { upstreams: self.upstreams.clone(), gateway: self.gateway.clone() }
     }
 
-    /// What is wrong about where commands go.
-    fn gateway_mistake(&self) -> Option<&'static str> {
+    /// Returns why the gateway configuration is invalid.
+    fn gateway_error(&self) -> Option<&'static str> {
         let gateway = self.gateway.as_ref()?;
         match (&gateway.base_url, &gateway.subject) {
-            (None, None) => Some("it has neither base_url nor subject; write one"),
-            (Some(_), Some(_)) => Some("it has a base_url and a subject; keep one"),
+            (None, None) => Some("base_url and subject are missing; set one of them"),
+            (Some(_), Some(_)) => Some("base_url and subject are both set; keep one of them"),
             (None, Some(_)) if self.bus.kind != BusKind::Nats => {
-                Some("its subject needs NATS; write bus.kind = \"nats\" and [nats]")
+                Some("the subject requires NATS; set bus.kind = \"nats\" and [nats]")
             }
             (Some(_), None) | (None, Some(_)) => None,
         }
     }
 
-    /// Checks what no single key shows.
+    /// Validates rules that involve several keys.
     fn check(&self) -> Result<(), Error> {
-        self.mistakes().into_iter().next().map_or(Ok(()), Err)
+        self.validate().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Whether commits are kept on NATS.
+    /// Returns whether commits are replicated to NATS.
     #[must_use]
     pub fn replicated(&self) -> bool {
-        let leased = self.cluster.mode == ClusterMode::Leased;
+        let leased = self.cluster.mode == ClusterMode::Leases;
         self.store.replication.is_on(self.bus.kind == BusKind::Nats, leased)
     }
 }
@@ -213,19 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_defaults_says_what_the_code_does() {
+    fn default_file_matches_code_defaults() {
         let read: Config = toml::from_str(DEFAULT).unwrap();
         assert_eq!(table(&read), table(&Config::default()));
         assert!(read.check().is_ok());
     }
 
     #[test]
-    fn the_file_of_defaults_lists_every_key() {
+    fn default_file_lists_every_key() {
         assert_eq!(keys(&DEFAULT.parse().unwrap()), keys(&table(&Config::default())));
     }
 
     #[test]
-    fn the_examples_in_the_file_of_defaults_are_accepted() {
+    fn default_file_examples_are_valid() {
         let (_, examples) = DEFAULT.split_once("one table for each upstream:").unwrap();
         let is_key = |line: &&str| line.starts_with('[') || line.contains(" = ");
         let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();

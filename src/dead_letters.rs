@@ -1,51 +1,51 @@
-//! Dead letters as people and the bus see them: redacted.
+//! Redacted dead letters for users and the bus.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orlog_actors::ShowLetter;
-use orlog_model::{DeadLetter, Input, Original};
+use orlog_actors::DeadLetterEncoder;
+use orlog_model::{DeadLetter, DeadLetterOriginal, Input};
 use serde_json::{Value, json};
 
-use crate::redact::Redact;
+use crate::redact::Redaction;
 
-/// What of a letter is published.
+/// Returns the function that redacts a dead letter for publication.
 #[must_use]
-pub fn published(redact: Redact) -> ShowLetter {
-    Arc::new(move |letter| shown(letter, &redact))
+pub fn publishable(redact: Redaction) -> DeadLetterEncoder {
+    Arc::new(move |dead_letter| to_json(dead_letter, &redact))
 }
 
-fn shown(letter: &DeadLetter, redact: &Redact) -> Value {
+fn to_json(dead_letter: &DeadLetter, redact: &Redaction) -> Value {
     json!({
-        "id": letter.id,
-        "tenant": letter.tenant,
-        "saga": letter.instance.as_ref().map(|key| &key.saga),
-        "correlation": letter.instance.as_ref().map(|key| &key.correlation),
-        "reason": letter.reason.as_str(),
-        "message": letter.message,
-        "label": label(letter),
-        "attempts": letter.attempts,
-        "node": letter.node,
-        "at": letter.at.to_string(),
-        "original": original(&letter.original, redact),
+        "id": dead_letter.id,
+        "tenant": dead_letter.tenant,
+        "saga": dead_letter.instance.as_ref().map(|key| &key.saga),
+        "correlation": dead_letter.instance.as_ref().map(|key| &key.correlation),
+        "reason": dead_letter.reason.as_str(),
+        "message": dead_letter.message,
+        "label": label(dead_letter),
+        "attempts": dead_letter.attempts,
+        "node": dead_letter.node,
+        "at": dead_letter.at.to_string(),
+        "original": original(&dead_letter.original, redact),
     })
 }
 
-/// What the original is called: an event's type, a subject.
-pub(crate) fn label(letter: &DeadLetter) -> &str {
-    match &letter.original {
-        Original::Input(input) => input.label(),
-        Original::Message { subject, .. } => subject,
+/// Returns the label of the original: the event type or the subject.
+pub(crate) fn label(dead_letter: &DeadLetter) -> &str {
+    match &dead_letter.original {
+        DeadLetterOriginal::Input(input) => input.label(),
+        DeadLetterOriginal::Message { subject, .. } => subject,
     }
 }
 
-/// Events as CloudEvents; other inputs as they are kept; messages with their body as text where it is, or as what of it may
-/// be shown.
-pub(crate) fn original(original: &Original, redact: &Redact) -> Value {
+/// Renders the original: events as CloudEvents; other inputs as stored; messages with their body as
+/// text if it is text, redacted.
+pub(crate) fn original(original: &DeadLetterOriginal, redact: &Redaction) -> Value {
     match original {
-        Original::Input(input) => match input.as_ref() {
+        DeadLetterOriginal::Input(input) => match input.as_ref() {
             Input::Event(event) => json!({ "event": {
                 "specversion": "1.0",
                 "id": event.id,
@@ -57,16 +57,16 @@ pub(crate) fn original(original: &Original, redact: &Redact) -> Value {
                 "causationid": event.causation,
                 "traceparent": event.trace,
                 "dataversion": event.schema_version,
-                "data": redact.shown(event.data.clone()),
+                "data": redact.redact(event.data.clone()),
             }}),
-            other => redact.shown(json!({ "input": other })),
+            other => redact.redact(json!({ "input": other })),
         },
-        Original::Message { subject, headers, payload } => {
+        DeadLetterOriginal::Message { subject, headers, payload } => {
             let headers: BTreeMap<&str, &str> =
                 headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             let payload = match std::str::from_utf8(payload) {
-                Ok(text) => redact.shown_text(text),
-                Err(_) => redact.shown(json!({ "base64": STANDARD.encode(payload) })),
+                Ok(text) => redact.redact_text(text),
+                Err(_) => redact.redact(json!({ "base64": STANDARD.encode(payload) })),
             };
             json!({ "message": { "subject": subject, "headers": headers, "payload": payload }})
         }

@@ -1,10 +1,12 @@
-//! The definitions in force: read from files, checked against the hands, put in force together or refused whole.
+//! Active definitions: read from files, validated against the providers, and activated or rejected
+//! together.
 //!
-//! Which are in force is a record in the store, a [`Deployment`]. A folder of definitions is deployed when the node starts
-//! and finds it changed since it was deployed last, and on `/admin/reload`; `orlog deploy` brings files from anywhere.
+//! A [`Deployment`] record in the store names the active definitions. The node deploys its definitions
+//! directory at startup, if the directory changed since its last deployment, and on `/admin/reload`.
+//! `orlog deploy` deploys files from any machine.
 //!
-//! A source that was ever in force stays in the store while instances are pinned to it: they go on with it. A definition that
-//! is retired takes no new instances.
+//! The source of a formerly active definition stays in the store while instances are pinned to it; they
+//! continue with it. A retired definition starts no new instances.
 
 mod availability;
 mod files;
@@ -17,191 +19,215 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::Catalog;
-use orlog_model::{Deployment, ProgramRef, Timestamp};
-use orlog_program::{Problem, Program};
-use orlog_store::Pins;
+use orlog_model::{DefinitionRef, Deployment, Timestamp};
+use orlog_program::{Diagnostic, Program};
+use orlog_store::PinCounts;
 
 use files::problem;
-use retired::Retired;
+use retired::RetiredProgram;
 
-pub use files::Definition;
-pub use files::{SUFFIXES, SourceFile, digest, is_definition, list, read, read_folder};
-pub use plan::{Changed, Listed, Plan};
+pub use files::LoadedDefinition;
+pub use files::{SUFFIXES, SourceFile, digest, is_definition, list_files, load_file, read_dir};
+pub use plan::{DefinitionChange, DefinitionSummary, DeploymentPlan};
 
-/// Everything that is wrong with the definitions, one problem a line.
+/// All diagnostics of the definitions, one per line.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.lines())]
-pub struct Refused(pub Vec<Problem>);
+pub struct DefinitionErrors(pub Vec<Diagnostic>);
 
-impl Refused {
+impl DefinitionErrors {
     fn lines(&self) -> String {
         let lines = self.0.iter().map(|problem| format!("\n  {problem}"));
-        format!("the definitions are refused, nothing was changed:{}", lines.collect::<String>())
+        format!("definitions rejected, no changes made:{}", lines.collect::<String>())
     }
 }
 
-/// The definitions of a process.
-pub struct Definitions {
-    folder: Option<PathBuf>,
-    given: Vec<Definition>,
-    standing: RwLock<Standing>,
+/// Definitions of a process.
+pub struct DefinitionSet {
+    dir: Option<PathBuf>,
+    built_in: Vec<LoadedDefinition>,
+    current: RwLock<ActiveDefinitions>,
 }
 
-/// What is in force.
+/// Active definitions and their deployment.
 #[derive(Clone, Default)]
-struct Standing {
-    definitions: Arc<[Definition]>,
+struct ActiveDefinitions {
+    definitions: Arc<[LoadedDefinition]>,
     deployment: Option<Arc<Deployment>>,
 }
 
-/// What was checked and can be put in force.
+/// Validated definitions that can be activated.
 #[derive(Clone)]
-pub struct Checked {
-    /// All definitions, in the order of their names.
-    pub definitions: Vec<Definition>,
-    /// The digest of the definitions folder, where they come from it.
-    pub folder: Option<[u8; 16]>,
+pub struct ValidatedDefinitions {
+    /// All definitions, sorted by name.
+    pub definitions: Vec<LoadedDefinition>,
+    /// Digest of the definitions directory, if the definitions come from it.
+    pub digest: Option<[u8; 16]>,
 }
 
-/// Whether there is anybody for what older definitions need, and who needs it.
+/// Context of a check of definitions: available providers and pinned instances.
 #[derive(Clone, Copy)]
-pub struct Sight<'a> {
-    /// Who performs.
+pub struct UsageContext<'a> {
+    /// Available effects and commands.
     pub catalog: &'a Catalog,
-    /// Every program that is loaded.
+    /// All loaded programs.
     pub loaded: &'a [Arc<dyn Program>],
-    /// How many instances are pinned to each.
-    pub pins: &'a Pins,
+    /// Number of instances pinned to each definition.
+    pub pins: &'a PinCounts,
 }
 
-impl Definitions {
-    /// Definitions from a folder, and programs written in Rust. None is in force yet.
+impl DefinitionSet {
+    /// Creates the set of a definitions directory and of programs written in Rust. No definition is active
+    /// yet.
     #[must_use]
-    pub fn new(folder: Option<PathBuf>, programs: Vec<Arc<dyn Program>>) -> Self {
-        let given = programs.into_iter().map(|program| Definition {
+    pub fn new(dir: Option<PathBuf>, programs: Vec<Arc<dyn Program>>) -> Self {
+        let loaded = programs.into_iter().map(|program| LoadedDefinition {
             program,
             compiled: None,
             source: None,
             file: None,
         });
-        Self { folder, given: given.collect(), standing: RwLock::default() }
+        Self { dir, built_in: loaded.collect(), current: RwLock::default() }
     }
 
-    /// Where definitions are read from, where there is such a folder.
+    /// Returns the definitions directory, if configured.
     #[must_use]
-    pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
     }
 
-    /// The definitions for new instances, in the order of their names.
+    /// Returns the active definitions, sorted by name.
     #[must_use]
-    pub fn in_force(&self) -> Arc<[Definition]> {
-        self.standing().definitions
+    pub fn active(&self) -> Arc<[LoadedDefinition]> {
+        self.current().definitions
     }
 
-    /// The record of what is in force; `None` where nothing was ever deployed.
+    /// Returns the current deployment; `None` if nothing was deployed yet.
     #[must_use]
     pub fn deployment(&self) -> Option<Arc<Deployment>> {
-        self.standing().deployment
+        self.current().deployment
     }
 
-    fn standing(&self) -> Standing {
-        self.standing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn current(&self) -> ActiveDefinitions {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Compiles files and checks them together with what the program itself brings. Blocks.
+    /// Compiles files and validates them together with the built-in programs. Blocks.
     ///
     /// # Errors
-    /// Everything that is wrong, in all files.
-    pub fn check(&self, files: &[SourceFile], catalog: &Catalog) -> Result<Vec<Definition>, Vec<Problem>> {
+    /// All diagnostics of all files.
+    pub fn validate(
+        &self,
+        files: &[SourceFile],
+        catalog: &Catalog,
+    ) -> Result<Vec<LoadedDefinition>, Vec<Diagnostic>> {
         let mut problems = Vec::new();
-        let mut definitions = self.given.clone();
+        let mut definitions = self.built_in.clone();
         for file in files {
             match files::compile(file) {
                 Ok(definition) => definitions.push(definition),
                 Err(found) => problems.extend(found),
             }
         }
-        definitions.sort_by(|a, b| a.program.reference().saga.cmp(&b.program.reference().saga));
-        problems.extend(definitions.iter().flat_map(|definition| availability::missing(definition, catalog)));
+        definitions.sort_by(|a, b| a.program.definition_ref().saga.cmp(&b.program.definition_ref().saga));
+        problems.extend(
+            definitions.iter().flat_map(|definition| availability::missing_providers(definition, catalog)),
+        );
         problems.extend(definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])));
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
 
-    /// Checks those in force against other upstreams.
+    /// Validates the active definitions against other upstreams.
     ///
     /// # Errors
-    /// What they ask for and nobody would perform.
-    pub fn check_standing(&self, catalog: &Catalog) -> Result<Vec<Definition>, Vec<Problem>> {
-        let definitions = self.in_force().to_vec();
-        let problems: Vec<_> =
-            definitions.iter().flat_map(|definition| availability::missing(definition, catalog)).collect();
+    /// Required effects and commands that no upstream provides.
+    pub fn validate_active(&self, catalog: &Catalog) -> Result<Vec<LoadedDefinition>, Vec<Diagnostic>> {
+        let definitions = self.active().to_vec();
+        let problems: Vec<_> = definitions
+            .iter()
+            .flat_map(|definition| availability::missing_providers(definition, catalog))
+            .collect();
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
 
-    /// What putting checked definitions in force would change, with warnings.
+    /// Returns the changes and warnings of an activation of validated definitions.
     #[must_use]
-    pub fn plan(&self, new: &[Definition], sight: &Sight<'_>) -> Plan {
-        let mut plan = Plan::of(self.deployment().as_deref(), new);
-        plan.warnings = warnings::all(&plan, &Self::sight(new, sight));
+    pub fn plan(&self, new: &[LoadedDefinition], context: &UsageContext<'_>) -> DeploymentPlan {
+        let mut plan = DeploymentPlan::of(self.deployment().as_deref(), new);
+        plan.warnings = warnings::all(&plan, &Self::context(new, context));
         plan
     }
 
-    /// What live instances of older definitions need and nobody offers; one warning each.
+    /// Returns a warning for each effect, command or saga that live instances of older definitions require
+    /// and that is not available.
     #[must_use]
-    pub fn old_needs(&self, sight: &Sight<'_>) -> Vec<String> {
-        warnings::old_needs(&Self::sight(&self.in_force(), sight))
+    pub fn unmet_needs(&self, context: &UsageContext<'_>) -> Vec<String> {
+        warnings::unmet_needs(&Self::context(&self.active(), context))
     }
 
-    fn sight<'a>(new: &'a [Definition], sight: &Sight<'a>) -> warnings::Sight<'a> {
-        let Sight { catalog, loaded, pins } = *sight;
-        warnings::Sight { new, catalog, loaded, pins }
+    fn context<'a>(new: &'a [LoadedDefinition], context: &UsageContext<'a>) -> warnings::WarningContext<'a> {
+        let UsageContext { catalog, loaded, pins } = *context;
+        warnings::WarningContext { new, catalog, loaded, pins }
     }
 
-    /// The record of a deployment of checked definitions after `standing`, to be stored before they are put in force.
-    /// Retired definitions stay in it while `is_kept`.
+    /// Creates the record of a deployment that follows `standing`. Store it before the activation.
+    /// Retired definitions stay in it while `is_kept` returns true.
     #[must_use]
     pub fn record(
-        standing: Option<&Deployment>,
-        checked: &Checked,
+        current: Option<&Deployment>,
+        checked: &ValidatedDefinitions,
         (at, by): (Timestamp, &str),
-        is_kept: impl Fn(&[u8; 16]) -> bool,
+        is_stored: impl Fn(&[u8; 16]) -> bool,
     ) -> Deployment {
-        let folder = checked.folder.or(standing.and_then(|standing| standing.folder));
-        plan::record(standing, &checked.definitions, &plan::Occasion { at, by, folder }, is_kept)
+        let dir = checked.digest.or(current.and_then(|current| current.definitions_digest));
+        plan::record(
+            current,
+            &checked.definitions,
+            &plan::DeploymentMetadata { at, deployed_by: by, definitions_digest: dir },
+            is_stored,
+        )
     }
 
-    /// All programs: of the definitions given here and of those kept in the store, older ones first.
+    /// Returns all programs: those of the given and of the stored definitions, older ones first.
     #[must_use]
-    pub fn programs(in_force: &[Definition], kept: &[(ProgramRef, Vec<u8>)]) -> Vec<Arc<dyn Program>> {
-        let is_old = |reference: &ProgramRef| in_force.iter().all(|d| d.program.reference() != reference);
-        let mut old: Vec<_> = kept.iter().filter(|(reference, _)| is_old(reference)).collect();
+    pub fn programs(
+        active: &[LoadedDefinition],
+        stored: &[(DefinitionRef, Vec<u8>)],
+    ) -> Vec<Arc<dyn Program>> {
+        let is_old =
+            |reference: &DefinitionRef| active.iter().all(|d| d.program.definition_ref() != reference);
+        let mut old: Vec<_> = stored.iter().filter(|(reference, _)| is_old(reference)).collect();
         old.sort_by_key(|(reference, _)| reference.version);
-        let old = old.into_iter().filter_map(|(reference, source)| Retired::compile(reference, source));
-        old.chain(in_force.iter().map(|definition| Arc::clone(&definition.program))).collect()
+        let old =
+            old.into_iter().filter_map(|(reference, source)| RetiredProgram::compile(reference, source));
+        old.chain(active.iter().map(|definition| Arc::clone(&definition.program))).collect()
     }
 
-    /// Makes these the definitions in force; their record is in the store already.
-    pub fn put_in_force(&self, definitions: Vec<Definition>, deployment: Option<Deployment>) {
-        let standing = Standing { definitions: definitions.into(), deployment: deployment.map(Arc::new) };
-        *self.standing.write().unwrap_or_else(PoisonError::into_inner) = standing;
+    /// Activates the definitions; their record must already be stored.
+    pub fn activate(&self, definitions: Vec<LoadedDefinition>, deployment: Option<Deployment>) {
+        let current =
+            ActiveDefinitions { definitions: definitions.into(), deployment: deployment.map(Arc::new) };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
     }
 }
 
-impl fmt::Debug for Definitions {
+impl fmt::Debug for DefinitionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Definitions").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("DefinitionSet").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
-fn twice(first: &Definition, second: &Definition) -> Option<Problem> {
-    let saga = &first.program.reference().saga;
-    let place = |definition: &Definition| match &definition.file {
+fn twice(first: &LoadedDefinition, second: &LoadedDefinition) -> Option<Diagnostic> {
+    let saga = &first.program.definition_ref().saga;
+    let location = |definition: &LoadedDefinition| match &definition.file {
         Some(file) => file.display().to_string(),
-        None => "the program itself".to_owned(),
+        None => "the built-in programs".to_owned(),
     };
-    (saga == &second.program.reference().saga).then(|| Problem {
-        suggestion: Some("keep the newest alone; older versions stay in the store".to_owned()),
-        ..problem(Path::new(&place(second)), format!("the saga `{saga}` is defined in {} too", place(first)))
+    (saga == &second.program.definition_ref().saga).then(|| Diagnostic {
+        suggestion: Some("keep only the newest version; older versions stay in the store".to_owned()),
+        ..problem(
+            Path::new(&location(second)),
+            format!("saga `{saga}` is also defined in {}", location(first)),
+        )
     })
 }

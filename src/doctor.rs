@@ -1,7 +1,7 @@
-//! A doctor: looks at everything that a node needs, one after the other, and says what is wrong and what to do about it.
+//! Doctor: checks the dependencies and settings of a node in sequence and reports remedies.
 //!
-//! It changes nothing and takes no lock, so it can be called beside a running node. What only a running node knows it is asked for
-//! ([`crate::app::App::examined`]).
+//! It changes nothing and takes no lock, so it can run beside a node. Checks that require a running
+//! node use [`crate::app::App::diagnostics`].
 
 pub mod check;
 mod clock;
@@ -12,23 +12,23 @@ mod limits;
 mod listen;
 
 use crate::config::{BusKind, Config};
-pub use check::{Finding, Level};
+pub use check::{CheckResult, CheckStatus};
 
-/// Looks at what a node with this configuration would meet.
-pub async fn examine(config: &Config) -> Vec<Finding> {
-    let watch = clock::Watch::start();
-    let mut findings = vec![listen::examine(config, data_dir::is_open(config))];
-    if config.roles.runs_sagas() {
-        findings.extend(data_dir::examine(config));
+/// Runs the checks of a node with this configuration.
+pub async fn run_checks(config: &Config) -> Vec<CheckResult> {
+    let watch = clock::ClockComparison::start();
+    let mut findings = vec![listen::check_listen(config, data_dir::is_in_use(config))];
+    if config.role.runs_sagas() {
+        findings.extend(data_dir::check_data_dir(config));
     }
     let connected = match config.bus.kind {
-        BusKind::Nats => dependencies::bus(config, &mut findings).await,
+        BusKind::Nats => dependencies::check_bus(config, &mut findings).await,
         BusKind::Embedded => None,
     };
-    findings.extend(definitions::examine(config, connected.as_ref()));
-    findings.extend(dependencies::secrets(config));
-    findings.extend(dependencies::hosts(config).await);
+    findings.extend(definitions::check_definitions(config, connected.as_ref()));
+    findings.extend(dependencies::check_secrets(config));
+    findings.extend(dependencies::check_hosts(config).await);
     findings.push(watch.stop());
-    findings.push(limits::open_files());
+    findings.push(limits::check_open_files());
     findings
 }

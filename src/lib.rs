@@ -1,6 +1,7 @@
-//! Orlog runs durable sagas: one actor per saga instance, one transaction per transition, effects under an idempotency key.
+//! Durable saga runner: one actor per saga instance, one transaction per transition, effects under an
+//! idempotency key.
 //!
-//! This is the roof: it may be embedded ([`App::start_with`]) or run as the command `orlog`.
+//! This is the root crate. Embed it ([`App::start_with`]) or run it as the command `orlog`.
 
 pub mod api;
 pub mod app;
@@ -18,6 +19,6 @@ pub mod telemetry;
 pub mod typed;
 pub mod upstreams;
 
-pub use app::{App, Seams};
+pub use app::{App, AppOverrides};
 pub use clock::SystemClock;
 pub use config::Config;

@@ -1,14 +1,15 @@
-//! The command `orlog`: reads its arguments, does what they say, answers with an exit code.
+//! The command `orlog`: parses its arguments, executes the command and returns an exit code.
 
 use std::process::ExitCode;
 
-/// A third of the processor time under load was glibc's allocator: many small, short-lived allocations that change threads.
+/// Replaces glibc's allocator, which used a third of the CPU time under load: many small, short-lived
+/// allocations that change threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = orlog_effect::script::helper() {
+    if let Some(code) = orlog_effect::script::run_if_helper() {
         return code;
     }
-    orlog::cli::main()
+    orlog::cli::run()
 }

@@ -1,70 +1,70 @@
-//! What nobody may read in what is shown: fields of payloads and states, by name.
+//! Redaction of fields in displayed payloads and states, by name.
 //!
-//! A rule is a chain of field names such as `card` or `customer.iban`; `*` stands for any one name. It holds wherever such
-//! a chain ends, however deep it stands and whatever lists are in between. Names are compared without regard to case. What is
-//! stored is not changed: sagas go on with it.
+//! A rule is a path of field names such as `card` or `customer.iban`; `*` matches any one name. It
+//! matches at every depth and through lists, wherever such a path ends. Names are case-insensitive.
+//! Stored data is not changed, so sagas use the original values.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What stands in the place of a value.
+/// Replacement of a redacted value.
 const HIDDEN: &str = "[redacted]";
-/// The names under which bytes are shown that cannot be looked into.
+/// Names of encoded bytes, whose content cannot be inspected.
 const BYTES: [&str; 2] = ["base64", "hex"];
 
-/// `[redact]`: which fields are not shown.
+/// Configuration of `[redact]`: the fields to redact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Redact {
-    /// Chains of field names.
-    pub fields: Vec<Field>,
+pub struct Redaction {
+    /// Field paths.
+    pub fields: Vec<FieldPath>,
 }
 
-/// A chain of field names.
+/// Path of field names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct Field(Vec<String>);
+pub struct FieldPath(Vec<String>);
 
-/// A text that is no chain of names.
+/// Text that is not a field path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no field; write a name, or names with dots between them: card, customer.iban")]
-pub struct NoField(String);
+#[error("invalid field path {0:?}; examples: card, customer.iban")]
+pub struct InvalidFieldPath(String);
 
-impl TryFrom<String> for Field {
-    type Error = NoField;
+impl TryFrom<String> for FieldPath {
+    type Error = InvalidFieldPath;
 
-    fn try_from(text: String) -> Result<Self, NoField> {
+    fn try_from(text: String) -> Result<Self, InvalidFieldPath> {
         let names: Vec<_> = text.split('.').map(|name| name.trim().to_lowercase()).collect();
-        if names.iter().any(String::is_empty) { Err(NoField(text)) } else { Ok(Self(names)) }
+        if names.iter().any(String::is_empty) { Err(InvalidFieldPath(text)) } else { Ok(Self(names)) }
     }
 }
 
-impl From<Field> for String {
-    fn from(field: Field) -> Self {
+impl From<FieldPath> for String {
+    fn from(field: FieldPath) -> Self {
         field.0.join(".")
     }
 }
 
-impl Field {
-    fn ends(&self, path: &[String]) -> bool {
+impl FieldPath {
+    fn matches(&self, path: &[String]) -> bool {
         let fits = |(rule, name): (&String, &String)| rule == "*" || rule == name;
         self.0.len() <= path.len() && self.0.iter().rev().zip(path.iter().rev()).all(fits)
     }
 }
 
-impl Redact {
-    /// A text that may be JSON as it may be shown; where anything is hidden, other texts are not shown at all.
+impl Redaction {
+    /// Redacts a text that may be JSON. If any rule exists, other texts are hidden completely.
     #[must_use]
-    pub fn shown_text(&self, text: &str) -> Value {
+    pub fn redact_text(&self, text: &str) -> Value {
         if self.fields.is_empty() {
             return Value::from(text);
         }
-        serde_json::from_str(text).map_or_else(|_| Value::from(HIDDEN), |value| self.shown(value))
+        serde_json::from_str(text).map_or_else(|_| Value::from(HIDDEN), |value| self.redact(value))
     }
 
-    /// The value as it may be shown. Where anything is hidden, bytes (`{"base64": …}`) are not shown at all.
+    /// Redacts a value. If any rule exists, bytes (`{"base64": …}`) are hidden completely.
     #[must_use]
-    pub fn shown(&self, mut value: Value) -> Value {
+    pub fn redact(&self, mut value: Value) -> Value {
         if !self.fields.is_empty() {
             self.walk(&mut value, &mut Vec::new());
         }
@@ -76,7 +76,7 @@ impl Redact {
             Value::Object(fields) => {
                 for (name, value) in fields {
                     path.push(name.to_lowercase());
-                    if BYTES.contains(&name.as_str()) || self.fields.iter().any(|field| field.ends(path)) {
+                    if BYTES.contains(&name.as_str()) || self.fields.iter().any(|field| field.matches(path)) {
                         *value = Value::from(HIDDEN);
                     } else {
                         self.walk(value, path);
@@ -98,12 +98,12 @@ mod tests {
 
     #[track_caller]
     fn check(rules: &[&str], value: &Value, expected: &Value) {
-        let redact: Redact = serde_json::from_value(json!({ "fields": rules })).unwrap();
-        assert_eq!(redact.shown(value.clone()), *expected);
+        let redact: Redaction = serde_json::from_value(json!({ "fields": rules })).unwrap();
+        assert_eq!(redact.redact(value.clone()), *expected);
     }
 
     #[test]
-    fn a_name_is_hidden_wherever_it_stands() {
+    fn field_name_is_redacted_at_any_depth() {
         let value = json!({ "card": "4111", "items": [{ "Card": { "n": 1 } }, { "sku": "a" }], "cards": 2 });
         let hidden = json!({ "card": HIDDEN, "items": [{ "Card": HIDDEN }, { "sku": "a" }], "cards": 2 });
         check(&["card"], &value, &hidden);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_hidden_where_it_ends() {
+    fn field_path_is_redacted_at_its_end() {
         let value = json!({ "vars": { "customer": { "iban": "DE", "name": "Ada" }, "iban": "FR" } });
         let hidden = json!({ "vars": { "customer": { "iban": HIDDEN, "name": "Ada" }, "iban": "FR" } });
         check(&["customer.iban"], &value, &hidden);
@@ -123,17 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_hidden_where_anything_is() {
+    fn bytes_are_redacted_when_any_rule_exists() {
         check(&["card"], &json!({ "base64": "AAAA" }), &json!({ "base64": HIDDEN }));
-        let redact = Redact { fields: vec![Field::try_from("card".to_owned()).unwrap()] };
-        assert_eq!(redact.shown_text("no JSON: 4111"), HIDDEN);
-        assert_eq!(redact.shown_text("{\"card\":1,\"n\":2}"), json!({ "card": HIDDEN, "n": 2 }));
-        assert_eq!(Redact::default().shown_text("{}"), "{}");
+        let redact = Redaction { fields: vec![FieldPath::try_from("card".to_owned()).unwrap()] };
+        assert_eq!(redact.redact_text("no JSON: 4111"), HIDDEN);
+        assert_eq!(redact.redact_text("{\"card\":1,\"n\":2}"), json!({ "card": HIDDEN, "n": 2 }));
+        assert_eq!(Redaction::default().redact_text("{}"), "{}");
     }
 
     #[test]
-    fn an_empty_name_is_refused() {
-        let error = serde_json::from_value::<Redact>(json!({ "fields": ["a..b"] })).unwrap_err().to_string();
-        assert!(error.contains("names no field"), "{error}");
+    fn empty_field_path_is_rejected() {
+        let error =
+            serde_json::from_value::<Redaction>(json!({ "fields": ["a..b"] })).unwrap_err().to_string();
+        assert!(error.contains("invalid field path"), "{error}");
     }
 }

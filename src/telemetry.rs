@@ -1,5 +1,5 @@
-//! What the process tells about itself: log lines on standard error, for people or for programs, and lines and spans for a
-//! collector.
+//! Telemetry of the process: log records on standard error, as text or JSON, and log records and spans
+//! for a collector.
 
 mod batch_queue;
 mod fields;
@@ -17,7 +17,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use anyhow::Context;
-use orlog_actors::Sheet;
+use orlog_actors::MetricSink;
 use tracing::Subscriber;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
@@ -25,42 +25,42 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::config::{Config, LogFormat};
-use batch_queue::Queue;
-use fields::Keep;
-use json_log::Lines;
-use log_exporter::Push;
+use batch_queue::BatchQueue;
+use fields::FieldLayer;
+use json_log::JsonLogLayer;
+use log_exporter::OtlpLogLayer;
 
-pub use levels::{Filter, Levels, levels};
-pub use metrics_registry::Shown;
-pub use span_exporter::Spans;
-pub(crate) use span_mapping::Answered;
+pub use levels::{LogFilter, LogLevels, levels};
+pub use metrics_registry::MetricsRegistry;
+pub use span_exporter::SpanExporter;
+pub(crate) use span_mapping::FinishedRequest;
 
-/// What is sent to a collector, and by whom.
+/// Handle of the telemetry export.
 #[derive(Clone, Default)]
-pub struct Telemetry {
-    /// Makes spans, where they are sent anywhere.
-    pub spans: Option<Arc<Spans>>,
-    logs: Option<Arc<Queue>>,
+pub struct TelemetryHandle {
+    /// Span exporter, if a collector is configured.
+    pub spans: Option<Arc<SpanExporter>>,
+    logs: Option<Arc<BatchQueue>>,
 }
 
-impl Telemetry {
-    /// Spans only; the process logs as it does.
+impl TelemetryHandle {
+    /// Creates a handle that only exports spans and leaves the logging of the process unchanged.
     #[must_use]
-    pub fn of(spans: Arc<Spans>) -> Self {
+    pub fn from_config(spans: Arc<SpanExporter>) -> Self {
         Self { spans: Some(spans), logs: None }
     }
 
-    /// Shows what is sent and what is dropped.
-    pub fn show(&self, sheet: &mut impl Sheet) {
+    /// Registers the metrics of exported and dropped records.
+    pub fn register_metrics(&self, sink: &mut impl MetricSink) {
         let spans = self.spans.as_ref().map(|spans| spans.counts().clone()).unwrap_or_default();
-        sheet.put("telemetry_spans_sent_total", spans.sent);
-        sheet.put("telemetry_spans_dropped_total", spans.dropped);
+        sink.register("telemetry_spans_sent_total", spans.sent);
+        sink.register("telemetry_spans_dropped_total", spans.dropped);
         let logs = self.logs.as_ref().map(|logs| logs.counts().clone()).unwrap_or_default();
-        sheet.put("telemetry_logs_sent_total", logs.sent);
-        sheet.put("telemetry_logs_dropped_total", logs.dropped);
+        sink.register("telemetry_logs_sent_total", logs.sent);
+        sink.register("telemetry_logs_dropped_total", logs.dropped);
     }
 
-    /// Sends what was not sent yet.
+    /// Exports the queued records and stops.
     pub async fn stop(self) {
         let stop = move || {
             if let Some(spans) = &self.spans {
@@ -70,42 +70,43 @@ impl Telemetry {
                 logs.stop();
             }
         };
-        // It waits for the collector, and the runtime must go on to carry what is sent. An error would be a panic there.
+        // It waits for the collector, and the runtime must continue to transfer the data. An error would be a
+        // panic there.
         tokio::task::spawn_blocking(stop).await.ok();
     }
 }
 
-/// Begins to log as the configuration says, and to send spans and lines where it names a collector. Once a process, on a
-/// tokio runtime.
+/// Starts logging, and the export of spans and log records if a collector is configured. Once per
+/// process, on a tokio runtime.
 ///
 /// # Errors
-/// When the filter or the collector's address cannot be read, or something logs already.
-pub fn start(config: &Config) -> anyhow::Result<Telemetry> {
+/// Fails if the filter or the collector address is invalid, or if a logger is already installed.
+pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
     let (log, telemetry) = (&config.log, &config.telemetry);
     let filter = levels::parse(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
     let (filter, handle) = reload::Layer::new(filter);
     let is_terminal = std::io::stderr().is_terminal();
-    let lines = match log.format {
+    let log_layer = match log.format {
         LogFormat::Human => human(),
         LogFormat::Auto if is_terminal => human(),
-        LogFormat::Auto | LogFormat::Json => Lines.boxed(),
+        LogFormat::Auto | LogFormat::Json => JsonLogLayer.boxed(),
     };
     let sends = !telemetry.otlp_endpoint.is_empty();
-    let pushed = (sends && telemetry.logs).then(|| Push::start(config)).transpose()?;
+    let pushed = (sends && telemetry.logs).then(|| OtlpLogLayer::start(config)).transpose()?;
     let (push, logs) = pushed.unzip();
     Registry::default()
         .with(filter)
-        .with(Keep)
-        .with(lines)
+        .with(FieldLayer)
+        .with(log_layer)
         .with(push)
         .try_init()
-        .context("something logs already")?;
-    levels::keep(handle, &log.filter);
-    let spans = (sends && telemetry.traces).then(|| Spans::start(config)).transpose()?;
-    Ok(Telemetry { spans, logs })
+        .context("a logger is already installed")?;
+    levels::install(handle, &log.filter);
+    let spans = (sends && telemetry.traces).then(|| SpanExporter::start(config)).transpose()?;
+    Ok(TelemetryHandle { spans, logs })
 }
 
-/// Colours on a terminal, unless `NO_COLOR` is set.
+/// Creates the text layer. Uses colors on a terminal unless `NO_COLOR` is set.
 fn human<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,

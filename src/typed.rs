@@ -1,11 +1,14 @@
-//! Typed sagas: identifier, events and handlers are Rust types, on the same form as every other saga.
+//! Typed sagas: identifiers, events and handlers are Rust types. They compile to the same form as all
+//! other sagas.
 //!
-//! A [`Handler`] does one thing and knows nothing of sagas. It answers with its event of success or of failure, or with a
-//! fault, after which it is asked again. [`Handlers::seams`] checks before the start that every step has its handler, that
-//! both name the same events, and that no handler serves two sagas; `examples/typed` shows all of it.
+//! A [`Handler`] executes one step and is independent of sagas. It returns its success event, its
+//! failure event, or a provider error, after which it is retried. [`Handlers::overrides`] checks before
+//! the start that every step has a handler, that both use the same events, and that no handler is used
+//! by two sagas. `examples/typed` is a full example.
 //!
 //! ```
-//! use orlog::typed::{Call, Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger};
+//! use orlog::typed::{Event, Handler, HandlerContext, HandlerError, Handlers};
+//! use orlog::typed::{Identifier, NoFailure, Saga, Trigger};
 //! use orlog_effect::Policy;
 //! use serde::{Deserialize, Serialize};
 //! use serde_json::json;
@@ -39,14 +42,20 @@
 //!     type Command = serde_json::Value;
 //!     type Ok = Charged;
 //!     type Fail = NoFailure;
-//!     async fn handle(&self, _order: serde_json::Value, _call: &mut Call) -> Result<Charged, Declined<NoFailure>> {
+//!     async fn handle(
+//!         &self,
+//!         _order: serde_json::Value,
+//!         _context: &mut HandlerContext,
+//!     ) -> Result<Charged, HandlerError<NoFailure>> {
 //!         Ok(Charged { receipt: "r1".to_owned() })
 //!     }
 //! }
 //!
-//! let saga = Saga::<OrderPlaced>::new("order").step::<Charge>("charge", json!({})).build().expect("it is well formed");
-//! let seams = Handlers::new().handler(Charge).seams(vec![saga], Policy::default()).expect("everything fits");
-//! assert_eq!(seams.programs.len(), 1);
+//! let saga = Saga::<OrderPlaced>::new("order").step::<Charge>("charge", json!({}));
+//! let saga = saga.build().expect("the saga is valid");
+//! let handlers = Handlers::new().handler(Charge);
+//! let overrides = handlers.overrides(vec![saga], Policy::default()).expect("handlers match the saga");
+//! assert_eq!(overrides.programs.len(), 1);
 //! ```
 
 mod handler;
@@ -54,7 +63,9 @@ mod handlers;
 mod mapping;
 mod saga;
 
-pub use handler::{Call, Compensation, Declined, Event, Handler, Identifier, NoFailure, Trigger};
+pub use handler::{
+    Compensation, Event, Handler, HandlerContext, HandlerError, Identifier, NoFailure, Trigger,
+};
 pub use handlers::Handlers;
-pub use mapping::{Mapping, Misfit, Misfits};
+pub use mapping::{HandlerSagaMapping, MappingError, MappingErrors};
 pub use saga::{Saga, event};

@@ -1,4 +1,5 @@
-//! The HTTP API as callers meet it: a node on a temporary folder, with a saga from a YAML file and effects in this process.
+//! Tests of the HTTP API: a node with a temporary data directory, a saga from a YAML file and
+//! in-process effects.
 
 #[cfg(test)]
 #[path = "api/node.rs"]

@@ -1,4 +1,4 @@
-//! Holds every bus to the conformance suite.
+//! Runs the bus conformance suite on every bus.
 
 #[path = "bus_conformance/nats.rs"]
 mod nats;
@@ -8,40 +8,40 @@ mod embedded {
 
     use orlog_bus::embedded::{Embedded, Options};
     use orlog_model::Timestamp;
-    use orlog_testkit::bus_suite::Ground;
+    use orlog_testkit::bus_suite::BusFixture;
     use orlog_testkit::{SimClock, bus_suite};
     use tempfile::TempDir;
 
-    struct Folder {
+    struct DirFixture {
         dir: TempDir,
         options: Options,
     }
 
-    impl Ground for Folder {
+    impl BusFixture for DirFixture {
         async fn open(&self) -> Arc<dyn orlog_bus::Bus> {
             let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
-            Arc::new(Embedded::open(self.dir.path(), &self.options, clock).expect("the folder is free"))
+            Arc::new(Embedded::open(self.dir.path(), &self.options, clock).expect("the directory is free"))
         }
     }
 
     mod from_memory {
         use super::*;
 
-        fn ground() -> Folder {
-            Folder { dir: TempDir::new().expect("a folder"), options: Options::default() }
+        fn fixture() -> DirFixture {
+            DirFixture { dir: TempDir::new().expect("a directory"), options: Options::default() }
         }
 
-        bus_suite!(ground());
+        bus_suite!(fixture());
     }
 
     mod from_disk {
         use super::*;
 
-        fn ground() -> Folder {
-            let options = Options { recent_bytes: 0, segment_bytes: 64 << 10, ..Options::default() };
-            Folder { dir: TempDir::new().expect("a folder"), options }
+        fn fixture() -> DirFixture {
+            let options = Options { cache_bytes: 0, segment_bytes: 64 << 10, ..Options::default() };
+            DirFixture { dir: TempDir::new().expect("a directory"), options }
         }
 
-        bus_suite!(ground());
+        bus_suite!(fixture());
     }
 }

@@ -1,4 +1,5 @@
-//! Chaos inside: actors of every kind are killed at random under load, and the end is the same as without.
+//! Chaos test: actors of every kind are killed at random under load; the final state equals that of a
+//! run without kills.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -6,21 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_actors::Intensity;
+use orlog_actors::RestartIntensity;
 use orlog_model::{Clock, Timestamp};
 use orlog_testkit::SimClock;
-use orlog_testkit::fake_upstreams::World;
-use orlog_testkit::runtime::{DEADLINE, Rig, Setup, passing, seed, tenant};
+use orlog_testkit::fake_upstreams::FakeUpstreams;
+use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed, random_plan};
 use ractor::ActorCell;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
-/// Without the root: effects, provider, publisher, shard, committer, relay, timer, postman, ingester, saga.
+/// Actor kinds without the root: effects, provider, publisher, shard, committer, relay, timer,
+/// dead-letter publisher, ingester, saga.
 const KINDS: usize = 10;
 
-type Killed = BTreeMap<TypeId, usize>;
+type KillCounts = BTreeMap<TypeId, usize>;
 
-/// Everybody below an actor, by kind. A kind is told by the type of its messages.
+/// Collects all descendants of an actor by kind. The type of its messages identifies the kind.
 fn below(actor: &ActorCell, found: &mut BTreeMap<TypeId, Vec<ActorCell>>) {
     for child in actor.get_children() {
         below(&child, found);
@@ -28,10 +30,10 @@ fn below(actor: &ActorCell, found: &mut BTreeMap<TypeId, Vec<ActorCell>>) {
     }
 }
 
-/// Kills an actor of a kind drawn by lot; half of the time it is stopped instead, as if it had come to its end.
-fn kill_one(rig: &Rig, rng: &mut Rng, killed: &mut Killed) {
+/// Kills an actor of a random kind; half of the time it is stopped normally instead.
+fn kill_one(runtime: &TestRuntime, rng: &mut Rng, killed: &mut KillCounts) {
     let mut kinds = BTreeMap::new();
-    below(&rig.runtime.root(), &mut kinds);
+    below(&runtime.runtime.root(), &mut kinds);
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     if kinds.is_empty() {
         return;
@@ -42,9 +44,9 @@ fn kill_one(rig: &Rig, rng: &mut Rng, killed: &mut Killed) {
     if rng.bool() { victim.kill() } else { victim.stop(None) }
 }
 
-/// Lets the load go on for a few commits.
-async fn breathe(rig: &Rig, commits: usize) {
-    let mut watch = rig.reader().watch();
+/// Waits for some commits under load.
+async fn breathe(runtime: &TestRuntime, commits: usize) {
+    let mut watch = runtime.reader().watch();
     for _ in 0..commits {
         drop(tokio::time::timeout(Duration::from_millis(5), watch.changed()).await);
     }
@@ -52,41 +54,44 @@ async fn breathe(rig: &Rig, commits: usize) {
 
 async fn chaos(seed: u64, kills_of_each_kind: usize, shards: u16) {
     let mut rng = Rng::with_seed(seed);
-    let home = tempfile::tempdir().expect("a folder can be made");
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
-    let _passing = passing(&clock);
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
-    let mut setup =
-        Setup::new(home.path().to_owned(), vec![order(TIMEOUT)], Arc::clone(&clock) as Arc<dyn Clock>);
+    let _clock_driver = drive_clock(&clock);
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let mut setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![order(TIMEOUT)],
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
     setup.shards = shards;
-    let rig = setup.start(&world).await;
-    let (mut orders, mut killed) = (Vec::new(), Killed::new());
+    let runtime = setup.start(&world).await;
+    let (mut orders, mut killed) = (Vec::new(), KillCounts::new());
     while killed.len() < KINDS || killed.values().any(|count| *count < kills_of_each_kind) {
         for _ in 0..2 {
             let key = order_key(&tenant(), orders.len());
             let plan = random_plan(&mut rng, true);
-            rig.publish(&order_placed(&key, &plan, clock.now())).await;
+            runtime.publish(&order_placed(&key, &plan, clock.now())).await;
             orders.push((key, plan));
         }
-        kill_one(&rig, &mut rng, &mut killed);
-        breathe(&rig, rng.usize(1..12)).await;
+        kill_one(&runtime, &mut rng, &mut killed);
+        breathe(&runtime, rng.usize(1..12)).await;
         assert!(orders.len() < 10_000, "not every kind of actor was found: {killed:?}");
     }
     assert_eq!(killed.len(), KINDS, "kinds of actors");
     println!("{} orders, kills by kind {:?}", orders.len(), killed.values().collect::<Vec<_>>());
-    rig.finish(&orders, &clock, TIMEOUT).await;
-    rig.audit(&orders).await;
-    rig.stop().await;
+    runtime.finish(&orders, &clock, TIMEOUT).await;
+    runtime.assert_consistent(&orders).await;
+    runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn actors_of_every_kind_killed_under_load_lose_and_double_nothing() {
+async fn no_loss_and_no_duplicates_when_actors_are_killed_under_load() {
     chaos(seed(1), 2, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long; make torture"]
-async fn actors_of_every_kind_killed_under_load_lose_and_double_nothing_long() {
+#[ignore = "long; make stress"]
+async fn no_loss_and_no_duplicates_when_actors_are_killed_under_load_long() {
     let first = seed(1000);
     for seed in first..first + 50 {
         println!("seed {seed}");
@@ -95,29 +100,29 @@ async fn actors_of_every_kind_killed_under_load_lose_and_double_nothing_long() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_root_gives_up_when_a_shard_dies_too_often() {
-    let home = tempfile::tempdir().expect("a folder can be made");
+async fn root_stops_when_a_shard_exceeds_restart_intensity() {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(Timestamp::from_millis(0));
-    let world = World::new(Arc::clone(&clock), 1);
-    let mut setup = Setup::new(home.path().to_owned(), vec![order(TIMEOUT)], clock);
-    setup.intensity = Intensity { restarts: 3, period: Duration::from_mins(1) };
-    let rig = setup.start(&world).await;
-    let root = rig.runtime.root();
+    let world = FakeUpstreams::new(Arc::clone(&clock), 1);
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], clock);
+    setup.intensity = RestartIntensity { max_restarts: 3, period: Duration::from_mins(1) };
+    let runtime = setup.start(&world).await;
+    let root = runtime.runtime.root();
     let killing = async {
         loop {
             root.get_children().iter().for_each(ActorCell::kill);
             tokio::task::yield_now().await;
         }
     };
-    let given_up = async {
+    let stopped = async {
         tokio::select! {
-            () = rig.runtime.ended() => {}
+            () = runtime.runtime.ended() => {}
             () = killing => {}
         }
     };
-    tokio::time::timeout(DEADLINE, given_up).await.expect("the root gives up");
-    assert!(!rig.runtime.health().up, "a tree that has given up is not healthy");
-    // What was committed is safe, and the next start goes on.
-    rig.crash().await;
+    tokio::time::timeout(DEADLINE, stopped).await.expect("the root gives up");
+    assert!(!runtime.runtime.health().is_running, "a tree that has failed is not healthy");
+    // Commits are durable, and the next start continues from them.
+    runtime.crash().await;
     setup.start(&world).await.stop().await;
 }

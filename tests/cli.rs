@@ -1,4 +1,4 @@
-//! The command line as people and scripts meet it: the real binary, its texts, its exit codes.
+//! Tests of the command line with the real binary: output and exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

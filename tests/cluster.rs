@@ -1,7 +1,9 @@
-//! Many pods on NATS, as real processes: killed, paused, cut off, drained, added, while orders go through them.
+//! Cluster of pods on NATS, as real processes: killed, paused, partitioned, drained and added under
+//! load.
 //!
-//! Each order is placed, hears five notes in order, is charged, finished and shipped. At the end every order has ended well,
-//! has the notes once and in order, and the upstream has seen one idempotency key for each of its effects.
+//! Each order is placed, receives five notes in order, is charged, finished and shipped. At the end
+//! every order is completed and has its notes once and in order. The upstream has received one
+//! idempotency key per effect.
 
 #[cfg(test)]
 #[path = "cluster/orders.rs"]
@@ -25,15 +27,15 @@ use orders::Orders;
 use pods::Pods;
 use proxy::Proxy;
 
-/// A run that takes longer hangs.
-const PATIENCE: Duration = Duration::from_mins(4);
+/// Timeout of a test run.
+const TIMEOUT: Duration = Duration::from_mins(4);
 
-async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+async fn within<T>(label: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("{label}: not within {TIMEOUT:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_pod_has_every_shard_and_sees_orders_through() {
+async fn single_pod_owns_all_shards_and_completes_orders() {
     let Some(nats) = NatsServer::start() else { return };
     within("one pod", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
@@ -41,19 +43,23 @@ async fn one_pod_has_every_shard_and_sees_orders_through() {
         let orders = Orders::begin(&pods, 40);
         orders.all_placed().await;
         orders.check(&pods).await;
-        let shown = pods.metrics("a").await;
+        let metrics = pods.metrics("a").await;
         for spec in metric_specs::ALL.iter().filter(|spec| spec.name.starts_with("orlog_log_")) {
             let first = format!("{}{{shard=\"0\"", spec.name);
             let histogram = format!("{}_count{{shard=\"0\"", spec.name);
-            assert!(shown.contains(&first) || shown.contains(&histogram), "{} is not in\n{shown}", spec.name);
+            assert!(
+                metrics.contains(&first) || metrics.contains(&histogram),
+                "{} is not in\n{metrics}",
+                spec.name
+            );
         }
-        assert!(shown.contains("orlog_log_unavailable{shard=\"0\"} 0\n"), "{shown}");
+        assert!(metrics.contains("orlog_log_unavailable{shard=\"0\"} 0\n"), "{metrics}");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_move_when_a_pod_comes_and_when_it_drains() {
+async fn shards_rebalance_when_a_pod_joins_and_when_it_drains() {
     let Some(nats) = NatsServer::start() else { return };
     within("coming and going", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
@@ -63,25 +69,26 @@ async fn shards_move_when_a_pod_comes_and_when_it_drains() {
         pods.start("b").await;
         pods.until_spread().await;
         orders.placed(70).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         pods.drain("a");
-        pods.until_held_by(&["b"]).await;
-        println!("drained: every shard runs elsewhere after {:?}", begun.elapsed());
+        pods.wait_for_owners(&["b"]).await;
+        println!("drained: every shard runs elsewhere after {:?}", started.elapsed());
         orders.all_placed().await;
         orders.check(&pods).await;
     })
     .await;
 }
 
-/// Whichever pod is asked, the one that answers knows who called, refuses whom it should, and has the call in its audit trail.
+/// Every pod that executes a forwarded request receives the caller's identity, enforces its permissions
+/// and records it in its audit log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_sends_a_request_on_shows_who_calls() {
+async fn forwarded_request_keeps_the_caller_identity() {
     let Some(nats) = NatsServer::start() else { return };
     within("callers across pods", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
         let secret = pods.file("secret", "knock-knock");
         pods.more = format!(
-            "[auth]\nmode = \"gateway\"\npublic = [\"/info\"]\n[auth.gateway]\nsecret = \"file:{}\"\n",
+            "[auth]\nmode = \"gateway\"\npublic_routes = [\"/info\"]\n[auth.gateway]\nsecret = \"file:{}\"\n",
             secret.display()
         );
         pods.start("a").await;
@@ -91,8 +98,8 @@ async fn a_pod_that_sends_a_request_on_shows_who_calls() {
             let request = pods.ask(pod, method, path).header("x-orlog-gateway-secret", "knock-knock");
             let request = request.header("x-orlog-user", "ada").header("x-orlog-role", "admin");
             let request = request.header("x-tenant-id", tenant).header("x-orlog-tenants", tenants);
-            let answer = request.send().await.unwrap();
-            (answer.status().as_u16(), answer.text().await.unwrap())
+            let response = request.send().await.unwrap();
+            (response.status().as_u16(), response.text().await.unwrap())
         };
         let (tenants, pause) =
             (["t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8"], "/v1/sagas/order/none/pause");
@@ -102,19 +109,19 @@ async fn a_pod_that_sends_a_request_on_shows_who_calls() {
                 assert_eq!(status, 200, "{pod} {tenant}: {text}");
                 let (status, text) = call(pod, "GET", "/v1/sagas", tenant, "another").await;
                 assert!(status == 403 && text.contains("OR0043"), "{pod} {tenant}: {status} {text}");
-                let nobody = pods.ask(pod, "GET", "/v1/sagas").header("x-tenant-id", tenant);
-                assert_eq!(nobody.send().await.unwrap().status().as_u16(), 401);
+                let anonymous = pods.ask(pod, "GET", "/v1/sagas").header("x-tenant-id", tenant);
+                assert_eq!(anonymous.send().await.unwrap().status().as_u16(), 401);
                 let (status, text) = call(pod, "POST", pause, tenant, tenant).await;
                 assert!(status == 404 && text.contains("OR0011"), "{pod} {tenant}: {status} {text}");
             }
         }
-        // Of two pods one has the tenant, so each call to the other one was sent on once.
+        // One of two pods owns the tenant, so each call to the other was forwarded once.
         let mut sent_on = 0;
         for (tenant, pod) in tenants.into_iter().flat_map(|tenant| [(tenant, "a"), (tenant, "b")]) {
             let (_, text) = call(pod, "GET", "/v1/audit", tenant, tenant).await;
             let trail: serde_json::Value = serde_json::from_str(&text).unwrap();
             let records = trail["items"].as_array().unwrap();
-            assert!(!records.is_empty() && records.iter().all(|record| record["who"] == "ada"), "{trail}");
+            assert!(!records.is_empty() && records.iter().all(|record| record["user"] == "ada"), "{trail}");
             sent_on += records.iter().filter(|record| record["forwarded_by"].is_string()).count();
         }
         assert_eq!(sent_on, tenants.len());
@@ -123,7 +130,7 @@ async fn a_pod_that_sends_a_request_on_shows_who_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_pods_shards_go_on_elsewhere() {
+async fn shards_of_a_killed_pod_fail_over() {
     let Some(nats) = NatsServer::start() else { return };
     within("kill -9", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
@@ -132,10 +139,10 @@ async fn a_killed_pods_shards_go_on_elsewhere() {
         pods.until_spread().await;
         let orders = Orders::begin(&pods, 120);
         orders.placed(40).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         pods.kill("a");
-        pods.until_held_by(&["b"]).await;
-        println!("killed: every shard runs elsewhere after {:?}", begun.elapsed());
+        pods.wait_for_owners(&["b"]).await;
+        println!("killed: every shard runs elsewhere after {:?}", started.elapsed());
         orders.placed(80).await;
         pods.start("a").await;
         pods.until_spread().await;
@@ -146,7 +153,7 @@ async fn a_killed_pods_shards_go_on_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_was_paused_past_its_lease_commits_nothing() {
+async fn pod_paused_past_its_lease_is_fenced() {
     let Some(nats) = NatsServer::start() else { return };
     within("a zombie", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
@@ -156,7 +163,7 @@ async fn a_pod_that_was_paused_past_its_lease_commits_nothing() {
         let orders = Orders::begin(&pods, 120);
         orders.placed(40).await;
         pods.pause("a");
-        pods.until_held_by(&["b"]).await;
+        pods.wait_for_owners(&["b"]).await;
         orders.placed(60).await;
         pods.resume("a");
         pods.until_spread().await;
@@ -167,7 +174,7 @@ async fn a_pod_that_was_paused_past_its_lease_commits_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_is_cut_off_stops_by_itself_and_comes_back() {
+async fn partitioned_pod_stops_its_shards_and_rejoins() {
     let Some(nats) = NatsServer::start() else { return };
     within("a cut wire", async {
         let wire = Proxy::to(nats.port).await;
@@ -177,11 +184,11 @@ async fn a_pod_that_is_cut_off_stops_by_itself_and_comes_back() {
         pods.until_spread().await;
         let orders = Orders::begin(&pods, 120);
         orders.placed(40).await;
-        pods.leave_alone("a");
-        wire.cut();
-        pods.until_held_by(&["b"]).await;
+        pods.exclude("a");
+        wire.partition();
+        pods.wait_for_owners(&["b"]).await;
         orders.placed(60).await;
-        wire.mend();
+        wire.heal();
         pods.until_spread().await;
         orders.all_placed().await;
         orders.check(&pods).await;
@@ -190,7 +197,7 @@ async fn a_pod_that_is_cut_off_stops_by_itself_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_pods_on_three_servers_go_through_everything() {
+async fn three_pods_on_three_servers_survive_all_faults() {
     let Some(mut nats) = NatsCluster::start(3) else { return };
     within("everything", async {
         let mut pods = Pods::new(&nats.urls(), 3).await;
@@ -201,7 +208,7 @@ async fn three_pods_on_three_servers_go_through_everything() {
         let orders = Orders::begin(&pods, 200);
         orders.placed(30).await;
         pods.kill("b");
-        pods.until_held_by(&["a", "c"]).await;
+        pods.wait_for_owners(&["a", "c"]).await;
         orders.placed(60).await;
         nats.nodes[0].kill();
         orders.placed(90).await;
@@ -209,12 +216,12 @@ async fn three_pods_on_three_servers_go_through_everything() {
         pods.start("b").await;
         pods.until_spread().await;
         pods.pause("c");
-        pods.until_held_by(&["a", "b"]).await;
+        pods.wait_for_owners(&["a", "b"]).await;
         orders.placed(130).await;
         pods.resume("c");
         pods.until_spread().await;
         pods.drain("a");
-        pods.until_held_by(&["b", "c"]).await;
+        pods.wait_for_owners(&["b", "c"]).await;
         orders.all_placed().await;
         orders.check(&pods).await;
     })

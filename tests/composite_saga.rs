@@ -1,5 +1,5 @@
-//! What comes from elsewhere, through the whole runtime: events before their instance, a task for a person, a child saga; crashed
-//! after every commit, and with every message twice.
+//! Composite saga through the complete runtime: early events, a human task, a child saga; with a crash
+//! after every commit and with duplicate delivery of every message.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -7,117 +7,130 @@ use std::time::Duration;
 
 use orlog_actors::{CommitObserver, ControlError};
 use orlog_model::{
-    Action, Clock, Commit, Control, EventType, InstanceKey, SagaName, Status, TaskOrder, TaskStatus,
-    Timestamp,
+    Clock, Commit, ControlAction, ControlRequest, EventType, InstanceKey, SagaName, Status, TaskAction,
+    TaskStatus, Timestamp,
 };
 use orlog_store::TaskQuery;
 use orlog_testkit::SimClock;
-use orlog_testkit::fake_upstreams::World;
+use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::faulty_bus::Faults;
-use orlog_testkit::runtime::{Rig, Setup, control_id, passing, seed, tenant};
-use orlog_testkit::sagas::composite::{self, Household};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, seed, tenant};
+use orlog_testkit::sagas::composite::{self, CompositeState};
 use serde_json::json;
 use tokio::sync::Notify;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// Stops the process after the n-th commit: it is on the disk, and nothing after it happens.
-struct Crasher {
+/// Stops the process after the n-th commit: the commit is durable, and no later action happens.
+struct CrashAfterCommit {
     commits: AtomicUsize,
     at: usize,
     frozen: Notify,
     thaw: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-impl CommitObserver for Crasher {
-    fn committed(&self, _: &Commit) {
+impl CommitObserver for CrashAfterCommit {
+    fn on_commit(&self, _: &Commit) {
         if self.commits.fetch_add(1, Ordering::SeqCst) + 1 == self.at {
-            let wait = self.thaw.lock().expect("nobody panics with this lock").take();
+            let wait = self.thaw.lock().expect("no thread panics with this lock").take();
             self.frozen.notify_one();
             if let Some(wait) = wait {
-                wait.recv().expect_err("the test only ever lets go");
+                wait.recv().expect_err("the test only drops the sender");
             }
         }
     }
 }
 
-fn instance(rig: &Rig, key: &InstanceKey) -> Option<orlog_model::Instance> {
-    rig.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten())
+fn instance(runtime: &TestRuntime, key: &InstanceKey) -> Option<orlog_model::Instance> {
+    runtime.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten())
 }
 
-fn house(rig: &Rig, key: &InstanceKey) -> Option<Household> {
-    instance(rig, key).map(|instance| composite::read(&instance.state))
+fn composite_state(runtime: &TestRuntime, key: &InstanceKey) -> Option<CompositeState> {
+    instance(runtime, key).map(|instance| composite::decode_state(&instance.state))
 }
 
-fn kept(rig: &Rig, key: &InstanceKey) -> usize {
-    rig.runtime.reader(key).and_then(|reader| reader.held(key, 9).ok()).map_or(0, |held| held.len())
+fn buffered_count(runtime: &TestRuntime, key: &InstanceKey) -> usize {
+    runtime
+        .runtime
+        .reader(key)
+        .and_then(|reader| reader.buffered_inputs(key, 9).ok())
+        .map_or(0, |inputs| inputs.len())
 }
 
-async fn instruct(rig: &Rig, key: &InstanceKey, label: &str, action: Action) -> bool {
+async fn instruct(runtime: &TestRuntime, key: &InstanceKey, label: &str, action: ControlAction) -> bool {
     loop {
-        let control = Control {
-            id: control_id(label, 0),
+        let control = ControlRequest {
+            id: control_request_id(label, 0),
             action: action.clone(),
             expected_version: None,
             at: START,
-            by: Some("alice".to_owned()),
+            user: Some("alice".to_owned()),
             reason: None,
             trace: None,
         };
-        match rig.runtime.control(key, control).await {
-            Ok(answer) => return answer.applied,
+        match runtime.runtime.control(key, control).await {
+            Ok(result) => return result.applied,
             Err(ControlError::Unavailable) => tokio::task::yield_now().await,
             Err(error) => panic!("{label}: {error}"),
         }
     }
 }
 
-/// Everything that happens, from the beginning; again after a crash.
-async fn play(rig: &Rig) {
-    let key = composite::key(&tenant(), 0);
+/// Runs the complete scenario; repeated after a crash.
+async fn play(runtime: &TestRuntime) {
+    let key = composite::parent_key(&tenant(), 0);
     for number in 1..=3 {
-        rig.publish(&composite::told(&key, number, START)).await;
+        runtime.publish(&composite::note_event(&key, number, START)).await;
     }
-    rig.until("three events are kept", |rig| kept(rig, &key) == 3 || instance(rig, &key).is_some()).await;
-    rig.publish(&composite::told(&key, 0, START)).await;
-    rig.until("the household is open", |rig| instance(rig, &key).is_some()).await;
-    rig.publish(&composite::told(&key, 4, START)).await;
-    rig.until("all is noted", |rig| house(rig, &key).is_some_and(|house| house.notes.len() >= 4)).await;
-    let task = instance(rig, &key).and_then(|instance| instance.tasks.first().map(|task| task.id));
+    runtime
+        .wait_until("three events are kept", |runtime| {
+            buffered_count(runtime, &key) == 3 || instance(runtime, &key).is_some()
+        })
+        .await;
+    runtime.publish(&composite::note_event(&key, 0, START)).await;
+    runtime.wait_until("the composite is open", |runtime| instance(runtime, &key).is_some()).await;
+    runtime.publish(&composite::note_event(&key, 4, START)).await;
+    runtime
+        .wait_until("all is noted", |runtime| {
+            composite_state(runtime, &key).is_some_and(|composite_state| composite_state.notes.len() >= 4)
+        })
+        .await;
+    let task = instance(runtime, &key).and_then(|instance| instance.tasks.first().map(|task| task.id));
     if let Some(id) = task {
         let roles = vec!["landlord".to_owned()];
-        let order = |order| Action::Task { id, order, roles: roles.clone() };
-        instruct(rig, &key, "claim", order(TaskOrder::Claim)).await;
+        let order = |order| ControlAction::Task { id, order, roles: roles.clone() };
+        instruct(runtime, &key, "claim", order(TaskAction::Claim)).await;
         let outcome = EventType::new("Approved").ok();
-        let complete = order(TaskOrder::Complete { outcome, data: json!({ "rent": 900 }) });
-        instruct(rig, &key, "complete", complete.clone()).await;
-        assert!(!instruct(rig, &key, "complete", complete).await, "a second time it is a repetition");
+        let complete = order(TaskAction::Complete { outcome, data: json!({ "rent": 900 }) });
+        instruct(runtime, &key, "complete", complete.clone()).await;
+        assert!(!instruct(runtime, &key, "complete", complete).await, "a second time it is a repetition");
     }
-    rig.until_ended(&[key.clone(), composite::errand_key(&key)]).await;
-    rig.until_consumed().await;
+    runtime.wait_until_ended(&[key.clone(), composite::child_key(&key)]).await;
+    runtime.wait_until_consumed().await;
 }
 
-/// Nothing is lost, doubled, out of order or left over.
-async fn check(rig: &Rig) {
-    let key = composite::key(&tenant(), 0);
-    let expected = Household {
+/// Asserts no loss, no duplicates, the correct order and no pending work.
+async fn check(runtime: &TestRuntime) {
+    let key = composite::parent_key(&tenant(), 0);
+    let expected = CompositeState {
         notes: vec![1, 2, 3, 4],
         chosen: Some("Approved".to_owned()),
         brought: Some(json!({ "milk": 2 })),
     };
-    assert_eq!(house(rig, &key), Some(expected), "{}", rig.state());
-    let parent = instance(rig, &key).expect("it was there");
+    assert_eq!(composite_state(runtime, &key), Some(expected), "{}", runtime.state());
+    let parent = instance(runtime, &key).expect("it was there");
     assert_eq!(parent.status, Status::Completed);
-    assert!(parent.tasks.is_empty() && parent.open.is_empty() && parent.timers.is_empty());
-    let child = instance(rig, &composite::errand_key(&key)).expect("it was begun");
+    assert!(parent.tasks.is_empty() && parent.pending_work.is_empty() && parent.timers.is_empty());
+    let child = instance(runtime, &composite::child_key(&key)).expect("it was begun");
     assert_eq!((child.status, child.version), (Status::Completed, 2));
     assert_eq!(child.parent.expect("it has one").key, key);
-    let mut told: Vec<String> = rig.facts().await.into_iter().map(|(_, _, kind)| kind.to_string()).collect();
-    told.sort();
-    assert_eq!(told, ["ErrandDone", "HouseholdClosed"]);
-    let reader = rig.runtime.reader(&key).expect("this process owns every slot");
-    for table in ["outbox", "schedule", "held", "deadletter"] {
-        let rows = reader.rows(table, None, 10).expect("the store can be read");
+    let mut facts: Vec<String> =
+        runtime.facts().await.into_iter().map(|(_, _, kind)| kind.to_string()).collect();
+    facts.sort();
+    assert_eq!(facts, ["ChildDone", "CompositeClosed"]);
+    let reader = runtime.runtime.reader(&key).expect("this process owns every slot");
+    for table in ["outbox", "schedule", "buffered_input", "deadletter"] {
+        let rows = reader.inspect_rows(table, None, 10).expect("the store can be read");
         assert!(rows.is_empty(), "left in {table}: {rows:#?}");
     }
     let tasks = reader.tasks(&TaskQuery { tenant: tenant(), ..TaskQuery::default() });
@@ -125,53 +138,54 @@ async fn check(rig: &Rig) {
     let [task] = &tasks[..] else { panic!("{tasks:#?}") };
     assert_eq!((task.status, task.task.claimed_by.as_deref()), (TaskStatus::Completed, Some("alice")));
     let events = reader.task_events(task, 99).expect("the store can be read");
-    let steps: Vec<_> = events.iter().map(|event| event.step.as_str()).collect();
+    let steps: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(steps, ["opened", "claimed", "completed"]);
 }
 
 async fn scene(
-    change: impl FnOnce(&mut Setup),
+    change: impl FnOnce(&mut TestRuntimeConfig),
     echoes: usize,
-) -> (Rig, Setup, Arc<World>, tempfile::TempDir) {
-    let home = tempfile::tempdir().expect("a folder can be made");
+) -> (TestRuntime, TestRuntimeConfig, Arc<FakeUpstreams>, tempfile::TempDir) {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(START);
-    // Until the process ends: a crashed runtime has another after it.
-    std::mem::forget(passing(&clock));
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, echoes);
+    // Runs until the process ends: a crashed runtime is followed by another one.
+    std::mem::forget(drive_clock(&clock));
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, echoes);
     let programs = composite::programs().into();
-    let mut setup = Setup::new(home.path().to_owned(), programs, clock as Arc<dyn Clock>);
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), programs, clock as Arc<dyn Clock>);
     change(&mut setup);
     (setup.start(&world).await, setup, world, home)
 }
 
-/// Plays with a crash after commit `at`; says whether it came to that.
+/// Runs the scenario with a crash after commit `at`; returns whether the crash occurred.
 async fn run(at: usize) -> bool {
-    let (let_go, wait) = mpsc::channel();
+    let (release, wait) = mpsc::channel();
     let commits = AtomicUsize::new(0);
-    let crasher = Arc::new(Crasher { commits, at, frozen: Notify::new(), thaw: Mutex::new(Some(wait)) });
+    let crasher =
+        Arc::new(CrashAfterCommit { commits, at, frozen: Notify::new(), thaw: Mutex::new(Some(wait)) });
     let observer = Arc::clone(&crasher) as Arc<dyn CommitObserver>;
-    let change = |setup: &mut Setup| {
-        setup.limits.group = 1;
+    let change = |setup: &mut TestRuntimeConfig| {
+        setup.limits.max_group_commit = 1;
         setup.observer = Some(observer);
     };
-    let (mut rig, setup, world, _home) = scene(change, 1).await;
+    let (mut runtime, setup, world, _home) = scene(change, 1).await;
     let finished = tokio::select! {
-        () = play(&rig) => true,
+        () = play(&runtime) => true,
         () = crasher.frozen.notified() => false,
     };
     if !finished {
-        rig.crash().await;
-        drop(let_go);
-        rig = setup.start(&world).await;
-        play(&rig).await;
+        runtime.crash().await;
+        drop(release);
+        runtime = setup.start(&world).await;
+        play(&runtime).await;
     }
-    check(&rig).await;
-    rig.stop().await;
+    check(&runtime).await;
+    runtime.stop().await;
     !finished
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_stops_after_any_commit_changes_nothing_about_the_end() {
+async fn process_crash_after_any_commit_does_not_change_the_result() {
     let mut at = 1;
     while run(at).await {
         at += 1;
@@ -181,75 +195,84 @@ async fn a_process_that_stops_after_any_commit_changes_nothing_about_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_message_twice_leads_to_the_same_end() {
-    let (rig, _setup, _world, _home) = scene(|_| {}, 2).await;
-    play(&rig).await;
-    check(&rig).await;
-    rig.stop().await;
+async fn duplicate_delivery_does_not_change_the_result() {
+    let (runtime, _setup, _world, _home) = scene(|_| {}, 2).await;
+    play(&runtime).await;
+    check(&runtime).await;
+    runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_message_refused_and_delivered_again_leads_to_the_same_end() {
+async fn redelivery_after_nak_does_not_change_the_result() {
     let seed = seed(1);
-    let faults = Faults { lost_answers: 0, lost_acks: 50, twice: 100, late: 0 };
-    let (rig, _setup, _world, _home) = scene(|setup| setup.faults = Some((faults, seed)), 1).await;
-    play(&rig).await;
-    check(&rig).await;
-    rig.stop().await;
+    let faults = Faults { lost_responses: 0, lost_acks: 50, duplicates: 100, delays: 0 };
+    let (runtime, _setup, _world, _home) = scene(|setup| setup.faults = Some((faults, seed)), 1).await;
+    play(&runtime).await;
+    check(&runtime).await;
+    runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_early_is_dropped_when_its_instance_does_not_begin_in_time() {
-    let home = tempfile::tempdir().expect("a folder can be made");
+async fn early_inputs_expire_when_the_instance_never_starts() {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(START);
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let programs = composite::programs().into();
-    let setup = Setup::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
-    let rig = setup.start(&world).await;
-    let key = composite::key(&tenant(), 0);
-    rig.publish(&composite::told(&key, 1, START)).await;
-    rig.until("it is kept", |rig| kept(rig, &key) == 1).await;
+    let setup =
+        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let runtime = setup.start(&world).await;
+    let key = composite::parent_key(&tenant(), 0);
+    runtime.publish(&composite::note_event(&key, 1, START)).await;
+    runtime.wait_until("it is kept", |runtime| buffered_count(runtime, &key) == 1).await;
     clock.advance(Duration::from_hours(24 * 364));
-    rig.publish(&composite::told(&key, 2, START)).await;
-    rig.until("both are kept", |rig| kept(rig, &key) == 2).await;
+    runtime.publish(&composite::note_event(&key, 2, START)).await;
+    runtime.wait_until("both are kept", |runtime| buffered_count(runtime, &key) == 2).await;
     clock.advance(Duration::from_hours(25));
-    rig.until("the older is dropped", |rig| kept(rig, &key) == 1).await;
-    rig.publish(&composite::told(&key, 0, START)).await;
-    rig.until("the younger is noted", |rig| house(rig, &key).is_some_and(|house| house.notes == [2])).await;
-    let schedule = rig.reader().rows("schedule", None, 9).expect("the store can be read");
+    runtime.wait_until("the older is dropped", |runtime| buffered_count(runtime, &key) == 1).await;
+    runtime.publish(&composite::note_event(&key, 0, START)).await;
+    runtime
+        .wait_until("the younger is noted", |runtime| {
+            composite_state(runtime, &key).is_some_and(|composite_state| composite_state.notes == [2])
+        })
+        .await;
+    let schedule = runtime.reader().inspect_rows("schedule", None, 9).expect("the store can be read");
     assert!(schedule.iter().all(|row| !row.key.ends_with(":early")), "{schedule:?}");
-    rig.stop().await;
+    runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_of_a_saga_that_nobody_defines_or_that_exists_fails_at_once() {
-    let home = tempfile::tempdir().expect("a folder can be made");
+async fn starting_an_unknown_or_existing_child_fails_immediately() {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(START);
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
-    let [parent, errand] = composite::programs();
-    let mut setup = Setup::new(home.path().to_owned(), vec![parent], Arc::clone(&clock) as Arc<dyn Clock>);
-    let brings = |rig: &Rig, key: &InstanceKey, code: &str| {
-        house(rig, key).is_some_and(|house| house.brought == Some(json!(code)))
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let [parent, child] = composite::programs();
+    let mut setup =
+        TestRuntimeConfig::new(home.path().to_owned(), vec![parent], Arc::clone(&clock) as Arc<dyn Clock>);
+    let brings = |runtime: &TestRuntime, key: &InstanceKey, code: &str| {
+        composite_state(runtime, key)
+            .is_some_and(|composite_state| composite_state.brought == Some(json!(code)))
     };
-    let rig = setup.start(&world).await;
-    let key = composite::key(&tenant(), 0);
-    rig.publish(&composite::told(&key, 0, START)).await;
-    rig.until("it learns that there is no such saga", |rig| brings(rig, &key, "no_such_saga")).await;
-    rig.stop().await;
-    setup.programs.push(errand);
-    let rig = setup.start(&world).await;
-    let key = composite::key(&tenant(), 1);
-    let saga = SagaName::new("errand").expect("a short word");
+    let runtime = setup.start(&world).await;
+    let key = composite::parent_key(&tenant(), 0);
+    runtime.publish(&composite::note_event(&key, 0, START)).await;
+    runtime
+        .wait_until("it learns that there is no such saga", |runtime| brings(runtime, &key, "unknown_saga"))
+        .await;
+    runtime.stop().await;
+    setup.programs.push(child);
+    let runtime = setup.start(&world).await;
+    let key = composite::parent_key(&tenant(), 1);
+    let saga = SagaName::new("child").expect("a short word");
     let own = InstanceKey { saga, ..key.clone() };
-    let mut wanted = composite::told(&own, 0, START);
-    wanted.kind = EventType::new("Wanted").expect("a short word");
-    wanted.data = json!({ "for": "nobody" });
-    rig.publish(&wanted).await;
-    rig.until("the errand is there", |rig| instance(rig, &own).is_some()).await;
-    let opened = composite::told(&key, 0, START);
-    let id = control_id("opened", 1);
-    rig.publish(&orlog_model::Event { id, ..opened }).await;
-    rig.until("it learns that it exists", |rig| brings(rig, &key, "already_exists")).await;
-    assert!(instance(&rig, &own).expect("it was there").parent.is_none());
-    rig.stop().await;
+    let mut request = composite::note_event(&own, 0, START);
+    request.kind = EventType::new("Wanted").expect("a short word");
+    request.data = json!({ "for": "none" });
+    runtime.publish(&request).await;
+    runtime.wait_until("the child saga is there", |runtime| instance(runtime, &own).is_some()).await;
+    let opened = composite::note_event(&key, 0, START);
+    let id = control_request_id("opened", 1);
+    runtime.publish(&orlog_model::Event { id, ..opened }).await;
+    runtime.wait_until("it learns that it exists", |runtime| brings(runtime, &key, "already_exists")).await;
+    assert!(instance(&runtime, &own).expect("it was there").parent.is_none());
+    runtime.stop().await;
 }

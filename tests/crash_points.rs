@@ -1,42 +1,43 @@
-//! Crash after every commit: for each n, everything stops after commit n and begins anew on what is durable. The end must
-//! be that of a run without a crash.
+//! Crash after every commit: for each n, the process stops after commit n and restarts from durable
+//! state. The final state must equal that of a run without a crash.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use orlog_actors::{CommitObserver, ControlError};
-use orlog_model::{Action, Clock, Commit, Control, Timestamp};
-use orlog_store::Bookmark;
+use orlog_model::{Clock, Commit, ControlAction, ControlRequest, Timestamp};
+use orlog_store::SweepCursor;
 use orlog_testkit::SimClock;
-use orlog_testkit::fake_upstreams::World;
-use orlog_testkit::runtime::{Rig, Setup, control_id, passing, tenant};
-use orlog_testkit::sagas::{Ledger, Order, order, order_key, order_placed};
+use orlog_testkit::fake_upstreams::FakeUpstreams;
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant};
+use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed};
 use serde_json::json;
 use tokio::sync::Notify;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 
-/// How a crash comes about.
+/// Kind of a crash.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Crash {
-    /// The committer panics: the shard is started anew, its store recovered; the rest of the process goes on.
-    OfTheShard,
-    /// The process stops: the commit is on the disk, nothing after it happens, not even an acknowledgement.
-    OfTheProcess,
+enum CrashKind {
+    /// The committer panics: the shard restarts and its store is recovered; the rest of the process
+    /// continues.
+    Shard,
+    /// The process stops: the commit is durable, but no later action happens, not even an acknowledgement.
+    Process,
 }
 
-/// Hears of every commit and crashes after the n-th.
-struct Crasher {
+/// Commit observer that crashes after the n-th commit.
+struct CrashAfterCommit {
     commits: AtomicUsize,
     at: usize,
-    crash: Crash,
+    crash: CrashKind,
     frozen: Notify,
     thaw: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-impl Crasher {
-    fn new(at: usize, crash: Crash) -> (Arc<Self>, mpsc::Sender<()>) {
+impl CrashAfterCommit {
+    fn new(at: usize, crash: CrashKind) -> (Arc<Self>, mpsc::Sender<()>) {
         let (thaw, wait) = mpsc::channel();
         let thaw_when = Mutex::new(Some(wait));
         let commits = AtomicUsize::new(0);
@@ -48,48 +49,48 @@ impl Crasher {
     }
 }
 
-impl CommitObserver for Crasher {
-    fn committed(&self, _: &Commit) {
+impl CommitObserver for CrashAfterCommit {
+    fn on_commit(&self, _: &Commit) {
         if self.commits.fetch_add(1, Ordering::SeqCst) + 1 != self.at {
             return;
         }
         match self.crash {
-            Crash::OfTheShard => panic!("the committer dies after commit {}, as the test wants", self.at),
-            Crash::OfTheProcess => {
-                let wait = self.thaw.lock().expect("nobody panics with this lock").take();
+            CrashKind::Shard => panic!("the committer dies after commit {}, as the test wants", self.at),
+            CrashKind::Process => {
+                let wait = self.thaw.lock().expect("no thread panics with this lock").take();
                 self.frozen.notify_one();
                 if let Some(wait) = wait {
-                    wait.recv().expect_err("the test only ever lets go");
+                    wait.recv().expect_err("the test only drops the sender");
                 }
             }
         }
     }
 }
 
-fn orders() -> Vec<Order> {
+fn orders() -> Vec<PlannedOrder> {
     let plans = [
         json!({}),
-        json!({ "notify": "refuse", "ship": "lost" }),
+        json!({ "notify": "error", "ship": "lost" }),
         json!({ "reserve": "silent" }),
-        json!({ "charge": "refuse", "undo:reserve": "lost" }),
+        json!({ "charge": "error", "compensate:reserve": "lost" }),
     ];
     plans.into_iter().enumerate().map(|(number, plan)| (order_key(&tenant(), number), plan)).collect()
 }
 
-/// Instructs until there is an answer; the shard may be away for a moment.
-async fn instruct(rig: &Rig, label: &str, action: Action) {
-    let key = Ledger::key(&tenant(), 0);
+/// Repeats a control request until it has a response; the shard may be unavailable for a moment.
+async fn instruct(runtime: &TestRuntime, label: &str, action: ControlAction) {
+    let key = EventRecorder::key(&tenant(), 0);
     loop {
-        let control = Control {
-            id: control_id(label, 0),
+        let control = ControlRequest {
+            id: control_request_id(label, 0),
             action: action.clone(),
             expected_version: None,
-            by: None,
+            user: None,
             reason: None,
             trace: None,
             at: Timestamp::from_millis(1_700_000_000_000),
         };
-        match rig.runtime.control(&key, control).await {
+        match runtime.runtime.control(&key, control).await {
             Ok(_) => return,
             Err(ControlError::Unavailable) => tokio::task::yield_now().await,
             Err(error) => panic!("{label}: {error}"),
@@ -97,64 +98,66 @@ async fn instruct(rig: &Rig, label: &str, action: Action) {
     }
 }
 
-fn numbers(rig: &Rig) -> Vec<u32> {
-    let instance = rig.reader().instance(&Ledger::key(&tenant(), 0));
-    instance.ok().flatten().map_or_else(Vec::new, |instance| Ledger::numbers(&instance.state))
+fn numbers(runtime: &TestRuntime) -> Vec<u32> {
+    let instance = runtime.reader().instance(&EventRecorder::key(&tenant(), 0));
+    instance.ok().flatten().map_or_else(Vec::new, |instance| EventRecorder::numbers(&instance.state))
 }
 
-/// Everything that happens, from the beginning. Played again after a crash: what has happened already is a repetition.
-async fn play(rig: &Rig, clock: &SimClock) {
+/// Runs the complete scenario. After a crash it runs again; repeated inputs are no-ops.
+async fn play(runtime: &TestRuntime, clock: &SimClock) {
     let time = Timestamp::from_millis(1_700_000_000_000);
-    let ledger = Ledger::key(&tenant(), 0);
-    rig.publish(&Ledger::event(&ledger, 0, time)).await;
+    let ledger = EventRecorder::key(&tenant(), 0);
+    runtime.publish(&EventRecorder::event(&ledger, 0, time)).await;
     for (key, plan) in orders() {
-        rig.publish(&order_placed(&key, &plan, time)).await;
+        runtime.publish(&order_placed(&key, &plan, time)).await;
     }
-    rig.until("the ledger is open", |rig| !numbers(rig).is_empty()).await;
-    instruct(rig, "pause", Action::Pause).await;
+    runtime.wait_until("the ledger is open", |runtime| !numbers(runtime).is_empty()).await;
+    instruct(runtime, "pause", ControlAction::Pause).await;
     for number in 1..=3 {
-        rig.publish(&Ledger::event(&ledger, number, time)).await;
+        runtime.publish(&EventRecorder::event(&ledger, number, time)).await;
     }
-    rig.until("three events are kept", |rig| {
-        let held = rig.reader().held(&ledger, 9).map_or(0, |held| held.len());
-        held + numbers(rig).len() >= 4
-    })
-    .await;
-    instruct(rig, "resume", Action::Resume).await;
-    rig.publish(&Ledger::event(&ledger, 4, time)).await;
-    rig.finish(&orders(), clock, TIMEOUT).await;
-    rig.until("the ledger is full", |rig| numbers(rig).len() >= 5).await;
+    runtime
+        .wait_until("three events are kept", |runtime| {
+            let buffered = runtime.reader().buffered_inputs(&ledger, 9).map_or(0, |buffered| buffered.len());
+            buffered + numbers(runtime).len() >= 4
+        })
+        .await;
+    instruct(runtime, "resume", ControlAction::Resume).await;
+    runtime.publish(&EventRecorder::event(&ledger, 4, time)).await;
+    runtime.finish(&orders(), clock, TIMEOUT).await;
+    runtime.wait_until("the ledger is full", |runtime| numbers(runtime).len() >= 5).await;
 }
 
-/// Plays with a crash after commit `at`; says whether it came to that.
-async fn run(at: usize, crash: Crash) -> bool {
-    let home = tempfile::tempdir().expect("a folder can be made");
+/// Runs the scenario with a crash after commit `at`; returns whether the crash occurred.
+async fn run(at: usize, crash: CrashKind) -> bool {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
-    let _passing = passing(&clock);
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
-    let programs = vec![order(TIMEOUT), Ledger::program()];
-    let mut setup = Setup::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
-    let (crasher, thaw) = Crasher::new(at, crash);
-    setup.limits.group = 1;
+    let _clock_driver = drive_clock(&clock);
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let programs = vec![order(TIMEOUT), EventRecorder::program()];
+    let mut setup =
+        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let (crasher, thaw) = CrashAfterCommit::new(at, crash);
+    setup.limits.max_group_commit = 1;
     setup.observer = Some(Arc::clone(&crasher) as Arc<dyn CommitObserver>);
-    let mut rig = setup.start(&world).await;
+    let mut runtime = setup.start(&world).await;
     let finished = tokio::select! {
-        () = play(&rig, &clock) => true,
+        () = play(&runtime, &clock) => true,
         () = crasher.frozen.notified() => false,
     };
     if !finished {
-        rig.crash().await;
+        runtime.crash().await;
         drop(thaw);
-        rig = setup.start(&world).await;
-        play(&rig, &clock).await;
+        runtime = setup.start(&world).await;
+        play(&runtime, &clock).await;
     }
-    assert_eq!(numbers(&rig), [0, 1, 2, 3, 4], "the ledger after a crash at {at}, {crash:?}");
-    rig.audit(&orders()).await;
-    rig.stop().await;
+    assert_eq!(numbers(&runtime), [0, 1, 2, 3, 4], "the ledger after a crash at {at}, {crash:?}");
+    runtime.assert_consistent(&orders()).await;
+    runtime.stop().await;
     crasher.has_crashed()
 }
 
-async fn after_every_commit(crash: Crash) {
+async fn after_every_commit(crash: CrashKind) {
     let mut at = 1;
     while run(at, crash).await {
         at += 1;
@@ -164,53 +167,56 @@ async fn after_every_commit(crash: Crash) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_committer_that_dies_after_any_commit_changes_nothing_about_the_end() {
-    after_every_commit(Crash::OfTheShard).await;
+async fn committer_crash_after_any_commit_does_not_change_the_result() {
+    after_every_commit(CrashKind::Shard).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_stops_after_any_commit_changes_nothing_about_the_end() {
-    after_every_commit(Crash::OfTheProcess).await;
+async fn process_crash_after_any_commit_does_not_change_the_result() {
+    after_every_commit(CrashKind::Process).await;
 }
 
-/// Every purge is a commit, and the process stops after each: what is forgotten stays so, what is not is whole.
+/// Every purge is a commit, and the process stops after each: purged rows stay purged, the others stay
+/// complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_forgotten_before_a_crash_stays_forgotten() {
-    let home = tempfile::tempdir().expect("a folder can be made");
+async fn purged_data_stays_purged_after_a_crash() {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
-    let programs = vec![order(TIMEOUT), Ledger::program()];
-    let setup = Setup::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
-    let mut rig = setup.start(&world).await;
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let programs = vec![order(TIMEOUT), EventRecorder::program()];
+    let setup =
+        TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut runtime = setup.start(&world).await;
     {
-        let _passing = passing(&clock);
-        play(&rig, &clock).await;
+        let _clock_driver = drive_clock(&clock);
+        play(&runtime, &clock).await;
     }
-    let over = |rig: &Rig| {
-        let stretch = rig.reader().sweep_instances(&Bookmark::default(), (99, 99), |_, i| i.is_over());
+    let over = |runtime: &TestRuntime| {
+        let stretch =
+            runtime.reader().sweep_instances(&SweepCursor::default(), (99, 99), |_, i| i.is_finished());
         stretch.expect("the store can be read").found
     };
-    let ledger = numbers(&rig);
-    let mut left = over(&rig);
+    let ledger = numbers(&runtime);
+    let mut remaining = over(&runtime);
     let mut commits = 0;
-    assert!(left.len() >= 2, "{left:?}");
-    while let Some((key, version)) = left.pop() {
-        // Its actor goes with its end, a little later than its last commit.
-        while !rig.runtime.purge_instance(key.clone(), version).await.expect("the shard is up") {
+    assert!(remaining.len() >= 2, "{remaining:?}");
+    while let Some((key, version)) = remaining.pop() {
+        // The actor stops shortly after the last commit of its instance.
+        while !runtime.runtime.purge_instance(key.clone(), version).await.expect("the shard is up") {
             tokio::task::yield_now().await;
         }
         commits += 1;
-        rig.crash().await;
-        rig = setup.start(&world).await;
-        assert_eq!(rig.reader().instance(&key).expect("the store can be read"), None, "{key}");
-        assert_eq!(rig.reader().history(&key, 0, 9).expect("the store can be read"), [], "{key}");
-        assert_eq!(over(&rig), left);
-        for (key, version) in &left {
-            let history = rig.reader().history(key, 0, usize::MAX).expect("the store can be read");
+        runtime.crash().await;
+        runtime = setup.start(&world).await;
+        assert_eq!(runtime.reader().instance(&key).expect("the store can be read"), None, "{key}");
+        assert_eq!(runtime.reader().history(&key, 0, 9).expect("the store can be read"), [], "{key}");
+        assert_eq!(over(&runtime), remaining);
+        for (key, version) in &remaining {
+            let history = runtime.reader().history(key, 0, usize::MAX).expect("the store can be read");
             assert!(history.iter().map(|record| record.version).eq(1..=*version), "{key}: {history:?}");
         }
-        assert_eq!(numbers(&rig), ledger);
+        assert_eq!(numbers(&runtime), ledger);
     }
     println!("{commits} crash points");
-    rig.stop().await;
+    runtime.stop().await;
 }

@@ -1,4 +1,5 @@
-//! Deploying definitions: all or none, at once, for new instances; those that run keep what they began with.
+//! Deployment of definitions: atomic, immediately active for new instances; live instances keep their
+//! definition.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +19,7 @@ use orlog::app::DeployError;
 use orlog_model::Status;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_load_every_instance_ends_with_the_definition_it_began_with() {
+async fn instances_stay_pinned_to_their_definition_during_deploys_under_load() {
     const VERSIONS: u32 = 12;
     let node = Node::start(&[order(1)]).await;
     let mut placed = 0;
@@ -29,7 +30,7 @@ async fn under_load_every_instance_ends_with_the_definition_it_began_with() {
         loop {
             node.place(placed).await;
             placed += 1;
-            // As many more are begun as the deployment takes, and some between two of them.
+            // Starts instances for as long as the deployment runs, and some between two deployments.
             tokio::select! {
                 biased;
                 plan = &mut deploying => break assert_eq!(plan.unwrap().changed.len(), 1),
@@ -46,7 +47,7 @@ async fn under_load_every_instance_ends_with_the_definition_it_began_with() {
     let mut versions: BTreeMap<u32, usize> = BTreeMap::new();
     for number in 0..placed {
         let instance = node.order(number).expect("it was placed");
-        let version = instance.program.version;
+        let version = instance.definition.version;
         let expected = BTreeSet::from([("charge".to_owned(), version), ("ship".to_owned(), version)]);
         assert_eq!(performed[&format!("o-{number}")], expected, "o-{number} is pinned to version {version}");
         *versions.entry(version).or_default() += 1;
@@ -57,15 +58,15 @@ async fn under_load_every_instance_ends_with_the_definition_it_began_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_wrong_file_of_three_changes_nothing_and_is_named() {
+async fn deploy_with_one_invalid_file_changes_nothing() {
     let node = Node::start(&[order(1)]).await;
-    let before = (node.app.definitions.deployment(), node.kept());
-    let wrong =
+    let before = (node.app.definitions.deployment(), node.stored());
+    let invalid =
         file("wrong.saga.yaml", "saga: wrong\nversion: 1\nstart: X\nsteps:\n  - id: a\n    doo: {}\n");
     let missing = Saga { name: "other", version: 1, effect: "test.chrge", ..Saga::order(1) };
-    let refused = node.deploy(&[order(2), wrong, missing.file()]).await;
-    let Err(DeployError::Refused(refused)) = refused else { panic!("{refused:?}") };
-    let text = refused.to_string();
+    let rejected = node.deploy(&[order(2), invalid, missing.file()]).await;
+    let Err(DeployError::Rejected(rejected)) = rejected else { panic!("{rejected:?}") };
+    let text = rejected.to_string();
     assert!(text.contains("wrong.saga.yaml:6:5: steps[0].doo"), "{text}");
     assert!(text.contains("did you mean `do`?"), "{text}");
     let missing = node.deploy(&[order(2), missing.file()]).await.unwrap_err().to_string();
@@ -74,32 +75,32 @@ async fn one_wrong_file_of_three_changes_nothing_and_is_named() {
         "{missing}"
     );
     let twice = node.deploy(&[order(2), file("again.saga.yaml", &Saga::order(3).text())]).await;
-    assert!(twice.unwrap_err().to_string().contains("the saga `order` is defined in"));
-    assert_eq!((node.app.definitions.deployment(), node.kept()), before);
+    assert!(twice.unwrap_err().to_string().contains("saga `order` is also defined in"));
+    assert_eq!((node.app.definitions.deployment(), node.stored()), before);
     node.place(1).await;
     node.until("it is completed", |node| node.count(Status::Completed) == 1).await;
-    assert_eq!(node.order(1).unwrap().program.version, 1);
+    assert_eq!(node.order(1).unwrap().definition.version, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_change_and_changes_nothing() {
+async fn dry_run_reports_changes_without_applying_them() {
     let node = Node::start(&[order(1)]).await;
-    let before = (node.app.definitions.deployment(), node.kept());
+    let before = (node.app.definitions.deployment(), node.stored());
     let other = Saga { name: "other", ..Saga::order(1) };
     let plan = node.try_out(&[order(2), other.file()]).await.unwrap();
     assert_eq!((names(&plan.added), plan.changed[0].from_version, plan.number), (vec!["other"], 1, 2));
     assert!(plan.dry_run);
-    assert_eq!((node.app.definitions.deployment(), node.kept()), before);
+    assert_eq!((node.app.definitions.deployment(), node.stored()), before);
     let plan = node.deploy(&[order(2), other.file()]).await.unwrap();
     assert_eq!((plan.dry_run, plan.number), (false, 2));
-    let again = node.deploy(&[other.file(), order(2)]).await.unwrap();
-    assert_eq!((names(&again.unchanged), again.number), (vec!["order", "other"], 2));
+    let repeated = node.deploy(&[other.file(), order(2)]).await.unwrap();
+    assert_eq!((names(&repeated.unchanged), repeated.number), (vec!["order", "other"], 2));
     let back = node.deploy(&[order(1)]).await.unwrap();
     assert_eq!((names(&back.retired), back.changed[0].from_version, back.number), (vec!["other"], 2, 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retired_definition_begins_nothing_and_its_instances_go_on() {
+async fn retired_definition_starts_no_instances_and_existing_ones_continue() {
     let waiting = Saga { name: "waiting", waits: true, ..Saga::order(1) };
     let node = Node::start(&[order(1), waiting.file()]).await;
     node.place(1).await;
@@ -117,20 +118,20 @@ async fn a_retired_definition_begins_nothing_and_its_instances_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_live_instances_of_an_older_definition_need_is_missed_aloud() {
+async fn warns_about_providers_missing_for_older_definitions() {
     let old = Saga { waits: true, ..Saga::order(1) };
     let node = Node::start(&[old.file()]).await;
     node.place(1).await;
     node.place(2).await;
     node.until("they wait", |node| node.is_waiting(1) && node.is_waiting(2)).await;
-    // The node comes back without the effect that only the old definition asks for.
+    // The node restarts without the effect that only the old definition uses.
     let new = Saga { effect: "test.pay", ..Saga::order(2) };
     let node = node.restart_with(&["test.pay", "test.ship"], Some(&[new.file()])).await;
     let warnings = node.live_warnings(&new).await;
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
     for part in [
         "order version 1 (",
-        "has 2 live instances and may ask for the effect test.charge, which no upstream performs any more",
+        "has 2 live instances that may request the effect test.charge, which no upstream executes any more",
         "add [upstreams.<name>.effects.\"test.charge\"]",
         "orlog migrate order --from 1",
     ] {
@@ -143,10 +144,13 @@ async fn what_live_instances_of_an_older_definition_need_is_missed_aloud() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_version_with_another_text_is_deployed_with_a_warning() {
+async fn same_version_with_different_source_is_deployed_with_a_warning() {
     let node = Node::start(&[order(1)]).await;
     let other = Saga { effect: "test.pay", ..Saga::order(1) };
     let plan = node.deploy(&[other.file()]).await.unwrap();
     assert_eq!(plan.changed.len(), 1);
-    assert!(plan.warnings[0].contains("order version 1 again, with another text"), "{plan:?}");
+    assert!(
+        plan.warnings[0].contains("order version 1 was deployed before with another content"),
+        "{plan:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Effects that travel over NATS: the queue's promises, whoever offers and whoever performs, on real servers.
+//! Effects over NATS with real servers: guarantees of the queue, dispatchers and workers.
 
 #[cfg(test)]
 #[path = "effect_queue/contract.rs"]

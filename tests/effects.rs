@@ -1,4 +1,4 @@
-//! Effects on the real world as a whole node meets them: upstreams from files, reloaded, with secrets, over real sockets.
+//! Effects of a complete node: upstreams from files, reload, secrets, real sockets.
 
 #[cfg(test)]
 #[path = "effects/docs.rs"]

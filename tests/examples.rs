@@ -1,14 +1,14 @@
-//! Every definition under `examples` stands the quartet: each input twice, each step failing in turn, each undo twice, and
-//! nothing left standing.
+//! Runs the definition suite on every definition under `examples`: each input twice, each step failing
+//! in turn, each compensation twice, and no pending work at the end.
 
 use std::path::{Path, PathBuf};
 
-use orlog_program::Compiled;
-use orlog_testkit::definition_suite::{self, Samples};
+use orlog_program::CompiledDefinition;
+use orlog_testkit::definition_suite::{self, PayloadSamples};
 use serde_json::json;
 
-fn definitions(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("the folder can be read") {
+fn definitions(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("the directory is readable") {
         let path = entry.expect("the entry can be read").path();
         if path.is_dir() {
             definitions(&path, found);
@@ -18,9 +18,10 @@ fn definitions(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Payloads that lead to completion. A loan is refused unless the score is good; where people decide, it shows more.
-fn samples(definition: &Compiled) -> Samples {
-    let samples = Samples::of(definition.definition());
+/// Returns payloads that lead to completion. A loan requires a good score; human tasks receive more
+/// data.
+fn samples(definition: &CompiledDefinition) -> PayloadSamples {
+    let samples = PayloadSamples::of(definition.definition());
     match definition.definition().saga.as_str() {
         "loan" => samples
             .starting(json!({ "loanId": "l1", "applicant": "ada", "cents": 900_000, "currency": "EUR" }))
@@ -44,7 +45,7 @@ fn samples(definition: &Compiled) -> Samples {
 }
 
 #[test]
-fn every_example_stands_the_quartet() {
+fn every_example_passes_the_definition_suite() {
     let mut files = Vec::new();
     definitions(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"), &mut files);
     files.sort();
@@ -54,7 +55,7 @@ fn every_example_stands_the_quartet() {
         let compiled = orlog_program::compile_yaml(&text, &file.display().to_string());
         let compiled = compiled.unwrap_or_else(|problems| panic!("{problems:#?}"));
         let played = definition_suite::check_with(&compiled, &samples(&compiled));
-        println!("{}: {} lives, {} inputs", file.display(), played.lives, played.inputs);
-        assert!(played.lives > compiled.definition().steps.len(), "{}: each step fails once", file.display());
+        println!("{}: {} lives, {} inputs", file.display(), played.runs, played.inputs);
+        assert!(played.runs > compiled.definition().steps.len(), "{}: each step fails once", file.display());
     }
 }

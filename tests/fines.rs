@@ -1,6 +1,8 @@
-//! A real log of a police office through `examples/fines`: the penalties the saga commands are those the office recorded.
+//! A real log of fines by a police office through `examples/fines`: the saga commands the penalties
+//! that the office recorded.
 //!
-//! The log is read from `../shared/data` beside the repository and never part of it; where it is absent, the test says so.
+//! The log is read from `../shared/data` beside the repository and is never part of it. If it is
+//! missing, the test reports it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,15 +13,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_actors::{Config, EventSource, Parts, Programs, Runtime, ShardParts};
+use orlog_actors::{
+    EventSource, ProgramRegistry, Runtime, RuntimeConfig, RuntimeDependencies, ShardDependencies,
+};
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
 use orlog_bus::{Bus, codec};
-use orlog_effect::{Attempt, Catalog, Policy, Provider, Refusal, Reply, Silent, Upstream};
+use orlog_effect::{Attempt, Catalog, NoopObserver, Policy, Provider, ProviderError, Reply, Upstream};
 use orlog_model::{
     Clock, CorrelationId, Event, EventId, EventType, InstanceKey, SLOTS, SagaName, Status, TenantId,
     Timestamp, Work, WorkItem,
 };
-use orlog_program::{Compiled, Program, compile_yaml};
+use orlog_program::{CompiledDefinition, Program, compile_yaml};
 use orlog_store::Reader;
 use orlog_testkit::{SimClock, definition_suite};
 use serde_json::{Value, json};
@@ -32,21 +36,21 @@ const LOG: &str = "../shared/data/roadtraffic100traces.csv";
 const DEADLINE: Duration = Duration::from_secs(30);
 const DAY: i64 = 86_400_000;
 
-fn definitions() -> [Arc<Compiled>; 2] {
+fn definitions() -> [Arc<CompiledDefinition>; 2] {
     DEFINITIONS.map(|(file, text)| {
         Arc::new(compile_yaml(text, file).unwrap_or_else(|problems| panic!("{problems:?}")))
     })
 }
 
 #[test]
-fn the_definitions_stand_the_quartet() {
+fn definitions_pass_the_definition_suite() {
     for definition in definitions() {
         let played = definition_suite::check(&definition);
-        assert!(played.lives > 0, "{}", definition.reference().saga);
+        assert!(played.runs > 0, "{}", definition.definition_ref().saga);
     }
 }
 
-/// A day of the office's calendar, counted from 1970-01-01.
+/// Day of the office's calendar, counted from 1970-01-01.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Day(i64);
 
@@ -56,24 +60,24 @@ impl fmt::Display for Day {
     }
 }
 
-/// A line of the log.
+/// Row of the log.
 #[derive(Clone, Debug)]
-struct Line {
+struct LogRow {
     event: Event,
-    /// The case.
+    /// Id of the case.
     case: String,
-    /// What happened.
-    what: String,
-    /// When, in the office's calendar.
+    /// Activity.
+    label: String,
+    /// Day in the office's calendar.
     day: Day,
-    /// How far the office's clock was ahead of UTC, in milliseconds.
+    /// Offset of the office's clock to UTC in milliseconds.
     ahead: i64,
-    /// The money on this line: the fine, the expense or the payment.
+    /// Amount of this row in cents: the fine, the expense or the payment.
     cents: i64,
 }
 
-/// The log in the order of event times; lines of one time in the order of the file.
-fn log(path: &Path) -> Vec<Line> {
+/// Reads the log in the order of event times; rows of equal time keep the order of the file.
+fn log(path: &Path) -> Vec<LogRow> {
     let mut reader = csv::Reader::from_path(path).expect("the log can be read");
     let rows = reader.deserialize::<BTreeMap<String, String>>().enumerate();
     let mut lines: Vec<_> = rows.map(|(n, row)| line(n, &row.expect("each line has every column"))).collect();
@@ -81,16 +85,16 @@ fn log(path: &Path) -> Vec<Line> {
     lines
 }
 
-fn line(number: usize, row: &BTreeMap<String, String>) -> Line {
-    let (case, what, stamp) = (&row["case:concept:name"], &row["concept:name"], &row["time:timestamp"]);
+fn line(number: usize, row: &BTreeMap<String, String>) -> LogRow {
+    let (case, label, stamp) = (&row["case:concept:name"], &row["concept:name"], &row["time:timestamp"]);
     let time = Timestamp::parse(stamp).unwrap();
-    let local = Timestamp::parse(&format!("{}Z", &stamp[..19])).unwrap().millis();
+    let local = Timestamp::parse(&format!("{}Z", &stamp[..19])).unwrap().as_millis();
     let money = |column: &str| row[column].parse::<f64>().ok().filter(|amount| *amount > 0.0);
     let amount = ["paymentAmount", "expense", "amount"].into_iter().find_map(money).unwrap_or_default();
     let event = Event {
         id: EventId::new(format!("line-{number}")).unwrap(),
         tenant: TenantId::default_tenant(),
-        kind: EventType::new(what.as_str()).unwrap(),
+        kind: EventType::new(label.as_str()).unwrap(),
         source: "urn:office".to_owned(),
         subject: None,
         time,
@@ -100,21 +104,21 @@ fn line(number: usize, row: &BTreeMap<String, String>) -> Line {
         schema_version: 1,
         data: json!({ "amount": amount }),
     };
-    let (case, what) = (case.clone(), what.clone());
+    let (case, label) = (case.clone(), label.clone());
     #[expect(clippy::cast_possible_truncation, reason = "amounts of fines are small")]
     let cents = (amount * 100.0).round() as i64;
-    Line { event, case, what, day: Day(local.div_euclid(DAY)), ahead: local - time.millis(), cents }
+    LogRow { event, case, label, day: Day(local.div_euclid(DAY)), ahead: local - time.as_millis(), cents }
 }
 
-/// The office's command desk: takes every command and writes down when each penalty was due.
+/// Gateway that accepts every command and records the due date of each penalty.
 #[derive(Default)]
-struct Desk {
+struct CommandRecorder {
     penalties: Mutex<Vec<(String, Timestamp)>>,
 }
 
 #[async_trait]
-impl Provider for Desk {
-    async fn perform(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for CommandRecorder {
+    async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Command(command) = &item.work else { panic!("only commands come here") };
         if command.name.as_str() == "AddPenalty" {
             self.penalties.lock().unwrap().push((item.instance.correlation.to_string(), item.created_at));
@@ -123,53 +127,53 @@ impl Provider for Desk {
     }
 }
 
-/// A runtime with the definition, the desk and the simulated clock.
-struct Office {
+/// Runtime with the definition, the command recorder and the simulated clock.
+struct FineRuntime {
     runtime: Runtime,
     bus: Arc<dyn Bus>,
     clock: Arc<SimClock>,
-    desk: Arc<Desk>,
-    fine: Arc<Compiled>,
-    _folder: tempfile::TempDir,
+    recorder: Arc<CommandRecorder>,
+    fine: Arc<CompiledDefinition>,
+    _dir: tempfile::TempDir,
 }
 
-impl Office {
+impl FineRuntime {
     async fn open(now: Timestamp) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let clock = SimClock::new(now);
         let present = Arc::clone(&clock) as Arc<dyn Clock>;
         let bus: Arc<dyn Bus> =
-            Arc::new(Embedded::open(folder.path(), &BusOptions::default(), Arc::clone(&present)).unwrap());
-        let desk = Arc::new(Desk::default());
-        let gateway = Upstream::gateway(Arc::clone(&desk) as Arc<dyn Provider>, Policy::in_process());
-        let silent: Arc<dyn orlog_effect::Observer> = Arc::new(Silent);
-        let catalog = Arc::new(Catalog::new(vec![gateway], &present, &silent).unwrap());
+            Arc::new(Embedded::open(dir.path(), &BusOptions::default(), Arc::clone(&present)).unwrap());
+        let recorder = Arc::new(CommandRecorder::default());
+        let gateway = Upstream::gateway(Arc::clone(&recorder) as Arc<dyn Provider>, Policy::in_process());
+        let observer: Arc<dyn orlog_effect::EffectObserver> = Arc::new(NoopObserver);
+        let catalog = Arc::new(Catalog::new(vec![gateway], &present, &observer).unwrap());
         let [fine, penalty] = definitions();
         let programs = [Arc::clone(&fine) as Arc<dyn Program>, penalty];
-        let programs = Arc::new(Programs::new(programs));
-        let (writer, reader) = orlog_store::memory(orlog_store::Options::default());
-        let shards = vec![ShardParts { index: 0, slots: 0..SLOTS, writer, reader }];
+        let programs = Arc::new(ProgramRegistry::new(programs));
+        let (writer, reader) = orlog_store::open_in_memory(orlog_store::Options::default());
+        let shards = vec![ShardDependencies { index: 0, slots: 0..SLOTS, writer, reader }];
         let sources = vec![EventSource::embedded(Arc::clone(&bus))];
-        let parts = Parts {
+        let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
             sources,
             catalog,
             programs,
             clock: present,
             shards,
-            letters: orlog::dead_letters::published(orlog::redact::Redact::default()),
+            dead_letter_encoder: orlog::dead_letters::publishable(orlog::redact::Redaction::default()),
             observer: None,
             tracer: None,
         };
-        let runtime = Runtime::start(parts, Config::default()).await.unwrap();
-        Self { runtime, bus, clock, desk, fine, _folder: folder }
+        let runtime = Runtime::start(dependencies, RuntimeConfig::default()).await.unwrap();
+        Self { runtime, bus, clock, recorder, fine, _dir: dir }
     }
 
     fn reader(&self) -> Reader {
         self.runtime.readers().next().expect("there is one shard")
     }
 
-    async fn until(&self, what: &str, fact: impl Fn(&Reader) -> bool) {
+    async fn until(&self, label: &str, fact: impl Fn(&Reader) -> bool) {
         let mut commits = self.reader().watch();
         let waiting = async {
             while !fact(&self.reader()) {
@@ -178,10 +182,10 @@ impl Office {
         };
         tokio::time::timeout(DEADLINE, waiting)
             .await
-            .unwrap_or_else(|_| panic!("{what}: not within {DEADLINE:?}"));
+            .unwrap_or_else(|_| panic!("{label}: not within {DEADLINE:?}"));
     }
 
-    /// Moves the clock to `time`; timers that fall due on the way fire at their own times, and what follows is done.
+    /// Advances the clock to `time`. Due timers fire at their own times, and the resulting work completes.
     async fn wait_until(&self, time: Timestamp) {
         while let Some(due) = self.reader().next_timer().unwrap().filter(|due| *due <= time) {
             self.clock.advance_to(due);
@@ -194,35 +198,40 @@ impl Office {
         self.clock.advance_to(time);
     }
 
-    /// Publishes an event and waits until the instance it is for has taken it. What no instance takes is not waited for.
-    async fn take(&self, line: &Line) {
+    /// Publishes an event and waits until its instance has applied it. Does not wait for events without an
+    /// instance.
+    async fn take(&self, line: &LogRow) {
         let key = InstanceKey {
             tenant: TenantId::default_tenant(),
             saga: SagaName::new("fine").unwrap(),
             correlation: CorrelationId::new(line.case.as_str()).unwrap(),
         };
         let before = self.reader().instance(&key).unwrap();
-        let trigger = self.fine.manifest().triggers.iter().find(|trigger| trigger.kind == line.event.kind);
-        self.bus.publish(vec![codec::encode(&line.event, codec::subject_of(&line.event))]).await.unwrap();
+        let trigger =
+            self.fine.manifest().subscriptions.iter().find(|trigger| trigger.kind == line.event.kind);
+        self.bus
+            .publish(vec![codec::encode(&line.event, codec::aggregate_subject(&line.event))])
+            .await
+            .unwrap();
         let is_awaited = trigger.is_some_and(|t| t.starts) || before.is_some_and(|i| !i.status.is_final());
         if trigger.is_some() && is_awaited {
-            let taken = |reader: &Reader| {
+            let is_applied = |reader: &Reader| {
                 reader.instance(&key).unwrap().is_some_and(|instance| instance.last_input == line.event.id)
             };
-            self.until(&format!("{} of {} is taken", line.what, line.case), taken).await;
+            self.until(&format!("{} of {} is taken", line.label, line.case), is_applied).await;
         }
     }
 
-    /// The days on which penalties were commanded, by case.
-    fn penalties(&self, log: &[Line]) -> BTreeMap<String, Day> {
+    /// Returns the days of the commanded penalties by case.
+    fn penalties(&self, log: &[LogRow]) -> BTreeMap<String, Day> {
         let ahead = |case: &str| {
-            let notified = log.iter().find(|line| line.case == case && line.what == NOTIFIED);
+            let notified = log.iter().find(|line| line.case == case && line.label == NOTIFIED);
             notified.expect("only a notified fine gets a penalty").ahead
         };
-        let penalties = self.desk.penalties.lock().unwrap();
+        let penalties = self.recorder.penalties.lock().unwrap();
         let days: BTreeMap<_, _> = penalties
             .iter()
-            .map(|(case, due)| (case.clone(), Day((due.millis() + ahead(case)).div_euclid(DAY))))
+            .map(|(case, due)| (case.clone(), Day((due.as_millis() + ahead(case)).div_euclid(DAY))))
             .collect();
         assert_eq!(days.len(), penalties.len(), "a penalty was commanded twice: {penalties:?}");
         days
@@ -241,7 +250,7 @@ const PENALTY: &str = "Add penalty";
 const PAID: &str = "Payment";
 const APPEALED: &str = "Insert Date Appeal to Prefecture";
 
-/// How the two accounts of one fine compare, and why.
+/// Result of the comparison of both records of a fine, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Comparison {
     SameDay,
@@ -250,34 +259,34 @@ enum Comparison {
     NotCommandedPaidInPart,
     NotCommandedPaidInFullOnTheSixtiethDay,
     NeitherPaidAndNeverNotified,
-    NeitherTheLogEnds,
+    NeitherLogTruncated,
     Unexplained,
 }
 
-/// One fine in the log.
-struct Case<'a>(Vec<&'a Line>);
+/// Fine in the log.
+struct FineCase<'a>(Vec<&'a LogRow>);
 
-impl Case<'_> {
-    /// The day on which something first happened.
-    fn day_of(&self, what: &str) -> Option<Day> {
-        self.0.iter().find(|line| line.what == what).map(|line| line.day)
+impl FineCase<'_> {
+    /// Returns the day of the first occurrence of an activity.
+    fn day_of(&self, label: &str) -> Option<Day> {
+        self.0.iter().find(|line| line.label == label).map(|line| line.day)
     }
 
-    fn happened_before(&self, what: &str, day: Day) -> bool {
-        self.day_of(what).is_some_and(|happened| happened < day)
+    fn happened_before(&self, label: &str, day: Day) -> bool {
+        self.day_of(label).is_some_and(|happened| happened < day)
     }
 
-    /// What was due without penalty: the fine and the expenses.
+    /// Returns the amount due without penalty: the fine and the expenses.
     fn due(&self) -> i64 {
         self.0
             .iter()
-            .filter(|line| [CREATED, SENT].contains(&line.what.as_str()))
+            .filter(|line| [CREATED, SENT].contains(&line.label.as_str()))
             .map(|line| line.cents)
             .sum()
     }
 
     fn paid_until(&self, day: Day) -> i64 {
-        self.0.iter().filter(|line| line.what == PAID && line.day <= day).map(|line| line.cents).sum()
+        self.0.iter().filter(|line| line.label == PAID && line.day <= day).map(|line| line.cents).sum()
     }
 
     fn compare(&self, commanded: Option<Day>) -> Comparison {
@@ -302,17 +311,17 @@ impl Case<'_> {
                 }
             }
             (None, None, None) if self.day_of(PAID).is_some() => Comparison::NeitherPaidAndNeverNotified,
-            (None, None, None) => Comparison::NeitherTheLogEnds,
+            (None, None, None) => Comparison::NeitherLogTruncated,
             _ => Comparison::Unexplained,
         }
     }
 }
 
-/// Prints the comparison of all cases and counts the kinds.
-fn compare_all(log: &[Line], penalties: &BTreeMap<String, Day>) -> BTreeMap<Comparison, usize> {
-    let mut cases: BTreeMap<&str, Case<'_>> = BTreeMap::new();
+/// Prints the comparison of all cases and counts the results.
+fn compare_all(log: &[LogRow], penalties: &BTreeMap<String, Day>) -> BTreeMap<Comparison, usize> {
+    let mut cases: BTreeMap<&str, FineCase<'_>> = BTreeMap::new();
     for line in log {
-        cases.entry(&line.case).or_insert_with(|| Case(Vec::new())).0.push(line);
+        cases.entry(&line.case).or_insert_with(|| FineCase(Vec::new())).0.push(line);
     }
     let mut counts = BTreeMap::new();
     let show = |day: Option<Day>| day.map_or_else(|| "-".to_owned(), |day| day.to_string());
@@ -329,20 +338,20 @@ fn compare_all(log: &[Line], penalties: &BTreeMap<String, Day>) -> BTreeMap<Comp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_saga_commands_the_penalties_that_the_office_recorded() {
+async fn saga_reproduces_the_recorded_penalties() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(LOG);
     if !path.exists() {
         println!("skipped: the log is not here: {}", path.display());
         return;
     }
     let log = log(&path);
-    let office = Office::open(log[0].event.time).await;
+    let office = FineRuntime::open(log[0].event.time).await;
     for line in &log {
         office.wait_until(line.event.time).await;
         office.take(line).await;
     }
     let end = log[log.len() - 1].event.time;
-    office.wait_until(end.after(Duration::from_hours(61 * 24))).await;
+    office.wait_until(end.saturating_add(Duration::from_hours(61 * 24))).await;
 
     let counts = compare_all(&log, &office.penalties(&log));
     let expected = BTreeMap::from([
@@ -352,7 +361,7 @@ async fn the_saga_commands_the_penalties_that_the_office_recorded() {
         (Comparison::NotCommandedPaidInPart, 4),
         (Comparison::NotCommandedPaidInFullOnTheSixtiethDay, 1),
         (Comparison::NeitherPaidAndNeverNotified, 27),
-        (Comparison::NeitherTheLogEnds, 16),
+        (Comparison::NeitherLogTruncated, 16),
     ]);
     assert_eq!(counts, expected);
     let fines =

@@ -1,6 +1,8 @@
-//! The manifests in `deploy/k8s`: their configuration is one that a node takes, and fits what stands around it.
+//! Manifests in `deploy/k8s`: a node accepts their configuration, and it matches the rest of the
+//! manifest.
 //!
-//! `make k8s` holds them against the schemas of Kubernetes, which know nothing of what lies in a ConfigMap.
+//! `make k8s` validates them against the Kubernetes schemas, which do not cover the content of a
+//! ConfigMap.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,17 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog::config::{ClusterMode, Layers, Role};
-use orlog::definitions::{Definitions, SourceFile};
-use orlog::upstreams::Upstreams;
+use orlog::definitions::{DefinitionSet, SourceFile};
+use orlog::upstreams::UpstreamSources;
 use orlog::{Config, SystemClock};
-use orlog_effect::{Catalog, Observer, Silent};
+use orlog_effect::{Catalog, EffectObserver, NoopObserver};
 use orlog_model::Clock;
 
 const SHARED: &str = "shared.yaml";
-const LEASED: &str = "leased/orlog.yaml";
-const FIXED: &str = "fixed/orlog.yaml";
+const LEASES: &str = "leases/orlog.yaml";
+const STATIC: &str = "static/orlog.yaml";
 const EFFECT: &str = "effect/orlog-effect.yaml";
-/// The address that the cluster is taken to give to a pod.
+/// Assumed pod address.
 const ADDRESS: &str = "10.1.2.3";
 
 fn manifest(name: &str) -> String {
@@ -32,27 +34,27 @@ fn depth(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The text below `key: |`, as a pod finds it in a file.
+/// Returns the text below `key: |`, as a pod reads it from a file.
 #[track_caller]
 fn text(manifest: &str, key: &str) -> String {
-    let head = format!("{key}: |");
-    let mut lines = manifest.lines().skip_while(|line| line.trim() != head);
+    let prefix = format!("{key}: |");
+    let mut lines = manifest.lines().skip_while(|line| line.trim() != prefix);
     let margin = depth(lines.next().unwrap_or_else(|| panic!("there is no {key}"))) + 2;
     let below = lines.take_while(|line| line.trim().is_empty() || depth(line) >= margin);
     below.map(|line| line.get(margin..).unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The number behind a key that stands there once.
+/// Returns the number of a key that occurs once.
 #[track_caller]
 fn number(manifest: &str, key: &str) -> u64 {
-    let head = format!("{key}: ");
-    let mut found = manifest.lines().filter_map(|line| line.trim().strip_prefix(&head));
+    let prefix = format!("{key}: ");
+    let mut found = manifest.lines().filter_map(|line| line.trim().strip_prefix(&prefix));
     let number = found.next().unwrap_or_else(|| panic!("there is no {key}"));
     assert_eq!(found.next(), None, "{key} stands there twice");
     number.parse().unwrap()
 }
 
-/// The environment of a container, with what the cluster fills in.
+/// Returns the environment of a container, with the values that the cluster sets.
 fn variables(manifest: &str, pod: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = manifest.lines().map(str::trim).filter(|line| !line.starts_with('#')).collect();
     let mut variables: Vec<(String, String)> = Vec::new();
@@ -74,76 +76,80 @@ fn variables(manifest: &str, pod: &str) -> Vec<(String, String)> {
     variables
 }
 
-/// The configuration of a pod.
+/// Loads the configuration of a pod.
 #[track_caller]
 fn load(manifest: &str, pod: &str) -> Config {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("orlog.toml");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("orlog.toml");
     std::fs::write(&file, text(manifest, "orlog.toml")).unwrap();
     let variables = variables(manifest, pod);
-    assert!(variables.iter().any(|(name, _)| name == "ORLOG_NODE"), "the variables are found: {variables:?}");
+    assert!(
+        variables.iter().any(|(name, _)| name == "ORLOG_NODE_NAME"),
+        "the variables are found: {variables:?}"
+    );
     let variables = variables.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let loaded = Layers::none().file(&file).unwrap().environment(variables).load();
     loaded.unwrap_or_else(|error| panic!("{pod}: {error}"))
 }
 
 #[test]
-fn pods_with_leases_are_reached_by_their_address_and_are_not_more_than_shards() {
-    let manifest = manifest(LEASED);
+fn lease_pods_advertise_their_address_and_do_not_exceed_shards() {
+    let manifest = manifest(LEASES);
     let config = load(&manifest, "orlog-6f7d9c-x2x4z");
     assert_eq!(config.node_name(), "orlog-6f7d9c-x2x4z");
-    assert_eq!((config.cluster.mode, config.replicated()), (ClusterMode::Leased, true));
-    assert_eq!(config.cluster.advertise, format!("http://{ADDRESS}:7070"));
+    assert_eq!((config.cluster.mode, config.replicated()), (ClusterMode::Leases, true));
+    assert_eq!(config.cluster.advertise_url, format!("http://{ADDRESS}:7070"));
     assert!(number(&manifest, "maxReplicas") <= u64::from(config.shards));
 }
 
 #[test]
-fn pods_with_volumes_are_as_many_as_the_configuration_says() {
-    let manifest = manifest(FIXED);
+fn statefulset_replicas_match_pod_count() {
+    let manifest = manifest(STATIC);
     let replicas = number(&manifest, "replicas");
     for ordinal in 0..replicas {
         let pod = format!("orlog-{ordinal}");
         let config = load(&manifest, &pod);
-        assert_eq!((config.cluster.mode, config.replicated()), (ClusterMode::Fixed, false));
-        assert_eq!(u64::from(config.cluster.pods), replicas);
-        assert_eq!(config.shards % config.cluster.pods, 0, "each pod has as many shards as any other");
-        assert_eq!(config.cluster.advertise, format!("http://{pod}.orlog-pods:7070"));
+        assert_eq!((config.cluster.mode, config.replicated()), (ClusterMode::Static, false));
+        assert_eq!(u64::from(config.cluster.pod_count), replicas);
+        assert_eq!(config.shards % config.cluster.pod_count, 0, "each pod has as many shards as any other");
+        assert_eq!(config.cluster.advertise_url, format!("http://{pod}.orlog-pods:7070"));
     }
 }
 
 #[test]
-fn what_is_under_way_has_time_to_end_before_a_pod_is_killed() {
-    for name in [LEASED, FIXED] {
+fn termination_grace_period_exceeds_drain_timeout() {
+    for name in [LEASES, STATIC] {
         let manifest = manifest(name);
-        let given = Duration::from_secs(number(&manifest, "terminationGracePeriodSeconds"));
+        let grace_period = Duration::from_secs(number(&manifest, "terminationGracePeriodSeconds"));
         let before = Duration::from_secs(number(&manifest, "seconds"));
-        assert!(given > before + load(&manifest, "orlog-0").drain.deadline, "{name}");
+        assert!(grace_period > before + load(&manifest, "orlog-0").drain.timeout, "{name}");
     }
-    let performers = manifest(EFFECT);
-    let given = Duration::from_secs(number(&performers, "terminationGracePeriodSeconds"));
-    assert!(given > load(&performers, "orlog-effect-0").drain.deadline);
+    let executors = manifest(EFFECT);
+    let grace_period = Duration::from_secs(number(&executors, "terminationGracePeriodSeconds"));
+    assert!(grace_period > load(&executors, "orlog-effect-0").drain.timeout);
 }
 
 #[test]
-fn pods_that_perform_have_upstreams_and_no_shards() {
+fn effect_pods_have_upstreams_and_no_shards() {
     let config = load(&manifest(EFFECT), "orlog-effect-5c8d9-b7k2m");
-    assert_eq!((config.roles, config.cluster.mode), (Role::Effect, ClusterMode::Alone));
-    assert_eq!((config.definitions.is_some(), config.effects.is_some()), (false, true));
+    assert_eq!((config.role, config.cluster.mode), (Role::Effect, ClusterMode::Standalone));
+    assert_eq!((config.definitions_dir.is_some(), config.upstreams_dir.is_some()), (false, true));
 }
 
 #[test]
-fn there_is_somebody_for_everything_that_the_definitions_ask_for() {
+fn every_effect_of_the_definitions_has_a_provider() {
     let shared = manifest(SHARED);
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("payments.toml"), text(&shared, "payments.toml")).unwrap();
-    let (clock, silent): (Arc<dyn Clock>, Arc<dyn Observer>) = (Arc::new(SystemClock), Arc::new(Silent));
-    for name in [LEASED, FIXED] {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("payments.toml"), text(&shared, "payments.toml")).unwrap();
+    let (clock, observer): (Arc<dyn Clock>, Arc<dyn EffectObserver>) =
+        (Arc::new(SystemClock), Arc::new(NoopObserver));
+    for name in [LEASES, STATIC] {
         let config = load(&manifest(name), "orlog-0");
-        let upstreams = Upstreams::new(config.upstreams(), Some(folder.path().to_owned()), Vec::new());
-        let catalog = Catalog::new(upstreams.read().unwrap(), &clock, &silent).unwrap();
+        let upstreams = UpstreamSources::new(config.upstreams(), Some(dir.path().to_owned()), Vec::new());
+        let catalog = Catalog::new(upstreams.read().unwrap(), &clock, &observer).unwrap();
         let bytes = text(&shared, "order.saga.yaml").into_bytes().into();
         let definition = SourceFile { path: "order.saga.yaml".into(), bytes };
-        let definitions = Definitions::new(None, Vec::new()).check(&[definition], &catalog).unwrap();
+        let definitions = DefinitionSet::new(None, Vec::new()).validate(&[definition], &catalog).unwrap();
         assert_eq!(definitions.len(), 1);
     }
 }

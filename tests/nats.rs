@@ -1,4 +1,4 @@
-//! The runner on NATS JetStream, with real servers: streams, what is noticed, trouble, a whole node, security.
+//! Orlog on NATS JetStream with real servers: streams, anomalies, outages, a complete node, security.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What operators rely on: who may call, what is kept of it, what a doctor finds, and copies of what is stored.
+//! Operations: authentication, audit log, diagnostics and backups.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,27 +1,30 @@
-//! Passivation, shutdown and death of actors lose nothing: each input is applied once, in the order of its instance.
+//! Passivation, shutdown and actor crashes lose no input: each input is applied once, in the order of
+//! its instance.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_model::{Clock, CorrelationId, Event, InstanceKey, ProgramRef, Timestamp};
-use orlog_program::{Context, Fault, Manifest, Program, Reaction, Stimulus};
+use orlog_model::{Clock, CorrelationId, DefinitionRef, Event, InstanceKey, Timestamp};
+use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput};
 use orlog_testkit::SimClock;
-use orlog_testkit::fake_upstreams::World;
-use orlog_testkit::runtime::{DEADLINE, Rig, Setup, passing, seed, tenant};
-use orlog_testkit::sagas::{Ledger, Order, order, order_key, order_placed, random_plan};
+use orlog_testkit::fake_upstreams::FakeUpstreams;
+use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
+use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-fn numbers(rig: &Rig, key: &InstanceKey) -> Vec<u32> {
-    let instance = rig.reader().instance(key).ok().flatten();
-    instance.map_or_else(Vec::new, |instance| Ledger::numbers(&instance.state))
+fn numbers(runtime: &TestRuntime, key: &InstanceKey) -> Vec<u32> {
+    let instance = runtime.reader().instance(key).ok().flatten();
+    instance.map_or_else(Vec::new, |instance| EventRecorder::numbers(&instance.state))
 }
 
-/// Kills some saga actors: they are the shard's children that take inputs, and there are more of them than helpers.
-fn kill_sagas(rig: &Rig, rng: &mut Rng, count: usize) {
-    let shards = rig.runtime.root().get_children().into_iter().max_by_key(|shard| shard.get_children().len());
+/// Kills some saga actors: the children of the shard that accept inputs; they outnumber the helper
+/// actors.
+fn kill_sagas(runtime: &TestRuntime, rng: &mut Rng, count: usize) {
+    let shards =
+        runtime.runtime.root().get_children().into_iter().max_by_key(|shard| shard.get_children().len());
     let mut children = shards.map_or_else(Vec::new, |shard| shard.get_children());
     let helpers = 4;
     children.sort_by_key(ractor::ActorCell::get_id);
@@ -30,163 +33,176 @@ fn kill_sagas(rig: &Rig, rng: &mut Rng, count: usize) {
     sagas.iter().take(count).for_each(ractor::ActorCell::kill);
 }
 
-/// Publishes the events of many ledgers, mixed, each ledger's own in order.
+/// Publishes the events of many ledgers, interleaved; the events of one ledger stay in order.
 async fn load(
-    rig: &Rig,
+    runtime: &TestRuntime,
     rng: &mut Rng,
     ledgers: usize,
     events: u32,
-    mut between: impl FnMut(&Rig, &mut Rng),
+    mut between: impl FnMut(&TestRuntime, &mut Rng),
 ) {
     let mut open: Vec<(usize, u32)> = (0..ledgers).map(|ledger| (ledger, 0)).collect();
     let mut published = 0;
     while !open.is_empty() {
         let chosen = rng.usize(..open.len());
         let (ledger, number) = open[chosen];
-        rig.publish(&Ledger::event(&Ledger::key(&tenant(), ledger), number, START)).await;
+        runtime.publish(&EventRecorder::event(&EventRecorder::key(&tenant(), ledger), number, START)).await;
         open[chosen].1 += 1;
         if number + 1 == events {
             open.swap_remove(chosen);
         }
         published += 1;
         if published % 50 == 0 {
-            between(rig, rng);
+            between(runtime, rng);
         }
     }
 }
 
-async fn until_full(rig: &Rig, ledgers: usize, events: u32) {
-    let keys: Vec<InstanceKey> = (0..ledgers).map(|ledger| Ledger::key(&tenant(), ledger)).collect();
-    rig.until("every ledger is full", |rig| {
-        keys.iter().all(|key| numbers(rig, key).len() >= events as usize)
-    })
-    .await;
+async fn until_full(runtime: &TestRuntime, ledgers: usize, events: u32) {
+    let keys: Vec<InstanceKey> = (0..ledgers).map(|ledger| EventRecorder::key(&tenant(), ledger)).collect();
+    runtime
+        .wait_until("every ledger is full", |runtime| {
+            keys.iter().all(|key| numbers(runtime, key).len() >= events as usize)
+        })
+        .await;
     for key in &keys {
-        assert!(numbers(rig, key).into_iter().eq(0..events), "{key}: {:?}", numbers(rig, key));
+        assert!(numbers(runtime, key).into_iter().eq(0..events), "{key}: {:?}", numbers(runtime, key));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cap_far_below_the_number_of_instances_loses_no_input_and_no_order() {
+async fn low_live_instance_cap_preserves_inputs_and_order() {
     let mut rng = Rng::with_seed(seed(1));
-    let home = tempfile::tempdir().expect("a folder can be made");
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
-    let world = World::new(Arc::clone(&clock), 1);
-    let mut setup = Setup::new(home.path().to_owned(), vec![Ledger::program()], clock);
-    setup.limits.live_instances = 5;
-    setup.limits.in_flight_per_instance = 4;
-    let rig = setup.start(&world).await;
-    let mut most = 0;
-    load(&rig, &mut rng, 60, 15, |rig, _| most = most.max(rig.runtime.metrics().live_instances())).await;
-    until_full(&rig, 60, 15).await;
-    rig.until("idle instances are put to rest", |rig| rig.runtime.metrics().live_instances() <= 5).await;
-    println!("at most {most} live instances were seen, 5 allowed");
-    rig.stop().await;
+    let world = FakeUpstreams::new(Arc::clone(&clock), 1);
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], clock);
+    setup.limits.max_live_instances = 5;
+    setup.limits.max_in_flight_per_instance = 4;
+    let runtime = setup.start(&world).await;
+    let mut max_live = 0;
+    load(&runtime, &mut rng, 60, 15, |runtime, _| {
+        max_live = max_live.max(runtime.runtime.metrics().live_instances());
+    })
+    .await;
+    until_full(&runtime, 60, 15).await;
+    runtime
+        .wait_until("idle instances are put to rest", |runtime| {
+            runtime.runtime.metrics().live_instances() <= 5
+        })
+        .await;
+    println!("at most {max_live} live instances were seen, 5 allowed");
+    runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_applies_its_events_in_order_while_actors_are_killed_and_passivated() {
+async fn events_are_applied_in_order_across_actor_crashes_and_passivation() {
     let mut rng = Rng::with_seed(seed(2));
-    let home = tempfile::tempdir().expect("a folder can be made");
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
-    let world = World::new(Arc::clone(&clock), 1);
-    let mut setup = Setup::new(home.path().to_owned(), vec![Ledger::program()], clock);
-    setup.limits.live_instances = 8;
-    setup.limits.idle = Duration::from_millis(4);
-    let rig = setup.start(&world).await;
-    load(&rig, &mut rng, 12, 60, |rig, rng| kill_sagas(rig, rng, 3)).await;
-    until_full(&rig, 12, 60).await;
-    rig.stop().await;
+    let world = FakeUpstreams::new(Arc::clone(&clock), 1);
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], clock);
+    setup.limits.max_live_instances = 8;
+    setup.limits.idle_timeout = Duration::from_millis(4);
+    let runtime = setup.start(&world).await;
+    load(&runtime, &mut rng, 12, 60, |runtime, rng| kill_sagas(runtime, rng, 3)).await;
+    until_full(&runtime, 12, 60).await;
+    runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_under_load_comes_to_rest_and_what_was_not_taken_goes_on_after_the_next_start() {
+async fn drain_under_load_completes_and_remaining_work_resumes_after_restart() {
     let mut rng = Rng::with_seed(seed(3));
-    let home = tempfile::tempdir().expect("a folder can be made");
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock = SimClock::new(START);
-    let _passing = passing(&clock);
-    let world = World::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
-    let setup =
-        Setup::new(home.path().to_owned(), vec![order(TIMEOUT)], Arc::clone(&clock) as Arc<dyn Clock>);
-    let mut orders: Vec<Order> = Vec::new();
+    let _clock_driver = drive_clock(&clock);
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let setup = TestRuntimeConfig::new(
+        home.path().to_owned(),
+        vec![order(TIMEOUT)],
+        Arc::clone(&clock) as Arc<dyn Clock>,
+    );
+    let mut orders: Vec<PlannedOrder> = Vec::new();
     for _ in 0..4 {
-        let rig = setup.start(&world).await;
+        let runtime = setup.start(&world).await;
         for _ in 0..25 {
             let key = order_key(&tenant(), orders.len());
             let plan = random_plan(&mut rng, false);
-            rig.publish(&order_placed(&key, &plan, clock.now())).await;
+            runtime.publish(&order_placed(&key, &plan, clock.now())).await;
             orders.push((key, plan));
         }
-        assert!(rig.runtime.drain(DEADLINE).await, "at rest in time: {}", rig.state());
-        let (position, deeds) = (rig.reader().position(), world.deeds());
-        assert_eq!(rig.outbox_depth(), 0, "a drained runtime has no work");
+        assert!(runtime.runtime.drain(DEADLINE).await, "idle in time: {}", runtime.state());
+        let (position, executed) = (runtime.reader().position(), world.executed());
+        assert_eq!(runtime.outbox_depth(), 0, "a drained runtime has no work");
         let late = order_key(&tenant(), orders.len());
-        rig.publish(&order_placed(&late, &serde_json::json!({}), clock.now())).await;
+        runtime.publish(&order_placed(&late, &serde_json::json!({}), clock.now())).await;
         orders.push((late, serde_json::json!({})));
-        assert_eq!(rig.runtime.reader(&orders[0].0).map(|reader| reader.position()), Some(position));
-        assert_eq!(world.deeds(), deeds, "a drained runtime does nothing");
-        assert!(!rig.runtime.health().accepting);
-        rig.stop().await;
+        assert_eq!(runtime.runtime.reader(&orders[0].0).map(|reader| reader.position()), Some(position));
+        assert_eq!(world.executed(), executed, "a drained runtime does nothing");
+        assert!(!runtime.runtime.health().accepting);
+        runtime.stop().await;
     }
-    let rig = setup.start(&world).await;
-    rig.finish(&orders, &clock, TIMEOUT).await;
-    rig.audit(&orders).await;
-    rig.stop().await;
+    let runtime = setup.start(&world).await;
+    runtime.finish(&orders, &clock, TIMEOUT).await;
+    runtime.assert_consistent(&orders).await;
+    runtime.stop().await;
 }
 
-/// A ledger that applies nothing while the test holds the gate.
-struct Gated {
+/// Ledger program that applies no input while the test holds the gate.
+struct GatedProgram {
     ledger: Arc<dyn Program>,
     gate: Arc<RwLock<()>>,
 }
 
-impl Program for Gated {
-    fn reference(&self) -> &ProgramRef {
-        self.ledger.reference()
+impl Program for GatedProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
+        self.ledger.definition_ref()
     }
 
     fn manifest(&self) -> &Manifest {
         self.ledger.manifest()
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
         self.ledger.correlate(event)
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
+    ) -> Result<ProgramOutput, ProgramError> {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.ledger.apply(state, stimulus, context)
+        self.ledger.apply(state, input, context)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 #[expect(
     clippy::await_holding_lock,
-    reason = "the gate is closed by holding the lock, and nobody waits for it here"
+    reason = "the gate is closed by holding the lock, and no thread waits for it here"
 )]
-async fn the_depth_of_a_mailbox_is_counted_and_bounded() {
-    let home = tempfile::tempdir().expect("a folder can be made");
+async fn mailbox_depth_is_measured_and_bounded() {
+    let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
-    let world = World::new(Arc::clone(&clock), 1);
+    let world = FakeUpstreams::new(Arc::clone(&clock), 1);
     let gate = Arc::new(RwLock::new(()));
-    let program: Arc<dyn Program> = Arc::new(Gated { ledger: Ledger::program(), gate: Arc::clone(&gate) });
-    let mut setup = Setup::new(home.path().to_owned(), vec![program], clock);
-    setup.limits.in_flight_per_instance = 16;
-    let rig = setup.start(&world).await;
-    let key = Ledger::key(&tenant(), 0);
+    let program: Arc<dyn Program> =
+        Arc::new(GatedProgram { ledger: EventRecorder::program(), gate: Arc::clone(&gate) });
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![program], clock);
+    setup.limits.max_in_flight_per_instance = 16;
+    let runtime = setup.start(&world).await;
+    let key = EventRecorder::key(&tenant(), 0);
     let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
     for number in 0..50 {
-        rig.publish(&Ledger::event(&key, number, START)).await;
+        runtime.publish(&EventRecorder::event(&key, number, START)).await;
     }
-    let deepest = |rig: &Rig| rig.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth);
-    rig.until("the mailbox is as deep as it may be", |rig| deepest(rig) == 16).await;
+    let deepest =
+        |runtime: &TestRuntime| runtime.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth);
+    runtime.wait_until("the mailbox is as deep as it may be", |runtime| deepest(runtime) == 16).await;
     drop(closed);
-    until_full(&rig, 1, 50).await;
-    rig.until("the mailbox is empty", |rig| deepest(rig) == 0).await;
-    rig.stop().await;
+    until_full(&runtime, 1, 50).await;
+    runtime.wait_until("the mailbox is empty", |runtime| deepest(runtime) == 0).await;
+    runtime.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Copies kept elsewhere: whoever follows the export has what the node says, whatever happens on the way.
+//! Replicas: a consumer of the export has the state of the node, despite faults.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

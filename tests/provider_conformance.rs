@@ -1,4 +1,5 @@
-//! Holds every provider to the conformance suite, with a real upstream where a user would have one.
+//! Runs the provider conformance suite on every provider, with a real upstream if a user would have
+//! one.
 
 #[path = "provider_conformance/grpc.rs"]
 mod grpc;
@@ -8,34 +9,39 @@ mod smtp;
 mod native {
     use std::sync::Arc;
 
-    use orlog_effect::{Native, NativeCall, Refusal, Reply};
+    use orlog_effect::{FunctionCall, FunctionProvider, ProviderError, Reply};
     use orlog_model::EffectName;
     use orlog_testkit::provider_suite;
-    use orlog_testkit::provider_suite::{Answer, Rig, Script};
+    use orlog_testkit::provider_suite::{ProviderFixture, UpstreamResponse, UpstreamScript};
 
-    async fn answer(script: Arc<Script>, call: NativeCall) -> Result<Reply, Refusal> {
-        match script.ask(call.key.to_string()) {
-            Answer::Done(payload) => Ok(Reply::from(payload)),
-            Answer::Refused => Err(Refusal::failed("card_declined", "the card was declined")),
-            Answer::Busy(Some(pause)) => Err(Refusal::busy("busy", "later, please").after(pause)),
-            Answer::Busy(None) => Err(Refusal::busy("busy", "later, please")),
-            Answer::Ill => Err(Refusal::retry("ill", "the disk is full")),
-            Answer::Silence => {
+    async fn respond(script: Arc<UpstreamScript>, call: FunctionCall) -> Result<Reply, ProviderError> {
+        match script.next_response(call.idempotency_key.to_string()) {
+            UpstreamResponse::Done(payload) => Ok(Reply::from(payload)),
+            UpstreamResponse::Rejected => {
+                Err(ProviderError::permanent("card_declined", "the card was declined"))
+            }
+            UpstreamResponse::Throttled(Some(pause)) => {
+                Err(ProviderError::throttled("busy", "later, please").with_retry_after(pause))
+            }
+            UpstreamResponse::Throttled(None) => Err(ProviderError::throttled("busy", "later, please")),
+            UpstreamResponse::Unavailable => Err(ProviderError::unavailable("ill", "the disk is full")),
+            UpstreamResponse::NoResponse => {
                 script.silence().await;
                 unreachable!("silence never ends")
             }
         }
     }
 
-    fn rig() -> std::future::Ready<Rig> {
-        let script = Arc::new(Script::default());
+    fn fixture() -> std::future::Ready<ProviderFixture> {
+        let script = Arc::new(UpstreamScript::default());
         let upstream = Arc::clone(&script);
-        let native = Native::new().effect("payments.charge", move |call| answer(Arc::clone(&upstream), call));
+        let native = FunctionProvider::new()
+            .effect("payments.charge", move |call| respond(Arc::clone(&upstream), call));
         let effect = EffectName::new("payments.charge").expect("valid");
-        std::future::ready(Rig { provider: Arc::new(native), effect, script })
+        std::future::ready(ProviderFixture { provider: Arc::new(native), effect, script })
     }
 
-    provider_suite!(rig());
+    provider_suite!(fixture());
 }
 
 mod http {
@@ -49,11 +55,11 @@ mod http {
     use orlog_effect::HttpConfig;
     use orlog_model::EffectName;
     use orlog_testkit::provider_suite;
-    use orlog_testkit::provider_suite::{Answer, Rig, Script};
+    use orlog_testkit::provider_suite::{ProviderFixture, UpstreamResponse, UpstreamScript};
     use serde_json::{Value, json};
 
     async fn charge(
-        State(script): State<Arc<Script>>,
+        State(script): State<Arc<UpstreamScript>>,
         Path(order): Path<String>,
         headers: HeaderMap,
         Json(body): Json<Value>,
@@ -61,24 +67,26 @@ mod http {
         assert_eq!(headers["x-tenant-id"], "acme");
         assert_eq!(headers["x-correlation-id"], order.as_str());
         assert_eq!(body, json!({"order": {"id": order}, "amount": 125}));
-        match script.ask(headers["idempotency-key"].to_str().expect("ASCII")) {
-            Answer::Done(payload) => Json(payload).into_response(),
-            Answer::Refused => (StatusCode::PAYMENT_REQUIRED, "the card was declined").into_response(),
-            Answer::Busy(Some(pause)) => {
+        match script.next_response(headers["idempotency-key"].to_str().expect("ASCII")) {
+            UpstreamResponse::Done(payload) => Json(payload).into_response(),
+            UpstreamResponse::Rejected => {
+                (StatusCode::PAYMENT_REQUIRED, "the card was declined").into_response()
+            }
+            UpstreamResponse::Throttled(Some(pause)) => {
                 (StatusCode::TOO_MANY_REQUESTS, [("retry-after", pause.as_secs().to_string())])
                     .into_response()
             }
-            Answer::Busy(None) => StatusCode::TOO_MANY_REQUESTS.into_response(),
-            Answer::Ill => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-            Answer::Silence => {
+            UpstreamResponse::Throttled(None) => StatusCode::TOO_MANY_REQUESTS.into_response(),
+            UpstreamResponse::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            UpstreamResponse::NoResponse => {
                 script.silence().await;
                 unreachable!("silence never ends")
             }
         }
     }
 
-    async fn rig() -> Rig {
-        let script = Arc::new(Script::default());
+    async fn fixture() -> ProviderFixture {
+        let script = Arc::new(UpstreamScript::default());
         let shop =
             Router::new().route("/orders/{order}/charges", post(charge)).with_state(Arc::clone(&script));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -90,70 +98,79 @@ mod http {
         });
         let config: HttpConfig = serde_json::from_value(config).expect("valid");
         let provider = config.upstream("payments").expect("valid").provider;
-        Rig { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
+        ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
     }
 
-    provider_suite!(rig());
+    provider_suite!(fixture());
 }
 
 mod worker {
     use std::sync::Arc;
 
-    use orlog_effect::worker::{Ask, Board, Claimed, Terms, Worker};
-    use orlog_effect::{Refusal, Reply};
+    use orlog_effect::worker::{ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, WorkerProvider};
+    use orlog_effect::{ProviderError, Reply};
     use orlog_model::{Clock, EffectName, TenantId, Timestamp};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite;
-    use orlog_testkit::provider_suite::{Answer, Rig, START, Script};
+    use orlog_testkit::provider_suite::{ProviderFixture, START, UpstreamResponse, UpstreamScript};
 
-    /// Works off the board, one task a job.
-    async fn work(board: Arc<Board>, script: Arc<Script>, effect: EffectName) {
+    /// Executes the jobs of the board, one task per job.
+    async fn work(job_board: Arc<JobBoard>, script: Arc<UpstreamScript>, effect: EffectName) {
         let clock = SimClock::new(START);
         let tenant = TenantId::new("acme").expect("valid");
-        let ask = Ask { tenant, effects: vec![effect], worker: "w".to_owned() };
+        let request = ClaimRequest { tenant, effects: vec![effect], worker: "w".to_owned() };
         loop {
-            for claimed in
-                board.claim(clock.as_ref() as &dyn Clock, &ask, 1, Terms::default(), Timestamp::MAX).await
+            for claimed in job_board
+                .claim(clock.as_ref() as &dyn Clock, &request, 1, ClaimOptions::default(), Timestamp::MAX)
+                .await
             {
-                tokio::spawn(see_through(Arc::clone(&board), Arc::clone(&script), claimed));
+                tokio::spawn(see_through(Arc::clone(&job_board), Arc::clone(&script), claimed));
             }
         }
     }
 
-    async fn see_through(board: Arc<Board>, script: Arc<Script>, claimed: Claimed) {
-        let result = match script.ask(claimed.item.id.to_string()) {
-            Answer::Done(payload) => Ok(Reply::from(payload)),
-            Answer::Refused => Err(Refusal::failed("card_declined", "the card was declined")),
-            Answer::Busy(Some(pause)) => Err(Refusal::busy("busy", "later, please").after(pause)),
-            Answer::Busy(None) => Err(Refusal::busy("busy", "later, please")),
-            Answer::Ill => Err(Refusal::retry("ill", "the disk is full")),
-            Answer::Silence => {
+    async fn see_through(job_board: Arc<JobBoard>, script: Arc<UpstreamScript>, claimed: ClaimedJob) {
+        let result = match script.next_response(claimed.item.id.to_string()) {
+            UpstreamResponse::Done(payload) => Ok(Reply::from(payload)),
+            UpstreamResponse::Rejected => {
+                Err(ProviderError::permanent("card_declined", "the card was declined"))
+            }
+            UpstreamResponse::Throttled(Some(pause)) => {
+                Err(ProviderError::throttled("busy", "later, please").with_retry_after(pause))
+            }
+            UpstreamResponse::Throttled(None) => Err(ProviderError::throttled("busy", "later, please")),
+            UpstreamResponse::Unavailable => Err(ProviderError::unavailable("ill", "the disk is full")),
+            UpstreamResponse::NoResponse => {
                 tokio::select! {
                     () = script.silence() => unreachable!("silence never ends"),
-                    () = lost(&board, &claimed) => return,
+                    () = lost(&job_board, &claimed) => return,
                 }
             }
         };
         let tenant = &claimed.item.instance.tenant;
-        board.bring(tenant, claimed.item.id, claimed.claim, result).expect("the claim holds");
+        job_board.complete(tenant, claimed.item.id, claimed.claim, result).expect("the claim holds");
     }
 
-    /// Heartbeats until the job is taken away.
-    async fn lost(board: &Board, claimed: &Claimed) {
+    /// Sends heartbeats until the claim is lost.
+    async fn lost(job_board: &JobBoard, claimed: &ClaimedJob) {
         let (tenant, job) = (&claimed.item.instance.tenant, claimed.item.id);
-        while board.heartbeat(tenant, job, claimed.claim, claimed.until).is_ok() {
+        while job_board.heartbeat(tenant, job, claimed.claim, claimed.expires_at).is_ok() {
             tokio::task::yield_now().await;
         }
     }
 
-    fn rig() -> std::future::Ready<Rig> {
-        let (script, board) = (Arc::new(Script::default()), Arc::new(Board::default()));
+    fn fixture() -> std::future::Ready<ProviderFixture> {
+        let (script, job_board) = (Arc::new(UpstreamScript::default()), Arc::new(JobBoard::default()));
         let effect = EffectName::new("payments.charge").expect("valid");
-        tokio::spawn(work(Arc::clone(&board), Arc::clone(&script), effect.clone()));
-        std::future::ready(Rig { provider: Arc::new(Worker::new(board)), effect, script })
+        tokio::spawn(work(Arc::clone(&job_board), Arc::clone(&script), effect.clone()));
+        std::future::ready(ProviderFixture {
+            provider: Arc::new(WorkerProvider::new(job_board)),
+            effect,
+            script,
+        })
     }
 
-    provider_suite!(rig());
+    provider_suite!(fixture());
 }
 
 #[path = "provider_conformance/script.rs"]

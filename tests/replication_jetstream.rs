@@ -1,4 +1,5 @@
-//! The log of a shard on NATS servers that are paused, killed and replaced; one node, and three of which a majority decides.
+//! Replicated log of a shard on NATS servers that are paused, killed and replaced; with one node, and
+//! with three nodes and a majority.
 
 #[path = "replication/groups.rs"]
 mod groups;
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use orlog::app::App;
-use orlog::app::replication::{self, Pace};
-use orlog::config::{Bus, BusKind, Config, Nats, Replication, Store};
+use orlog::app::replication::{self, SnapshotPolicy};
+use orlog::config::{BusConfig, BusKind, Config, NatsConfig, ReplicationMode, StoreConfig};
 use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
 use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};
@@ -20,38 +21,38 @@ use tokio::runtime::Runtime;
 
 use groups::{at, everything, group, sized, small};
 
-/// Longer than anything takes that ends at all.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// No snapshots.
-const NEVER: Pace = Pace { commits: u64::MAX, bytes: u64::MAX };
+/// Timeout of all waits in these tests.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Policy without snapshots.
+const NEVER: SnapshotPolicy = SnapshotPolicy { commits: u64::MAX, bytes: u64::MAX };
 
-/// Servers, and a client that is connected to all of them.
-struct Ground {
+/// Servers and a client that is connected to all of them.
+struct NatsFixture {
     runtime: Runtime,
     connection: Connection,
 }
 
-impl Ground {
+impl NatsFixture {
     fn new(servers: Vec<String>, replicas: usize) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let options = Options { servers, name: "test".to_owned(), ..Options::default() };
         let connection = until(|| runtime.block_on(Connection::open(&options)));
-        until(|| runtime.block_on(nats::apply(&connection, &replication::plan(replicas), at(0))));
+        until(|| runtime.block_on(nats::apply(&connection, &replication::stream_specs(replicas), at(0))));
         let different =
-            until(|| runtime.block_on(nats::diff(&connection, &replication::plan(replicas), at(0))));
+            until(|| runtime.block_on(nats::diff(&connection, &replication::stream_specs(replicas), at(0))));
         assert_eq!(different, [], "what was made is what was planned");
         Self { runtime, connection }
     }
 
-    fn open(&self, folder: &Path, epoch: u64, pace: Pace) -> Result<(Writer, Reader), Error> {
+    fn open(&self, dir: &Path, epoch: u64, pace: SnapshotPolicy) -> Result<(Writer, Reader), Error> {
         let options = orlog_store::Options { max_bytes: 256 << 20, ..small() };
-        self.runtime.block_on(replication::open(&self.connection, 7, epoch, folder.to_owned(), options, pace))
+        self.runtime.block_on(replication::open(&self.connection, 7, epoch, dir.to_owned(), options, pace))
     }
 
-    fn pod(&self, epoch: u64, pace: Pace) -> Pod {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (writer, reader) = self.open(folder.path(), epoch, pace).expect("the log can be claimed");
-        Pod { writer, reader, _folder: folder }
+    fn pod(&self, epoch: u64, pace: SnapshotPolicy) -> Pod {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (writer, reader) = self.open(dir.path(), epoch, pace).expect("the log can be claimed");
+        Pod { writer, reader, _dir: dir }
     }
 
     fn log(&self) -> ShardLog {
@@ -62,30 +63,30 @@ impl Ground {
 struct Pod {
     writer: Writer,
     reader: Reader,
-    _folder: TempDir,
+    _dir: TempDir,
 }
 
 impl Pod {
-    /// As a committer does it: waits for the log. Says whether it had to.
+    /// Commits like a committer and waits for the log. Returns whether it had to wait.
     fn commit(&mut self, number: u64) -> Result<bool, Error> {
         let mut result = self.writer.commit(&group(number), at(number));
-        let (begun, mut waited) = (Instant::now(), false);
+        let (started, mut waited) = (Instant::now(), false);
         while let Err(Error::Unavailable { .. }) = result {
-            assert!(begun.elapsed() < PATIENCE, "the log stays away");
-            (result, waited) = (self.writer.resume(), true);
+            assert!(started.elapsed() < TIMEOUT, "the log stays away");
+            (result, waited) = (self.writer.retry_commit(), true);
         }
         result.map(|_| waited)
     }
 }
 
-/// Tries until it succeeds.
+/// Retries until it succeeds.
 #[track_caller]
 fn until<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "it never came true: {error}"),
+            Err(error) => assert!(started.elapsed() < TIMEOUT, "it never came true: {error}"),
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }
@@ -96,26 +97,26 @@ fn wait(mut fact: impl FnMut() -> bool) {
     until(|| if fact() { Ok(()) } else { Err("it is not") });
 }
 
-/// Each of these numbers was applied once, and nothing else.
+/// Asserts that each of these numbers was applied once, and no others.
 #[track_caller]
 fn assert_exactly(reader: &Reader, numbers: impl Iterator<Item = u64>) {
-    let rows = reader.rows("dedupe", None, usize::MAX).expect("the store is open");
+    let rows = reader.inspect_rows("dedupe", None, usize::MAX).expect("the store is open");
     let mut found: HashMap<u64, u32> = HashMap::new();
     for row in &rows {
         let number = row.key.rsplit('-').next().and_then(|number| number.parse().ok()).expect("a number");
         *found.entry(number).or_default() += 1;
     }
-    let wanted: HashMap<u64, u32> = numbers.map(|number| (number, 1)).collect();
-    assert_eq!(found, wanted);
-    assert_eq!(reader.position(), wanted.len() as u64);
-    assert_eq!(reader.outbox_depth().expect("open"), wanted.len() as u64);
+    let expected: HashMap<u64, u32> = numbers.map(|number| (number, 1)).collect();
+    assert_eq!(found, expected);
+    assert_eq!(reader.position(), expected.len() as u64);
+    assert_eq!(reader.outbox_depth().expect("open"), expected.len() as u64);
 }
 
 #[test]
-fn a_shard_is_taken_over_from_a_snapshot_and_the_rest_of_the_log() {
+fn takeover_restores_snapshot_and_log_tail() {
     let Some(server) = NatsServer::start() else { return };
-    let ground = Ground::new(vec![server.url()], 1);
-    let mut first = ground.pod(1, Pace { commits: 10, bytes: u64::MAX });
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let mut first = fixture.pod(1, SnapshotPolicy { commits: 10, bytes: u64::MAX });
     for number in 1..=45 {
         first.writer.commit(&sized(number, 3 << 20), at(number)).expect("the server is up");
         if number % 15 == 0 {
@@ -124,9 +125,9 @@ fn a_shard_is_taken_over_from_a_snapshot_and_the_rest_of_the_log() {
         }
     }
     let expected = everything(&first.reader);
-    let begun = Instant::now();
-    let mut second = ground.pod(2, NEVER);
-    println!("taken over with {} commits in {:?}", second.reader.position(), begun.elapsed());
+    let started = Instant::now();
+    let mut second = fixture.pod(2, NEVER);
+    println!("taken over with {} commits in {:?}", second.reader.position(), started.elapsed());
     assert_eq!(everything(&second.reader), expected);
     let behind = second.reader.stats().replication.expect("replicated").commits_behind_snapshot;
     assert!(behind < 45, "{behind} commits came from the log, none from a snapshot");
@@ -136,69 +137,69 @@ fn a_shard_is_taken_over_from_a_snapshot_and_the_rest_of_the_log() {
 }
 
 #[test]
-fn a_damaged_snapshot_is_noticed_and_the_one_before_is_used() {
+fn corrupt_snapshot_falls_back_to_the_previous_one() {
     let Some(server) = NatsServer::start() else { return };
-    let ground = Ground::new(vec![server.url()], 1);
-    let mut pod = ground.pod(1, Pace { commits: 5, bytes: u64::MAX });
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let mut pod = fixture.pod(1, SnapshotPolicy { commits: 5, bytes: u64::MAX });
     for number in 1..=10 {
         pod.commit(number).expect("the server is up");
         let due = number / 5;
         wait(|| pod.reader.stats().replication.expect("replicated").snapshots >= due);
     }
     let snapshots =
-        ground.runtime.block_on(Snapshots::open(&ground.connection, 7)).expect("there is a bucket");
-    let mut listed = ground.runtime.block_on(snapshots.list()).expect("the server is up");
+        fixture.runtime.block_on(Snapshots::open(&fixture.connection, 7)).expect("there is a bucket");
+    let mut listed = fixture.runtime.block_on(snapshots.list()).expect("the server is up");
     listed.sort_by(|a, b| b.name.cmp(&a.name));
     assert_eq!(listed.len(), 2);
-    // It says to be the newest one, and has the content of nothing.
+    // A snapshot with the newest position and without content.
     let empty = tempfile::NamedTempFile::new().expect("a file");
-    ground.runtime.block_on(snapshots.forget(&listed[0].name)).expect("the server is up");
-    ground.runtime.block_on(snapshots.save(&listed[0], empty.path())).expect("the server is up");
-    let folder = tempfile::tempdir().expect("a folder");
-    let gone =
-        ground.runtime.block_on(snapshots.load("nothing", &folder.path().join("x"))).expect_err("no such");
-    assert!(gone.to_string().contains("gone"), "{gone}");
-    // Pieces that nobody finished are swept, those of snapshots are not.
-    ground.runtime.block_on(snapshots.sweep("9")).expect("the server is up");
-    ground.runtime.block_on(snapshots.forget(&listed[0].name)).expect("the server is up");
-    let second = ground.pod(2, NEVER);
+    fixture.runtime.block_on(snapshots.delete(&listed[0].name)).expect("the server is up");
+    fixture.runtime.block_on(snapshots.save(&listed[0], empty.path())).expect("the server is up");
+    let dir = tempfile::tempdir().expect("a directory");
+    let error =
+        fixture.runtime.block_on(snapshots.load("nothing", &dir.path().join("x"))).expect_err("no such");
+    assert!(error.to_string().contains("does not exist"), "{error}");
+    // Incomplete chunks are swept, chunks of snapshots are not.
+    fixture.runtime.block_on(snapshots.delete_orphans("9")).expect("the server is up");
+    fixture.runtime.block_on(snapshots.delete(&listed[0].name)).expect("the server is up");
+    let second = fixture.pod(2, NEVER);
     assert_exactly(&second.reader, 1..=10);
 }
 
 #[test]
-fn a_server_that_sleeps_or_dies_delays_commits_and_doubles_none() {
+fn server_pause_or_crash_delays_commits_without_duplicates() {
     let Some(mut server) = NatsServer::start() else { return };
-    let ground = Ground::new(vec![server.url()], 1);
-    let mut pod = ground.pod(1, NEVER);
-    let (mut number, begun) = (0, Instant::now());
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let mut pod = fixture.pod(1, NEVER);
+    let (mut number, started) = (0, Instant::now());
     server.pause();
-    // It falls asleep a little after it was told to.
+    // It pauses a little after the request.
     let error = loop {
         number += 1;
         match pod.writer.commit(&group(number), at(number)) {
-            Ok(_) => assert!(begun.elapsed() < PATIENCE, "it does not fall asleep"),
+            Ok(_) => assert!(started.elapsed() < TIMEOUT, "it does not fall asleep"),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(pod.reader.stats().replication.expect("replicated").unavailable.is_some());
     server.resume();
-    until(|| pod.writer.resume());
+    until(|| pod.writer.retry_commit());
     server.kill();
     number += 1;
-    let error = pod.writer.commit(&group(number), at(number)).expect_err("nobody answers");
+    let error = pod.writer.commit(&group(number), at(number)).expect_err("the log does not respond");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     server.restart();
-    until(|| pod.writer.resume());
+    until(|| pod.writer.retry_commit());
     (number + 1..=number + 6).for_each(|number| assert!(pod.commit(number).is_ok()));
-    assert_exactly(&ground.pod(2, NEVER).reader, 1..=number + 6);
+    assert_exactly(&fixture.pod(2, NEVER).reader, 1..=number + 6);
 }
 
 #[test]
-fn a_busy_owner_is_replaced_and_nothing_it_was_told_is_lost() {
+fn takeover_of_a_busy_owner_loses_no_acknowledged_commit() {
     let Some(server) = NatsServer::start() else { return };
-    let ground = Ground::new(vec![server.url()], 1);
-    let (mut owner, stop) = (ground.pod(1, NEVER), AtomicBool::new(false));
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let (mut owner, stop) = (fixture.pod(1, NEVER), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| {
             let mut number = 0;
@@ -211,57 +212,61 @@ fn a_busy_owner_is_replaced_and_nothing_it_was_told_is_lost() {
             }
             panic!("it was never fenced, after {number} commits");
         });
-        let log = ground.log();
+        let log = fixture.log();
         wait(|| {
-            ground.runtime.block_on(log.last()).is_ok_and(|last| last.is_some_and(|(number, _)| number > 50))
+            fixture.runtime.block_on(log.last()).is_ok_and(|last| last.is_some_and(|(number, _)| number > 50))
         });
-        let folder = tempfile::tempdir().expect("a folder");
-        let taken = ground.open(folder.path(), 2, NEVER);
-        let deadline = Instant::now() + PATIENCE;
+        let dir = tempfile::tempdir().expect("a directory");
+        let takeover = fixture.open(dir.path(), 2, NEVER);
+        let deadline = Instant::now() + TIMEOUT;
         while !busy.is_finished() && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(5));
         }
         stop.store(true, Ordering::Relaxed);
         let acked = busy.join().expect("it was fenced");
-        let (_writer, reader) = taken.expect("a later lease takes the log");
+        let (_writer, reader) = takeover.expect("a later lease takes the log");
         assert!(reader.position() == acked || reader.position() == acked + 1, "{acked}");
         assert_exactly(&reader, 1..=reader.position());
     });
 }
 
 #[test]
-fn commits_survive_the_death_of_the_leader_in_order_and_once() {
+fn commits_survive_leader_failure_in_order_without_duplicates() {
     let Some(mut cluster) = NatsCluster::start(3) else { return };
-    let ground = Ground::new(cluster.urls(), 3);
-    let mut pod = ground.pod(1, NEVER);
+    let fixture = NatsFixture::new(cluster.urls(), 3);
+    let mut pod = fixture.pod(1, NEVER);
     (1..=50).for_each(|number| assert!(pod.commit(number).is_ok()));
-    let leader = ground.runtime.block_on(ground.log().leader()).expect("it is up").expect("there is one");
+    let leader = fixture.runtime.block_on(fixture.log().leader()).expect("it is up").expect("there is one");
     let index: usize = leader.trim_start_matches('n').parse().expect("n0, n1 or n2");
     cluster.nodes[index].kill();
-    let begun = Instant::now();
+    let started = Instant::now();
     pod.commit(51).expect("two of three go on");
-    println!("the first commit after the leader's death took {:?}", begun.elapsed());
+    println!("the first commit after the leader's death took {:?}", started.elapsed());
     (52..=100).for_each(|number| assert!(pod.commit(number).is_ok()));
     cluster.nodes[index].restart();
     (101..=120).for_each(|number| assert!(pod.commit(number).is_ok()));
-    let begun = Instant::now();
-    let next = ground.pod(2, NEVER);
-    println!("taken over in {:?}", begun.elapsed());
+    let started = Instant::now();
+    let next = fixture.pod(2, NEVER);
+    println!("taken over in {:?}", started.elapsed());
     assert_exactly(&next.reader, 1..=120);
 }
 
-/// An instance that waits for a day.
+/// Definition of an instance that waits for a day.
 const PATIENT: &str = "saga: order\nversion: 1\ncorrelate: orderId\nstart: OrderPlaced\nvars: { orderId: =event.orderId }\n\
      steps:\n  - { id: delay, do: { wait: { for: 1d } } }\n";
 
 fn configured(server: &NatsServer, data: &Path, definitions: Option<PathBuf>) -> Config {
     Config {
-        data: data.to_owned(),
-        definitions,
+        data_dir: data.to_owned(),
+        definitions_dir: definitions,
         shards: 2,
-        store: Store { replication: Replication::JetStream, ..Store::default() },
-        bus: Bus { kind: BusKind::Nats, ..Bus::default() },
-        nats: Nats { servers: vec![server.url()], own_aggregate_stream: true, ..Nats::default() },
+        store: StoreConfig { replication: ReplicationMode::JetStream, ..StoreConfig::default() },
+        bus: BusConfig { kind: BusKind::Nats, ..BusConfig::default() },
+        nats: NatsConfig {
+            servers: vec![server.url()],
+            manage_aggregate_stream: true,
+            ..NatsConfig::default()
+        },
         ..Config::default()
     }
 }
@@ -286,21 +291,21 @@ fn instances(app: &App) -> usize {
     let rows = app
         .runtime
         .readers()
-        .map(|reader| reader.rows("saga", None, usize::MAX).map_or(0, |rows| rows.len()));
+        .map(|reader| reader.inspect_rows("saga", None, usize::MAX).map_or(0, |rows| rows.len()));
     rows.sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_with_an_empty_disk_goes_on_where_another_one_stopped() {
+async fn node_with_empty_disk_continues_from_the_log() {
     let Some(server) = NatsServer::start() else { return };
-    let home = tempfile::tempdir().expect("a folder");
+    let home = tempfile::tempdir().expect("a directory");
     let definitions = home.path().join("definitions");
-    std::fs::create_dir(&definitions).expect("a folder");
+    std::fs::create_dir(&definitions).expect("a directory");
     std::fs::write(definitions.join("order.saga.yaml"), PATIENT).expect("a file");
     let first = App::start(configured(&server, &home.path().join("first"), Some(definitions)));
     let first = first.await.expect("the server is empty");
     first.publish((1..=30).map(placed).collect()).await.expect("the server is up");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while instances(&first) < 30 {
         assert!(Instant::now() < deadline, "{} instances began", instances(&first));
         tokio::task::yield_now().await;
@@ -309,21 +314,21 @@ async fn a_node_with_an_empty_disk_goes_on_where_another_one_stopped() {
     first.stop().await.expect("there is room");
     let second = App::start(configured(&server, &home.path().join("second"), None)).await;
     let second = second.expect("the log has everything, the definitions too");
-    assert_eq!((instances(&second), second.definitions.in_force().len()), (30, 1));
+    assert_eq!((instances(&second), second.definitions.active().len()), (30, 1));
     second.stop().await.expect("there is room");
 }
 
 #[test]
 #[ignore = "a measurement: run it alone, with --release and --nocapture"]
-fn how_fast_commits_are_and_how_long_a_takeover_takes() {
+fn measures_commit_and_takeover_latency() {
     let Some(server) = NatsServer::start() else { return };
-    let ground = Ground::new(vec![server.url()], 1);
-    let mut pod = ground.pod(1, NEVER);
+    let fixture = NatsFixture::new(vec![server.url()], 1);
+    let mut pod = fixture.pod(1, NEVER);
     let mut number = 0;
     for size in [1, 100, 1000] {
         let mut took = Vec::new();
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(5) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(5) {
             let group: Vec<_> = (0..size)
                 .flat_map(|_| {
                     number += 1;
@@ -335,7 +340,7 @@ fn how_fast_commits_are_and_how_long_a_takeover_takes() {
             took.push(start.elapsed());
         }
         took.sort();
-        let (count, spent) = (took.len(), begun.elapsed().as_secs_f64());
+        let (count, spent) = (took.len(), started.elapsed().as_secs_f64());
         let rate = f64::from(u32::try_from(count).expect("a few thousand")) / spent;
         println!(
             "groups of {size}: {rate:.0} commits/s, {:.0} transitions/s, p50 {:?}, p99 {:?}",
@@ -344,11 +349,11 @@ fn how_fast_commits_are_and_how_long_a_takeover_takes() {
             took[count * 99 / 100],
         );
     }
-    let begun = Instant::now();
-    let next = ground.pod(2, NEVER);
+    let started = Instant::now();
+    let next = fixture.pod(2, NEVER);
     println!(
         "taken over from the log alone, {} commits, {number} transitions: {:?}",
         next.reader.position(),
-        begun.elapsed()
+        started.elapsed()
     );
 }

@@ -1,5 +1,5 @@
-//! What an operator sees: a node under load with failures, its metrics held against their table, dashboards and alerts asked
-//! of a real Prometheus and a VictoriaMetrics, and the faults of the runbooks played through.
+//! Telemetry: a node under load with failures and its metrics. Dashboards and alerts run on a real
+//! Prometheus and a real VictoriaMetrics, and the faults of the runbooks are exercised.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

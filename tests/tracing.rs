@@ -1,4 +1,4 @@
-//! What a collector hears: one trace through everything that an event leads to, and the log of a real process.
+//! Tracing: one trace for all activities that an event causes, and the log of a real process.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

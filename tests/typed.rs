@@ -1,36 +1,36 @@
-//! Typed sagas: the mapping of handlers to steps is checked before the start.
+//! Typed sagas: the mapping of handlers to steps is validated before the start.
 
 #[path = "../examples/typed/booking.rs"]
 mod booking;
 
 use std::sync::Arc;
 
-use booking::{House, SeatWanted};
-use orlog::typed::{Handlers, Misfits, Saga, event};
+use booking::{SeatMap, SeatRequested};
+use orlog::typed::{Handlers, MappingErrors, Saga, event};
 use orlog_effect::Policy;
 use orlog_model::{EventId, Timestamp};
-use orlog_program::{Compiled, Definition, Do, Program};
+use orlog_program::{CompiledDefinition, Definition, Program, StepAction};
 use orlog_testkit::definition_suite;
 use serde_json::json;
 
-fn house() -> House {
-    House::default()
+fn seat_map() -> SeatMap {
+    SeatMap::default()
 }
 
-fn misfits(handlers: &Handlers, sagas: &[Arc<Compiled>]) -> Vec<String> {
-    let Misfits(misfits) = handlers.mapping(sagas).expect_err("something does not fit");
+fn misfits(handlers: &Handlers, sagas: &[Arc<CompiledDefinition>]) -> Vec<String> {
+    let MappingErrors(misfits) = handlers.mapping(sagas).expect_err("something does not fit");
     misfits.iter().map(ToString::to_string).collect()
 }
 
-fn lone(step: &str, effect: &str, ok: &str) -> Arc<Compiled> {
-    let saga = Definition::builder("lone").start("SeatWanted").step(step, Do::effect(effect)).ok(ok);
+fn lone(step: &str, effect: &str, ok: &str) -> Arc<CompiledDefinition> {
+    let saga = Definition::builder("lone").start("SeatWanted").step(step, StepAction::effect(effect)).ok(ok);
     Arc::new(saga.build().expect("it is well formed"))
 }
 
 #[test]
-fn the_mapping_tells_whom_each_handler_serves() {
+fn mapping_lists_the_steps_of_each_handler() {
     let saga = booking::saga().expect("it is well formed");
-    let mapping = booking::handlers(&house()).mapping(&[saga]).expect("everything fits");
+    let mapping = booking::handlers(&seat_map()).mapping(&[saga]).expect("everything fits");
     let mapping: Vec<_> =
         mapping.iter().map(|(effect, (saga, steps))| format!("{effect}: {saga} {steps:?}")).collect();
     assert_eq!(
@@ -46,62 +46,62 @@ fn the_mapping_tells_whom_each_handler_serves() {
 }
 
 #[test]
-fn a_step_without_handler_is_an_error() {
+fn step_without_handler_is_rejected() {
     let saga = booking::saga().expect("it is well formed");
-    let handlers = Handlers::new().handler(booking::Charge).handler(booking::Reserve(house()));
+    let handlers = Handlers::new().handler(booking::Charge).handler(booking::Reserve(seat_map()));
     assert_eq!(
         misfits(&handlers, &[saga]),
         [
-            "step `reserve` of booking asks for house.release, which no handler performs",
-            "step `charge` of booking asks for bank.refund, which no handler performs",
-            "step `send` of booking asks for mail.ticket, which no handler performs",
+            "step `reserve` of booking uses effect house.release, which has no handler",
+            "step `charge` of booking uses effect bank.refund, which has no handler",
+            "step `send` of booking uses effect mail.ticket, which has no handler",
         ]
     );
 }
 
 #[test]
-fn a_handler_in_two_sagas_is_an_error() {
-    let other = Saga::<SeatWanted>::new("other").step::<booking::Send>("tell", json!({})).build();
+fn handler_in_two_sagas_is_rejected() {
+    let other = Saga::<SeatRequested>::new("other").step::<booking::Send>("tell", json!({})).build();
     let sagas = [booking::saga().expect("it is well formed"), other.expect("it is well formed")];
     assert_eq!(
-        misfits(&booking::handlers(&house()), &sagas),
-        ["the handler of mail.ticket serves two sagas, booking and other"]
+        misfits(&booking::handlers(&seat_map()), &sagas),
+        ["handler of mail.ticket is mapped to two sagas, booking and other"]
     );
 }
 
 #[test]
-fn other_events_than_the_handlers_are_an_error() {
+fn event_type_mismatch_is_rejected() {
     assert_eq!(
-        misfits(&booking::handlers(&house()), &[lone("pay", "bank.charge", "Payed")]),
+        misfits(&booking::handlers(&seat_map()), &[lone("pay", "bank.charge", "Payed")]),
         [
-            "step `pay` of lone expects Payed as `ok`, the handler of bank.charge answers with Paid",
-            "step `pay` of lone expects nothing as `fail`, the handler of bank.charge answers with CardRefused",
+            "step `pay` of lone expects Payed as `ok`, but the handler of bank.charge returns Paid",
+            "step `pay` of lone expects nothing as `fail`, but the handler of bank.charge returns CardRejected",
         ]
     );
 }
 
 #[test]
-fn a_compensation_does_no_step() {
+fn compensation_cannot_serve_as_step_handler() {
     assert_eq!(
-        misfits(&booking::handlers(&house()), &[lone("give", "house.release", "Given")]),
-        ["step `give` of lone uses house.release to do its work, for which it is not made"]
+        misfits(&booking::handlers(&seat_map()), &[lone("give", "house.release", "Given")]),
+        ["step `give` of lone uses house.release as its action, but its handler has another role"]
     );
 }
 
 #[test]
-fn a_trigger_names_its_instance_twice() {
-    let wanted = SeatWanted { booking: "b-1".to_owned(), seat: 7, card: "1".to_owned() };
+fn trigger_sets_correlation_in_envelope_and_data() {
+    let request = SeatRequested { booking: "b-1".to_owned(), seat: 7, card: "1".to_owned() };
     let id = EventId::new("e-1").expect("a short word");
-    let mut event = event(&wanted, id, "urn:test", Timestamp::from_millis(0)).expect("a good identifier");
+    let mut event = event(&request, id, "urn:test", Timestamp::from_millis(0)).expect("a good identifier");
     let saga = booking::saga().expect("it is well formed");
-    let told = event.correlation.take().expect("the envelope carries it");
-    assert_eq!(saga.correlate(&event), Ok(told), "in its data too");
+    let correlation = event.correlation.take().expect("the envelope carries it");
+    assert_eq!(saga.correlate(&event), Ok(correlation), "in its data too");
 }
 
 #[test]
-fn the_typed_saga_stands_the_quartet() {
+fn typed_saga_passes_the_definition_suite() {
     let saga = booking::saga().expect("it is well formed");
     let played = definition_suite::check(saga.as_ref());
-    assert!(played.lives > 4, "{played:?}");
-    assert!(booking::handlers(&house()).seams(vec![saga], Policy::default()).is_ok());
+    assert!(played.runs > 4, "{played:?}");
+    assert!(booking::handlers(&seat_map()).overrides(vec![saga], Policy::default()).is_ok());
 }

@@ -1,4 +1,4 @@
-//! The web page as people meet it: the real page in a real browser, on a node with the definitions of the examples.
+//! Web UI in a real browser, on a node with the definitions of the examples.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,7 @@
-"""Checks the Kubernetes manifests: each against the schemas of Kubernetes, all of a folder against each other.
+"""Checks the Kubernetes manifests: each against the schemas of Kubernetes, all manifests of a directory against each other.
 
-A schema finds a key that is misspelt. It does not see that a name leads nowhere: a selector that selects no pod, a volume that nobody
-mounts. What stands in the ConfigMaps for Orlog is checked by tests/kubernetes.rs.
+A schema finds a key that is misspelt. It does not find dangling names: a selector that selects no pod, a volume that is not
+mounted. tests/kubernetes.rs checks the Orlog configuration in the ConfigMaps.
 
 Usage: k8s.py TOOLS MANIFESTS
 """
@@ -21,13 +21,13 @@ from ruamel.yaml import YAML, YAMLError  # noqa: E402
 VERSIONS = ("1.30", "1.37")
 # Kinds that others bring; there is no schema of theirs here.
 FOREIGN = {"monitoring.coreos.com/v1"}
-# Belongs to every folder.
+# Shared by all directories.
 SHARED = "shared.yaml"
 WORKLOADS = {"Deployment", "StatefulSet"}
 
 
 class Schemas:
-    """Those of one version of Kubernetes. They refuse keys that they do not know."""
+    """Schemas of one Kubernetes version. They reject unknown keys."""
 
     def __init__(self, version):
         (wheel,) = TOOLS.glob("kubernetes_validate-*.whl")
@@ -101,7 +101,7 @@ def unmounted(spec):
     there |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])}
     mounted = {mount["name"] for container in spec["template"]["spec"]["containers"] for mount in container["volumeMounts"]}
     yield from (f"there is no volume {name}" for name in sorted(mounted - there))
-    yield from (f"nobody mounts the volume {name}" for name in sorted(there - mounted))
+    yield from (f"the volume {name} is not mounted" for name in sorted(there - mounted))
 
 
 def selectors(kind, spec):
@@ -128,8 +128,8 @@ def main():
     # Where something has not even its shape, it is no use to follow its names.
     if not problems:
         shared = found[MANIFESTS / SHARED]
-        for folder in sorted({path.parent for path in found} - {MANIFESTS}):
-            together = [each for path, file in found.items() if path.parent == folder for each in file]
+        for directory in sorted({path.parent for path in found} - {MANIFESTS}):
+            together = [each for path, file in found.items() if path.parent == directory for each in file]
             problems += dangling(shared + together)
     for problem in problems:
         print(f"k8s: {problem}", file=sys.stderr)

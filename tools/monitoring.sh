@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unpacks Prometheus and VictoriaMetrics from the packages of the system into .tools/monitoring/bin, for tests; does nothing when they
-# are there. Not installed: that would start two services and make two users on the machine of whoever only wants to run tests.
+# Unpacks Prometheus and VictoriaMetrics from the packages of the system into .tools/monitoring/bin, for tests; does nothing if they
+# exist. It does not install them: an installation starts two services and creates two users.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,7 +24,7 @@ fi
 echo "monitoring: unpacking ${programs[*]} into $bin"
 into=$(mktemp -d)
 trap 'rm -rf "$into"' EXIT
-# Whoever fetches as root fetches as _apt, who must be able to write there.
+# As root, apt fetches as the user _apt, which requires write access.
 chmod 755 "$into"
 fetch() { (cd "$into" && apt-get -qq -o APT::Sandbox::User="$(id -un)" download prometheus victoria-metrics); }
 if ! fetch 2>/dev/null; then

@@ -1,54 +1,54 @@
-// Asks the node. Every error is a Problem with a sentence that can be shown to people.
+// Client of the HTTP API. Every failed request throws a Problem with a message for users.
 
 import * as settings from './settings.js';
 
-/** No answer may take longer, in milliseconds. */
-const PATIENCE = 30_000;
+/** Request timeout in milliseconds. */
+const TIMEOUT_MS = 30_000;
 
 export class Problem extends Error {
   constructor(status, body) {
-    super(body.detail || body.title || `The node answered ${status}.`);
+    super(body.detail || body.title || `The node returned status ${status}.`);
     this.status = status;
     this.code = body.code ?? '';
     this.title = body.title ?? '';
-    this.places = body.errors ?? [];
+    this.errors = body.errors ?? [];
   }
 
-  get isAccess() {
+  get isAccessError() {
     return this.status === 401 || this.status === 403;
   }
 }
 
-/** A path from parts that may hold anything: `path('v1', 'sagas', saga, correlation)`. */
-export function path(...parts) {
-  return `/${parts.map(encodeURIComponent).join('/')}`;
+/** Returns a URL path with encoded segments: `path('v1', 'sagas', saga, correlation)`. */
+export function path(...segments) {
+  return `/${segments.map(encodeURIComponent).join('/')}`;
 }
 
 export async function get(url, query, signal) {
   const entries = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== '');
   const search = new URLSearchParams(entries).toString();
-  return ask('GET', search ? `${url}?${search}` : url, undefined, signal);
+  return request('GET', search ? `${url}?${search}` : url, undefined, signal);
 }
 
-export const post = (url, body) => ask('POST', url, body ?? {});
-export const remove = (url) => ask('DELETE', url);
+export const post = (url, body) => request('POST', url, body ?? {});
+export const remove = (url) => request('DELETE', url);
 
-/** Text, for pictures. */
+/** Returns a response as text; for graphs. */
 export async function text(url, signal) {
   const response = await send('GET', url, undefined, signal);
   if (!response.ok) throw await problem(response);
   return response.text();
 }
 
-/** JSON whatever the status is: /health tells what is wrong with a 503. */
-export async function look(url, signal) {
+/** Returns JSON for any status except access errors: `/health` reports the failed component with status 503. */
+export async function getAnyStatus(url, signal) {
   const response = await send('GET', url, undefined, signal);
   const body = await response.json().catch(() => ({}));
   if (response.status === 401 || response.status === 403) throw new Problem(response.status, body);
   return body;
 }
 
-async function ask(method, url, body, signal) {
+async function request(method, url, body, signal) {
   const response = await send(method, url, body, signal);
   if (!response.ok) throw await problem(response);
   return response.status === 204 ? null : response.json();
@@ -61,26 +61,26 @@ async function problem(response) {
 
 async function send(method, url, body, signal) {
   const headers = { accept: 'application/json' };
-  if (settings.tenant.get()) headers['x-tenant-id'] = header(settings.tenant.get());
+  if (settings.tenant.get()) headers['x-tenant-id'] = headerValue(settings.tenant.get());
   if (settings.token.get()) headers.authorization = `Bearer ${settings.token.get()}`;
   if (body !== undefined) headers['content-type'] = 'application/json';
-  const patience = AbortSignal.timeout(PATIENCE);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
   try {
     return await fetch(url, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
       credentials: 'same-origin',
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    const detail = error.name === 'TimeoutError' ? `no answer within ${PATIENCE / 1000} seconds` : 'the node does not answer';
-    throw new Problem(0, { title: 'No answer', detail });
+    const detail = error.name === 'TimeoutError' ? `no response within ${TIMEOUT_MS / 1000}s` : 'the node is unreachable';
+    throw new Problem(0, { title: 'No response', detail });
   }
 }
 
-/** Headers carry bytes: a name that is not ASCII goes as the bytes of its UTF-8. */
-function header(text) {
+/** Returns the UTF-8 bytes of a text as a byte string, because headers contain bytes. */
+function headerValue(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }

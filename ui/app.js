@@ -1,61 +1,63 @@
-// The page around the views: where to go, whose data, how it looks; and one view at a time.
+// Page layout: navigation, tenant, user, theme, live updates, and one view at a time.
 
-import { h, patch, all } from './dom.js';
-import { button, field, icon, say } from './components.js';
-import { explained, ask } from './dialog.js';
+import { fragment, h, patch } from './dom.js';
+import { announce, button, field, icon } from './components.js';
+import { errorContent, openDialog } from './dialog.js';
 import { Problem } from './api.js';
-import * as live from './poll.js';
+import * as polling from './poll.js';
 import * as router from './router.js';
 import * as settings from './settings.js';
 
-/** The listing of views/ is the list of what there is to see. */
+/** Routes and their files in views/. A trailing slash denotes a route with more segments. */
 const VIEWS = {
   '': 'overview',
   instances: 'instances',
   'instances/': 'instance',
   tasks: 'tasks',
   'tasks/': 'task',
-  letters: 'letters',
+  'dead-letters': 'dead_letters',
   timers: 'timers',
   definitions: 'definitions',
   'definitions/': 'definition',
   node: 'node',
 };
-const PLACES = [
+const NAVIGATION = [
   ['', 'Overview'],
   ['instances', 'Instances'],
   ['tasks', 'Tasks'],
-  ['letters', 'Dead letters'],
+  ['dead-letters', 'Dead letters'],
   ['timers', 'Timers'],
   ['definitions', 'Definitions'],
   ['node', 'Node'],
 ];
-const THEMES = { '': ['auto', 'as the system'], light: ['sun', 'light'], dark: ['moon', 'dark'] };
+const THEMES = { '': ['auto', 'system'], light: ['sun', 'light'], dark: ['moon', 'dark'] };
 
 const main = document.getElementById('main');
 let loops = [];
-let shown = 0;
+let currentView = 0;
 
-function drawBar() {
-  const [first] = router.here().parts;
-  const tenant = settings.tenant.get();
-  const [drawing, look] = THEMES[settings.theme.get()] ?? THEMES[''];
-  const links = PLACES.map(([part, title]) => h('a', {
-    href: router.to(part ? [part] : []),
-    'aria-current': (first ?? '') === part ? 'page' : null,
+function renderBar() {
+  const [first] = router.current().segments;
+  const tenant = settings.tenant.get() || 'default tenant';
+  const user = settings.user.get();
+  const [themeIcon, themeName] = THEMES[settings.theme.get()] ?? THEMES[''];
+  const liveText = polling.isPaused() ? 'Live updates off' : 'Live updates on';
+  const links = NAVIGATION.map(([segment, title]) => h('a', {
+    href: router.to(segment ? [segment] : []),
+    'aria-current': (first ?? '') === segment ? 'page' : null,
   }, title));
-  patch(document.getElementById('bar'), all(
+  patch(document.getElementById('bar'), fragment(
     h('a', { class: 'brand', href: '#/', 'aria-label': 'Orlog, overview' }, h('img', { src: '/ui/icon.svg', alt: '', width: '26', height: '26' }), h('span', {}, 'Orlog')),
     h('nav', { 'aria-label': 'Main' }, links),
     h('div', { class: 'tools' },
       h('form', { role: 'search', class: 'search', on: { submit: search } },
         icon('search'),
-        h('input', { type: 'search', name: 'id', 'aria-label': 'Find instances by correlation id', placeholder: 'Find by id', autocomplete: 'off' })),
-      button([h('span', { class: 'unseen' }, 'Tenant: '), h('span', { class: 'tenant' }, tenant || 'default tenant')], chooseTenant),
-      button([icon('person'), h('span', { class: 'unseen' }, 'You: '), h('span', { class: 'wide' }, settings.person.get() || 'you')], introduce),
-      button([icon(drawing), h('span', { class: 'unseen' }, `Colours: ${look}`)], turnTheme),
-      h('button', { type: 'button', class: 'live', 'aria-pressed': String(live.isPaused()), on: { click: turnLive } },
-        h('span', { class: 'dot', 'aria-hidden': 'true' }), live.isPaused() ? 'Paused' : 'Live')),
+        h('input', { type: 'search', name: 'id', 'aria-label': 'Search instances by correlation ID', placeholder: 'Search by correlation ID', autocomplete: 'off' })),
+      button([h('span', { class: 'visually-hidden' }, 'Tenant: '), h('span', { class: 'tenant' }, tenant)], switchTenant),
+      button([icon('user'), h('span', { class: 'visually-hidden' }, 'User: '), h('span', { class: 'wide-only' }, user || 'anonymous')], editIdentity),
+      button([icon(themeIcon), h('span', { class: 'visually-hidden' }, `Theme: ${themeName}`)], switchTheme),
+      h('button', { type: 'button', class: 'live', 'aria-label': liveText, 'aria-pressed': String(!polling.isPaused()), on: { click: toggleLive } },
+        h('span', { class: 'dot', 'aria-hidden': 'true' }), h('span', { class: 'wide-only' }, liveText))),
   ));
 }
 
@@ -65,128 +67,128 @@ function search(event) {
   if (id) router.go(router.to(['instances'], { prefix: id }));
 }
 
-function turnLive() {
-  live.pause(!live.isPaused());
-  drawBar();
-  say(live.isPaused() ? 'The page stands still.' : 'The page follows what happens.');
+function toggleLive() {
+  polling.setPaused(!polling.isPaused());
+  renderBar();
+  announce(polling.isPaused() ? 'Live updates paused.' : 'Live updates on.');
 }
 
-function turnTheme() {
-  const order = Object.keys(THEMES);
-  settings.theme.set(order[(order.indexOf(settings.theme.get()) + 1) % order.length]);
-  say(`Colours: ${THEMES[settings.theme.get()][1]}.`);
+function switchTheme() {
+  const names = Object.keys(THEMES);
+  settings.theme.set(names[(names.indexOf(settings.theme.get()) + 1) % names.length]);
+  announce(`Theme: ${THEMES[settings.theme.get()][1]}.`);
 }
 
-function chooseTenant() {
-  ask({
-    title: 'Whose data?',
-    text: 'Everything shown and done is for one tenant. Empty: the default tenant.',
+function switchTenant() {
+  openDialog({
+    title: 'Switch tenant',
+    text: 'All data and actions belong to one tenant. Leave empty for the default tenant.',
     fields: [{ name: 'tenant', label: 'Tenant', value: settings.tenant.get(), options: settings.tenants() }],
-    action: 'Look',
+    action: 'Switch',
     async run({ tenant }) {
-      settings.choose(tenant);
-      return `Tenant: ${tenant || 'the default tenant'}.`;
+      settings.selectTenant(tenant);
+      return `Tenant: ${tenant || 'default tenant'}.`;
     },
   });
 }
 
-function introduce() {
-  ask({
-    title: 'Who are you?',
-    text: 'Your name stands beside what you do, and your roles decide which tasks you may take. Behind a gateway it checks them.',
+function editIdentity() {
+  openDialog({
+    title: 'Your identity',
+    text: 'Your user name is recorded with each action. Your roles select the tasks you can claim. Behind a gateway, the gateway verifies them.',
     fields: [
-      { name: 'person', label: 'Your name', value: settings.person.get() },
-      { name: 'roles', label: 'Your roles', value: settings.roles.get(), hint: 'Separated by commas.' },
-      { name: 'token', label: 'Access token', value: settings.token.get(), hint: 'Only where the node asks for one. Forgotten when this tab is closed.' },
+      { name: 'user', label: 'User name', value: settings.user.get() },
+      { name: 'roles', label: 'Roles', value: settings.roles.get(), hint: 'Comma-separated.' },
+      { name: 'token', label: 'Access token', value: settings.token.get(), hint: 'Required only if the node authenticates callers. Deleted when this tab closes.' },
     ],
-    action: 'Keep',
-    async run({ person, roles, token }) {
-      settings.person.set(person);
+    action: 'Save',
+    async run({ user, roles, token }) {
+      settings.user.set(user);
       settings.roles.set(roles);
       settings.token.set(token);
-      return 'Kept in this browser.';
+      return 'Saved in this browser.';
     },
   });
 }
 
-/** What a view is given. */
-function page(number) {
+/** Creates the page of a view: route, title, content, errors and polling. A replaced view has no effect on the page. */
+function createPage(number) {
   const heading = h('h1', { tabindex: '-1' });
-  const beside = h('div', { class: 'beside' });
-  const trouble = h('div', { class: 'trouble', role: 'alert' });
-  const body = h('div', { class: 'body' }, h('p', { class: 'empty', 'data-key': 'loading' }, 'Loading …'));
-  main.replaceChildren(h('div', { class: 'head' }, heading, beside), trouble, body);
-  const isHere = () => number === shown;
+  const headExtra = h('div', { class: 'head-extra' });
+  const errorBox = h('div', { class: 'error-box', role: 'alert' });
+  const body = h('div', { class: 'body' }, h('p', { class: 'empty', 'data-key': 'loading' }, 'Loading…'));
+  main.replaceChildren(h('div', { class: 'head' }, heading, headExtra), errorBox, body);
+  const isCurrent = () => number === currentView;
   const fail = (error) => {
-    if (!isHere()) return;
-    if (error instanceof Problem && error.isAccess) patch(trouble, all(refused(error)));
-    else if (!(error instanceof Problem)) patch(trouble, all(explained(error)));
-    else patch(trouble, all(explained(error), error.status === 0 ? h('p', {}, 'The page tries again by itself.') : null));
+    if (!isCurrent()) return;
+    if (error instanceof Problem && error.isAccessError) patch(errorBox, fragment(accessDenied(error)));
+    else if (!(error instanceof Problem)) patch(errorBox, fragment(errorContent(error)));
+    else patch(errorBox, fragment(errorContent(error), error.status === 0 ? h('p', {}, 'The page retries automatically.') : null));
     if (body.firstElementChild?.dataset.key === 'loading') body.replaceChildren();
     console.info(error);
   };
   return {
-    ...router.here(),
-    title(text, ...more) {
-      if (!isHere()) return;
+    ...router.current(),
+    title(text, ...extra) {
+      if (!isCurrent()) return;
       document.title = `${text} · Orlog`;
-      patch(heading, all(text));
-      patch(beside, all(more));
+      patch(heading, fragment(text));
+      patch(headExtra, fragment(extra));
     },
-    draw(...content) {
-      if (!isHere()) return;
-      trouble.replaceChildren();
-      patch(body, all(content));
+    render(...content) {
+      if (!isCurrent()) return;
+      errorBox.replaceChildren();
+      patch(body, fragment(content));
     },
     fail,
-    /** Follows: calls `look` now and again and again; returns what makes it look at once. */
-    follow(look, every) {
-      const loop = live.watch(look, every, fail);
-      if (isHere()) loops.push(loop);
+    /** Calls `load` immediately and then every `interval` milliseconds. Returns a function that calls it at once. */
+    poll(load, interval) {
+      const loop = polling.poll(load, interval, fail);
+      if (isCurrent()) loops.push(loop);
       else loop.stop();
       return () => loop.now();
     },
   };
 }
 
-/** Who may not is told so kindly, and what helps. */
-function refused(error) {
+/** Form for an access token, displayed if the node denies access. */
+function accessDenied(error) {
   const input = h('input', { type: 'password', name: 'token', autocomplete: 'off' });
   const submit = (event) => {
     event.preventDefault();
     settings.token.set(input.value.trim());
   };
-  const title = error.status === 401 ? 'This node wants to know who you are.' : 'You may not see this.';
+  const title = error.status === 401 ? 'Authentication required' : 'Access denied';
   return h('form', { class: 'access', on: { submit } },
     h('h2', {}, title),
     h('p', {}, error.message),
-    field('Access token', input, 'From whoever runs this node. It is kept until this tab is closed.'),
-    h('div', { class: 'actions' }, h('button', { type: 'submit', class: 'main' }, 'Use this token')));
+    field('Access token', input, 'Ask the operator of this node. Deleted when this tab closes.'),
+    h('div', { class: 'actions' }, h('button', { type: 'submit', class: 'primary' }, 'Use token')));
 }
 
 async function show() {
-  const number = (shown += 1);
+  const number = (currentView += 1);
   for (const loop of loops) loop.stop();
   loops = [];
-  drawBar();
-  const { parts } = router.here();
-  const name = VIEWS[parts.length > 1 ? `${parts[0]}/` : (parts[0] ?? '')];
-  const view = page(number);
+  renderBar();
+  const { segments } = router.current();
+  const name = VIEWS[segments.length > 1 ? `${segments[0]}/` : (segments[0] ?? '')];
+  const page = createPage(number);
   if (!name) {
-    view.title('There is nothing here');
-    view.draw(h('p', {}, h('a', { href: '#/' }, 'To the overview')));
+    page.title('Page not found');
+    page.render(h('p', {}, h('a', { href: '#/' }, 'Go to overview')));
     return;
   }
   try {
     const { open } = await import(`/ui/views/${name}.js`);
-    if (number === shown) await open(view);
+    if (number === currentView) await open(page);
   } catch (error) {
-    view.fail(error);
+    page.fail(error);
   }
 }
 
-/** After a step to another place the reader begins at its heading. */
-async function move() {
+/** Opens the view of the new route and moves the focus to its heading. */
+async function navigate() {
   await show();
   main.querySelector('h1')?.focus({ preventScroll: true });
   window.scrollTo(0, 0);
@@ -198,15 +200,15 @@ function applyTheme() {
   else delete document.documentElement.dataset.theme;
 }
 
-settings.changed((key) => {
+settings.onChange((key) => {
   if (key === 'theme') applyTheme();
-  drawBar();
+  renderBar();
   if (key === 'tenant' || key === 'token') show();
 });
 document.getElementById('skip').addEventListener('click', (event) => {
   event.preventDefault();
   main.focus();
 });
-window.addEventListener('hashchange', move);
+window.addEventListener('hashchange', navigate);
 applyTheme();
 show();

@@ -1,26 +1,29 @@
-// Asks before something is done: what, why, by whom; and stays open with the reason when it did not work.
+// Dialogs that confirm an action. A failed action keeps the dialog open and displays the error.
 
 import { h } from './dom.js';
-import { button, field, say } from './components.js';
+import { announce, button, field } from './components.js';
 import { Problem } from './api.js';
 import * as settings from './settings.js';
 
-/** Fields are `{ name, label, kind, value, hint, options, required }`; `run(values)` does it and returns what to say. */
-export function ask({ title, text, fields = [], action, danger, run }) {
+/**
+ * Opens a dialog. Fields are `{ name, label, kind, value, hint, options, required }`. `run(values)` executes the action and
+ * returns the message to announce.
+ */
+export function openDialog({ title, text, fields = [], action, danger, run }) {
   const opener = document.activeElement;
-  const controls = fields.map((wanted) => [wanted, control(wanted)]);
-  const trouble = h('div', { class: 'trouble', role: 'alert' });
-  const submit = h('button', { type: 'submit', class: danger ? 'danger' : 'main' }, action);
+  const controls = fields.map((spec) => [spec, control(spec)]);
+  const errorBox = h('div', { class: 'error-box', role: 'alert' });
+  const submit = h('button', { type: 'submit', class: danger ? 'danger' : 'primary' }, action);
   const form = h(
     'form',
-    { on: { submit: (event) => void perform(event) } },
-    h('h2', { id: 'ask-title' }, title),
-    text ? h('p', { id: 'ask-text' }, text) : null,
-    controls.map(([wanted, input]) => wrapped(wanted, input)),
-    trouble,
+    { on: { submit: (event) => void execute(event) } },
+    h('h2', { id: 'dialog-title' }, title),
+    text ? h('p', { id: 'dialog-text' }, text) : null,
+    controls.map(([spec, input]) => labelled(spec, input)),
+    errorBox,
     h('div', { class: 'actions' }, button('Close', () => dialog.close()), submit),
   );
-  const dialog = h('dialog', { 'aria-labelledby': 'ask-title', 'aria-describedby': text ? 'ask-text' : null }, form);
+  const dialog = h('dialog', { 'aria-labelledby': 'dialog-title', 'aria-describedby': text ? 'dialog-text' : null }, form);
   dialog.addEventListener('close', () => {
     dialog.remove();
     if (opener?.isConnected) opener.focus();
@@ -30,31 +33,31 @@ export function ask({ title, text, fields = [], action, danger, run }) {
   dialog.showModal();
   (controls[0]?.[1] ?? submit).focus();
 
-  async function perform(event) {
+  async function execute(event) {
     event.preventDefault();
-    trouble.replaceChildren();
+    errorBox.replaceChildren();
     submit.disabled = true;
     try {
-      const said = await run(read(controls));
+      const message = await run(values(controls));
       dialog.close();
-      if (said) say(said);
+      if (message) announce(message);
     } catch (error) {
-      trouble.replaceChildren(...explained(error));
+      errorBox.replaceChildren(...errorContent(error));
     } finally {
       submit.disabled = false;
     }
   }
 }
 
-/** What went wrong, with the page about it. */
-export function explained(error) {
+/** Returns the error message with a link to the page of its code. */
+export function errorContent(error) {
   if (!(error instanceof Problem)) return [h('p', {}, String(error.message ?? error))];
   const head = error.title ? h('strong', {}, `${error.title}. `) : null;
-  const page = error.code ? h('a', { href: `/errors/${error.code}`, target: '_blank', rel: 'noreferrer' }, `What to do (${error.code})`) : null;
-  const places = error.places.filter((place) => place.detail !== error.message);
+  const help = error.code ? h('a', { href: `/errors/${error.code}`, target: '_blank', rel: 'noreferrer' }, `Help (${error.code})`) : null;
+  const details = error.errors.filter((entry) => entry.detail !== error.message);
   return [
-    h('p', {}, head, error.message, ' ', page),
-    places.length ? h('ul', {}, places.map((place) => h('li', {}, h('code', {}, place.pointer), ' ', place.detail))) : null,
+    h('p', {}, head, error.message, ' ', help),
+    details.length ? h('ul', {}, details.map((entry) => h('li', {}, h('code', {}, entry.pointer), ' ', entry.detail))) : null,
   ].filter(Boolean);
 }
 
@@ -65,44 +68,44 @@ function control({ name, kind, value, options, required }) {
   if (kind === 'check') return h('input', { ...common, type: 'checkbox', checked: value });
   const list = options?.length ? h('datalist', { id: `list-${name}` }, options.map((option) => h('option', { value: option }))) : null;
   const input = h('input', { ...common, type: 'text', value: value ?? '', list: list ? `list-${name}` : null, autocomplete: 'off' });
-  input.listed = list;
+  input.datalist = list;
   return input;
 }
 
-function wrapped({ label, kind, hint }, input) {
+function labelled({ label, kind, hint }, input) {
   if (kind === 'check') return h('label', { class: 'check' }, input, h('span', {}, label));
-  return [field(label, input, hint), input.listed];
+  return [field(label, input, hint, 'dialog'), input.datalist];
 }
 
-function read(controls) {
-  const values = {};
+function values(controls) {
+  const result = {};
   for (const [{ name, kind, label }, input] of controls) {
-    if (kind === 'check') values[name] = input.checked;
-    else if (kind === 'json') values[name] = parsed(label, input.value);
-    else values[name] = input.value.trim();
+    if (kind === 'check') result[name] = input.checked;
+    else if (kind === 'json') result[name] = parseJson(label, input.value);
+    else result[name] = input.value.trim();
   }
-  return values;
+  return result;
 }
 
-function parsed(label, text) {
+function parseJson(label, text) {
   if (!text.trim()) return undefined;
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${label} is not JSON: ${error.message}`);
+    throw new Error(`${label} is not valid JSON: ${error.message}`);
   }
 }
 
-/** Who does it and why: the fields that every instruction has. */
-export function circumstances() {
+/** Fields of every control request: reason and user. */
+export function userFields() {
   return [
-    { name: 'reason', label: 'Why', hint: 'Stands in the history.' },
-    { name: 'by', label: 'Your name', value: settings.person.get(), hint: 'Stands in the history.' },
+    { name: 'reason', label: 'Reason', hint: 'Recorded in the history.' },
+    { name: 'user', label: 'User name', value: settings.user.get(), hint: 'Recorded in the history.' },
   ];
 }
 
-/** What the API is told of them. */
-export function given({ by, reason }) {
-  if (by) settings.person.set(by);
-  return { by: by || undefined, reason: reason || undefined };
+/** Returns the body fields of a control request and saves the user name. */
+export function userValues({ user, reason }) {
+  if (user) settings.user.set(user);
+  return { user: user || undefined, reason: reason || undefined };
 }

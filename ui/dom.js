@@ -1,10 +1,10 @@
-// Makes elements and brings what stands on the page to what should stand there, in place: the focus, the scrolling and what
-// somebody is typing are kept. Data only ever becomes text or an attribute, never markup.
+// Creates elements and updates the page in place, so that focus, scroll position and input survive a refresh. Data is inserted
+// only as text or as an attribute value, never as markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 const handlers = new WeakMap();
 
-/** An element: `h('a', { href }, 'text')`; `svg:path` is one of SVG. Listeners stand under `on`. */
+/** Creates an element: `h('a', { href }, 'text')`. `svg:path` creates an SVG element. `on` contains event listeners. */
 export function h(name, attributes, ...children) {
   const element = name.startsWith('svg:')
     ? document.createElementNS(SVG, name.slice(4))
@@ -17,16 +17,16 @@ export function h(name, attributes, ...children) {
     else element.setAttribute(key, value === true ? '' : String(value));
   }
   append(element, children);
-  // What is chosen can only be set once there is something to choose from.
+  // A select accepts a value only after its options exist.
   if (name === 'select' && attributes?.value !== undefined) element.value = attributes.value;
   return element;
 }
 
-/** Several nodes in the place of one. */
-export function all(...children) {
-  const fragment = document.createDocumentFragment();
-  append(fragment, children);
-  return fragment;
+/** Returns a fragment with several nodes. */
+export function fragment(...children) {
+  const nodes = document.createDocumentFragment();
+  append(nodes, children);
+  return nodes;
 }
 
 function append(parent, children) {
@@ -37,64 +37,65 @@ function append(parent, children) {
 }
 
 function listen(element, listeners) {
-  const known = handlers.get(element) ?? {};
-  for (const kind of Object.keys(listeners)) {
-    if (!(kind in known)) element.addEventListener(kind, (event) => handlers.get(element)[kind]?.(event));
+  const registered = handlers.get(element) ?? {};
+  for (const type of Object.keys(listeners)) {
+    if (!(type in registered)) element.addEventListener(type, (event) => handlers.get(element)[type]?.(event));
   }
-  handlers.set(element, { ...Object.fromEntries(Object.keys(known).map((kind) => [kind, undefined])), ...listeners });
+  handlers.set(element, { ...Object.fromEntries(Object.keys(registered).map((type) => [type, undefined])), ...listeners });
 }
 
-/** Brings the children of `host` to those of `wanted`. */
-export function patch(host, wanted) {
-  const held = new Map();
-  for (const child of host.children) if (child.dataset.key) held.set(child.dataset.key, child);
-  const children = [...wanted.childNodes];
+/** Updates the children of `host` to match the children of `target`. */
+export function patch(host, target) {
+  const keyed = new Map();
+  for (const child of host.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  const children = [...target.childNodes];
   const keys = new Set(children.map((next) => next.dataset?.key));
-  // What is gone goes first: moving what stays would take the focus from it.
-  for (const [key, child] of held) if (!keys.has(key)) child.remove();
-  let here = host.firstChild;
+  // Obsolete nodes are removed first, because moving a node would remove the focus from it.
+  for (const [key, child] of keyed) if (!keys.has(key)) child.remove();
+  let position = host.firstChild;
   for (const next of children) {
     const key = next.dataset?.key;
-    const before = key ? held.get(key) : undefined;
-    if (before && alike(before, next)) {
-      if (before === here) here = here.nextSibling;
-      else host.insertBefore(before, here);
-      settle(before, next);
-    } else if (here && !key && !here.dataset?.key && alike(here, next)) {
-      const old = here;
-      here = here.nextSibling;
-      settle(old, next);
+    const existing = key ? keyed.get(key) : undefined;
+    if (existing && isSameType(existing, next)) {
+      if (existing === position) position = position.nextSibling;
+      else host.insertBefore(existing, position);
+      update(existing, next);
+    } else if (position && !key && !position.dataset?.key && isSameType(position, next)) {
+      const old = position;
+      position = position.nextSibling;
+      update(old, next);
     } else {
-      host.insertBefore(next, here);
+      host.insertBefore(next, position);
     }
   }
-  while (here) {
-    const gone = here;
-    here = here.nextSibling;
-    gone.remove();
+  while (position) {
+    const obsolete = position;
+    position = position.nextSibling;
+    obsolete.remove();
   }
 }
 
-function alike(a, b) {
+function isSameType(a, b) {
   return a.nodeType === b.nodeType && a.nodeName === b.nodeName && a.type === b.type;
 }
 
-function settle(old, next) {
+/** Updates a node in place. Elements with the same `data-cache-key` retain their children. */
+function update(old, next) {
   if (old.nodeType !== Node.ELEMENT_NODE) {
     if (old.data !== next.data) old.data = next.data;
     return;
   }
-  const isKept = old.dataset.keep !== undefined && old.dataset.keep === next.dataset.keep && old.hasChildNodes();
+  const isCached = old.dataset.cacheKey !== undefined && old.dataset.cacheKey === next.dataset.cacheKey && old.hasChildNodes();
   for (const { name } of [...old.attributes]) {
-    // Who opened something keeps it open.
+    // The user controls whether a disclosure is open.
     if (!next.hasAttribute(name) && !(name === 'open' && old.nodeName === 'DETAILS')) old.removeAttribute(name);
   }
   for (const { name, value } of next.attributes) {
-    // The policy of the page forbids styles as text, not as properties.
+    // The content security policy forbids style attributes, not style properties.
     if (name === 'style') old.style.cssText = next.style.cssText;
     else if (old.getAttribute(name) !== value && !(name === 'open' && old.nodeName === 'DETAILS')) old.setAttribute(name, value);
   }
   const listeners = handlers.get(next);
   if (listeners || handlers.has(old)) listen(old, listeners ?? {});
-  if (!isKept) patch(old, next);
+  if (!isCached) patch(old, next);
 }

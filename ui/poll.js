@@ -1,28 +1,28 @@
-// Asks again and again while somebody looks: never in a hidden tab, less often when the node does not answer, never twice at once.
+// Polling of the node. A hidden tab sends no requests. Failures increase the interval. Requests of one loop do not overlap.
 
-/** The longest pause after failures, in milliseconds. */
-const LONGEST = 30_000;
+/** Maximum interval after failures, in milliseconds. */
+const MAX_INTERVAL_MS = 30_000;
 
 let paused = false;
 const loops = new Set();
 
 export const isPaused = () => paused;
 
-/** People can stop what moves. */
-export function pause(yes) {
-  paused = yes;
-  if (!yes) for (const loop of loops) loop.now();
+/** Pauses or resumes all loops. */
+export function setPaused(value) {
+  paused = value;
+  if (!value) for (const loop of loops) loop.now();
 }
 
 document.addEventListener('visibilitychange', () => {
   if (!document.hidden) for (const loop of loops) loop.now();
 });
 
-/** Calls `look` now and then every `every` milliseconds; `failed` hears of errors. */
-export function watch(look, every, failed) {
+/** Calls `load` immediately and then every `interval` milliseconds. Calls `onError` with each error. */
+export function poll(load, interval, onError) {
   let timer;
   let running = false;
-  let again = false;
+  let repeat = false;
   let failures = 0;
   const aborter = new AbortController();
   const loop = {
@@ -30,29 +30,29 @@ export function watch(look, every, failed) {
       clearTimeout(timer);
       if (aborter.signal.aborted) return;
       if (running) {
-        again = true;
+        repeat = true;
         return;
       }
       running = true;
       try {
-        await look(aborter.signal);
+        await load(aborter.signal);
         failures = 0;
       } catch (error) {
         if (aborter.signal.aborted) return;
         failures += 1;
-        failed(error);
+        onError(error);
       } finally {
         running = false;
       }
-      if (again) {
-        again = false;
+      if (repeat) {
+        repeat = false;
         await loop.now();
         return;
       }
-      const pause = Math.min(every * 2 ** failures, Math.max(every, LONGEST));
+      const delay = Math.min(interval * 2 ** failures, Math.max(interval, MAX_INTERVAL_MS));
       timer = setTimeout(() => {
         if (!document.hidden && !paused) loop.now();
-      }, pause);
+      }, delay);
     },
     stop() {
       aborter.abort();

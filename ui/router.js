@@ -1,31 +1,31 @@
-// Places are in the hash: they work on any path behind any gateway, and can be sent to a colleague.
+// Routes in the URL hash. They work behind any gateway path and can be shared.
 
-/** `#/instances/order/o-1?x=y` as parts and query. */
-export function here() {
+/** Returns the segments and the query of the current route, for example of `#/instances/order/o-1?x=y`. */
+export function current() {
   const [path, search] = location.hash.replace(/^#/, '').split(/\?(.*)/s);
-  const parts = path.split('/').filter(Boolean).map(decode);
-  return { parts, query: new URLSearchParams(search ?? '') };
+  const segments = path.split('/').filter(Boolean).map(decode);
+  return { segments, query: new URLSearchParams(search ?? '') };
 }
 
-function decode(part) {
+function decode(segment) {
   try {
-    return decodeURIComponent(part);
+    return decodeURIComponent(segment);
   } catch {
-    return part;
+    return segment;
   }
 }
 
-/** The address of a place. */
-export function to(parts, query) {
+/** Returns the URL of a route. */
+export function to(segments, query) {
   const entries = Object.entries(query ?? {}).filter(([, value]) => value);
   const search = new URLSearchParams(entries).toString();
-  return `#/${parts.map(encodeURIComponent).join('/')}${search ? `?${search}` : ''}`;
+  return `#/${segments.map(encodeURIComponent).join('/')}${search ? `?${search}` : ''}`;
 }
 
 export const instance = (saga, correlation) => to(['instances', saga, correlation]);
 
-/** Goes there; `quietly` without a step in the history, for filters. */
-export function go(address, quietly) {
-  if (quietly) history.replaceState(null, '', address);
-  else location.hash = address;
+/** Navigates to a URL. `replace` adds no entry to the browser history; for filters. */
+export function go(url, replace) {
+  if (replace) history.replaceState(null, '', url);
+  else location.hash = url;
 }

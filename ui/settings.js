@@ -1,50 +1,50 @@
-// What a person has chosen: the tenant, who they are, how it looks. Kept in this browser; the token only until the tab is closed.
+// User settings: tenant, user name, roles, theme. Stored in this browser; the token is deleted when the tab closes.
 
 const listeners = new Set();
-const local = store('localStorage');
-const session = store('sessionStorage');
+const local = storage('localStorage');
+const session = storage('sessionStorage');
 
-/** Storage may be forbidden; then choices last as long as the page. */
-function store(name) {
+/** Returns a browser storage. If the browser denies access, the settings last until the page closes. */
+function storage(name) {
   try {
     window[name].getItem('orlog');
     return window[name];
   } catch {
-    const kept = new Map();
+    const entries = new Map();
     return {
-      getItem: (key) => kept.get(key) ?? null,
-      setItem: (key, value) => kept.set(key, value),
-      removeItem: (key) => kept.delete(key),
+      getItem: (key) => entries.get(key) ?? null,
+      setItem: (key, value) => entries.set(key, value),
+      removeItem: (key) => entries.delete(key),
     };
   }
 }
 
-function value(storage, key) {
+function setting(store, key) {
   const name = `orlog.${key}`;
   return {
-    get: () => storage.getItem(name) ?? '',
+    get: () => store.getItem(name) ?? '',
     set(text) {
-      if (text) storage.setItem(name, text);
-      else storage.removeItem(name);
+      if (text) store.setItem(name, text);
+      else store.removeItem(name);
       for (const listener of listeners) listener(key);
     },
   };
 }
 
-export const tenant = value(local, 'tenant');
-export const person = value(local, 'person');
-export const roles = value(local, 'roles');
-export const theme = value(local, 'theme');
-export const token = value(session, 'token');
-const recent = value(local, 'tenants');
+export const tenant = setting(local, 'tenant');
+export const user = setting(local, 'user');
+export const roles = setting(local, 'roles');
+export const theme = setting(local, 'theme');
+export const token = setting(session, 'token');
+const recent = setting(local, 'tenants');
 
-/** The tenants that were looked at, the last first. */
+/** Returns the recently selected tenants, most recent first. */
 export function tenants() {
   return recent.get().split('\n').filter(Boolean);
 }
 
-export function choose(name) {
-  if (name) recent.set([name, ...tenants().filter((known) => known !== name)].slice(0, 20).join('\n'));
+export function selectTenant(name) {
+  if (name) recent.set([name, ...tenants().filter((other) => other !== name)].slice(0, 20).join('\n'));
   tenant.set(name);
 }
 
@@ -52,7 +52,7 @@ export function roleList() {
   return roles.get().split(',').map((role) => role.trim()).filter(Boolean);
 }
 
-/** Calls back with the name of whatever changes. */
-export function changed(listener) {
+/** Registers a listener that is called with the key of each changed setting. */
+export function onChange(listener) {
   listeners.add(listener);
 }

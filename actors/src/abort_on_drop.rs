@@ -1,22 +1,23 @@
-//! A task that belongs to an actor: it does the waiting, so that the actor's mailbox stays free for stop and supervision.
+//! Task that belongs to an actor. It waits, so that the actor's mailbox stays free for stop and
+//! supervision messages.
 
 use std::future::Future;
 
 use ractor::{ActorRef, Message};
 use tokio::task::AbortHandle;
 
-/// Ends its task when it is dropped.
-pub(crate) struct Driver(AbortHandle);
+/// Task handle that aborts the task when it is dropped.
+pub(crate) struct AbortOnDrop(AbortHandle);
 
-impl Drop for Driver {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Driver {
-    /// Runs `work`; when it returns or panics, the actor is told `ended(why)`.
-    pub(crate) fn start<M: Message>(
+impl AbortOnDrop {
+    /// Runs `work` as a task. When it returns or panics, the actor receives `ended(reason)`.
+    pub(crate) fn spawn<M: Message>(
         actor: &ActorRef<M>,
         work: impl Future<Output = String> + Send + 'static,
         ended: fn(String) -> M,
@@ -25,13 +26,13 @@ impl Driver {
         let abort = task.abort_handle();
         let actor = actor.clone();
         tokio::spawn(async move {
-            let why = match task.await {
-                Ok(why) => why,
+            let reason = match task.await {
+                Ok(reason) => reason,
                 Err(error) if error.is_cancelled() => return,
                 Err(error) => error.to_string(),
             };
-            // An error means that the actor has gone already.
-            drop(actor.cast(ended(why)));
+            // An error means that the actor has already stopped.
+            drop(actor.cast(ended(reason)));
         });
         Self(abort)
     }

@@ -1,17 +1,17 @@
-//! The running system: a tree of small actors without domain decisions.
+//! Runtime of Orlog: a supervision tree of actors without domain decisions.
 //!
 //! ```text
 //! root ─┬─ effects ── provider (one per upstream)
-//!       └─ shard ─┬─ committer   one thread, group commit
-//!                 ├─ relay       outbox → providers, bus
-//!                 ├─ timer       due timers → sagas
-//!                 ├─ ingester    bus → sagas
-//!                 ├─ postman     dead letters → bus
-//!                 └─ saga        one per live instance
+//!       └─ shard ─┬─ committer              one thread, group commit
+//!                 ├─ relay                  outbox → providers, bus
+//!                 ├─ timer                  due timers → sagas
+//!                 ├─ ingester               bus → sagas
+//!                 ├─ dead_letter_publisher  dead letters → bus
+//!                 └─ saga                   one per live instance
 //! ```
 //!
-//! [`Runtime`] is the one handle for whoever starts it. The way of an event through these files: `ingester`, `directory`
-//! (activate), `saga` (decide), `committer`, `relay`, `provider`, and back through `directory`.
+//! [`Runtime`] is the handle of a node. An event passes these modules: `ingester`, `registry`
+//! (activate), `saga` (decide), `committer`, `relay`, `provider`, and back through `registry`.
 
 mod abort_on_drop;
 mod effects;
@@ -25,19 +25,19 @@ mod shard;
 pub mod telemetry;
 mod workers;
 
-pub use effects::queue_provider::{Desk, Dispatch};
-pub use instance::programs::Programs;
-pub use restart::Intensity;
-pub use runtime::control::{ControlError, Controlled};
-pub use runtime::gauges::{Lag, Mailboxes};
-pub use runtime::handle::{Config, Health, Parts, Runtime, RuntimeError};
+pub use effects::queue_provider::{QueueProvider, ResultListener};
+pub use instance::programs::ProgramRegistry;
+pub use restart::RestartIntensity;
+pub use runtime::control::{ControlError, ControlResult};
+pub use runtime::gauges::{MailboxStats, StreamLag};
+pub use runtime::handle::{Runtime, RuntimeConfig, RuntimeDependencies, RuntimeError, RuntimeHealth};
 pub use runtime::limits::{Limits, LimitsError};
-pub use runtime::migration::Planned;
-pub use runtime::ownership::Released;
+pub use runtime::migration::PlannedMigration;
+pub use runtime::ownership::ReleasedShard;
 pub use shard::committer::CommitObserver;
-pub use shard::dead_letter_publisher::ShowLetter;
-pub use shard::event_source::{EventSource, Sharing};
-pub use shard::running::ShardParts;
-pub use telemetry::metrics::{AttemptCounts, Metrics, Sheet};
+pub use shard::dead_letter_publisher::DeadLetterEncoder;
+pub use shard::event_source::{EventSource, StreamSharing};
+pub use shard::running::ShardDependencies;
+pub use telemetry::metrics::{AttemptMetrics, MetricSink, Metrics};
 pub use telemetry::tracer::Tracer;
-pub use workers::{Pool, PoolConfig, PoolError, PoolParts};
+pub use workers::{WorkerPool, WorkerPoolConfig, WorkerPoolDependencies, WorkerPoolError};

@@ -1,35 +1,35 @@
-//! How often something may be restarted before its supervisor gives up.
+//! Restart limit of supervised actors.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// At most `restarts` within `period` (Erlang's intensity and period).
+/// At most `max_restarts` within `period` (Erlang's intensity and period).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Intensity {
-    /// Restarts allowed within the period.
-    pub restarts: usize,
+pub struct RestartIntensity {
+    /// Maximum number of restarts within the period.
+    pub max_restarts: usize,
     /// The period.
     pub period: Duration,
 }
 
-impl Default for Intensity {
+impl Default for RestartIntensity {
     fn default() -> Self {
-        Self { restarts: 10, period: Duration::from_mins(1) }
+        Self { max_restarts: 10, period: Duration::from_mins(1) }
     }
 }
 
-/// The restarts of one child.
+/// Recent restarts of one child.
 #[derive(Debug, Default)]
-pub(crate) struct Restarts(VecDeque<Instant>);
+pub(crate) struct RestartTracker(VecDeque<Instant>);
 
-impl Restarts {
-    /// Notes a restart; `false` when it is one too many.
-    pub(crate) fn admit(&mut self, intensity: Intensity, now: Instant) -> bool {
+impl RestartTracker {
+    /// Records a restart; returns `false` if it exceeds the limit.
+    pub(crate) fn admit(&mut self, intensity: RestartIntensity, now: Instant) -> bool {
         while self.0.front().is_some_and(|first| now.duration_since(*first) > intensity.period) {
             self.0.pop_front();
         }
         self.0.push_back(now);
-        self.0.len() <= intensity.restarts
+        self.0.len() <= intensity.max_restarts
     }
 }
 
@@ -38,14 +38,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_up_after_too_many_restarts_within_the_period() {
-        let intensity = Intensity { restarts: 2, period: Duration::from_secs(10) };
-        let mut restarts = Restarts::default();
+    fn stops_after_too_many_restarts_within_the_period() {
+        let intensity = RestartIntensity { max_restarts: 2, period: Duration::from_secs(10) };
+        let mut restarts = RestartTracker::default();
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         assert!(restarts.admit(intensity, at(0)));
         assert!(restarts.admit(intensity, at(1)));
         assert!(!restarts.admit(intensity, at(2)));
-        assert!(restarts.admit(intensity, at(13)), "the first three are forgotten");
+        assert!(restarts.admit(intensity, at(13)), "restarts outside the period are not counted");
     }
 }

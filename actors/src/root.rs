@@ -1,4 +1,5 @@
-//! The top of the tree: starts the hands and the shards, and restarts what dies, within reason.
+//! Root supervisor: starts effect execution and the shards, and restarts crashed actors within the
+//! restart limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,63 +8,63 @@ use std::time::Instant;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::effects::supervisor::{self, Effects};
-use crate::restart::{Intensity, Restarts};
-use crate::shard::actor::{self, Shard};
-use crate::shard::running::{Running, Shards};
-use crate::telemetry::metrics::{ActorKind, Alive};
+use crate::effects::supervisor::{self, EffectsSupervisorActor};
+use crate::restart::{RestartIntensity, RestartTracker};
+use crate::shard::actor::{self, ShardActor};
+use crate::shard::running::{RunningShard, RunningShards};
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 
-/// The actor.
-pub(crate) struct Root;
+/// Root actor.
+pub(crate) struct RootActor;
 
-/// What it needs.
+/// Arguments of the root actor.
 pub(crate) struct Arguments {
     pub(crate) effects: supervisor::Arguments,
-    /// The shards that run, as all others see them. Filled here.
-    pub(crate) shards: Arc<Shards>,
-    /// Hears of shards that another process has taken.
+    /// Registry of running shards, filled by the root actor.
+    pub(crate) shards: Arc<RunningShards>,
+    /// Receives the numbers of shards that another process has acquired.
     pub(crate) loses: mpsc::UnboundedSender<u16>,
-    pub(crate) intensity: Intensity,
+    pub(crate) intensity: RestartIntensity,
 }
 
-/// What it is told.
+/// Messages of the root actor.
 pub(crate) enum Message {
-    /// Take no more events and fire no more timers, in every shard; tell when it is so.
+    /// Stop ingestion and timers in every shard; reply when done.
     Quiesce(oneshot::Sender<()>),
-    /// The same in one shard.
-    QuiesceOne(u16, oneshot::Sender<()>),
-    /// Start a shard; tell when it runs, or why it does not.
-    Start(Box<actor::Arguments>, Arc<Running>, oneshot::Sender<Result<(), String>>),
-    /// Stop a shard; tell when it has stopped.
+    /// Stop ingestion and timers in one shard; reply when done.
+    QuiesceShard(u16, oneshot::Sender<()>),
+    /// Start a shard; reply when it runs, or with the reason if it does not.
+    Start(Box<actor::Arguments>, Arc<RunningShard>, oneshot::Sender<Result<(), String>>),
+    /// Stop a shard; reply when it has stopped.
     Stop(u16, oneshot::Sender<()>),
 }
 
-/// A shard that is to run.
-struct Child {
+/// A supervised shard.
+struct ShardChild {
     arguments: actor::Arguments,
     actor: Option<ActorRef<actor::Message>>,
 }
 
-/// Who an actor is.
+/// Role of an actor.
 #[derive(Clone, Copy)]
-enum Who {
+enum ChildRole {
     Effects,
     Shard(u16),
-    Nobody,
+    Unknown,
 }
 
-/// What it holds.
+/// State of the root actor.
 pub(crate) struct State {
     arguments: Arguments,
-    /// By number.
-    children: BTreeMap<u16, Child>,
+    /// Shards by number.
+    children: BTreeMap<u16, ShardChild>,
     effects: Option<ActorId>,
-    restarts: Restarts,
+    restarts: RestartTracker,
     quiescing: bool,
-    _alive: Alive,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Root {
+impl Actor for RootActor {
     type Msg = Message;
     type State = State;
     type Arguments = Arguments;
@@ -73,12 +74,12 @@ impl Actor for Root {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.effects.metrics.begin(ActorKind::Root);
+        let alive = arguments.effects.metrics.actor_started(ActorKind::Root);
         let mut state = State {
             arguments,
             children: BTreeMap::new(),
             effects: None,
-            restarts: Restarts::default(),
+            restarts: RestartTracker::default(),
             quiescing: false,
             _alive: alive,
         };
@@ -92,14 +93,14 @@ impl Actor for Root {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        // Errors of a reply mean that whoever asked does not wait any more.
+        // Reply errors mean that the caller no longer waits.
         match message {
             Message::Quiesce(done) => {
                 state.quiescing = true;
                 state.quiesce_all().await;
                 done.send(()).ok();
             }
-            Message::QuiesceOne(index, done) => {
+            Message::QuiesceShard(index, done) => {
                 state.quiesce(index).await;
                 done.send(()).ok();
             }
@@ -121,12 +122,12 @@ impl Actor for Root {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorFailed(dead, why) => {
-                state.restart(dead.get_id(), &why.to_string(), myself.get_cell()).await
+            SupervisionEvent::ActorFailed(crashed, reason) => {
+                state.restart(crashed.get_id(), &reason.to_string(), myself.get_cell()).await
             }
-            SupervisionEvent::ActorTerminated(dead, _, why) => {
-                let why = why.unwrap_or_else(|| "stopped".to_owned());
-                state.restart(dead.get_id(), &why, myself.get_cell()).await
+            SupervisionEvent::ActorTerminated(crashed, _, reason) => {
+                let reason = reason.unwrap_or_else(|| "stopped".to_owned());
+                state.restart(crashed.get_id(), &reason, myself.get_cell()).await
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
         }
@@ -135,7 +136,8 @@ impl Actor for Root {
 
 impl State {
     async fn start_effects(&mut self, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let (actor, _) = Actor::spawn_linked(None, Effects, self.arguments.effects.clone(), me).await?;
+        let (actor, _) =
+            Actor::spawn_linked(None, EffectsSupervisorActor, self.arguments.effects.clone(), me).await?;
         self.effects = Some(actor.get_id());
         Ok(())
     }
@@ -143,37 +145,37 @@ impl State {
     async fn add(
         &mut self,
         arguments: actor::Arguments,
-        running: Arc<Running>,
+        running: Arc<RunningShard>,
         me: ActorCell,
     ) -> Result<(), String> {
         let index = running.index;
-        self.children.insert(index, Child { arguments, actor: None });
-        // Before its first event: whoever is told of it must find it.
-        self.arguments.shards.put(running);
+        self.children.insert(index, ShardChild { arguments, actor: None });
+        // Before its first event: observers of that event must find the shard.
+        self.arguments.shards.insert(running);
         let started = self.start_shard(index, me).await.map_err(|error| error.to_string());
         if started.is_err() {
-            self.forget(index);
+            self.remove_child(index);
         }
         started
     }
 
     async fn remove(&mut self, index: u16) {
-        let Some(child) = self.forget(index) else { return };
+        let Some(child) = self.remove_child(index) else { return };
         if let Some(actor) = child.actor {
-            // An error means that it has died meanwhile.
+            // An error means that it has crashed meanwhile.
             drop(actor.stop_and_wait(None, None).await);
         }
         child.arguments.directory.close();
     }
 
-    fn forget(&mut self, index: u16) -> Option<Child> {
+    fn remove_child(&mut self, index: u16) -> Option<ShardChild> {
         self.arguments.shards.remove(index);
         self.children.remove(&index)
     }
 
     async fn start_shard(&mut self, index: u16, me: ActorCell) -> Result<(), ActorProcessingErr> {
         let Some(child) = self.children.get_mut(&index) else { return Ok(()) };
-        let (actor, _) = Actor::spawn_linked(None, Shard, child.arguments.clone(), me).await?;
+        let (actor, _) = Actor::spawn_linked(None, ShardActor, child.arguments.clone(), me).await?;
         child.actor = Some(actor);
         if self.quiescing {
             self.quiesce(index).await;
@@ -191,47 +193,53 @@ impl State {
         let actor = self.children.get(&index).and_then(|child| child.actor.as_ref());
         let Some(actor) = actor else { return };
         let (done, quiet) = oneshot::channel();
-        // Errors mean that the shard is dying; it is told again when it is back.
+        // Errors mean that the shard is crashing; it receives the message again after its restart.
         drop(actor.cast(actor::Message::Quiesce(done)));
         quiet.await.ok();
     }
 
-    /// Starts another in the place of a dead one; one that does not even start counts as another death. A shard that another
-    /// process has taken is let go instead.
-    async fn restart(&mut self, dead: ActorId, why: &str, me: ActorCell) -> Result<(), ActorProcessingErr> {
+    /// Restarts a crashed actor; a failed start counts as another crash. A shard that another process has
+    /// acquired is released instead.
+    async fn restart(
+        &mut self,
+        crashed: ActorId,
+        reason: &str,
+        me: ActorCell,
+    ) -> Result<(), ActorProcessingErr> {
         let intensity = self.arguments.intensity;
-        let who = self.who(dead);
-        let mut why = why.to_owned();
+        let child_role = self.child_role(crashed);
+        let mut reason = reason.to_owned();
         loop {
-            let started = match who {
+            let started = match child_role {
                 // Stopped on purpose.
-                Who::Nobody => return Ok(()),
-                Who::Shard(index) if self.is_lost(index) => {
+                ChildRole::Unknown => return Ok(()),
+                ChildRole::Shard(index) if self.is_lost(index) => {
                     self.lose(index);
                     return Ok(());
                 }
                 _ if !self.restarts.admit(intensity, Instant::now()) => break,
-                Who::Shard(index) => self.restart_shard(index, &why, me.clone()).await,
-                Who::Effects => {
-                    tracing::error!(why, "the effects supervisor died and is started again");
+                ChildRole::Shard(index) => self.restart_shard(index, &reason, me.clone()).await,
+                ChildRole::Effects => {
+                    tracing::error!(reason, "effects supervisor crashed; restarting");
                     self.arguments.effects.metrics.count_restart(ActorKind::Root, ActorKind::Effects);
                     self.start_effects(me.clone()).await
                 }
             };
             match started {
                 Ok(()) => return Ok(()),
-                Err(error) => why = error.to_string(),
+                Err(error) => reason = error.to_string(),
             }
         }
-        Err(format!("more than {} restarts within {:?}: {why}", intensity.restarts, intensity.period).into())
+        Err(format!("more than {} restarts within {:?}: {reason}", intensity.max_restarts, intensity.period)
+            .into())
     }
 
-    fn who(&self, id: ActorId) -> Who {
-        let is = |child: &Child| child.actor.as_ref().is_some_and(|actor| actor.get_id() == id);
+    fn child_role(&self, id: ActorId) -> ChildRole {
+        let is = |child: &ShardChild| child.actor.as_ref().is_some_and(|actor| actor.get_id() == id);
         match self.children.iter().find(|(_, child)| is(child)) {
-            Some((index, _)) => Who::Shard(*index),
-            None if self.effects == Some(id) => Who::Effects,
-            None => Who::Nobody,
+            Some((index, _)) => ChildRole::Shard(*index),
+            None if self.effects == Some(id) => ChildRole::Effects,
+            None => ChildRole::Unknown,
         }
     }
 
@@ -241,15 +249,15 @@ impl State {
 
     fn lose(&mut self, index: u16) {
         let Some(running) = self.arguments.shards.get(index) else { return };
-        tracing::warn!(shard = index, "another process has taken this shard; it does not run here any more");
-        self.forget(index);
+        tracing::warn!(shard = index, "shard lost to another process; stopped");
+        self.remove_child(index);
         running.directory.close();
         let loses = self.arguments.loses.clone();
         tokio::spawn(async move {
             if let Err(error) = running.close().await {
-                tracing::warn!(shard = index, %error, "the store of a lost shard did not close in good order");
+                tracing::warn!(shard = index, %error, "store of a lost shard did not close cleanly");
             }
-            // An error means that nobody minds.
+            // An error means that there is no receiver.
             loses.send(index).ok();
         });
     }
@@ -257,10 +265,10 @@ impl State {
     async fn restart_shard(
         &mut self,
         index: u16,
-        why: &str,
+        reason: &str,
         me: ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        tracing::error!(shard = index, why, "a shard died and is started again from what is durable");
+        tracing::error!(shard = index, reason, "shard crashed; restarting from durable state");
         if let Some(child) = self.children.get(&index) {
             let directory = &child.arguments.directory;
             directory.close();

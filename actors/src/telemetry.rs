@@ -4,8 +4,9 @@ pub(crate) mod metrics;
 pub(crate) mod trace_context;
 pub mod tracer;
 
-/// Logs about an instance: the level, its key, its trace where there is one, and what `tracing::event!` takes besides.
-macro_rules! about {
+/// Logs a record of an instance: the level, its key, its trace if present, and the arguments of
+/// `tracing::event!`.
+macro_rules! log_instance {
     ($level:ident, $key:expr, $trace:expr, $($rest:tt)+) => {
         tracing::event!(
             tracing::Level::$level,
@@ -18,4 +19,4 @@ macro_rules! about {
     };
 }
 
-pub(crate) use about;
+pub(crate) use log_instance;

@@ -1,10 +1,10 @@
-//! Workers: performs effects whose commands come from a queue, with other processes that do the same.
+//! Worker pool: executes effects whose commands come from a queue that several processes share.
 //!
 //! ```text
-//! pool ── crew (one per effect) ── one task a job
+//! worker pool ── worker group (one per effect) ── one task per job
 //! ```
 //!
-//! A crew never asks for more jobs than it has hands. A job is seen through by `pool/job.rs`.
+//! A worker group never requests more jobs than it has free capacity. `workers/job.rs` executes a job.
 
 mod group;
 mod job;
@@ -16,58 +16,62 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dashmap::DashSet;
-use orlog_bus::effect_queue::{EffectQueue, Wanted};
+use orlog_bus::effect_queue::{EffectQueue, JobSubscription};
 use orlog_effect::Catalog;
 use orlog_model::{Clock, EffectName};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::restart::Restarts;
-use crate::telemetry::metrics::{ActorKind, Alive, Metrics};
+use crate::restart::RestartTracker;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics};
 use crate::telemetry::tracer::Tracer;
-use group::Crew;
-use shared::Shared;
+use group::WorkerGroupActor;
+use shared::WorkerPoolState;
 
-pub use shared::PoolConfig;
+pub use shared::WorkerPoolConfig;
 
-/// What a pool is built from.
-pub struct PoolParts {
-    /// Whence jobs come and whither results go.
+/// Dependencies of a worker pool.
+pub struct WorkerPoolDependencies {
+    /// Queue of jobs and results.
     pub queue: Arc<dyn EffectQueue>,
-    /// Who performs.
+    /// Catalog of effect executors.
     pub catalog: Arc<Catalog>,
-    /// The present.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Makes spans.
+    /// Creates spans.
     pub tracer: Option<Arc<dyn Tracer>>,
 }
 
-/// A pool that cannot start.
+/// Error of a worker pool that cannot start.
 #[derive(Debug, thiserror::Error)]
-#[error("the workers cannot start: {0}")]
-pub struct PoolError(String);
+#[error("cannot start the worker pool: {0}")]
+pub struct WorkerPoolError(String);
 
-/// The workers of a process.
-pub struct Pool {
-    foreman: ActorRef<Renewed>,
+/// Worker pool of a process.
+pub struct WorkerPool {
+    supervisor: ActorRef<CatalogReloaded>,
     ended: tokio::sync::Mutex<Option<JoinHandle<()>>>,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerPoolState>,
 }
 
-/// The catalog has changed: there may be other effects. Answered when their crews stand.
-pub(crate) struct Renewed(oneshot::Sender<()>);
+/// Notification of a changed catalog with possibly new effects. Replied to when their worker groups
+/// run.
+pub(crate) struct CatalogReloaded(oneshot::Sender<()>);
 
-impl Pool {
-    /// Starts a crew for each effect in the catalog.
+impl WorkerPool {
+    /// Starts a worker group for each effect in the catalog.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
-    pub async fn start(parts: PoolParts, config: PoolConfig) -> Result<Self, PoolError> {
-        let PoolParts { queue, catalog, clock, metrics, tracer } = parts;
-        let shared = Arc::new(Shared {
+    /// If the queue is unavailable.
+    pub async fn start(
+        dependencies: WorkerPoolDependencies,
+        config: WorkerPoolConfig,
+    ) -> Result<Self, WorkerPoolError> {
+        let WorkerPoolDependencies { queue, catalog, clock, metrics, tracer } = dependencies;
+        let shared = Arc::new(WorkerPoolState {
             queue,
             catalog,
             clock,
@@ -75,138 +79,141 @@ impl Pool {
             tracer,
             config,
             jobs: AtomicUsize::new(0),
-            under_way: DashSet::new(),
+            in_flight: DashSet::new(),
             draining: watch::Sender::new(false),
         });
-        let started = Actor::spawn(None, Foreman, Arc::clone(&shared)).await;
-        let (foreman, ended) = started.map_err(|error| PoolError(error.to_string()))?;
-        Ok(Self { foreman, ended: tokio::sync::Mutex::new(Some(ended)), shared })
+        let started = Actor::spawn(None, WorkerSupervisorActor, Arc::clone(&shared)).await;
+        let (supervisor, ended) = started.map_err(|error| WorkerPoolError(error.to_string()))?;
+        Ok(Self { supervisor, ended: tokio::sync::Mutex::new(Some(ended)), shared })
     }
 
-    /// Jobs in hand.
+    /// Returns the number of jobs in flight.
     #[must_use]
-    pub fn jobs(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.shared.jobs.load(Ordering::Acquire)
     }
 
-    /// Whether it asks for no more jobs.
+    /// Returns true if the pool requests no more jobs.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.shared.is_draining()
     }
 
-    /// Whether it works; `false` when its crews died too often, or it was stopped.
+    /// Returns true if the pool is running; `false` after a stop or too many crashes of worker groups.
     #[must_use]
-    pub fn is_up(&self) -> bool {
-        self.foreman.get_status() == ActorStatus::Running
+    pub fn is_running(&self) -> bool {
+        self.supervisor.get_status() == ActorStatus::Running
     }
 
-    /// The catalog has changed: crews for new effects begin, those of effects that are gone end what they have.
-    pub async fn renew(&self) {
+    /// Applies a changed catalog: starts worker groups for new effects and drains those of removed effects.
+    pub async fn reload(&self) {
         let (done, renewed) = oneshot::channel();
         // Errors mean that it is stopped.
-        drop(self.foreman.cast(Renewed(done)));
+        drop(self.supervisor.cast(CatalogReloaded(done)));
         renewed.await.ok();
     }
 
-    /// Asks for no more jobs and waits until none is in hand, `deadline` long at most; `true` when it came to rest.
+    /// Requests no more jobs and waits up to `timeout` until no job is in flight; returns `true` if the
+    /// pool became idle.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.shared.draining.send_replace(true);
-        let at_rest = async {
-            while self.jobs() > 0 {
+        let idle = async {
+            while self.in_flight() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(deadline, at_rest).await.is_ok()
+        tokio::time::timeout(deadline, idle).await.is_ok()
     }
 
-    /// Gives up what is in hand: the queue gives it to others.
+    /// Abandons the jobs in flight: the queue delivers them to other workers.
     pub async fn stop(&self) {
-        self.foreman.stop(None);
+        self.supervisor.stop(None);
         self.ended().await;
     }
 
-    /// Returns when it has given up, or was stopped.
+    /// Waits until the pool has failed or is stopped.
     pub async fn ended(&self) {
         let mut ended = self.ended.lock().await;
         if let Some(task) = ended.as_mut() {
-            // The task only fails when it is aborted, which nobody does.
+            // The task fails only if it is aborted, and no code aborts it.
             drop(task.await);
             *ended = None;
         }
     }
 }
 
-/// The supervisor of the crews.
-struct Foreman;
+/// Supervisor of the worker groups.
+struct WorkerSupervisorActor;
 
-struct Crews {
-    shared: Arc<Shared>,
-    standing: BTreeMap<EffectName, ActorRef<group::Message>>,
-    restarts: Restarts,
-    _alive: Alive,
+struct WorkerGroups {
+    shared: Arc<WorkerPoolState>,
+    groups: BTreeMap<EffectName, ActorRef<group::Message>>,
+    restarts: RestartTracker,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Foreman {
-    type Msg = Renewed;
-    type State = Crews;
-    type Arguments = Arc<Shared>;
+impl Actor for WorkerSupervisorActor {
+    type Msg = CatalogReloaded;
+    type State = WorkerGroups;
+    type Arguments = Arc<WorkerPoolState>;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Renewed>,
-        shared: Arc<Shared>,
-    ) -> Result<Crews, ActorProcessingErr> {
-        let alive = shared.metrics.begin(ActorKind::Foreman);
-        let (standing, restarts) = (BTreeMap::new(), Restarts::default());
-        let mut crews = Crews { shared, standing, restarts, _alive: alive };
-        crews.renew(&myself.get_cell()).await?;
-        Ok(crews)
+        myself: ActorRef<CatalogReloaded>,
+        shared: Arc<WorkerPoolState>,
+    ) -> Result<WorkerGroups, ActorProcessingErr> {
+        let alive = shared.metrics.actor_started(ActorKind::WorkerSupervisor);
+        let (groups, restarts) = (BTreeMap::new(), RestartTracker::default());
+        let mut state = WorkerGroups { shared, groups, restarts, _alive: alive };
+        state.renew(&myself.get_cell()).await?;
+        Ok(state)
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Renewed>,
-        Renewed(done): Renewed,
-        crews: &mut Crews,
+        myself: ActorRef<CatalogReloaded>,
+        CatalogReloaded(done): CatalogReloaded,
+        state: &mut WorkerGroups,
     ) -> Result<(), ActorProcessingErr> {
-        crews.renew(&myself.get_cell()).await?;
-        // An error means that nobody waits for it.
+        state.renew(&myself.get_cell()).await?;
+        // An error means that no caller waits for it.
         done.send(()).ok();
         Ok(())
     }
 
     async fn handle_supervisor_evt(
         &self,
-        myself: ActorRef<Renewed>,
+        myself: ActorRef<CatalogReloaded>,
         event: SupervisionEvent,
-        crews: &mut Crews,
+        state: &mut WorkerGroups,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorFailed(dead, why) => {
-                crews.replace(&dead, &why.to_string(), &myself.get_cell()).await
+            SupervisionEvent::ActorFailed(crashed, reason) => {
+                state.replace(&crashed, &reason.to_string(), &myself.get_cell()).await
             }
-            SupervisionEvent::ActorTerminated(dead, _, why) => {
-                crews.replace(&dead, &why.unwrap_or_default(), &myself.get_cell()).await
+            SupervisionEvent::ActorTerminated(crashed, _, reason) => {
+                state.replace(&crashed, &reason.unwrap_or_default(), &myself.get_cell()).await
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
         }
     }
 }
 
-impl Crews {
+impl WorkerGroups {
     async fn renew(&mut self, me: &ActorCell) -> Result<(), ActorProcessingErr> {
         let names = self.shared.catalog.effects().into_iter();
-        let wanted: BTreeSet<EffectName> = names.filter_map(|(name, _)| EffectName::new(name).ok()).collect();
-        let gone: Vec<_> = self.standing.keys().filter(|effect| !wanted.contains(*effect)).cloned().collect();
-        for effect in gone {
-            if let Some(crew) = self.standing.remove(&effect) {
-                // An error means that it is gone already.
-                drop(crew.cast(group::Message::Leave));
+        let required: BTreeSet<EffectName> =
+            names.filter_map(|(name, _)| EffectName::new(name).ok()).collect();
+        let removed: Vec<_> =
+            self.groups.keys().filter(|effect| !required.contains(*effect)).cloned().collect();
+        for effect in removed {
+            if let Some(worker_group) = self.groups.remove(&effect) {
+                // An error means that it has already stopped.
+                drop(worker_group.cast(group::Message::Drain));
             }
         }
-        for effect in wanted {
-            if !self.standing.contains_key(&effect) {
+        for effect in required {
+            if !self.groups.contains_key(&effect) {
                 self.start(effect, me.clone()).await?;
             }
         }
@@ -214,33 +221,36 @@ impl Crews {
     }
 
     async fn start(&mut self, effect: EffectName, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let Shared { config, .. } = &*self.shared;
-        let wanted =
-            Wanted { effect: effect.clone(), tenants: config.tenants.clone(), ack_wait: config.ack_wait };
-        let arguments = group::Arguments { shared: Arc::clone(&self.shared), wanted };
-        let (crew, _) = Actor::spawn_linked(None, Crew, arguments, me).await?;
-        self.standing.insert(effect, crew);
+        let WorkerPoolState { config, .. } = &*self.shared;
+        let required = JobSubscription {
+            effect: effect.clone(),
+            tenants: config.tenants.clone(),
+            ack_wait: config.ack_wait,
+        };
+        let arguments = group::Arguments { shared: Arc::clone(&self.shared), subscription: required };
+        let (worker_group, _) = Actor::spawn_linked(None, WorkerGroupActor, arguments, me).await?;
+        self.groups.insert(effect, worker_group);
         Ok(())
     }
 
-    /// Starts another in the place of a dead one, unless that happens too often. One that has left has no successor.
+    /// Restarts a crashed worker group within the restart limit. A drained group has no successor.
     async fn replace(
         &mut self,
-        dead: &ActorCell,
-        why: &str,
+        crashed: &ActorCell,
+        reason: &str,
         me: &ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        let found = self.standing.iter().find(|(_, crew)| crew.get_id() == dead.get_id());
+        let found = self.groups.iter().find(|(_, worker_group)| worker_group.get_id() == crashed.get_id());
         let Some(effect) = found.map(|(effect, _)| effect.clone()) else { return Ok(()) };
-        self.standing.remove(&effect);
+        self.groups.remove(&effect);
         if self.shared.is_draining() {
             return Ok(());
         }
         if !self.restarts.admit(self.shared.config.intensity, Instant::now()) {
-            return Err(format!("workers die too often: {why}").into());
+            return Err(format!("worker groups exceeded the restart limit: {reason}").into());
         }
-        tracing::warn!(%effect, why, "the workers of an effect died and are started again");
-        self.shared.metrics.count_restart(ActorKind::Foreman, ActorKind::Crew);
+        tracing::warn!(%effect, reason, "worker group crashed; restarting");
+        self.shared.metrics.count_restart(ActorKind::WorkerSupervisor, ActorKind::WorkerGroup);
         self.start(effect, me.clone()).await
     }
 }

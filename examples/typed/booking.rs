@@ -1,18 +1,19 @@
-//! A booking of a seat as a typed saga: reserve it, charge for it, and give it back when the card is refused.
+//! Seat booking as a typed saga: reserve, charge, and release the seat if the card is declined.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use orlog::typed::{
-    Call, Compensation, Declined, Event, Handler, Handlers, Identifier, NoFailure, Saga, Trigger,
+    Compensation, Event, Handler, HandlerContext, HandlerError, Handlers, Identifier, NoFailure, Saga,
+    Trigger,
 };
-use orlog_effect::Refusal;
-use orlog_program::{Compiled, Problem};
+use orlog_effect::ProviderError;
+use orlog_program::{CompiledDefinition, Diagnostic};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// What all events of a booking share.
+/// Identifier of all events of a booking.
 pub(crate) struct BookingId(String);
 
 impl Identifier for BookingId {
@@ -23,22 +24,22 @@ impl Identifier for BookingId {
     }
 }
 
-/// Somebody wants a seat; with this a booking begins.
+/// A seat was requested; the start event of a booking.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SeatWanted {
-    /// The booking.
+pub(crate) struct SeatRequested {
+    /// Id of the booking.
     pub(crate) booking: String,
-    /// The seat.
+    /// Number of the seat.
     pub(crate) seat: u32,
-    /// The number of the card that pays.
+    /// Number of the card.
     pub(crate) card: String,
 }
 
-impl Event for SeatWanted {
+impl Event for SeatRequested {
     const TYPE: &'static str = "SeatWanted";
 }
 
-impl Trigger for SeatWanted {
+impl Trigger for SeatRequested {
     type Id = BookingId;
 
     fn id(&self) -> BookingId {
@@ -46,131 +47,141 @@ impl Trigger for SeatWanted {
     }
 }
 
-/// The seat is taken for this booking.
+/// The seat was reserved for this booking.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SeatReserved {
     seat: u32,
 }
 
-/// The seat was taken before.
+/// The seat was already reserved.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct SeatTaken {
+pub(crate) struct SeatUnavailable {
     reason: String,
 }
 
-/// The card paid.
+/// The card was charged.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Paid {
     receipt: String,
 }
 
-/// Who pays earns points. No part of the booking: the handler tells it to whoever wants to know.
+/// Points earned by a payment. A fact that the handler emits in addition to its result.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PointsEarned {
     card: String,
 }
 
-/// The card did not pay.
+/// The card was declined.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct CardRefused {
+pub(crate) struct CardRejected {
     reason: String,
 }
 
-/// The ticket is out.
+/// The ticket was sent.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct TicketSent {}
 
-/// The booking is done.
+/// The booking is completed.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Booked {}
 
-/// The booking came to nothing.
+/// The booking failed.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct BookingFailed {}
 
 macro_rules! events {
     ($($event:ident),*) => { $(impl Event for $event { const TYPE: &'static str = stringify!($event); })* };
 }
-events!(SeatReserved, SeatTaken, Paid, PointsEarned, CardRefused, TicketSent, Booked, BookingFailed);
+events!(SeatReserved, SeatUnavailable, Paid, PointsEarned, CardRejected, TicketSent, Booked, BookingFailed);
 
-/// The seats that are taken, and for which booking.
-pub(crate) type House = Arc<Mutex<BTreeSet<(u32, String)>>>;
+/// Reserved seats and their bookings.
+pub(crate) type SeatMap = Arc<Mutex<BTreeSet<(u32, String)>>>;
 
-/// The seat that a handler is told of.
+/// Command payload with a seat.
 #[derive(Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct SeatRequest {
     seat: u32,
     booking: String,
 }
 
-/// Takes a seat.
-pub(crate) struct Reserve(pub(crate) House);
+/// Reserves a seat.
+pub(crate) struct Reserve(pub(crate) SeatMap);
 
 #[async_trait]
 impl Handler for Reserve {
     const EFFECT: &'static str = "house.reserve";
-    type Command = Place;
+    type Command = SeatRequest;
     type Ok = SeatReserved;
-    type Fail = SeatTaken;
+    type Fail = SeatUnavailable;
 
-    async fn handle(&self, place: Place, _call: &mut Call) -> Result<SeatReserved, Declined<SeatTaken>> {
-        let mut house = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if house.iter().any(|(seat, booking)| *seat == place.seat && *booking != place.booking) {
-            return Err(Declined::Event(SeatTaken { reason: format!("seat {} is taken", place.seat) }));
+    async fn handle(
+        &self,
+        request: SeatRequest,
+        _call: &mut HandlerContext,
+    ) -> Result<SeatReserved, HandlerError<SeatUnavailable>> {
+        let mut seats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seats.iter().any(|(seat, booking)| *seat == request.seat && *booking != request.booking) {
+            return Err(HandlerError::Failure(SeatUnavailable {
+                reason: format!("seat {} is taken", request.seat),
+            }));
         }
-        house.insert((place.seat, place.booking));
-        Ok(SeatReserved { seat: place.seat })
+        seats.insert((request.seat, request.booking));
+        Ok(SeatReserved { seat: request.seat })
     }
 }
 
-/// Gives a seat back.
-pub(crate) struct Release(pub(crate) House);
+/// Releases a seat.
+pub(crate) struct Release(pub(crate) SeatMap);
 
 #[async_trait]
 impl Compensation for Release {
     const EFFECT: &'static str = "house.release";
-    type Command = Place;
+    type Command = SeatRequest;
 
-    async fn undo(&self, place: Place) -> Result<(), Refusal> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(place.seat, place.booking));
+    async fn compensate(&self, request: SeatRequest) -> Result<(), ProviderError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(request.seat, request.booking));
         Ok(())
     }
 }
 
-/// What the bank is told.
+/// Command payload with a card.
 #[derive(Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct CardRequest {
     card: String,
 }
 
-/// Lets the card pay.
+/// Charges the card.
 pub(crate) struct Charge;
 
 #[async_trait]
 impl Handler for Charge {
     const EFFECT: &'static str = "bank.charge";
-    type Command = Card;
+    type Command = CardRequest;
     type Ok = Paid;
-    type Fail = CardRefused;
+    type Fail = CardRejected;
 
-    async fn handle(&self, order: Card, call: &mut Call) -> Result<Paid, Declined<CardRefused>> {
+    async fn handle(
+        &self,
+        order: CardRequest,
+        call: &mut HandlerContext,
+    ) -> Result<Paid, HandlerError<CardRejected>> {
         if order.card.starts_with('0') {
-            return Err(Declined::Event(CardRefused { reason: "the card is expired".to_owned() }));
+            return Err(HandlerError::Failure(CardRejected { reason: "the card is expired".to_owned() }));
         }
-        call.tell(PointsEarned { card: order.card.clone() })?;
+        call.emit(PointsEarned { card: order.card.clone() })?;
         Ok(Paid { receipt: format!("receipt for {}", order.card) })
     }
 }
 
-/// Gives the money back.
+/// Refunds the payment.
 pub(crate) struct Refund;
 
 #[async_trait]
 impl Compensation for Refund {
     const EFFECT: &'static str = "bank.refund";
-    type Command = Card;
+    type Command = CardRequest;
 
-    async fn undo(&self, order: Card) -> Result<(), Refusal> {
+    async fn compensate(&self, order: CardRequest) -> Result<(), ProviderError> {
         println!("refund to {}", order.card);
         Ok(())
     }
@@ -182,36 +193,40 @@ pub(crate) struct Send;
 #[async_trait]
 impl Handler for Send {
     const EFFECT: &'static str = "mail.ticket";
-    type Command = Place;
+    type Command = SeatRequest;
     type Ok = TicketSent;
     type Fail = NoFailure;
 
-    async fn handle(&self, _place: Place, _call: &mut Call) -> Result<TicketSent, Declined<NoFailure>> {
+    async fn handle(
+        &self,
+        _request: SeatRequest,
+        _call: &mut HandlerContext,
+    ) -> Result<TicketSent, HandlerError<NoFailure>> {
         Ok(TicketSent {})
     }
 }
 
-/// All handlers over one house.
-pub(crate) fn handlers(house: &House) -> Handlers {
-    let reserve = Reserve(Arc::clone(house));
+/// Creates all handlers with a shared seat map.
+pub(crate) fn handlers(seats: &SeatMap) -> Handlers {
+    let reserve = Reserve(Arc::clone(seats));
     Handlers::new()
         .handler(reserve)
-        .compensation(Release(Arc::clone(house)))
+        .compensation(Release(Arc::clone(seats)))
         .handler(Charge)
         .compensation(Refund)
         .handler(Send)
 }
 
-/// The saga.
-pub(crate) fn saga() -> Result<Arc<Compiled>, Vec<Problem>> {
-    let place = || json!({ "seat": "=vars.seat", "booking": "=key.correlation" });
-    Saga::<SeatWanted>::new("booking")
-        .tune(|saga| saga.var("seat", json!("=event.seat")).var("card", json!("=event.card")))
-        .step::<Reserve>("reserve", place())
-        .undo::<Release>(place())
+/// Builds the booking saga.
+pub(crate) fn saga() -> Result<Arc<CompiledDefinition>, Vec<Diagnostic>> {
+    let request = || json!({ "seat": "=vars.seat", "booking": "=key.correlation" });
+    Saga::<SeatRequested>::new("booking")
+        .with_builder(|saga| saga.var("seat", json!("=event.seat")).var("card", json!("=event.card")))
+        .step::<Reserve>("reserve", request())
+        .compensate::<Release>(request())
         .step::<Charge>("charge", json!({ "card": "=vars.card" }))
-        .undo::<Refund>(json!({ "card": "=vars.card" }))
-        .step::<Send>("send", place())
+        .compensate::<Refund>(json!({ "card": "=vars.card" }))
+        .step::<Send>("send", request())
         .completed::<Booked>(json!({}))
         .failed::<BookingFailed>(json!({ "reason": "=failure.message" }))
         .build()

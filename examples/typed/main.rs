@@ -1,6 +1,7 @@
-//! A program with Orlog inside: two bookings of a typed saga, one that succeeds and one whose card is refused.
+//! A program with embedded Orlog: two bookings of a typed saga, one that succeeds and one whose card is
+//! declined.
 //!
-//! `cargo run --example typed` prints how each ends and which seats are taken then.
+//! `cargo run --example typed` prints the final status of both and the reserved seats.
 
 mod booking;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use booking::{House, SeatWanted};
+use booking::{SeatMap, SeatRequested};
 use orlog::typed::event;
 use orlog::{App, Config};
 use orlog_actors::CommitObserver;
@@ -17,13 +18,13 @@ use orlog_effect::Policy;
 use orlog_model::{Commit, EventId, Status};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// Tells which booking came to an end, and how.
-struct Ends(UnboundedSender<(String, Status)>);
+/// Reports the final status of each booking.
+struct CompletionObserver(UnboundedSender<(String, Status)>);
 
-impl CommitObserver for Ends {
-    fn committed(&self, commit: &Commit) {
+impl CommitObserver for CompletionObserver {
+    fn on_commit(&self, commit: &Commit) {
         if let Some(instance) = commit.instance.as_ref().filter(|instance| instance.status.is_final()) {
-            // When nobody listens any more, nobody wants to know.
+            // If the receiver is closed, the report is not needed.
             drop(self.0.send((commit.key.correlation.to_string(), instance.status)));
         }
     }
@@ -31,31 +32,31 @@ impl CommitObserver for Ends {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let house = House::default();
+    let dir = tempfile::tempdir()?;
+    let seats = SeatMap::default();
     let saga = booking::saga().map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
-    let (ended, mut ends) = unbounded_channel();
-    let mut seams = booking::handlers(&house).seams(vec![saga], Policy::default())?;
-    seams.observer = Some(Arc::new(Ends(ended)));
-    let config = Config { data: folder.path().to_owned(), ..Config::default() };
-    let app = App::start_with(config, seams).await?;
+    let (ended, mut receiver) = unbounded_channel();
+    let mut overrides = booking::handlers(&seats).overrides(vec![saga], Policy::default())?;
+    overrides.observer = Some(Arc::new(CompletionObserver(ended)));
+    let config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+    let app = App::start_with(config, overrides).await?;
 
-    let wanted = [("b-1", 7, "4711"), ("b-2", 8, "0815")];
-    let events = wanted.map(|(booking, seat, card)| {
-        let wanted = SeatWanted { booking: booking.to_owned(), seat, card: card.to_owned() };
-        event(&wanted, EventId::new(booking)?, "urn:example:typed", app.clock.now())
+    let requested = [("b-1", 7, "4711"), ("b-2", 8, "0815")];
+    let events = requested.map(|(booking, seat, card)| {
+        let requested = SeatRequested { booking: booking.to_owned(), seat, card: card.to_owned() };
+        event(&requested, EventId::new(booking)?, "urn:example:typed", app.clock.now())
     });
     app.publish(events.into_iter().collect::<Result<_, _>>()?).await?;
 
     let mut endings = BTreeMap::new();
-    while endings.len() < wanted.len() {
-        let end = tokio::time::timeout(Duration::from_secs(30), ends.recv()).await;
+    while endings.len() < requested.len() {
+        let end = tokio::time::timeout(Duration::from_secs(30), receiver.recv()).await;
         let (booking, status) = end.context("the bookings do not end")?.context("the node has stopped")?;
         endings.insert(booking, status);
     }
     for (booking, status) in &endings {
         println!("{booking}: {status:?}");
     }
-    println!("taken: {:?}", house.lock().map_err(|_| anyhow::anyhow!("a handler panicked"))?);
+    println!("taken: {:?}", seats.lock().map_err(|_| anyhow::anyhow!("a handler panicked"))?);
     app.stop().await
 }

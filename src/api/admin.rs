@@ -1,4 +1,4 @@
-//! `/info`, `/admin/drain`: what the node is, and what an operator can tell it.
+//! `/info`, `/admin/drain`: node information and drain.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,37 +6,37 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::context::Api;
+use super::context::ApiState;
 use super::problem::Problem;
 
-/// What the node is: build, definitions, effects, upstreams, durability, bounds
+/// Show the node: build, definitions, effects, upstreams, durability, limits
 #[utoipa::path(
     get,
     path = "/info",
     tag = "node",
-    responses((status = 200, description = "What it is", body = Value))
+    responses((status = 200, description = "Node information", body = Value))
 )]
-pub(super) async fn info(State(api): State<Api>) -> Result<Json<Value>, Problem> {
+pub(super) async fn info(State(api): State<ApiState>) -> Result<Json<Value>, Problem> {
     let info = api.read(|app| Ok(serde_json::to_value(app.info()))).await?;
-    Ok(Json(info.expect("what a node says about itself is plain data")))
+    Ok(Json(info.expect("node information serializes to JSON")))
 }
 
-/// What draining came to.
+/// Result of a drain.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Drained {
-    /// It came to rest; if not, what is left goes on at the next start.
+pub(super) struct DrainResponse {
+    /// The drain completed; otherwise remaining work resumes at the next start.
     drained: bool,
 }
 
-/// Take no new work, finish what is under way
+/// Drain the node: reject new work, finish in-flight work
 ///
-/// Answers when the node is at rest, or when `drain.deadline` has passed. Then the process ends.
+/// Responds after the drain, or when `drain.timeout` expires. Then the process stops.
 #[utoipa::path(
     post,
     path = "/admin/drain",
     tag = "node",
-    responses((status = 200, description = "It takes no more work", body = Drained))
+    responses((status = 200, description = "The node accepts no new work", body = DrainResponse))
 )]
-pub(super) async fn drain(State(api): State<Api>) -> Json<Drained> {
-    Json(Drained { drained: api.app.drain().await })
+pub(super) async fn drain(State(api): State<ApiState>) -> Json<DrainResponse> {
+    Json(DrainResponse { drained: api.app.drain().await })
 }

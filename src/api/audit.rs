@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who did what, newest first.
+//! `GET /v1/audit`: audit trail, newest first.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -7,84 +7,84 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::context::Api;
-use super::errors::bad_parameter;
-use super::extract::{self, Params, Tenant, page_limit};
+use super::context::ApiState;
+use super::errors::invalid_parameter;
+use super::extract::{self, QueryParams, Tenant, page_limit};
 use super::problem::{Code, Problem};
-use crate::audit::{Error, Wanted};
-use crate::auth::{Caller, Reach};
+use crate::audit::{AuditFilter, Error};
+use crate::auth::{Caller, TenantScope};
 
-/// Which records.
+/// Filter of audit records.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Search {
-    /// Those about every tenant and about the node, not only about the tenant of the request.
+pub(super) struct AuditQuery {
+    /// Include all tenants and node-wide records, not only the tenant of the request.
     #[serde(default)]
     all: bool,
-    /// By whom.
-    who: Option<String>,
-    /// Whose route contains this text, for example `/admin/`.
+    /// Filter by user.
+    user: Option<String>,
+    /// Filter by text in the route, for example `/admin/`.
     route: Option<String>,
-    /// `done`, `refused`, `failed` or `unknown`.
+    /// Filter by outcome: `succeeded`, `rejected`, `failed` or `unknown`.
     outcome: Option<String>,
-    /// Not older than this, RFC 3339.
+    /// Records at or after this time, RFC 3339.
     #[serde(default, deserialize_with = "extract::time")]
     #[param(value_type = Option<String>)]
     from: Option<Timestamp>,
-    /// Records at most; 100 where nothing is said.
+    /// Maximum number of records. Default: 100.
     limit: Option<usize>,
-    /// Where an earlier page ended.
+    /// Cursor of the previous page.
     cursor: Option<String>,
 }
 
-/// Records of calls that changed something, or were refused.
+/// Records of requests that changed state or were rejected.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Records {
-    /// Newest first.
+pub(super) struct AuditPageView {
+    /// Records, newest first.
     items: Vec<Value>,
-    /// For the next page; null where there is none.
-    next: Option<String>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
 }
 
-/// Who did what
+/// List the audit trail
 ///
-/// Every call that changes something leaves a record, also where it was refused. Records are kept by the node that took the call;
-/// this shows those of one node.
+/// Every request that changes state leaves a record, even if it is rejected. The node that received the
+/// request stores the record; this lists the records of one node.
 #[utoipa::path(
     get,
     path = "/v1/audit",
     tag = "node",
-    params(Search),
-    responses((status = 200, description = "Newest first", body = Records))
+    params(AuditQuery),
+    responses((status = 200, description = "Newest first", body = AuditPageView))
 )]
 pub(super) async fn list(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
-    Params(search): Params<Search>,
-) -> Result<Json<Records>, Problem> {
-    if search.all && caller.reach != Reach::All {
-        let detail = "all=true takes somebody who may act for all tenants (*)";
-        return Err(Problem::new(Code::NotYourTenant, detail));
+    QueryParams(search): QueryParams<AuditQuery>,
+) -> Result<Json<AuditPageView>, Problem> {
+    if search.all && caller.tenants != TenantScope::All {
+        let detail = "all=true requires access to all tenants (*)";
+        return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let limit = page_limit(search.limit, &api);
     let page = api.read(move |app| {
-        let wanted = Wanted {
+        let filter = AuditFilter {
             tenant: (!search.all).then(|| tenant.as_str()),
-            who: search.who.as_deref(),
+            user: search.user.as_deref(),
             route: search.route.as_deref(),
             outcome: search.outcome.as_deref(),
-            from_millis: search.from.map(Timestamp::millis),
+            from_millis: search.from.map(Timestamp::as_millis),
             cursor: search.cursor.as_deref(),
             limit,
             scan: app.config.http.scan_limit,
         };
-        app.audit.read(&wanted).map_err(|error| match error {
-            Error::BadCursor(_) => bad_parameter("cursor", error.to_string()),
+        app.audit.read(&filter).map_err(|error| match error {
+            Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
             Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
         })
     });
     let page = page.await?;
-    Ok(Json(Records { items: page.records, next: page.next }))
+    Ok(Json(AuditPageView { items: page.records, next_cursor: page.next }))
 }

@@ -1,4 +1,4 @@
-//! At the door: who calls, whether they may, and the record of what they did.
+//! Authorization of requests: authenticates the caller, checks permissions, and audits changes.
 
 use std::net::SocketAddr;
 
@@ -7,36 +7,36 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use orlog_model::{Clock as _, TenantId};
 
-use super::context::Api;
+use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::forward::FORWARDED_BY;
-use super::permissions::{self, Right};
+use super::permissions::{self, Permission};
 use super::problem::{Code, Problem};
-use crate::audit::{Outcome, Record};
-use crate::auth::{Caller, Denied, NotTheirs, Reach, Role, Shown};
+use crate::audit::{AuditOutcome, AuditRecord};
+use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
 
-/// What observe calls a path that leads nowhere.
+/// Label of an unknown route.
 pub(super) const NO_ROUTE: &str = "none";
-/// The longest text of a request that a record repeats, in bytes.
+/// Maximum length of request text in an audit record, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// Where a connection comes from.
+/// Address of the connected client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(super) struct PeerAddress(pub(super) SocketAddr);
 
-/// Lets a request in or refuses it, and keeps a record where it changes something.
-pub(super) async fn guarded<F>(
-    api: &Api,
+/// Accepts or rejects a request, and audits requests that change state.
+pub(super) async fn authorize<F>(
+    api: &ApiState,
     (route, id): (&str, &HeaderValue),
     mut request: Request,
-    answer: impl FnOnce(Request) -> F,
+    handler: impl FnOnce(Request) -> F,
 ) -> Response
 where
     F: Future<Output = Response>,
 {
-    let mut entry = Entry::of(api, route, id, &request);
+    let mut entry = AuditGuard::of(api, route, id, &request);
     let response = match admit(api, route, &mut request, entry.as_mut()).await {
-        Ok(()) => answer(request).await,
+        Ok(()) => handler(request).await,
         Err(problem) => problem.into_response(),
     };
     if let Some(entry) = entry {
@@ -46,35 +46,39 @@ where
 }
 
 async fn admit(
-    api: &Api,
+    api: &ApiState,
     route: &str,
     request: &mut Request,
-    entry: Option<&mut Entry>,
+    entry: Option<&mut AuditGuard>,
 ) -> Result<(), Problem> {
-    let access = &api.app.access;
-    if !access.asks() || route == NO_ROUTE {
-        request.extensions_mut().insert(Caller::anybody());
+    let access = &api.app.authenticator;
+    if !access.is_enabled() || route == NO_ROUTE {
+        request.extensions_mut().insert(Caller::unauthenticated());
         return Ok(());
     }
-    let right = permissions::of(request.method().as_str(), route, &api.app.config.auth.public);
-    let (Right::Tenant(needed) | Right::Node(needed)) = right else { return Ok(()) };
+    let right = permissions::required_permission(
+        request.method().as_str(),
+        route,
+        &api.app.config.auth.public_routes,
+    );
+    let (Permission::Tenant(needed) | Permission::Node(needed)) = right else { return Ok(()) };
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let source = peer(request).map(|peer| peer.ip());
-    let caller = access.caller(&Shown { headers, source }).await?;
+    let caller = access.authenticate(&RequestCredentials { headers, source }).await?;
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
     if let Some(entry) = entry {
-        (entry.record.who, entry.record.role) = (caller.name.clone(), caller.role);
+        (entry.record.user, entry.record.role) = (caller.name.clone(), caller.role);
     }
     has_role(&caller, needed)?;
     match right {
-        Right::Node(_) if caller.reach != Reach::All => {
-            let detail = "this is about the whole node, and takes somebody who may act for all tenants (*)";
-            return Err(Problem::new(Code::NotYourTenant, detail));
+        Permission::Node(_) if caller.tenants != TenantScope::All => {
+            let detail = "this route affects the whole node and requires access to all tenants (*)";
+            return Err(Problem::new(Code::TenantForbidden, detail));
         }
-        Right::Tenant(_) => acts_for(&caller, request.headers_mut())?,
-        Right::Node(_) | Right::Open => {}
+        Permission::Tenant(_) => acts_for(&caller, request.headers_mut())?,
+        Permission::Node(_) | Permission::Public => {}
     }
     request.extensions_mut().insert(caller);
     Ok(())
@@ -86,14 +90,15 @@ fn has_role(caller: &Caller, needed: Role) -> Result<(), Problem> {
     }
     let name = caller.name.as_deref().unwrap_or("the caller");
     let has = caller.role.map_or_else(|| "none".to_owned(), |role| role.as_str().to_owned());
-    let detail = format!("this takes the role {}; that of {name} is {has}", needed.as_str());
+    let detail = format!("this requires the role {}; the role of {name} is {has}", needed.as_str());
     Err(Problem::new(Code::Forbidden, detail))
 }
 
-/// Refuses tenants that are not the caller's; who names none means the only one they have.
+/// Rejects tenants that the caller may not access. Without a named tenant, the only tenant of the
+/// caller applies.
 fn acts_for(caller: &Caller, headers: &mut HeaderMap) -> Result<(), Problem> {
     if !headers.contains_key(TENANT_HEADER)
-        && let Some(only) = caller.reach.only()
+        && let Some(only) = caller.tenants.single_tenant()
         && let Ok(only) = HeaderValue::from_str(only.as_str())
     {
         headers.insert(TENANT_HEADER, only);
@@ -104,51 +109,51 @@ fn acts_for(caller: &Caller, headers: &mut HeaderMap) -> Result<(), Problem> {
         named.push(&absent);
     }
     for value in named {
-        // What no tenant can be is nobody's; the handler says so.
+        // An invalid tenant id belongs to no tenant; the handler rejects it.
         let tenant = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| TenantId::new(text).ok());
-        if let Some(tenant) = tenant.filter(|tenant| !caller.reach.has(tenant)) {
+        if let Some(tenant) = tenant.filter(|tenant| !caller.tenants.contains(tenant)) {
             let detail = match tenant.as_str() {
                 "" => {
-                    format!("the caller may not act for the default tenant; name a tenant in {TENANT_HEADER}")
+                    format!("no access to the default tenant; set a tenant in {TENANT_HEADER}")
                 }
-                name => format!("the caller may not act for the tenant {name:?}"),
+                name => format!("no access to the tenant {name:?}"),
             };
-            return Err(Problem::new(Code::NotYourTenant, detail));
+            return Err(Problem::new(Code::TenantForbidden, detail));
         }
     }
     Ok(())
 }
 
-impl From<Denied> for Problem {
-    fn from(denied: Denied) -> Self {
+impl From<AuthError> for Problem {
+    fn from(denied: AuthError) -> Self {
         let code = match &denied {
-            Denied::Nobody(_) => Code::NoCaller,
-            Denied::Disbelieved(_) => Code::BadCaller,
-            Denied::Unknowable(_) => Code::Unavailable,
+            AuthError::Missing(_) => Code::Unauthenticated,
+            AuthError::Invalid(_) => Code::InvalidCredentials,
+            AuthError::Unavailable(_) => Code::Unavailable,
         };
         Problem::new(code, denied.to_string())
     }
 }
 
-impl From<NotTheirs> for Problem {
-    fn from(error: NotTheirs) -> Self {
+impl From<ImpersonationError> for Problem {
+    fn from(error: ImpersonationError) -> Self {
         Problem::new(Code::Forbidden, error.to_string())
     }
 }
 
 fn peer(request: &Request) -> Option<SocketAddr> {
-    request.extensions().get::<Peer>().map(|peer| peer.0)
+    request.extensions().get::<PeerAddress>().map(|peer| peer.0)
 }
 
-/// A record that is kept when it is dropped.
-struct Entry {
-    api: Api,
-    record: Record,
+/// Audit record that is written on drop.
+struct AuditGuard {
+    api: ApiState,
+    record: AuditRecord,
 }
 
-impl Entry {
-    /// `None` for what changes nothing.
-    fn of(api: &Api, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
+impl AuditGuard {
+    /// Creates the guard; `None` if the request changes nothing.
+    fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
         let method = request.method();
         if route == NO_ROUTE || [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
             return None;
@@ -158,15 +163,15 @@ impl Entry {
             Some(shortened(&String::from_utf8_lossy(value.as_bytes())))
         };
         let of_tenant = route.starts_with("/v1/");
-        let record = Record {
+        let record = AuditRecord {
             id: uuid::Uuid::now_v7(),
             at: crate::clock::SystemClock.now().to_string(),
-            who: None,
+            user: None,
             role: None,
             tenant: of_tenant.then(|| text(TENANT_HEADER).unwrap_or_default()),
             route: format!("{method} {route}"),
             target: shortened(request.uri().path_and_query().map_or("", |target| target.as_str())),
-            outcome: Outcome::Unknown,
+            outcome: AuditOutcome::Unknown,
             status: 0,
             code: None,
             request_id: id.to_str().unwrap_or_default().to_owned(),
@@ -180,16 +185,16 @@ impl Entry {
 
     fn end(mut self, response: &Response) {
         self.record.status = response.status().as_u16();
-        self.record.outcome = Outcome::of(self.record.status);
+        self.record.outcome = AuditOutcome::of(self.record.status);
         self.record.code = response.extensions().get::<Code>().map(|code| code.as_str());
     }
 }
 
-impl Drop for Entry {
+impl Drop for AuditGuard {
     fn drop(&mut self) {
-        let except = &self.api.app.config.audit.except;
-        if self.record.outcome != Outcome::Done || !except.contains(&self.record.route) {
-            self.api.app.audit.keep(&self.record);
+        let except = &self.api.app.config.audit.exclude_routes;
+        if self.record.outcome != AuditOutcome::Succeeded || !except.contains(&self.record.route) {
+            self.api.app.audit.record(&self.record);
         }
     }
 }

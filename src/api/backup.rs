@@ -1,4 +1,4 @@
-//! `/admin/backup`: a copy of what the node has stored, taken while it runs and fetched file by file.
+//! `/admin/backup`: backup of the stores of a running node, downloaded file by file.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -13,111 +13,123 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::context::Api;
-use super::errors::bad_parameter;
-use super::extract::{Params, Part};
+use super::context::ApiState;
+use super::errors::invalid_parameter;
+use super::extract::{LastSegment, QueryParams};
 use super::problem::{Code, Problem};
-use crate::app::{NoBackup, Taken};
-use crate::backup::Error;
+use crate::app::{BackupError, BackupHandle};
+use crate::backup::BackupFailure;
 
-/// Sent at once.
-const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes per chunk of a download.
+const CHUNK_BYTES: usize = 256 * 1024;
 
-/// How to take one.
+/// Options of a backup.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct How {
-    /// Drop one that was taken before and not fetched.
+pub(super) struct BackupOptions {
+    /// Delete a previous backup that was not fetched.
     #[serde(default)]
     replace: bool,
 }
 
-/// A backup that can be fetched.
+/// Backup that is ready for download.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Ready {
-    /// Its files are at `/admin/backup/{id}/files/{path}`.
+pub(super) struct BackupResponse {
+    /// Backup id; the files are at `/admin/backup/{id}/files/{path}`.
     id: String,
-    /// What is in it: format, position of each shard, definitions, files with their sums.
+    /// Manifest: format, position of each shard, definitions, files with their checksums.
     manifest: Value,
 }
 
-impl From<NoBackup> for Problem {
-    fn from(error: NoBackup) -> Self {
+impl From<BackupError> for Problem {
+    fn from(error: BackupError) -> Self {
         let code = match &error {
-            NoBackup::Another | NoBackup::Failed(Error::Replicated | Error::NoShards) => Code::NoBackup,
-            NoBackup::Failed(Error::NoRoom { .. }) => Code::Full,
-            NoBackup::Ending | NoBackup::Failed(_) => Code::Unavailable,
+            BackupError::AlreadyExists
+            | BackupError::Failed(BackupFailure::Replicated | BackupFailure::NoShards) => {
+                Code::BackupUnavailable
+            }
+            BackupError::Failed(BackupFailure::OutOfSpace { .. }) => Code::InsufficientStorage,
+            BackupError::ShuttingDown | BackupError::Failed(_) => Code::Unavailable,
         };
         Problem::new(code, error.to_string())
     }
 }
 
-/// Take a backup
+/// Create a backup
 ///
-/// Copies the shards and the stream of events of this node while it goes on, consistent for each shard, and answers when the copy is
-/// whole. Fetch its files, then delete it: the node keeps one at a time, and none over a restart.
+/// Copies the shards and the event stream of this node while it runs, consistent for each shard.
+/// Responds when the copy is complete. Fetch its files, then delete it: the node keeps one backup at a
+/// time, and none after a restart.
 #[utoipa::path(
     post,
     path = "/admin/backup",
     tag = "node",
-    params(How),
-    responses((status = 200, description = "It can be fetched", body = Ready))
+    params(BackupOptions),
+    responses((status = 200, description = "The backup is ready for download", body = BackupResponse))
 )]
-pub(super) async fn take(State(api): State<Api>, Params(how): Params<How>) -> Result<Json<Ready>, Problem> {
-    let Taken { id, manifest, .. } = api.app.backup(how.replace).await?;
-    let manifest = serde_json::to_value(manifest).expect("a manifest is plain data");
-    Ok(Json(Ready { id: id.to_string(), manifest }))
+pub(super) async fn create(
+    State(api): State<ApiState>,
+    QueryParams(how): QueryParams<BackupOptions>,
+) -> Result<Json<BackupResponse>, Problem> {
+    let BackupHandle { id, manifest, .. } = api.app.backup(how.replace).await?;
+    let manifest = serde_json::to_value(manifest).expect("a manifest serializes to JSON");
+    Ok(Json(BackupResponse { id: id.to_string(), manifest }))
 }
 
-/// A file of a backup
+/// Download a file of a backup
 #[utoipa::path(
     get,
     path = "/admin/backup/{id}/files/{path}",
     tag = "node",
     params(
-        ("id" = String, Path, description = "As it was answered"),
-        ("path" = String, Path, description = "As the manifest has it, percent-encoded; also `manifest.json`, `SHA256SUMS`")
+        ("id" = String, Path, description = "Backup id from the response"),
+        ("path" = String, Path, description = "Path in the manifest, percent-encoded; also `manifest.json`, `SHA256SUMS`")
     ),
     responses((status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"))
 )]
 pub(super) async fn file(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     PathParts((id, path)): PathParts<(String, String)>,
 ) -> Result<Response, Problem> {
-    let taken = api.app.taken_backup(read_id(&id)?).ok_or_else(gone)?;
-    let path = taken.file(&path).ok_or_else(|| bad_parameter("path", "the manifest has no such file"))?;
+    let backup = api.app.current_backup(read_id(&id)?).ok_or_else(not_found)?;
+    let path = backup
+        .file(&path)
+        .ok_or_else(|| invalid_parameter("path", "the manifest does not list this file"))?;
     let opened = api.read(move |_| open(&path)).await?;
     let (file, bytes) = opened;
-    let head = [
+    let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, bytes.to_string()),
     ];
-    Ok((head, Body::from_stream(pieces(file))).into_response())
+    Ok((headers, Body::from_stream(pieces(file))).into_response())
 }
 
-/// Remove a backup
+/// Delete a backup
 #[utoipa::path(
     delete,
     path = "/admin/backup/{id}",
     tag = "node",
-    params(("id" = String, Path, description = "As it was answered")),
-    responses((status = 204, description = "It is gone"))
+    params(("id" = String, Path, description = "Backup id from the response")),
+    responses((status = 204, description = "The backup was deleted"))
 )]
-pub(super) async fn discard(State(api): State<Api>, Part(id): Part) -> Result<StatusCode, Problem> {
+pub(super) async fn discard(
+    State(api): State<ApiState>,
+    LastSegment(id): LastSegment,
+) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
-    let dropped = api.read(move |app| Ok(app.drop_backup(id))).await?;
-    if dropped { Ok(StatusCode::NO_CONTENT) } else { Err(gone()) }
+    let dropped = api.read(move |app| Ok(app.delete_backup(id))).await?;
+    if dropped { Ok(StatusCode::NO_CONTENT) } else { Err(not_found()) }
 }
 
 fn read_id(text: &str) -> Result<Uuid, Problem> {
-    text.parse().map_err(|_| bad_parameter("id", "it is no id of a backup"))
+    text.parse().map_err(|_| invalid_parameter("id", "not a backup id"))
 }
 
-fn gone() -> Problem {
+fn not_found() -> Problem {
     Problem::new(
-        Code::NoRoute,
-        "there is no such backup: it was deleted, replaced, or the node was started anew",
+        Code::RouteNotFound,
+        "backup not found: it was deleted or replaced, or the node was restarted",
     )
 }
 
@@ -126,14 +138,14 @@ fn open(path: &Path) -> Result<(std::fs::File, u64), Problem> {
         let bytes = file.metadata()?.len();
         Ok((file, bytes))
     });
-    opened.map_err(|error| Problem::new(Code::Unavailable, format!("the file cannot be read: {error}")))
+    opened.map_err(|error| Problem::new(Code::Unavailable, format!("cannot read the file: {error}")))
 }
 
-/// Reads on threads that may block, one piece after the other.
+/// Reads the file in chunks on threads that may block.
 fn pieces(file: std::fs::File) -> impl futures::Stream<Item = io::Result<Bytes>> {
     futures::stream::try_unfold(file, |mut file| async move {
         let read = tokio::task::spawn_blocking(move || {
-            let mut piece = vec![0; PIECE_BYTES];
+            let mut piece = vec![0; CHUNK_BYTES];
             let count = file.read(&mut piece)?;
             piece.truncate(count);
             Ok::<_, io::Error>((Bytes::from(piece), file))

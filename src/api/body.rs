@@ -1,4 +1,4 @@
-//! Bodies: read within a size and a time, then parsed, with the place of every mistake.
+//! Request bodies: read with limits of size and time, then parsed, with the location of every error.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use super::problem::{Code, Place, Problem};
+use super::problem::{Code, Problem, ProblemDetail};
 
-/// The longest `found` text in a problem, in characters.
-const SHOWN: usize = 64;
+/// Maximum length of `found` text in a problem, in characters.
+const MAX_FOUND_CHARS: usize = 64;
 
-/// Reads a body of at most `limit` bytes that arrives within `patience`.
+/// Reads a body of at most `limit` bytes that arrives within `body_timeout`.
 pub(super) async fn read(
     headers: &HeaderMap,
     body: Body,
     limit: u64,
-    patience: Duration,
+    body_timeout: Duration,
 ) -> Result<Bytes, Problem> {
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
-        return Err(too_large(&format!("{announced} bytes are announced"), limit));
+        return Err(too_large(&format!("Content-Length is {announced} bytes"), limit));
     }
-    tokio::time::timeout(patience, collect(body, limit)).await.unwrap_or_else(|_| {
-        Err(Problem::new(Code::TooSlow, format!("the body did not arrive within {patience:?}")))
+    tokio::time::timeout(body_timeout, collect(body, limit)).await.unwrap_or_else(|_| {
+        Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}")))
     })
 }
 
@@ -37,56 +37,57 @@ async fn collect(body: Body, limit: u64) -> Result<Bytes, Problem> {
     let mut all: Vec<u8> = Vec::new();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
-            Problem::new(Code::BrokenBody, format!("the body broke off after {} bytes: {error}", all.len()))
+            Problem::new(Code::IncompleteBody, format!("the body ended after {} bytes: {error}", all.len()))
         })?;
         if (all.len() + chunk.len()) as u64 > limit {
-            return Err(too_large("the body is longer", limit));
+            return Err(too_large("the body exceeds the limit", limit));
         }
         all.extend_from_slice(&chunk);
     }
     Ok(all.into())
 }
 
-/// The problem of a body that exceeds `limit`.
+/// Creates the problem of a body that exceeds `limit`.
 pub(super) fn too_large(found: &str, limit: u64) -> Problem {
     Problem::new(Code::TooLarge, format!("{found}; the limit is {limit} bytes"))
 }
 
-/// A content type without its parameters, in lower case; empty where there is none.
+/// Returns the content type without its parameters, in lower case; empty if there is none.
 pub(super) fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(String::new()) };
-    let text = value.to_str().map_err(|_| media_type("a content type that is not ASCII"))?;
+    let text = value.to_str().map_err(|_| media_type("a non-ASCII content type"))?;
     Ok(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-/// The problem of a content type that is not read.
+/// Creates the problem of an unsupported content type.
 pub(super) fn media_type(found: &str) -> Problem {
-    let shown: String = found.chars().take(SHOWN).collect();
+    let text: String = found.chars().take(MAX_FOUND_CHARS).collect();
     let detail = format!(
-        "{shown:?} is not read here; send application/json, application/cloudevents+json or \
+        "{text:?} is not supported; send application/json, application/cloudevents+json or \
          application/cloudevents-batch+json"
     );
-    Problem::new(Code::MediaType, detail)
+    Problem::new(Code::UnsupportedMediaType, detail)
 }
 
-/// Parses JSON, and says where it is wrong: the line and column of what is no JSON, a pointer to what has another shape.
+/// Parses JSON. Errors have a location: line and column of invalid JSON, a pointer for an unexpected
+/// structure.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let pointer = pointer(error.path());
-        wrong(error.inner(), pointer)
+        json_problem(error.inner(), pointer)
     })?;
-    deserializer.end().map_err(|error| wrong(&error, String::new()))?;
+    deserializer.end().map_err(|error| json_problem(&error, String::new()))?;
     Ok(value)
 }
 
-fn wrong(error: &serde_json::Error, pointer: String) -> Problem {
+fn json_problem(error: &serde_json::Error, pointer: String) -> Problem {
     match error.classify() {
-        Category::Syntax | Category::Eof | Category::Io => Problem::new(Code::NotJson, error.to_string()),
+        Category::Syntax | Category::Eof | Category::Io => Problem::new(Code::InvalidJson, error.to_string()),
         Category::Data => {
             let detail = error.to_string();
-            let shown = if pointer.is_empty() { detail.clone() } else { format!("{pointer}: {detail}") };
-            Problem::new(Code::WrongBody, shown).with(vec![Place { pointer, detail }])
+            let text = if pointer.is_empty() { detail.clone() } else { format!("{pointer}: {detail}") };
+            Problem::new(Code::InvalidBody, text).with(vec![ProblemDetail { pointer, detail }])
         }
     }
 }
@@ -106,7 +107,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     pointer
 }
 
-/// A name as a token of a JSON pointer (RFC 6901).
+/// Escapes a name as a token of a JSON pointer (RFC 6901).
 pub(super) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_named_with_line_and_column() {
+    fn invalid_json_error_has_line_and_column() {
         check(b"[{\n  \"a\": }]", "line 2 column 8");
         check(b"", "EOF while parsing a value at line 1 column 0");
         check(b"[] []", "trailing characters at line 1 column 4");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_is_pointed_at() {
+    fn invalid_shape_error_has_a_pointer() {
         check(br#"[{"a":1},{"b/c":"x"}]"#, "\"pointer\":\"/1/b~1c\"");
         check(br#"{"a":1}"#, "OR0002");
     }

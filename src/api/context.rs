@@ -1,31 +1,31 @@
-//! What every handler is given.
+//! State that every handler receives.
 
 use std::sync::Arc;
 
-use super::overview::cache::Tallies;
+use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
-use super::request_metrics::Requests;
+use super::request_metrics::RequestMetrics;
 use crate::app::App;
 
-/// Where the description of the API is.
+/// Path of the API description.
 pub(super) const OPENAPI_PATH: &str = "/openapi.json";
 
-/// The node, and what belongs to the API alone.
+/// Node, and state of the API.
 #[derive(Clone)]
-pub(super) struct Api {
+pub(super) struct ApiState {
     pub(super) app: Arc<App>,
-    pub(super) requests: Arc<Requests>,
+    pub(super) requests: Arc<RequestMetrics>,
     pub(super) description: Arc<str>,
-    pub(super) tallies: Arc<Tallies>,
-    /// Asks other pods.
+    pub(super) overview_cache: Arc<OverviewCache>,
+    /// HTTP client for requests to other pods.
     pub(super) forwarder: reqwest::Client,
 }
 
-impl Api {
+impl ApiState {
     pub(super) fn new(app: Arc<App>, description: String) -> Self {
-        let forwarder = orlog_effect::http::client().build().expect("a client without options can be made");
+        let forwarder = orlog_effect::http::client().build().expect("a client with default options is valid");
         let description = description.into();
-        Self { app, requests: Arc::default(), description, tallies: Arc::default(), forwarder }
+        Self { app, requests: Arc::default(), description, overview_cache: Arc::default(), forwarder }
     }
 
     /// Reads the stores on a thread that may block.
@@ -36,10 +36,12 @@ impl Api {
     {
         let app = Arc::clone(&self.app);
         match tokio::task::spawn_blocking(move || read(&app)).await {
-            Ok(answer) => answer,
+            Ok(result) => result,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => Err(Problem::new(Code::Unavailable, format!("the process is ending: {error}"))),
+                Err(error) => {
+                    Err(Problem::new(Code::Unavailable, format!("the process is shutting down: {error}")))
+                }
             },
         }
     }

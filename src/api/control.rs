@@ -1,4 +1,5 @@
-//! `POST /v1/sagas/{saga}/{correlation}/…`: what an operator can tell one instance. The answer comes when it is durable.
+//! `POST /v1/sagas/{saga}/{correlation}/…`: control requests to one instance. The response arrives
+//! after the commit is durable.
 
 use std::borrow::Cow;
 
@@ -6,9 +7,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use orlog_actors::{ControlError, Controlled};
-use orlog_engine::Refusal;
-use orlog_model::{Action, Control, EventId, EventType, InstanceKey};
+use orlog_actors::{ControlError, ControlResult};
+use orlog_engine::Rejection;
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,118 +17,118 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::body;
-use super::context::Api;
-use super::extract::Key;
+use super::context::ApiState;
+use super::extract::InstancePath;
 use super::problem::{Code, Problem};
 use super::request_context;
 use crate::auth::Caller;
 
-/// Circumstances of an instruction; all of them may be left out, and the body with them.
+/// Options of a control request. All fields, and the body itself, are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Instruction {
-    /// Makes sending it again harmless; a new one where nothing is said.
+pub(super) struct ControlBody {
+    /// Idempotency key of the request. Default: a new id.
     #[schema(value_type = Option<String>)]
     id: Option<EventId>,
-    /// Who gives it, for the history.
-    by: Option<String>,
-    /// Why, for the history.
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
     reason: Option<String>,
-    /// Refused unless the instance stands at this state version.
+    /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
 }
 
-/// An event that is addressed to one instance.
+/// Event that is delivered to one instance only.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Signal {
-    /// Makes sending it again harmless; a new one where nothing is said.
+pub(super) struct SignalBody {
+    /// Idempotency key of the request. Default: a new id.
     #[schema(value_type = Option<String>)]
     id: Option<EventId>,
-    /// The event's type.
+    /// Event type.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: EventType,
-    /// The event's payload.
+    /// Event payload.
     #[serde(default)]
     data: Value,
-    /// Who gives it, for the history.
-    by: Option<String>,
-    /// Why, for the history.
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
     reason: Option<String>,
-    /// Refused unless the instance stands at this state version.
+    /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
 }
 
-/// Who gives an instruction, and under which circumstances.
-pub(super) struct Given {
+/// User and options of a control request.
+pub(super) struct ControlCaller {
     pub(super) id: Option<EventId>,
-    pub(super) by: Option<String>,
+    pub(super) user: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) expected_version: Option<u64>,
 }
 
-/// What became of an instruction.
+/// Result of a control request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Answer {
-    /// Something changed; false for a repetition or for something that means nothing now.
+pub(super) struct ControlResponse {
+    /// The request changed the instance; false for a duplicate or a request without effect.
     applied: bool,
-    /// Why nothing changed, where nothing did.
-    why: Option<String>,
-    /// The state version the instance stands at.
+    /// Reason, if the request had no effect.
+    reason: Option<String>,
+    /// State version of the instance.
     version: u64,
-    /// Where it stands.
+    /// Status of the instance.
     status: &'static str,
-    /// Whether it is paused.
+    /// Whether the instance is paused.
     paused: bool,
 }
 
-impl From<Controlled> for Answer {
-    fn from(controlled: Controlled) -> Self {
-        let Controlled { applied, why, version, status, paused } = controlled;
-        Self { applied, why: why.map(Cow::into_owned), version, status: status.as_str(), paused }
+impl From<ControlResult> for ControlResponse {
+    fn from(controlled: ControlResult) -> Self {
+        let ControlResult { applied, reason: why, version, status, paused } = controlled;
+        Self { applied, reason: why.map(Cow::into_owned), version, status: status.as_str(), paused }
     }
 }
 
 impl From<ControlError> for Problem {
     fn from(error: ControlError) -> Self {
         let code = match &error {
-            ControlError::Refused(Refusal::NotFound) => Code::NoInstance,
-            ControlError::Refused(Refusal::Version { .. }) => Code::Version,
-            ControlError::Refused(Refusal::Status { .. }) => Code::Status,
-            ControlError::Refused(Refusal::NoTask { .. }) => Code::NoTask,
-            ControlError::Refused(Refusal::Task { .. }) => Code::Task,
-            ControlError::Refused(Refusal::Blocked { .. }) => Code::Blocked,
-            ControlError::SetAside(_) => Code::SetAside,
+            ControlError::Rejected(Rejection::NotFound) => Code::InstanceNotFound,
+            ControlError::Rejected(Rejection::VersionMismatch { .. }) => Code::VersionConflict,
+            ControlError::Rejected(Rejection::InvalidStatus { .. }) => Code::InvalidStatus,
+            ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
+            ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
+            ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
+            ControlError::DeadLettered(_) => Code::DeadLettered,
             ControlError::Unavailable => Code::Unavailable,
         };
         Problem::new(code, error.to_string())
     }
 }
 
-/// Hand an instance an event that is addressed to it alone
+/// Send an event to one instance only
 #[utoipa::path(
     post,
     path = "/v1/sagas/{saga}/{correlation}/signal",
     tag = "sagas",
     params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+        ("saga" = String, Path, description = "Saga name"),
+        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
     ),
-    request_body = Signal,
-    responses((status = 200, description = "Durable", body = Answer))
+    request_body = SignalBody,
+    responses((status = 200, description = "Durable", body = ControlResponse))
 )]
 pub(super) async fn signal(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Extension(caller): Extension<Caller>,
-    Key(key): Key,
+    InstancePath(key): InstancePath,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answer>, Problem> {
-    let signal: Signal = body::parse(&read(&api, &headers, body).await?)?;
-    let action = Action::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
-    let Signal { id, by, reason, expected_version, .. } = signal;
-    give(&api, &caller, &key, Given { id, by, reason, expected_version }, action).await
+) -> Result<Json<ControlResponse>, Problem> {
+    let signal: SignalBody = body::parse(&parse_body(&api, &headers, body).await?)?;
+    let action = ControlAction::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
+    let SignalBody { id, user, reason, expected_version, .. } = signal;
+    send_control(&api, &caller, &key, ControlCaller { id, user, reason, expected_version }, action).await
 }
 
 macro_rules! verbs {
@@ -138,54 +139,58 @@ macro_rules! verbs {
             path = $path,
             tag = "sagas",
             params(
-                ("saga" = String, Path, description = "The definition's name"),
-                ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+                ("saga" = String, Path, description = "Saga name"),
+                ("correlation" = String, Path, description = "Correlation id, percent-encoded")
             ),
-            request_body(content = Option<Instruction>),
-            responses((status = 200, description = "Durable", body = Answer))
+            request_body(content = Option<ControlBody>),
+            responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(super) async fn $verb(
-            State(api): State<Api>,
+            State(api): State<ApiState>,
             Extension(caller): Extension<Caller>,
-            Key(key): Key,
+            InstancePath(key): InstancePath,
             headers: HeaderMap,
             body: Body,
-        ) -> Result<Json<Answer>, Problem> {
+        ) -> Result<Json<ControlResponse>, Problem> {
             instruct((&api, &caller), &key, &headers, body, $action).await
         }
     )+};
 }
 
 verbs! {
-    /// Stop going forward and undo what was done
-    cancel "/v1/sagas/{saga}/{correlation}/cancel" => |reason| Action::Cancel { reason };
-    /// Keep inputs and apply none
-    pause "/v1/sagas/{saga}/{correlation}/pause" => |_| Action::Pause;
-    /// Apply what was kept, then go on
-    resume "/v1/sagas/{saga}/{correlation}/resume" => |_| Action::Resume;
-    /// Try again what made an instance stuck
-    retry "/v1/sagas/{saga}/{correlation}/retry" => |_| Action::Retry;
-    /// Leave undone what made an instance stuck, and go on
-    skip "/v1/sagas/{saga}/{correlation}/skip" => |_| Action::Skip;
-    /// End a stuck instance as it is: nothing more is done or undone
-    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| Action::ForceComplete;
+    /// Cancel an instance and compensate its completed steps
+    cancel "/v1/sagas/{saga}/{correlation}/cancel" => |reason| ControlAction::Cancel { reason };
+    /// Pause an instance: buffer inputs without applying them
+    pause "/v1/sagas/{saga}/{correlation}/pause" => |_| ControlAction::Pause;
+    /// Resume an instance: apply the buffered inputs and continue
+    resume "/v1/sagas/{saga}/{correlation}/resume" => |_| ControlAction::Resume;
+    /// Retry the failed action of a stuck instance
+    retry "/v1/sagas/{saga}/{correlation}/retry" => |_| ControlAction::Retry;
+    /// Skip the failed compensation of a stuck instance and continue
+    skip "/v1/sagas/{saga}/{correlation}/skip" => |_| ControlAction::Skip;
+    /// Force-complete a stuck instance: end it without further steps or compensations
+    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| ControlAction::ForceComplete;
 }
 
 async fn instruct(
-    (api, caller): (&Api, &Caller),
+    (api, caller): (&ApiState, &Caller),
     key: &InstanceKey,
     headers: &HeaderMap,
     body: Body,
-    action: impl FnOnce(String) -> Action,
-) -> Result<Json<Answer>, Problem> {
-    let bytes = read(api, headers, body).await?;
-    let instruction: Instruction = optional(&bytes)?;
-    let Instruction { id, by, reason, expected_version } = instruction;
+    action: impl FnOnce(String) -> ControlAction,
+) -> Result<Json<ControlResponse>, Problem> {
+    let bytes = parse_body(api, headers, body).await?;
+    let instruction: ControlBody = optional(&bytes)?;
+    let ControlBody { id, user: by, reason, expected_version } = instruction;
     let action = action(reason.clone().unwrap_or_default());
-    give(api, caller, key, Given { id, by, reason, expected_version }, action).await
+    send_control(api, caller, key, ControlCaller { id, user: by, reason, expected_version }, action).await
 }
 
-pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<axum::body::Bytes, Problem> {
+pub(super) async fn parse_body(
+    api: &ApiState,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<axum::body::Bytes, Problem> {
     let content_type = body::content_type(headers)?;
     if !matches!(content_type.as_str(), "" | "application/json") {
         return Err(body::media_type(&content_type));
@@ -198,23 +203,23 @@ pub(super) fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T,
     if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::parse(bytes) }
 }
 
-/// Gives an instruction; returns when its consequences are durable.
-pub(super) async fn give(
-    api: &Api,
+/// Sends a control request; returns after its commit is durable.
+pub(super) async fn send_control(
+    api: &ApiState,
     caller: &Caller,
     key: &InstanceKey,
-    given: Given,
-    action: Action,
-) -> Result<Json<Answer>, Problem> {
+    provided: ControlCaller,
+    action: ControlAction,
+) -> Result<Json<ControlResponse>, Problem> {
     let new =
-        || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id of this form is short ASCII");
-    let Given { id, by, reason, expected_version } = given;
-    let control = Control {
+        || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII");
+    let ControlCaller { id, user: by, reason, expected_version } = provided;
+    let control = ControlRequest {
         id: id.unwrap_or_else(new),
         action,
         expected_version,
         at: api.app.clock.now(),
-        by: caller.acts_as(by)?,
+        user: caller.check_user(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
         trace: request_context::trace(),
     };

@@ -1,4 +1,4 @@
-//! `/v1/dead-letters`: what could not be applied, and the two things a person can do about it.
+//! `/v1/dead-letters`: lists, redrives and discards dead letters.
 
 pub(crate) mod causes;
 pub(crate) mod redrive;
@@ -12,79 +12,82 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::context::Api;
-use super::control::Answer;
-use super::errors::bad_parameter;
-use super::extract::{Params, Part, Tenant, page_limit};
+use super::context::ApiState;
+use super::control::ControlResponse;
+use super::errors::invalid_parameter;
+use super::extract::{LastSegment, QueryParams, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::app::App;
 use crate::dead_letters;
-use crate::redact::Redact;
+use crate::redact::Redaction;
 
-/// Which page.
+/// Page to return.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Page {
-    /// Entries of a page; 100 where nothing is said.
+pub(super) struct PageQuery {
+    /// Maximum number of entries. Default: 100.
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<Uuid>,
 }
 
-/// A page of dead letters, about in the order of time.
+/// Page of dead letters, approximately ordered by time.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Letters {
-    items: Vec<Letter>,
-    /// The cursor of the next page; null after the last one.
-    next: Option<String>,
+pub(super) struct DeadLetterPage {
+    items: Vec<DeadLetterView>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
 }
 
-/// A dead letter.
+/// Dead letter.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Letter {
+pub(super) struct DeadLetterView {
     id: String,
-    /// The saga it was meant for, where that is known.
+    /// Target saga, if known.
     saga: Option<String>,
-    /// The instance it was meant for, where that is known.
+    /// Correlation id of the target instance, if known.
     correlation: Option<String>,
     /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent` or
     /// `retries_exhausted`.
     reason: &'static str,
-    /// What went wrong, for people.
+    /// Error message.
     message: String,
-    /// What the original is called: an event's type, a subject.
+    /// Label of the original: an event type, a subject.
     label: String,
-    /// How often it was tried.
+    /// Number of attempts.
     attempts: u32,
-    /// The node that gave up.
+    /// Node that created the dead letter.
     node: String,
-    /// When.
+    /// Time of the failure.
     at: String,
-    /// What it was; only where one letter is shown.
+    /// Original input or message; only in the response for one dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     original: Option<Value>,
 }
 
-impl Letter {
-    fn of(letter: &DeadLetter) -> Self {
+impl DeadLetterView {
+    fn of(dead_letter: &DeadLetter) -> Self {
         Self {
-            id: letter.id.to_string(),
-            saga: letter.instance.as_ref().map(|key| key.saga.to_string()),
-            correlation: letter.instance.as_ref().map(|key| key.correlation.to_string()),
-            reason: letter.reason.as_str(),
-            message: letter.message.clone(),
-            label: dead_letters::label(letter).to_owned(),
-            attempts: letter.attempts,
-            node: letter.node.clone(),
-            at: letter.at.to_string(),
+            id: dead_letter.id.to_string(),
+            saga: dead_letter.instance.as_ref().map(|key| key.saga.to_string()),
+            correlation: dead_letter.instance.as_ref().map(|key| key.correlation.to_string()),
+            reason: dead_letter.reason.as_str(),
+            message: dead_letter.message.clone(),
+            label: dead_letters::label(dead_letter).to_owned(),
+            attempts: dead_letter.attempts,
+            node: dead_letter.node.clone(),
+            at: dead_letter.at.to_string(),
             original: None,
         }
     }
 
-    fn whole(letter: &DeadLetter, redact: &Redact) -> Self {
-        Self { original: Some(dead_letters::original(&letter.original, redact)), ..Self::of(letter) }
+    fn whole(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
+        Self {
+            original: Some(dead_letters::original(&dead_letter.original, redact)),
+            ..Self::of(dead_letter)
+        }
     }
 }
 
@@ -93,73 +96,76 @@ impl Letter {
     get,
     path = "/v1/dead-letters",
     tag = "dead letters",
-    params(Page),
-    responses((status = 200, description = "A page", body = Letters))
+    params(PageQuery),
+    responses((status = 200, description = "A page", body = DeadLetterPage))
 )]
 pub(super) async fn list(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Params(page): Params<Page>,
-) -> Result<Json<Letters>, Problem> {
+    QueryParams(page): QueryParams<PageQuery>,
+) -> Result<Json<DeadLetterPage>, Problem> {
     let limit = page_limit(page.limit, &api);
-    let mut letters = api.read(move |app| gather(app, &tenant, page.cursor, limit + 1)).await?;
-    let more = letters.len() > limit;
-    letters.truncate(limit);
-    let next = letters.last().filter(|_| more).map(|letter| letter.id.to_string());
-    Ok(Json(Letters { items: letters.iter().map(Letter::of).collect(), next }))
+    let mut dead_letters = api.read(move |app| collect_page(app, &tenant, page.cursor, limit + 1)).await?;
+    let more = dead_letters.len() > limit;
+    dead_letters.truncate(limit);
+    let next = dead_letters.last().filter(|_| more).map(|dead_letter| dead_letter.id.to_string());
+    Ok(Json(DeadLetterPage {
+        items: dead_letters.iter().map(DeadLetterView::of).collect(),
+        next_cursor: next,
+    }))
 }
 
-/// The letters of all shards behind `after`, in the order of their ids.
-pub(super) fn gather(
+/// Returns the dead letters of all shards after `after`, ordered by id.
+pub(super) fn collect_page(
     app: &App,
     tenant: &TenantId,
     after: Option<Uuid>,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Problem> {
-    let mut letters = Vec::new();
+    let mut dead_letters = Vec::new();
     for reader in app.runtime.readers() {
-        letters.extend(reader.dead_letters(tenant, after, limit)?);
+        dead_letters.extend(reader.dead_letters(tenant, after, limit)?);
     }
-    letters.sort_by_key(|letter| letter.id);
-    letters.truncate(limit);
-    Ok(letters)
+    dead_letters.sort_by_key(|dead_letter| dead_letter.id);
+    dead_letters.truncate(limit);
+    Ok(dead_letters)
 }
 
-/// Show a dead letter, with what it was
+/// Show a dead letter with its original
 #[utoipa::path(
     get,
     path = "/v1/dead-letters/{id}",
     tag = "dead letters",
-    params(("id" = String, Path, description = "The letter's id")),
-    responses((status = 200, description = "The letter", body = Letter))
+    params(("id" = String, Path, description = "Dead letter id")),
+    responses((status = 200, description = "The letter", body = DeadLetterView))
 )]
 pub(super) async fn show(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(id): Part,
-) -> Result<Json<Letter>, Problem> {
-    let letter = find(&api, tenant, &id).await?;
-    Ok(Json(Letter::whole(&letter, &api.app.config.redact)))
+    LastSegment(id): LastSegment,
+) -> Result<Json<DeadLetterView>, Problem> {
+    let dead_letter = find(&api, tenant, &id).await?;
+    Ok(Json(DeadLetterView::whole(&dead_letter, &api.app.config.redact)))
 }
 
-/// Send a dead letter again
+/// Redrive a dead letter
 ///
-/// An input goes to its instance, a message to the bus. The letter is dropped in the commit that stores what became of it;
-/// where it fails again, there is a new letter.
+/// Delivers an input to its instance, or publishes a message to the bus. The commit that stores the
+/// result deletes the dead letter. If it fails again, a new dead letter is created.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/{id}/redrive",
     tag = "dead letters",
-    params(("id" = String, Path, description = "The letter's id")),
-    responses((status = 200, description = "It was taken", body = Answer))
+    params(("id" = String, Path, description = "Dead letter id")),
+    responses((status = 200, description = "The dead letter was applied", body = ControlResponse))
 )]
 pub(super) async fn redrive(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(id): Part,
-) -> Result<Json<Answer>, Problem> {
-    let letter = find(&api, tenant, &id).await?;
-    Ok(Json(api.app.runtime.redrive(letter).await?.into()))
+    LastSegment(id): LastSegment,
+) -> Result<Json<ControlResponse>, Problem> {
+    let dead_letter = find(&api, tenant, &id).await?;
+    Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
 }
 
 /// Discard a dead letter
@@ -167,30 +173,31 @@ pub(super) async fn redrive(
     delete,
     path = "/v1/dead-letters/{id}",
     tag = "dead letters",
-    params(("id" = String, Path, description = "The letter's id")),
-    responses((status = 204, description = "It is gone"))
+    params(("id" = String, Path, description = "Dead letter id")),
+    responses((status = 204, description = "The dead letter was discarded"))
 )]
 pub(super) async fn discard(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(id): Part,
+    LastSegment(id): LastSegment,
 ) -> Result<StatusCode, Problem> {
-    let letter = find(&api, tenant, &id).await?;
-    let change = Change::DropDeadLetter { tenant: letter.tenant, id: letter.id };
-    // A tenant that is spread has letters in every shard, and a letter does not tell in which it lies.
-    api.app.runtime.change_everywhere(&change).await?;
+    let dead_letter = find(&api, tenant, &id).await?;
+    let change = Change::DropDeadLetter { tenant: dead_letter.tenant, id: dead_letter.id };
+    // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
+    api.app.runtime.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn find(api: &Api, tenant: TenantId, id: &str) -> Result<DeadLetter, Problem> {
-    let id = Uuid::parse_str(id).map_err(|error| bad_parameter("id", format!("it is no id: {error}")))?;
+async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<DeadLetter, Problem> {
+    let id = Uuid::parse_str(id)
+        .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
     let found = api.read(move |app| {
         for reader in app.runtime.readers() {
-            if let Some(letter) = reader.dead_letter(&tenant, id)? {
-                return Ok(Some(letter));
+            if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
+                return Ok(Some(dead_letter));
             }
         }
         Ok(None)
     });
-    found.await?.ok_or_else(|| Problem::new(Code::NoLetter, format!("there is no dead letter {id}")))
+    found.await?.ok_or_else(|| Problem::new(Code::DeadLetterNotFound, format!("no dead letter {id}")))
 }

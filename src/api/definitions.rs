@@ -1,4 +1,4 @@
-//! `/v1/definitions`: the programs in force, and the older ones that instances are pinned to.
+//! `/v1/definitions`: active definitions, and older ones with pinned instances.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,128 +7,128 @@ use axum::Json;
 use axum::extract::State;
 use orlog_model::{Deployment, SagaName};
 use orlog_program::Program;
-use orlog_store::Pins;
+use orlog_store::PinCounts;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::context::Api;
-use super::errors::bad_parameter;
-use super::extract::{Params, Part, Tenant};
+use super::context::ApiState;
+use super::errors::invalid_parameter;
+use super::extract::{LastSegment, QueryParams, Tenant};
 use super::problem::{Code, Problem};
 use super::sagas::hex;
 use crate::app::App;
 
 /// All definitions.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Definitions {
-    items: Vec<Definition>,
+pub(super) struct DefinitionList {
+    items: Vec<DefinitionView>,
 }
 
-/// The versions of one definition, the one for new instances first.
+/// Versions of one definition, the active one first.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Versions {
+pub(super) struct DefinitionVersions {
     saga: String,
-    versions: Vec<Definition>,
+    versions: Vec<DefinitionView>,
 }
 
-/// A definition.
+/// Definition.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Definition {
+pub(super) struct DefinitionView {
     saga: String,
-    /// The author's number for it.
+    /// Version number set by the author.
     version: u32,
-    /// Its identity, in hexadecimal.
+    /// Hash of the definition, in hexadecimal.
     hash: String,
-    /// New instances use it; otherwise it is retired.
-    in_force: bool,
-    /// The name of its file; absent where it is part of the program.
+    /// Active: new instances use it; otherwise it is retired.
+    active: bool,
+    /// Name of its file; absent for a built-in program.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// When it was put in force, RFC 3339, where that is known.
+    /// Time of the activation, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_at: Option<String>,
-    /// Who put it in force, where that is known.
+    /// User who activated it, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_by: Option<String>,
-    /// Since when it takes no new instances, RFC 3339, where that is known.
+    /// Time of the retirement, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     retired_at: Option<String>,
-    /// Instances of all tenants that began with it and have not ended; only where `count` is asked for.
+    /// Number of live instances of all tenants that started with it; only with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<u64>,
-    /// The same, of those that have ended and are still stored.
+    /// Number of ended instances that are still stored; only with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<u64>,
-    /// The events it takes.
-    events: Vec<TakenEvent>,
-    /// The effects it may ask for.
+    /// Events that it consumes.
+    events: Vec<EventSubscriptionView>,
+    /// Effects that it may request.
     effects: Vec<String>,
-    /// The commands it may ask for.
+    /// Commands that it may send.
     commands: Vec<String>,
-    /// The sagas it may begin.
+    /// Child sagas that it may start.
     sagas: Vec<String>,
-    /// Its source text, where it has one; only where one definition is shown.
+    /// Source text, if it has one; only in the response for one definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// The size of its WebAssembly module, where it is one; only where one definition is shown.
+    /// Size of its WebAssembly module in bytes, if it is one; only in the response for one definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     module_bytes: Option<usize>,
 }
 
-/// What to say of definitions.
+/// Options of the definition list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// Count the instances of each. Looks at every instance.
+pub(super) struct DefinitionQuery {
+    /// Count the instances of each definition. Scans all instances.
     #[serde(default)]
     count: bool,
 }
 
-/// An event that a definition takes.
+/// Event that a definition consumes.
 #[derive(Debug, Serialize, ToSchema)]
-struct TakenEvent {
-    /// Its type.
+struct EventSubscriptionView {
+    /// Event type.
     #[serde(rename = "type")]
     kind: String,
-    /// It begins an instance where there is none.
+    /// Start event: it starts an instance if none exists.
     starts: bool,
 }
 
-/// What definitions are described with.
-struct Sight {
+/// Context of the definition views.
+struct DefinitionContext {
     deployment: Option<Arc<Deployment>>,
-    in_force: BTreeSet<[u8; 16]>,
-    pins: Option<Pins>,
+    active: BTreeSet<[u8; 16]>,
+    pins: Option<PinCounts>,
 }
 
-impl Sight {
-    fn of(app: &App, wanted: &Wanted) -> Result<Self, Problem> {
-        let in_force = app.definitions.in_force();
+impl DefinitionContext {
+    fn of(app: &App, query: &DefinitionQuery) -> Result<Self, Problem> {
+        let active = app.definitions.active();
         Ok(Self {
             deployment: app.definitions.deployment(),
-            in_force: in_force.iter().map(|definition| definition.program.reference().hash).collect(),
-            pins: wanted.count.then(|| app.pins(u64::MAX)).transpose()?,
+            active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
+            pins: query.count.then(|| app.pins(u64::MAX)).transpose()?,
         })
     }
 
-    fn describe(&self, program: &dyn Program) -> Definition {
-        let (reference, manifest) = (program.reference(), program.manifest());
-        let in_force = self.in_force.contains(&reference.hash);
+    fn describe(&self, program: &dyn Program) -> DefinitionView {
+        let (reference, manifest) = (program.definition_ref(), program.manifest());
+        let active = self.active.contains(&reference.hash);
         let deployed = self.deployment.as_ref().and_then(|deployment| deployment.find(&reference.hash));
         let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
-        let events = manifest
-            .triggers
-            .iter()
-            .map(|trigger| TakenEvent { kind: trigger.kind.to_string(), starts: trigger.starts && in_force });
-        Definition {
+        let events = manifest.subscriptions.iter().map(|trigger| EventSubscriptionView {
+            kind: trigger.kind.to_string(),
+            starts: trigger.starts && active,
+        });
+        DefinitionView {
             saga: reference.saga.to_string(),
             version: reference.version,
             hash: hex(&reference.hash),
-            in_force,
+            active,
             file: deployed.map(|deployed| deployed.file.clone()),
             deployed_at: deployed.map(|deployed| deployed.at.to_string()),
-            deployed_by: deployed.map(|deployed| deployed.by.clone()),
+            deployed_by: deployed.map(|deployed| deployed.deployed_by.clone()),
             retired_at: deployed.and_then(|deployed| deployed.retired_at).map(|at| at.to_string()),
             live: pinned.map(|pinned| pinned.live),
             ended: pinned.map(|pinned| pinned.ended),
@@ -142,63 +142,63 @@ impl Sight {
     }
 }
 
-/// Which definitions there are
+/// List definitions
 #[utoipa::path(
     get,
     path = "/v1/definitions",
     tag = "definitions",
-    params(Wanted),
-    responses((status = 200, description = "Those for new instances", body = Definitions))
+    params(DefinitionQuery),
+    responses((status = 200, description = "Active definitions", body = DefinitionList))
 )]
 pub(super) async fn list(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     _tenant: Tenant,
-    Params(wanted): Params<Wanted>,
-) -> Result<Json<Definitions>, Problem> {
+    QueryParams(query): QueryParams<DefinitionQuery>,
+) -> Result<Json<DefinitionList>, Problem> {
     let list = move |app: &App| {
-        let sight = Sight::of(app, &wanted)?;
-        let in_force = app.definitions.in_force();
-        let items = in_force.iter().map(|definition| sight.describe(definition.program.as_ref()));
-        Ok(Definitions { items: items.collect() })
+        let context = DefinitionContext::of(app, &query)?;
+        let active = app.definitions.active();
+        let items = active.iter().map(|definition| context.describe(definition.program.as_ref()));
+        Ok(DefinitionList { items: items.collect() })
     };
     api.read(list).await.map(Json)
 }
 
-/// Show a definition, with its source and its older versions
+/// Show a definition with its source and its older versions
 #[utoipa::path(
     get,
     path = "/v1/definitions/{saga}",
     tag = "definitions",
-    params(("saga" = String, Path, description = "Its name"), Wanted),
-    responses((status = 200, description = "Its versions", body = Versions))
+    params(("saga" = String, Path, description = "Its name"), DefinitionQuery),
+    responses((status = 200, description = "Its versions", body = DefinitionVersions))
 )]
 pub(super) async fn show(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     _tenant: Tenant,
-    Part(saga): Part,
-    Params(wanted): Params<Wanted>,
-) -> Result<Json<Versions>, Problem> {
-    let saga = SagaName::new(saga).map_err(|error| bad_parameter("saga", error.to_string()))?;
-    api.read(move |app| versions(app, &saga, &wanted)).await.map(Json)
+    LastSegment(saga): LastSegment,
+    QueryParams(query): QueryParams<DefinitionQuery>,
+) -> Result<Json<DefinitionVersions>, Problem> {
+    let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+    api.read(move |app| versions(app, &saga, &query)).await.map(Json)
 }
 
-fn versions(app: &App, saga: &SagaName, wanted: &Wanted) -> Result<Versions, Problem> {
+fn versions(app: &App, saga: &SagaName, query: &DefinitionQuery) -> Result<DefinitionVersions, Problem> {
     let mut programs = app.programs.all();
-    programs.retain(|program| program.reference().saga == *saga);
+    programs.retain(|program| program.definition_ref().saga == *saga);
     if programs.is_empty() {
-        return Err(Problem::new(Code::NoDefinition, format!("there is no definition {saga}")));
+        return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
     }
-    let sight = Sight::of(app, wanted)?;
+    let context = DefinitionContext::of(app, query)?;
     let mut versions = Vec::with_capacity(programs.len());
     for program in &programs {
-        let (source, module_bytes) = source(app, &program.reference().hash)?;
-        versions.push(Definition { source, module_bytes, ..sight.describe(program.as_ref()) });
+        let (source, module_bytes) = source(app, &program.definition_ref().hash)?;
+        versions.push(DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) });
     }
-    versions.sort_by_key(|version| (!version.in_force, std::cmp::Reverse(version.version)));
-    Ok(Versions { saga: saga.to_string(), versions })
+    versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
+    Ok(DefinitionVersions { saga: saga.to_string(), versions })
 }
 
-/// The source as text, or the size of what is none.
+/// Returns the source as text, or the size of a binary module.
 fn source(app: &App, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
     for reader in app.runtime.readers() {
         if let Some((_, source)) = reader.definition(hash)? {

@@ -1,4 +1,5 @@
-//! `/admin/deploy`, `/admin/reload`, `/admin/collect`: which definitions are in force, told by an operator.
+//! `/admin/deploy`, `/admin/reload`, `/admin/collect`: deployment and garbage collection of
+//! definitions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,238 +14,241 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body;
-use super::context::Api;
-use super::extract::Params;
+use super::context::ApiState;
+use super::extract::QueryParams;
 use super::forward;
-use super::problem::{Code, Place, Problem};
+use super::problem::{Code, Problem, ProblemDetail};
 use super::sagas::hex;
-use crate::app::{DeployError, Order};
+use crate::app::{DeployError, DeployRequest};
 use crate::auth::Caller;
-use crate::definitions::{Plan, SUFFIXES, SourceFile, is_definition};
+use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile, is_definition};
 
-/// The largest body of a deployment, in bytes: all files together, as JSON.
+/// Maximum body size of a deployment in bytes: all files together, as JSON.
 pub(crate) const MAX_DEPLOY_BYTES: u64 = 64 << 20;
-/// Files that one deployment has at most.
+/// Maximum number of files of a deployment.
 const MAX_FILES: usize = 1000;
-/// The longest name of a file or of a person, in bytes.
+/// Maximum length of a file name or user name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// Who deploys, where the caller does not say.
-const NOBODY: &str = "unnamed";
+/// User name of a deployment if the request names none.
+const UNNAMED_USER: &str = "unnamed";
 
-/// Definitions to be put in force together, in the place of all that are.
+/// Definitions that replace all active definitions.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Bundle {
-    /// Who deploys them, for the record.
-    by: Option<String>,
-    /// Their files, each with `text` or `base64`.
-    files: Vec<File>,
+pub(super) struct DeployBody {
+    /// User name recorded in the deployment.
+    user: Option<String>,
+    /// Files, each with `text` or `base64`.
+    files: Vec<DeployFile>,
 }
 
-/// A file.
+/// Definition file.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct File {
-    /// Its name without a folder: `*.saga.yaml` or `*.saga.wasm`.
+struct DeployFile {
+    /// File name without a directory: `*.saga.yaml` or `*.saga.wasm`.
     name: String,
-    /// What is in it, where that is text.
+    /// Content, if it is text.
     text: Option<String>,
-    /// What is in it, where that is no text.
+    /// Content in base64, if it is binary.
     base64: Option<String>,
 }
 
-/// How to deploy.
+/// Options of a deployment.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct How {
-    /// Say what would change, and change nothing.
+pub(super) struct DeployOptions {
+    /// Return the plan without deploying.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Who reloads.
+/// Options of a reload.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Who {
-    /// For the record.
-    by: Option<String>,
+pub(super) struct ReloadOptions {
+    /// User name recorded in the deployment.
+    user: Option<String>,
 }
 
-/// What a collection came to.
+/// Result of a garbage collection.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Collected {
-    /// The definitions that were dropped.
-    dropped: Vec<Dropped>,
-    /// Retired definitions that stay, because instances are pinned to them.
+pub(super) struct CollectResponse {
+    /// Deleted definitions.
+    dropped: Vec<DroppedDefinition>,
+    /// Number of retired definitions that stay, because instances are pinned to them.
     kept: usize,
 }
 
-/// A definition that is no more.
+/// Deleted definition.
 #[derive(Debug, Serialize, ToSchema)]
-struct Dropped {
+struct DroppedDefinition {
     saga: String,
-    /// The author's number for it.
+    /// Version number set by the author.
     version: u32,
-    /// Its identity, in hexadecimal.
+    /// Hash of the definition, in hexadecimal.
     hash: String,
 }
 
 impl From<DeployError> for Problem {
     fn from(error: DeployError) -> Self {
         match error {
-            DeployError::Refused(refused) => {
-                let places = refused.0.iter().map(|problem| Place {
+            DeployError::Rejected(rejected) => {
+                let problem_details = rejected.0.iter().map(|problem| ProblemDetail {
                     pointer: format!("{}:{}:{} {}", problem.file, problem.line, problem.column, problem.path),
                     detail: problem.to_string(),
                 });
-                let count = match refused.0.len() {
-                    1 => "1 mistake".to_owned(),
-                    count => format!("{count} mistakes"),
+                let count = match rejected.0.len() {
+                    1 => "1 error".to_owned(),
+                    count => format!("{count} errors"),
                 };
-                let detail = format!("{count}; the definitions in force stay");
-                Problem::new(Code::BadDefinitions, detail).with(places.collect())
+                let detail = format!("{count}; the active definitions are unchanged");
+                Problem::new(Code::InvalidDefinitions, detail).with(problem_details.collect())
             }
-            DeployError::Dropped(_) => Problem::new(Code::NoDefinition, error.to_string()),
-            DeployError::NoFolder => Problem::new(Code::NoFolder, error.to_string()),
-            DeployError::Ending => Problem::new(Code::Unavailable, error.to_string()),
+            DeployError::Superseded(_) => Problem::new(Code::DefinitionNotFound, error.to_string()),
+            DeployError::NoDir => Problem::new(Code::NothingToReload, error.to_string()),
+            DeployError::ShuttingDown => Problem::new(Code::Unavailable, error.to_string()),
             DeployError::Shard(error) => error.into(),
             DeployError::Store(error) => error.into(),
         }
     }
 }
 
-/// Put definitions in force
+/// Deploy definitions
 ///
-/// In the place of all that are: a saga that is in no file takes no new instances any more. All of them or none: with one
-/// mistake, those in force stay, and every mistake is listed. Instances that run stay with the definition they began with.
-/// The body has 64 MiB at most.
+/// Replaces all active definitions: a saga without a file starts no new instances. The deployment is
+/// atomic: one error rejects it, and the response lists every diagnostic. Running instances keep the
+/// definition with which they started. Maximum body size: 64 MiB.
 #[utoipa::path(
     post,
     path = "/admin/deploy",
     tag = "node",
-    params(How),
-    request_body = Bundle,
-    responses((status = 200, description = "They are in force, or would be", body = Plan))
+    params(DeployOptions),
+    request_body = DeployBody,
+    responses((status = 200, description = "The definitions are active; with dry_run, the plan", body = DeploymentPlan))
 )]
 pub(super) async fn deploy(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Extension(caller): Extension<Caller>,
-    Params(how): Params<How>,
+    QueryParams(how): QueryParams<DeployOptions>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Plan>, Problem> {
-    let patience = api.app.config.http.request_timeout;
-    let bytes = body::read(&headers, body, MAX_DEPLOY_BYTES, patience).await?;
-    let bundle: Bundle = body::parse(&bytes)?;
-    let by = name_of(caller.acts_as(bundle.by)?)?;
+) -> Result<Json<DeploymentPlan>, Problem> {
+    let timeout = api.app.config.http.request_timeout;
+    let bytes = body::read(&headers, body, MAX_DEPLOY_BYTES, timeout).await?;
+    let bundle: DeployBody = body::parse(&bytes)?;
+    let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
-    let mut plan = api.app.deploy(Order { files, by, dry_run: how.dry_run }).await?;
+    let mut plan = api.app.deploy(DeployRequest { files, user: by, dry_run: how.dry_run }).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(tell_others(&api, &headers, bytes).await);
+        plan.warnings.extend(deploy_to_other_pods(&api, &headers, bytes).await);
     }
     Ok(Json(plan))
 }
 
-/// Deploys on the other pods too; what went wrong there, in words. A pod that does not hear of it follows when it takes a shard.
-async fn tell_others(api: &Api, headers: &HeaderMap, bundle: Bytes) -> Vec<String> {
-    let mut wrong = Vec::new();
+/// Deploys on the other pods and returns the errors. A pod that misses the deployment applies it when
+/// it acquires a shard.
+async fn deploy_to_other_pods(api: &ApiState, headers: &HeaderMap, bundle: Bytes) -> Vec<String> {
+    let mut errors = Vec::new();
     for pod in api.app.other_pods() {
-        match forward::post(api, &format!("{}/admin/deploy", pod.url), headers, bundle.clone()).await {
+        match forward::forward_post(api, &format!("{}/admin/deploy", pod.url), headers, bundle.clone()).await
+        {
             Ok(status) if status.is_success() => {}
-            Ok(status) => wrong
-                .push(format!("the pod {} refused the definitions ({status}): look into its log", pod.name)),
-            Err(error) => wrong.push(format!("the pod {} did not answer: {error}; deploy again", pod.name)),
+            Ok(status) => {
+                errors.push(format!("pod {} rejected the definitions ({status}); see its log", pod.name));
+            }
+            Err(error) => errors.push(format!("pod {} did not respond: {error}; deploy again", pod.name)),
         }
     }
-    wrong
+    errors
 }
 
-/// Put the definitions and the upstreams of the node's folders in force
+/// Reload the definitions and the upstreams from the directories of the node
 ///
-/// As they are now, all of them or none: with one mistake, everything stays as it was. Without a folder of definitions, those
-/// in force stay.
+/// The reload is atomic: one error rejects it and nothing changes. Without a definitions directory, the
+/// active definitions stay.
 #[utoipa::path(
     post,
     path = "/admin/reload",
     tag = "node",
-    params(Who),
-    responses((status = 200, description = "They are in force", body = Plan))
+    params(ReloadOptions),
+    responses((status = 200, description = "The definitions are active", body = DeploymentPlan))
 )]
 pub(super) async fn reload(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Extension(caller): Extension<Caller>,
-    Params(who): Params<Who>,
-) -> Result<Json<Plan>, Problem> {
-    Ok(Json(api.app.reload(name_of(caller.acts_as(who.by)?)?).await?))
+    QueryParams(options): QueryParams<ReloadOptions>,
+) -> Result<Json<DeploymentPlan>, Problem> {
+    Ok(Json(api.app.reload(user_name(caller.check_user(options.user)?)?).await?))
 }
 
-/// Drop definitions that nobody uses
+/// Delete unused definitions
 ///
-/// Those that take no new instances, and that no stored instance began with. It is done after every deployment, too.
+/// Deletes retired definitions with which no stored instance started. Every deployment does the same.
 #[utoipa::path(
     post,
     path = "/admin/collect",
     tag = "node",
-    responses((status = 200, description = "They are gone", body = Collected))
+    responses((status = 200, description = "The definitions were deleted", body = CollectResponse))
 )]
-pub(super) async fn collect(State(api): State<Api>) -> Result<Json<Collected>, Problem> {
+pub(super) async fn collect(State(api): State<ApiState>) -> Result<Json<CollectResponse>, Problem> {
     let collected = api.app.collect().await?;
-    let dropped = collected.dropped.iter().map(|program| Dropped {
+    let dropped = collected.dropped.iter().map(|program| DroppedDefinition {
         saga: program.saga.to_string(),
         version: program.version,
         hash: hex(&program.hash),
     });
-    Ok(Json(Collected { dropped: dropped.collect(), kept: collected.kept }))
+    Ok(Json(CollectResponse { dropped: dropped.collect(), kept: collected.retained }))
 }
 
-/// Who it is that does something, for the record.
-pub(super) fn name_of(by: Option<String>) -> Result<String, Problem> {
-    let by = by.filter(|by| !by.is_empty()).unwrap_or_else(|| NOBODY.to_owned());
+/// Returns the user name for the record.
+pub(super) fn user_name(by: Option<String>) -> Result<String, Problem> {
+    let by = by.filter(|by| !by.is_empty()).unwrap_or_else(|| UNNAMED_USER.to_owned());
     if by.len() > MAX_NAME_BYTES || by.chars().any(char::is_control) {
-        let detail = format!("by: a name has at most {MAX_NAME_BYTES} bytes and no control characters");
-        return Err(Problem::new(Code::WrongBody, detail));
+        let detail = format!("user: a name has at most {MAX_NAME_BYTES} bytes and no control characters");
+        return Err(Problem::new(Code::InvalidBody, detail));
     }
     Ok(by)
 }
 
-fn files(files: Vec<File>) -> Result<Vec<SourceFile>, Problem> {
+fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> {
     if files.len() > MAX_FILES {
-        let detail = format!("{} files are too many: the limit is {MAX_FILES}", files.len());
-        return Err(Problem::new(Code::WrongBody, detail));
+        let detail = format!("too many files: {}; limit {MAX_FILES}", files.len());
+        return Err(Problem::new(Code::InvalidBody, detail));
     }
-    let (mut names, mut wrong, mut sources) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let (mut names, mut errors, mut sources) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (index, file) in files.into_iter().enumerate() {
         let name = file.name.clone();
         match source(file) {
-            Ok(_) if !names.insert(name.clone()) => wrong.push((index, format!("{name:?} is there twice"))),
+            Ok(_) if !names.insert(name.clone()) => errors.push((index, format!("duplicate file {name:?}"))),
             Ok(source) => sources.push(source),
-            Err(detail) => wrong.push((index, detail)),
+            Err(detail) => errors.push((index, detail)),
         }
     }
-    if wrong.is_empty() {
+    if errors.is_empty() {
         return Ok(sources);
     }
-    let detail = format!("{} of the files cannot be read", wrong.len());
-    let place = |(index, detail)| Place { pointer: format!("/files/{index}"), detail };
-    Err(Problem::new(Code::WrongBody, detail).with(wrong.into_iter().map(place).collect()))
+    let detail = format!("{} files are unreadable", errors.len());
+    let problem_detail = |(index, detail)| ProblemDetail { pointer: format!("/files/{index}"), detail };
+    Err(Problem::new(Code::InvalidBody, detail).with(errors.into_iter().map(problem_detail).collect()))
 }
 
-fn source(file: File) -> Result<SourceFile, String> {
-    let File { name, text, base64 } = file;
-    let is_plain = |c: char| !(c.is_control() || matches!(c, '/' | '\\'));
-    if name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) || !is_definition(&name) {
-        let shown: String = name.chars().take(64).collect();
+fn source(file: DeployFile) -> Result<SourceFile, String> {
+    let DeployFile { name, text, base64 } = file;
+    let is_allowed = |c: char| !(c.is_control() || matches!(c, '/' | '\\'));
+    if name.len() > MAX_NAME_BYTES || !name.chars().all(is_allowed) || !is_definition(&name) {
+        let displayed: String = name.chars().take(64).collect();
         return Err(format!(
-            "{shown:?} is no name of a definition: *{} without a folder",
+            "invalid definition file name {displayed:?}; expected *{} without a directory",
             SUFFIXES.join(" or *")
         ));
     }
     let bytes = match (text, base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(text)) => STANDARD.decode(text).map_err(|error| format!("{name}: base64: {error}"))?,
-        _ => return Err(format!("{name}: give either text or base64")),
+        _ => return Err(format!("{name}: set either text or base64")),
     };
     Ok(SourceFile { path: PathBuf::from(name), bytes: bytes.into() })
 }

@@ -1,4 +1,4 @@
-//! `GET /admin/diagnosis`: what the doctor asks a running node.
+//! `GET /admin/diagnostics`: checks of a running node for the doctor.
 
 use std::time::Duration;
 
@@ -7,41 +7,44 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::context::Api;
+use super::context::ApiState;
 use super::problem::Problem;
-use crate::doctor::check::{Finding, Level};
+use crate::doctor::check::{CheckResult, CheckStatus};
 
-/// How long the bus may take to say where it stands.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of the bus check. Default: 2s.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What was found.
+/// Results of the checks.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Diagnosis {
-    /// The worst of them: `ok`, `warn` or `bad`.
-    worst: &'static str,
-    /// Each with `check`, `level`, `found` and, where something is to be done, `remedy`.
+pub(super) struct DiagnosticsResponse {
+    /// Highest severity: `ok`, `warn` or `error`.
+    severity: &'static str,
+    /// Checks with `name`, `status`, `message` and, if an action is required, `remedy`.
     #[schema(value_type = Vec<serde_json::Value>)]
-    findings: Vec<Finding>,
+    checks: Vec<CheckResult>,
 }
 
-/// How the node does, and what to do about it
+/// Check the node and return remedies
 #[utoipa::path(
     get,
-    path = "/admin/diagnosis",
+    path = "/admin/diagnostics",
     tag = "node",
-    responses((status = 200, description = "Part by part", body = Diagnosis))
+    responses((status = 200, description = "Results of all checks", body = DiagnosticsResponse))
 )]
-pub(super) async fn diagnosis(State(api): State<Api>) -> Result<Json<Diagnosis>, Problem> {
-    let asked = tokio::time::timeout(PATIENCE, api.app.bus.last_sequence()).await;
-    let (last, bus) = match asked {
-        Ok(Ok(last)) => (Some(last), Finding::ok("bus", format!("it answers, and is at {last}"))),
+pub(super) async fn diagnostics(State(api): State<ApiState>) -> Result<Json<DiagnosticsResponse>, Problem> {
+    let response = tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await;
+    let (last, bus) = match response {
+        Ok(Ok(last)) => (Some(last), CheckResult::ok("bus", format!("responds, last sequence {last}"))),
         Ok(Err(error)) => {
-            (None, Finding::bad("bus", error.to_string(), "see to the servers, or to the disk"))
+            (None, CheckResult::error("bus", error.to_string(), "check the servers, or the disk"))
         }
-        Err(_) => (None, Finding::bad("bus", format!("no answer within {PATIENCE:?}"), "see to the servers")),
+        Err(_) => (
+            None,
+            CheckResult::error("bus", format!("no response within {CHECK_TIMEOUT:?}"), "check the servers"),
+        ),
     };
-    let mut findings = api.read(move |app| Ok(app.examined(last))).await?;
+    let mut findings = api.read(move |app| Ok(app.diagnostics(last))).await?;
     findings.insert(1, bus);
-    let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok).as_str();
-    Ok(Json(Diagnosis { worst, findings }))
+    let worst = findings.iter().map(|finding| finding.status).max().unwrap_or(CheckStatus::Ok).as_str();
+    Ok(Json(DiagnosticsResponse { severity: worst, checks: findings }))
 }

@@ -1,27 +1,27 @@
-//! From the errors of the store and of axum to problems: who can do what about it decides the code.
+//! Conversion of store and axum errors to problems; the remedy selects the code.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 
 use super::context::OPENAPI_PATH;
-use super::problem::{Code, Place, Problem};
+use super::problem::{Code, Problem, ProblemDetail};
 
 impl From<orlog_store::Error> for Problem {
     fn from(error: orlog_store::Error) -> Self {
         use orlog_store::Error;
         let code = match &error {
-            Error::Full { .. } => Code::Full,
-            Error::BadCursor { .. } => {
-                return bad_parameter("cursor", error.to_string());
+            Error::Full { .. } => Code::InsufficientStorage,
+            Error::InvalidCursor { .. } => {
+                return invalid_parameter("cursor", error.to_string());
             }
-            Error::NoSuchTable { .. } => Code::NoTable,
-            Error::MarkGone { .. } => Code::CursorGone,
-            Error::NoFeed => Code::NoExport,
+            Error::NoSuchTable { .. } => Code::TableNotFound,
+            Error::FeedOffsetExpired { .. } => Code::CursorExpired,
+            Error::FeedDisabled => Code::ExportDisabled,
             Error::Closed | Error::Poisoned { .. } => Code::Unavailable,
-            _ => Code::Store,
+            _ => Code::StoreError,
         };
-        if code == Code::Store {
-            tracing::error!(%error, "the store cannot be read");
-            return Problem::new(code, "the store cannot be read; the log of the server says why");
+        if code == Code::StoreError {
+            tracing::error!(%error, "store read failed");
+            return Problem::new(code, "store read failed; see the server log");
         }
         Problem::new(code, error.to_string())
     }
@@ -37,23 +37,23 @@ impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
         let text = rejection.body_text();
         let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-        Problem::new(Code::BadParameter, format!("the query: {text}"))
+        Problem::new(Code::BadParameter, format!("invalid query: {text}"))
     }
 }
 
-/// A part of the path or the query breaks a rule.
-pub(super) fn bad_parameter(name: &str, reason: impl Into<String>) -> Problem {
+/// Creates the problem of an invalid path or query parameter.
+pub(super) fn invalid_parameter(name: &str, reason: impl Into<String>) -> Problem {
     let detail = reason.into();
-    let place = Place { pointer: name.to_owned(), detail: detail.clone() };
-    Problem::new(Code::BadParameter, detail).with(vec![place])
+    let problem_detail = ProblemDetail { pointer: name.to_owned(), detail: detail.clone() };
+    Problem::new(Code::BadParameter, detail).with(vec![problem_detail])
 }
 
-/// What is said about a path that leads nowhere.
+/// Returns the problem of an unknown path.
 pub(super) async fn no_route() -> Problem {
-    Problem::new(Code::NoRoute, format!("nothing is here; {OPENAPI_PATH} lists what is"))
+    Problem::new(Code::RouteNotFound, format!("route not found; {OPENAPI_PATH} lists all routes"))
 }
 
-/// What is said about a method that a path does not take.
+/// Returns the problem of an unsupported method.
 pub(super) async fn no_method() -> Problem {
-    Problem::new(Code::NoMethod, format!("see {OPENAPI_PATH} for the methods that it takes"))
+    Problem::new(Code::MethodNotAllowed, format!("see {OPENAPI_PATH} for the supported methods"))
 }

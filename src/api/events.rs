@@ -1,43 +1,43 @@
-//! `POST /v1/events`: events in, one or a batch. What is accepted is on disk before the answer goes out.
+//! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the response.
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use orlog_bus::codec::{self, DecodeError, Defaults};
+use orlog_bus::codec::{self, DecodeDefaults, DecodeError};
 use orlog_model::{Event, TraceParent};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body;
-use super::context::Api;
-use super::extract::{Tenant, trace_of};
-use super::problem::{Code, Place, Problem};
+use super::context::ApiState;
+use super::extract::{Tenant, request_trace};
+use super::problem::{Code, Problem, ProblemDetail};
 
-/// Wrong members of a batch that are named; the rest is counted.
-const NAMED: usize = 16;
+/// Maximum number of invalid events of a batch in a response; the rest is counted.
+const MAX_NAMED_ERRORS: usize = 16;
 
-/// What was accepted, in the order given.
+/// Accepted events, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedEvents {
     accepted: Vec<AcceptedEvent>,
 }
 
-/// An event that is on disk.
+/// Durable event.
 #[derive(Debug, Serialize, ToSchema)]
 struct AcceptedEvent {
-    /// The event's id.
+    /// Event id.
     id: String,
-    /// Where it lies in the stream.
+    /// Sequence in the stream.
     sequence: u64,
-    /// It was accepted before; nothing happens twice.
+    /// The event was accepted before and has no further effect.
     duplicate: bool,
 }
 
-/// How the body is to be read.
+/// Format of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum BodyFormat {
     Structured,
     Batch,
     Binary,
@@ -47,8 +47,9 @@ enum Format {
 
 /// Publish one event or a batch
 ///
-/// Takes CloudEvents 1.0 (structured, binary, batch) and the Aggregate envelope (an object or an array). A batch is refused
-/// whole when one member is wrong. Sending an event again, with the same id and source, is harmless.
+/// Accepts CloudEvents 1.0 (structured, binary, batch) and the Aggregate envelope (an object or an
+/// array). A batch is atomic: one invalid event rejects the batch. A repeated event with the same id
+/// and source is a duplicate without effect.
 #[utoipa::path(
     post,
     path = "/v1/events",
@@ -61,25 +62,25 @@ enum Format {
             (Value = "application/json")
         )
     ),
-    responses((status = 202, description = "On disk; what follows happens in its own time", body = Accepted))
+    responses((status = 202, description = "The events are durable; processing is asynchronous", body = AcceptedEvents))
 )]
 pub(super) async fn publish(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Json<Accepted>), Problem> {
+) -> Result<(StatusCode, Json<AcceptedEvents>), Problem> {
     takes_work(&api)?;
     let http = &api.app.config.http;
     let format = format(&headers)?;
     let limit = match format {
-        Format::Batch | Format::Plain => http.max_batch_size.max(http.max_body_size),
-        Format::Structured | Format::Binary => http.max_body_size,
+        BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
+        BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
     };
     let bytes = body::read(&headers, body, limit, http.request_timeout).await?;
-    let defaults = Defaults { tenant: Some(tenant), now: api.app.clock.now() };
+    let defaults = DecodeDefaults { tenant: Some(tenant), now: api.app.clock.now() };
     let mut events = decode(format, &headers, &bytes, http.max_body_size, &defaults)?;
-    inherit(&mut events, trace_of(&headers).as_ref());
+    inherit(&mut events, request_trace(&headers).as_ref());
     let ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
     let receipts = if events.is_empty() { Vec::new() } else { api.app.publish(events).await? };
     let accepted = ids.into_iter().zip(receipts).map(|(id, receipt)| AcceptedEvent {
@@ -87,61 +88,61 @@ pub(super) async fn publish(
         sequence: receipt.sequence,
         duplicate: receipt.duplicate,
     });
-    Ok((StatusCode::ACCEPTED, Json(Accepted { accepted: accepted.collect() })))
+    Ok((StatusCode::ACCEPTED, Json(AcceptedEvents { accepted: accepted.collect() })))
 }
 
 impl From<orlog_bus::Error> for Problem {
     fn from(error: orlog_bus::Error) -> Self {
         use orlog_bus::Error;
         let code = match &error {
-            Error::Full(_) => Code::Full,
+            Error::Full(_) => Code::InsufficientStorage,
             Error::TooLarge { .. } => Code::TooLarge,
-            Error::Subject { .. } => Code::InvalidEvent,
+            Error::InvalidSubject { .. } => Code::InvalidEvent,
             Error::InUse(_) | Error::Unavailable(_) => Code::Unavailable,
         };
         Problem::new(code, error.to_string())
     }
 }
 
-/// Refuses early what would be refused after reading the body.
-fn takes_work(api: &Api) -> Result<(), Problem> {
+/// Rejects a request before its body is read, if the node accepts no events.
+fn takes_work(api: &ApiState) -> Result<(), Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
-        return Err(Problem::new(Code::Draining, "the process is draining and takes no new events"));
+        return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));
     }
-    if !health.room {
+    if !health.has_capacity {
         return Err(Problem::new(
-            Code::Full,
-            "there is no room in the store; events are taken again once there is",
+            Code::InsufficientStorage,
+            "the store is full; events are accepted when space is available",
         ));
     }
     Ok(())
 }
 
-fn format(headers: &HeaderMap) -> Result<Format, Problem> {
+fn format(headers: &HeaderMap) -> Result<BodyFormat, Problem> {
     let content_type = body::content_type(headers)?;
     let binary = headers.keys().any(|name| name.as_str().starts_with("ce-"));
     match content_type.as_str() {
-        "application/cloudevents+json" => Ok(Format::Structured),
-        "application/cloudevents-batch+json" => Ok(Format::Batch),
-        _ if binary => Ok(Format::Binary),
-        "application/json" | "" => Ok(Format::Plain),
+        "application/cloudevents+json" => Ok(BodyFormat::Structured),
+        "application/cloudevents-batch+json" => Ok(BodyFormat::Batch),
+        _ if binary => Ok(BodyFormat::Binary),
+        "application/json" | "" => Ok(BodyFormat::Plain),
         other => Err(body::media_type(other)),
     }
 }
 
 fn decode(
-    format: Format,
+    format: BodyFormat,
     headers: &HeaderMap,
     bytes: &[u8],
     single_limit: u64,
-    defaults: &Defaults,
+    defaults: &DecodeDefaults,
 ) -> Result<Vec<Event>, Problem> {
     match format {
-        Format::Structured => one(codec::from_structured(&body::parse(bytes)?, defaults)),
-        Format::Batch => all(&body::parse::<Vec<Value>>(bytes)?, codec::from_structured, defaults),
-        Format::Binary => binary(headers, bytes, defaults),
-        Format::Plain => match body::parse(bytes)? {
+        BodyFormat::Structured => one(codec::from_structured(&body::parse(bytes)?, defaults)),
+        BodyFormat::Batch => all(&body::parse::<Vec<Value>>(bytes)?, codec::from_structured, defaults),
+        BodyFormat::Binary => binary(headers, bytes, defaults),
+        BodyFormat::Plain => match body::parse(bytes)? {
             Value::Array(members) => all(&members, codec::from_json, defaults),
             _ if bytes.len() as u64 > single_limit => {
                 Err(body::too_large(&format!("one event of {} bytes", bytes.len()), single_limit))
@@ -154,11 +155,13 @@ fn decode(
 fn one(decoded: Result<Event, DecodeError>) -> Result<Vec<Event>, Problem> {
     match decoded {
         Ok(event) => Ok(vec![event]),
-        Err(error) => Err(Problem::new(code(&error), error.to_string()).with(vec![place("", &error)])),
+        Err(error) => {
+            Err(Problem::new(code(&error), error.to_string()).with(vec![problem_detail("", &error)]))
+        }
     }
 }
 
-fn binary(headers: &HeaderMap, bytes: &[u8], defaults: &Defaults) -> Result<Vec<Event>, Problem> {
+fn binary(headers: &HeaderMap, bytes: &[u8], defaults: &DecodeDefaults) -> Result<Vec<Event>, Problem> {
     let mut attributes = Vec::with_capacity(headers.len());
     for (name, value) in headers {
         let is_read = name.as_str().starts_with("ce-") || name == "content-type" || name == "traceparent";
@@ -177,32 +180,32 @@ fn binary(headers: &HeaderMap, bytes: &[u8], defaults: &Defaults) -> Result<Vec<
 
 fn all(
     members: &[Value],
-    read: impl Fn(&Value, &Defaults) -> Result<Event, DecodeError>,
-    defaults: &Defaults,
+    read: impl Fn(&Value, &DecodeDefaults) -> Result<Event, DecodeError>,
+    defaults: &DecodeDefaults,
 ) -> Result<Vec<Event>, Problem> {
     let mut events = Vec::with_capacity(members.len());
-    let (mut places, mut wrong) = (Vec::new(), 0_usize);
+    let (mut problem_details, mut invalid_count) = (Vec::new(), 0_usize);
     for (index, member) in members.iter().enumerate() {
         match read(member, defaults) {
             Ok(event) => events.push(event),
             Err(error) => {
-                wrong += 1;
-                if places.len() < NAMED {
-                    places.push(place(&format!("/{index}"), &error));
+                invalid_count += 1;
+                if problem_details.len() < MAX_NAMED_ERRORS {
+                    problem_details.push(problem_detail(&format!("/{index}"), &error));
                 }
             }
         }
     }
-    match places.first() {
+    match problem_details.first() {
         None => Ok(events),
         Some(first) => {
             let detail = format!(
-                "{wrong} of {} events cannot be accepted, so none is; the first is at {}: {}",
+                "{invalid_count} of {} events are invalid, batch rejected; first error at {}: {}",
                 members.len(),
                 first.pointer,
                 first.detail
             );
-            Err(Problem::new(Code::InvalidEvent, detail).with(places))
+            Err(Problem::new(Code::InvalidEvent, detail).with(problem_details))
         }
     }
 }
@@ -210,13 +213,13 @@ fn all(
 fn code(error: &DecodeError) -> Code {
     match error {
         DecodeError::TooLarge { .. } => Code::TooLarge,
-        DecodeError::Json { part: "the body", .. } => Code::NotJson,
+        DecodeError::Json { part: "the body", .. } => Code::InvalidJson,
         _ => Code::InvalidEvent,
     }
 }
 
-/// Where in a body an event is wrong; `base` is the pointer to the event.
-fn place(base: &str, error: &DecodeError) -> Place {
+/// Returns the location of an event error in a body; `base` is the pointer to the event.
+fn problem_detail(base: &str, error: &DecodeError) -> ProblemDetail {
     let attribute = match error {
         DecodeError::Missing { attribute, .. } | DecodeError::Invalid { attribute, .. } => attribute.as_str(),
         DecodeError::Tenant { .. } => "tenantid",
@@ -225,10 +228,10 @@ fn place(base: &str, error: &DecodeError) -> Place {
     };
     let parts = attribute.split('.').filter(|part| !part.is_empty());
     let pointer = parts.fold(base.to_owned(), |pointer, part| pointer + "/" + &body::escape(part));
-    Place { pointer, detail: error.to_string() }
+    ProblemDetail { pointer, detail: error.to_string() }
 }
 
-/// Events that belong to no trace belong to that of the request.
+/// Assigns the trace of the request to events without a trace.
 fn inherit(events: &mut [Event], trace: Option<&TraceParent>) {
     for event in events {
         if event.trace.is_none() {

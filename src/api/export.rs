@@ -1,4 +1,4 @@
-//! `GET /v1/export`: what there is and what changes, a line each, for whoever keeps a copy elsewhere.
+//! `GET /v1/export`: snapshot and changes as JSON lines, to maintain a copy in another system.
 
 mod cursor;
 mod line;
@@ -13,130 +13,134 @@ use axum::response::{IntoResponse, Response};
 use futures::future::select_all;
 use jiff::SignedDuration;
 use orlog_model::TenantId;
-use orlog_store::Fed;
+use orlog_store::FeedEntityKind;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::context::Api;
-use super::errors::bad_parameter;
-use super::extract::{Params, Tenant};
+use super::context::ApiState;
+use super::errors::invalid_parameter;
+use super::extract::{QueryParams, Tenant};
 use super::problem::{Code, Problem};
-use crate::auth::{Caller, Reach};
-use cursor::Cursor;
-use read::{Order, Part};
+use crate::auth::{Caller, TenantScope};
+use cursor::ExportCursor;
+use read::{ExportPart, ExportRequest};
 
-/// Commits that come close together are told of together.
-const GATHER: Duration = Duration::from_millis(20);
+/// Time in which commits are coalesced into one response.
+const COALESCE_DELAY: Duration = Duration::from_millis(20);
 
-/// What is wanted.
+/// Options of an export request.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// Of these kinds only, separated by commas: `instances`, `tasks`, `task_events`, `history`. All where nothing is said.
+pub(super) struct ExportQuery {
+    /// Kinds, comma-separated: `instances`, `tasks`, `task_events`, `history`. Default: all.
     kinds: Option<String>,
-    /// The cursor of the answer before; everything there is where it is absent.
+    /// Cursor of the previous response; a new snapshot if absent.
     after: Option<String>,
-    /// How long to wait where nothing has changed, for example `20s`; at most `http.request_timeout`.
+    /// Maximum wait for a change, for example `20s`; limited by `http.request_timeout`.
     wait: Option<String>,
-    /// About how many lines at most; `http.page_limit` where nothing is said.
+    /// Approximate maximum number of lines. Default: `http.max_page_size`.
     limit: Option<usize>,
-    /// That of every tenant, not only of the tenant of the request.
+    /// Include all tenants, not only the tenant of the request.
     #[serde(default)]
     all: bool,
 }
 
-/// What changed
+/// Export the snapshot and the changes
 ///
-/// Newline-delimited JSON. Each line says how one thing stands: `kind` (`instance`, `task`, `task_event`, `history`), `op` (`put`,
-/// `delete`), `shard`, `position`, `tenant`, `key`, and with `put` the `value`. Of two lines about the same thing the one with
-/// the greater `position` holds. An answer to nobody's cursor begins with `{"kind":"begin"}`; the last line of every answer is `{"kind":"cursor","cursor":…,"more":…,"scanning":…}`; an answer without it was cut off.
+/// Newline-delimited JSON. Each line is the state of one entity: `kind` (`instance`, `task`,
+/// `task_event`, `history`), `op` (`put`, `delete`), `shard`, `position`, `tenant`, `key`, and with
+/// `put` the `value`. Of two lines about the same entity, the one with the greater `position` applies.
+/// A response without a request cursor starts with `{"kind":"reset"}`. The last line of every response
+/// is `{"kind":"cursor","cursor":…,"has_more":…,"snapshotting":…}`; a response without it is truncated.
 #[utoipa::path(
     get,
     path = "/v1/export",
     tag = "export",
-    params(Wanted),
+    params(ExportQuery),
     responses((status = 200, description = "Lines", body = String, content_type = "application/x-ndjson"))
 )]
-pub(super) async fn changes(
-    State(api): State<Api>,
+pub(super) async fn export(
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
-    Params(wanted): Params<Wanted>,
+    QueryParams(query): QueryParams<ExportQuery>,
 ) -> Result<Response, Problem> {
     if !api.app.config.export.enabled {
-        let detail = "commits do not note what they touch; set export.enabled = true";
-        return Err(Problem::new(Code::NoExport, detail));
+        let detail = "the change feed is disabled; set export.enabled = true";
+        return Err(Problem::new(Code::ExportDisabled, detail));
     }
-    if wanted.all && caller.reach != Reach::All {
-        let detail = "all=true takes somebody who may act for all tenants (*)";
-        return Err(Problem::new(Code::NotYourTenant, detail));
+    if query.all && caller.tenants != TenantScope::All {
+        let detail = "all=true requires access to all tenants (*)";
+        return Err(Problem::new(Code::TenantForbidden, detail));
     }
-    let until = Instant::now() + wanted.patience()?.min(api.app.config.http.request_timeout);
-    let mut order = wanted.order(&api, (!wanted.all).then_some(tenant))?;
+    let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
+    let mut order = query.order(&api, (!query.all).then_some(tenant))?;
     loop {
         let shards = order.shards(&api.app)?;
         let mut commits: Vec<_> = shards.iter().map(|(_, reader)| reader.watch()).collect();
         for commits in &mut commits {
             drop(commits.borrow_and_update());
         }
-        let (asked, is_draining) = (order.clone(), !api.app.runtime.health().accepting);
-        let part = api.read(move |app| read::read(app, &asked, &shards)).await?;
+        let (requested, is_draining) = (order.clone(), !api.app.runtime.health().accepting);
+        let part = api.read(move |app| read::read(app, &requested, &shards)).await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
-        let left = until.saturating_duration_since(Instant::now());
-        if !is_quiet || left.is_zero() || is_draining {
-            return Ok(answer(&part));
+        let remaining = until.saturating_duration_since(Instant::now());
+        if !is_quiet || remaining.is_zero() || is_draining {
+            return Ok(response(&part));
         }
         order.cursor = Some(part.cursor);
         let changed = select_all(commits.iter_mut().map(|commits| Box::pin(commits.changed())));
         tokio::select! {
-            // An end of the shard is found out by the next look.
-            _ = changed => tokio::time::sleep(GATHER.min(left)).await,
-            () = tokio::time::sleep(left) => {}
+            // The next read detects a closed shard.
+            _ = changed => tokio::time::sleep(COALESCE_DELAY.min(remaining)).await,
+            () = tokio::time::sleep(remaining) => {}
             () = api.app.drained() => {}
         }
     }
 }
 
-impl Wanted {
-    fn patience(&self) -> Result<Duration, Problem> {
+impl ExportQuery {
+    fn timeout(&self) -> Result<Duration, Problem> {
         let Some(text) = &self.wait else { return Ok(Duration::ZERO) };
         let parsed = text.parse::<SignedDuration>().ok().and_then(|wait| Duration::try_from(wait).ok());
-        parsed.ok_or_else(|| bad_parameter("wait", format!("{text:?} is no duration such as \"20s\"")))
+        parsed.ok_or_else(|| {
+            invalid_parameter("wait", format!("invalid duration {text:?}; expected for example \"20s\""))
+        })
     }
 
-    fn order(&self, api: &Api, tenant: Option<TenantId>) -> Result<Order, Problem> {
+    fn order(&self, api: &ApiState, tenant: Option<TenantId>) -> Result<ExportRequest, Problem> {
         let http = &api.app.config.http;
-        let asked = self.kinds.as_deref().map(kinds).transpose()?;
-        let cursor = self.after.as_deref().map(Cursor::read).transpose()?;
+        let requested = self.kinds.as_deref().map(kinds).transpose()?;
+        let cursor = self.after.as_deref().map(ExportCursor::read).transpose()?;
         if let Some(cursor) = &cursor {
-            cursor.fits(tenant.as_ref(), asked.as_deref())?;
+            cursor.matches_query(tenant.as_ref(), requested.as_deref())?;
         }
-        let kinds = cursor.as_ref().map(|cursor| cursor.kinds.clone()).or(asked);
-        Ok(Order {
+        let kinds = cursor.as_ref().map(|cursor| cursor.kinds.clone()).or(requested);
+        Ok(ExportRequest {
             tenant,
-            kinds: kinds.unwrap_or_else(|| Fed::ALL.to_vec()),
+            kinds: kinds.unwrap_or_else(|| FeedEntityKind::ALL.to_vec()),
             cursor,
-            limit: self.limit.unwrap_or(http.page_limit).clamp(1, http.page_limit),
+            limit: self.limit.unwrap_or(http.max_page_size).clamp(1, http.max_page_size),
         })
     }
 }
 
-fn kinds(text: &str) -> Result<Vec<Fed>, Problem> {
-    let read = |word: &str| {
-        let found = Fed::ALL.into_iter().find(|kind| kind.as_str() == word);
-        let known = || Fed::ALL.map(Fed::as_str).join(", ");
-        found.ok_or_else(|| bad_parameter("kinds", format!("{word:?} is no kind; there are {}", known())))
+fn kinds(text: &str) -> Result<Vec<FeedEntityKind>, Problem> {
+    let read = |name: &str| {
+        let found = FeedEntityKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+        let known = || FeedEntityKind::ALL.map(FeedEntityKind::as_str).join(", ");
+        found.ok_or_else(|| invalid_parameter("kinds", format!("unknown kind {name:?}; kinds: {}", known())))
     };
-    let mut kinds = text.split(',').map(|word| read(word.trim())).collect::<Result<Vec<_>, _>>()?;
+    let mut kinds = text.split(',').map(|name| read(name.trim())).collect::<Result<Vec<_>, _>>()?;
     kinds.sort();
     kinds.dedup();
     Ok(kinds)
 }
 
-fn answer(part: &Part) -> Response {
-    let head = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
+fn response(part: &ExportPart) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
     let mut body = part.lines.clone();
-    body.push_str(&line::last(&part.cursor, part.more));
-    (head, body).into_response()
+    body.push_str(&line::end_line(&part.cursor, part.more));
+    (headers, body).into_response()
 }

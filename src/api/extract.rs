@@ -1,4 +1,4 @@
-//! What handlers take from a request: the tenant, the names in the path, the query. Each is checked here, once.
+//! Extractors of handlers: the tenant, the path parameters and the query, each validated once.
 
 use std::future::{Future, ready};
 
@@ -9,38 +9,38 @@ use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId, Timestamp, Tra
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-use super::context::Api;
-use super::errors::bad_parameter;
+use super::context::ApiState;
+use super::errors::invalid_parameter;
 use super::problem::{Code, Problem};
 
-/// The header that says whose request it is.
+/// Header with the tenant of the request.
 pub(super) const TENANT_HEADER: &str = "x-tenant-id";
 
-/// The header with the W3C trace context.
+/// Header with the W3C trace context.
 pub(super) const TRACEPARENT: &str = "traceparent";
 
-/// Entries of a page where the caller names no number.
-const PAGE: usize = 100;
+/// Default number of entries of a page.
+const DEFAULT_PAGE_LIMIT: usize = 100;
 
-/// Whose request it is; let in.
+/// Validated and accepted tenant of the request.
 pub(super) struct Tenant(pub(super) TenantId);
 
-impl FromRequestParts<Api> for Tenant {
+impl FromRequestParts<ApiState> for Tenant {
     type Rejection = Problem;
 
     fn from_request_parts(
         parts: &mut Parts,
-        api: &Api,
+        api: &ApiState,
     ) -> impl Future<Output = Result<Self, Problem>> + Send {
         ready(tenant(&parts.headers, api).map(Tenant))
     }
 }
 
-fn tenant(headers: &HeaderMap, api: &Api) -> Result<TenantId, Problem> {
+fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let first = values.next();
     if let Some(second) = values.find(|value| Some(*value) != first) {
-        let detail = format!("{TENANT_HEADER} is given twice, as {first:?} and as {second:?}");
+        let detail = format!("duplicate header {TENANT_HEADER}: {first:?} and {second:?}");
         return Err(Problem::new(Code::BadTenant, detail));
     }
     let text = std::str::from_utf8(first.map_or(b"", |value| value.as_bytes()))
@@ -50,65 +50,65 @@ fn tenant(headers: &HeaderMap, api: &Api) -> Result<TenantId, Problem> {
     if api.app.config.tenants.admits(&tenant) {
         Ok(tenant)
     } else {
-        let detail = format!("the tenant {text:?} is not among those of this deployment");
+        let detail = format!("unknown tenant {text:?}");
         Err(Problem::new(Code::UnknownTenant, detail))
     }
 }
 
-/// The instance that the tenant and the path name.
-pub(super) struct Key(pub(super) InstanceKey);
+/// Instance from the tenant and the path.
+pub(super) struct InstancePath(pub(super) InstanceKey);
 
-impl FromRequestParts<Api> for Key {
+impl FromRequestParts<ApiState> for InstancePath {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Problem> {
         let Tenant(tenant) = Tenant::from_request_parts(parts, api).await?;
         let Path((saga, correlation)) = Path::<(String, String)>::from_request_parts(parts, api).await?;
-        let saga = SagaName::new(saga).map_err(|error| bad_parameter("saga", error.to_string()))?;
+        let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
         let correlation = CorrelationId::new(correlation)
-            .map_err(|error| bad_parameter("correlation", error.to_string()))?;
-        Ok(Key(InstanceKey { tenant, saga, correlation }))
+            .map_err(|error| invalid_parameter("correlation", error.to_string()))?;
+        Ok(InstancePath(InstanceKey { tenant, saga, correlation }))
     }
 }
 
-/// The last part of the path.
-pub(super) struct Part(pub(super) String);
+/// Last segment of the path.
+pub(super) struct LastSegment(pub(super) String);
 
-impl FromRequestParts<Api> for Part {
+impl FromRequestParts<ApiState> for LastSegment {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Problem> {
         let Path(text) = Path::<String>::from_request_parts(parts, api).await?;
-        Ok(Part(text))
+        Ok(LastSegment(text))
     }
 }
 
-/// The query, read into a struct that refuses unknown names.
-pub(super) struct Params<T>(pub(super) T);
+/// Query parameters; unknown names are rejected.
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
+impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Problem> {
         let Query(params) = Query::<T>::from_request_parts(parts, api).await?;
-        Ok(Params(params))
+        Ok(QueryParams(params))
     }
 }
 
-/// How many entries a page has: what the caller asks for, within the configured bound.
-pub(super) fn page_limit(asked: Option<usize>, api: &Api) -> usize {
-    asked.unwrap_or(PAGE).clamp(1, api.app.config.http.page_limit)
+/// Returns the number of entries of a page: the requested number, within the configured limit.
+pub(super) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
+    requested.unwrap_or(DEFAULT_PAGE_LIMIT).clamp(1, api.app.config.http.max_page_size)
 }
 
-/// The trace that the request belongs to.
-pub(super) fn trace_of(headers: &HeaderMap) -> Option<TraceParent> {
+/// Returns the trace of the request.
+pub(super) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(TraceParent::new)
 }
 
-/// Reads an RFC 3339 time in a query.
+/// Parses an RFC 3339 time in a query.
 pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    // In a query, a plus sign that is not encoded arrives as a space.
+    // In a query, an unencoded plus sign arrives as a space.
     let text = text.replace(' ', "+");
     Timestamp::parse(&text).map(Some).map_err(D::Error::custom)
 }

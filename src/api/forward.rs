@@ -1,7 +1,9 @@
-//! With many pods, any of them answers for any instance: a request about what lives in another pod's shard is sent there.
+//! Request forwarding: with many pods, each pod accepts any request and forwards it to the owner of the
+//! shard.
 //!
-//! The data of a tenant lie in one shard, but for tenants that are spread. Of those a request about one instance is sent
-//! where the instance lives; a list shows what this pod has, and says so in a header.
+//! The data of a tenant are in one shard, except for key-sharded tenants. For those, a request about
+//! one instance is forwarded to its owner; a list contains the instances of this pod, and a header says
+//! so.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -11,17 +13,17 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Slot, TenantId};
 use percent_encoding::percent_decode_str;
 
-use super::context::Api;
+use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::problem::{Code, Problem};
-use crate::app::Whose;
+use crate::app::SlotOwner;
 
-/// The pod that sent a request on; such a request is not sent on again.
+/// Header with the forwarding pod; a forwarded request is not forwarded again.
 pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
-/// On the list of a tenant that is spread: these are the instances of one pod.
+/// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
-/// What a tenant has.
-const OF_TENANTS: [&str; 9] = [
+/// Routes that are scoped to a tenant.
+const TENANT_SCOPED_ROUTES: [&str; 9] = [
     "/v1/sagas",
     "/v1/tasks",
     "/v1/dead-letters",
@@ -32,12 +34,12 @@ const OF_TENANTS: [&str; 9] = [
     "/v1/overview",
     "/v1/replays",
 ];
-/// They belong to one connection.
+/// Headers that apply to one connection only.
 const HOP_BY_HOP: [HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::CONTENT_LENGTH];
 
-/// Answers here, or sends the request to the pod that can.
-pub(super) async fn forward(State(api): State<Api>, request: Request, next: Next) -> Response {
+/// Handles the request, or forwards it to the pod that owns the shard.
+pub(super) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
     if !api.app.is_clustered() {
         return next.run(request).await;
     }
@@ -47,69 +49,70 @@ pub(super) async fn forward(State(api): State<Api>, request: Request, next: Next
         response.headers_mut().insert(PARTIAL, HeaderValue::from_static("true"));
         return response;
     };
-    match api.app.whose(slot) {
-        Whose::Here => next.run(request).await,
-        Whose::Pod(pod) if !is_forwarded(request.headers()) => {
+    match api.app.slot_owner(slot) {
+        SlotOwner::Local => next.run(request).await,
+        SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
             send(&api, &pod.url, request).await.unwrap_or_else(IntoResponse::into_response)
         }
-        Whose::Pod(_) | Whose::Nobody => {
-            let detail = "the shard is on its way from one pod to another; try again";
+        SlotOwner::Pod(_) | SlotOwner::None => {
+            let detail = "the shard is moving between pods; try again";
             Problem::new(Code::Unavailable, detail).into_response()
         }
     }
 }
 
-/// Whose data a request is about, where it is about a tenant's. What is malformed is refused by the handler.
+/// Returns the tenant of a tenant-scoped request. The handler rejects malformed requests.
 fn concerned(request: &Request) -> Option<TenantId> {
     let path = request.uri().path();
     let is_below =
         |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    OF_TENANTS.iter().find(|root| is_below(root))?;
+    TENANT_SCOPED_ROUTES.iter().find(|root| is_below(root))?;
     let tenant = request.headers().get(TENANT_HEADER).map_or(Ok(""), HeaderValue::to_str).ok()?;
     TenantId::new(tenant).ok()
 }
 
-/// `None`: the data are spread, and the request is about more than one instance.
-fn slot(api: &Api, tenant: &TenantId, path: &str) -> Option<Slot> {
+/// Returns the slot; `None` if the tenant is key-sharded and the request is not about one instance.
+fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     let slots = api.app.slots();
-    slots.of_tenant(tenant).or_else(|| {
+    slots.tenant_slot(tenant).or_else(|| {
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
         let mut part = || percent_decode_str(parts.next()?).decode_utf8().ok().map(String::from);
         let (saga, correlation) = (SagaName::new(part()?).ok()?, CorrelationId::new(part()?).ok()?);
-        Some(slots.of(&InstanceKey { tenant: tenant.clone(), saga, correlation }))
+        Some(slots.slot_of(&InstanceKey { tenant: tenant.clone(), saga, correlation }))
     })
 }
 
-async fn send(api: &Api, url: &str, request: Request) -> Result<Response, Problem> {
+async fn send(api: &ApiState, url: &str, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let limit = usize::try_from(api.app.config.http.max_batch_size).unwrap_or(usize::MAX);
     let body = axum::body::to_bytes(body, limit).await;
-    let body = body.map_err(|error| Problem::new(Code::TooSlow, error.to_string()))?;
+    let body = body.map_err(|error| Problem::new(Code::BodyTimeout, error.to_string()))?;
     let mut headers = without_hops(parts.headers);
     headers.remove(header::HOST);
     headers.insert(FORWARDED_BY, node(api));
-    let gone = |error: reqwest::Error| {
-        Problem::new(Code::Unavailable, format!("the pod that has the shard does not answer: {error}"))
+    let unavailable = |error: reqwest::Error| {
+        Problem::new(Code::Unavailable, format!("the owner of the shard does not respond: {error}"))
     };
-    let asked = api.forwarder.request(parts.method, format!("{url}{target}")).headers(headers).body(body);
-    let answer = asked.send().await.map_err(gone)?;
-    let (status, headers) = (answer.status(), without_hops(answer.headers().clone()));
-    let body = answer.bytes().await.map_err(gone)?;
+    let forwarded_request =
+        api.forwarder.request(parts.method, format!("{url}{target}")).headers(headers).body(body);
+    let pod_response = forwarded_request.send().await.map_err(unavailable)?;
+    let (status, headers) = (pod_response.status(), without_hops(pod_response.headers().clone()));
+    let body = pod_response.bytes().await.map_err(unavailable)?;
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
 }
 
-/// Whether another pod has sent this request.
+/// Returns whether another pod forwarded this request.
 pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
 
-/// Posts what a caller has posted here to another pod too, which asks again who it is.
-pub(super) async fn post(
-    api: &Api,
+/// Forwards a POST request to another pod, which authenticates the caller again.
+pub(super) async fn forward_post(
+    api: &ApiState,
     url: &str,
     headers: &HeaderMap,
     body: Bytes,
@@ -118,11 +121,11 @@ pub(super) async fn post(
     headers.remove(header::HOST);
     headers.insert(FORWARDED_BY, node(api));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let answer = api.forwarder.post(url).headers(headers).body(body).send().await?;
-    Ok(answer.status())
+    let pod_response = api.forwarder.post(url).headers(headers).body(body).send().await?;
+    Ok(pod_response.status())
 }
 
-fn node(api: &Api) -> HeaderValue {
+fn node(api: &ApiState) -> HeaderValue {
     HeaderValue::from_str(&api.app.config.node_name()).unwrap_or(HeaderValue::from_static("pod"))
 }
 

@@ -1,66 +1,71 @@
-//! `…/graph.svg`: pictures of definitions, and of where instances stand, for web pages.
+//! `…/graph.svg`: graphs of definitions and of instance states, for the web UI.
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use orlog_model::SagaName;
-use orlog_simulator::graph::{self, Place};
+use orlog_simulator::graph::{self, InstanceOverlay};
 
-use super::context::Api;
-use super::errors::bad_parameter;
-use super::extract::{Key, Part, Tenant};
+use super::context::ApiState;
+use super::errors::invalid_parameter;
+use super::extract::{InstancePath, LastSegment, Tenant};
 use super::problem::{Code, Problem};
 use crate::app::App;
 
-/// A picture shows what is so now, loads nothing and runs nothing.
+/// Headers of a graph: it is not cached, loads no resources and runs no scripts.
 const HEADERS: [(header::HeaderName, &str); 3] = [
     (header::CONTENT_TYPE, "image/svg+xml"),
     (header::CACHE_CONTROL, "no-cache"),
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
 ];
 
-/// Draw a definition
+/// Render a definition
 #[utoipa::path(
     get,
     path = "/v1/definitions/{saga}/graph.svg",
     tag = "definitions",
     params(("saga" = String, Path, description = "Its name")),
-    responses((status = 200, description = "A picture of the definition for new instances", body = String, content_type = "image/svg+xml"))
+    responses((status = 200, description = "Graph of the active definition", body = String, content_type = "image/svg+xml"))
 )]
 pub(super) async fn of_definition(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     _tenant: Tenant,
-    Part(saga): Part,
+    LastSegment(saga): LastSegment,
 ) -> Result<Response, Problem> {
-    let saga = SagaName::new(saga).map_err(|error| bad_parameter("saga", error.to_string()))?;
-    let missing = || Problem::new(Code::NoDefinition, format!("there is no definition {saga} with steps"));
-    let program = api.app.programs.newest(&saga).ok_or_else(missing)?;
-    let compiled = program.compiled().ok_or_else(missing)?;
+    let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+    let missing =
+        || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga} with steps"));
+    let program = api.app.programs.active(&saga).ok_or_else(missing)?;
+    let compiled = program.as_compiled().ok_or_else(missing)?;
     Ok((HEADERS, graph::svg(compiled.definition(), None)).into_response())
 }
 
-/// Draw where an instance stands
+/// Render the state of an instance
 #[utoipa::path(
     get,
     path = "/v1/sagas/{saga}/{correlation}/graph.svg",
     tag = "sagas",
     params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+        ("saga" = String, Path, description = "Saga name"),
+        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
     ),
-    responses((status = 200, description = "A picture of its definition, its steps coloured by where they stand", body = String, content_type = "image/svg+xml"))
+    responses((status = 200, description = "Graph of its definition, with steps colored by state", body = String, content_type = "image/svg+xml"))
 )]
-pub(super) async fn of_instance(State(api): State<Api>, Key(key): Key) -> Result<Response, Problem> {
+pub(super) async fn of_instance(
+    State(api): State<ApiState>,
+    InstancePath(key): InstancePath,
+) -> Result<Response, Problem> {
     let drawn = api.read(move |app: &App| {
-        let missing = || Problem::new(Code::NoInstance, format!("there is no instance {key}"));
+        let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = app.runtime.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
-        let program = app.programs.pinned(&instance.program.hash);
-        let undrawn =
-            || Problem::new(Code::NoDefinition, format!("the definition of {key} has no steps to draw"));
-        let compiled = program.as_ref().and_then(|program| program.compiled()).ok_or_else(undrawn)?;
-        let shown = program.as_ref().and_then(|program| program.show(&instance.state));
-        Ok(graph::svg(compiled.definition(), shown.as_ref().map(Place::of).as_ref()))
+        let program = app.programs.by_hash(&instance.definition.hash);
+        let undrawn = || {
+            Problem::new(Code::DefinitionNotFound, format!("the definition of {key} has no steps to render"))
+        };
+        let compiled = program.as_ref().and_then(|program| program.as_compiled()).ok_or_else(undrawn)?;
+        let view = program.as_ref().and_then(|program| program.view_state(&instance.state));
+        Ok(graph::svg(compiled.definition(), view.as_ref().map(InstanceOverlay::of).as_ref()))
     });
     Ok((HEADERS, drawn.await?).into_response())
 }

@@ -1,4 +1,4 @@
-//! `/health` and `/ready`: whether the process lives, and whether it should be sent work.
+//! `/health` and `/ready`: liveness and readiness of the process.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::context::Api;
+use super::context::ApiState;
 use super::problem::{Code, Problem};
 use crate::config::BusKind;
 
-/// How long the bus may take to say where it stands.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of the bus check. Default: 2s.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the parts do.
+/// Health of the components.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Health {
-    /// `ok`; `degraded`: alive, but there is no room or a fold fails; `down`.
+    /// `ok`; `degraded`: alive, but the disk is full or a flush fails; `down`.
     status: &'static str,
-    store: Part,
-    bus: Part,
-    shards: Part,
+    store: ComponentHealth,
+    bus: ComponentHealth,
+    shards: ComponentHealth,
 }
 
-/// How one part does.
+/// Health of one component.
 #[derive(Debug, Serialize, ToSchema)]
-struct Part {
+struct ComponentHealth {
     /// `ok`, `degraded` or `down`.
     status: &'static str,
-    /// What is wrong, where something is.
+    /// Reason, unless the status is `ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 
-impl Part {
+impl ComponentHealth {
     fn ok() -> Self {
         Self { status: "ok", detail: None }
     }
@@ -50,22 +50,22 @@ impl Part {
     }
 }
 
-/// Whether the process lives
+/// Check liveness
 ///
-/// 503 when a part is down and a restart may help. A full disk is not cured by a restart: then the status is `degraded`,
-/// with 200, and `/ready` answers 503.
+/// 503 if a component is down and a restart may help. A restart does not fix a full disk: then the
+/// status is `degraded`, with 200, and `/ready` returns 503.
 #[utoipa::path(
     get,
     path = "/health",
     tag = "node",
     responses(
         (status = 200, description = "It lives", body = Health),
-        (status = 503, description = "A part is down", body = Health)
+        (status = 503, description = "A component is down", body = Health)
     )
 )]
-pub(super) async fn health(State(api): State<Api>) -> Response {
+pub(super) async fn health(State(api): State<ApiState>) -> Response {
     let (store, bus, shards) = (store(&api), bus(&api).await, shards(&api));
-    let any = |status: &str| [&store, &bus, &shards].iter().any(|part| part.status == status);
+    let any = |status: &str| [&store, &bus, &shards].iter().any(|component| component.status == status);
     let (code, status) = if any("down") {
         (StatusCode::SERVICE_UNAVAILABLE, "down")
     } else if any("degraded") {
@@ -76,64 +76,70 @@ pub(super) async fn health(State(api): State<Api>) -> Response {
     (code, Json(Health { status, store, bus, shards })).into_response()
 }
 
-fn store(api: &Api) -> Part {
-    let failure = api.app.runtime.readers().find_map(|reader| reader.stats().fold_failure);
+fn store(api: &ApiState) -> ComponentHealth {
+    let failure = api.app.runtime.readers().find_map(|reader| reader.stats().flush_failure);
     let closed = api.app.runtime.readers().find_map(|reader| reader.outbox_depth().err());
     let away = api.app.runtime.readers().find_map(|reader| reader.stats().replication?.unavailable);
     match (closed, failure) {
-        (Some(error), _) => Part::down(error.to_string()),
+        (Some(error), _) => ComponentHealth::down(error.to_string()),
         (None, _) if away.is_some() => {
-            Part::degraded(format!("the log of a shard does not answer: {}", away.unwrap_or_default()))
+            ComponentHealth::degraded(format!("a shard log does not respond: {}", away.unwrap_or_default()))
         }
-        (None, Some(failure)) => Part::degraded(format!("the tables lag behind the journal: {failure}")),
-        (None, None) if !api.app.runtime.health().room => Part::degraded("there is no room"),
-        (None, None) => Part::ok(),
+        (None, Some(failure)) => ComponentHealth::degraded(format!("memtable flush fails: {failure}")),
+        (None, None) if !api.app.runtime.health().has_capacity => {
+            ComponentHealth::degraded("the store is full")
+        }
+        (None, None) => ComponentHealth::ok(),
     }
 }
 
-async fn bus(api: &Api) -> Part {
-    // No restart of this process brings back servers that are elsewhere.
-    let bad = match api.app.config.bus.kind {
-        BusKind::Embedded => Part::down,
-        BusKind::Nats => Part::degraded,
+async fn bus(api: &ApiState) -> ComponentHealth {
+    // A restart of this process does not recover external servers.
+    let unhealthy = match api.app.config.bus.kind {
+        BusKind::Embedded => ComponentHealth::down,
+        BusKind::Nats => ComponentHealth::degraded,
     };
-    match tokio::time::timeout(PATIENCE, api.app.bus.last_sequence()).await {
-        Ok(Ok(_)) => Part::ok(),
-        Ok(Err(error)) => bad(error.to_string()),
-        Err(_) => bad(format!("no answer within {PATIENCE:?}")),
+    match tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await {
+        Ok(Ok(_)) => ComponentHealth::ok(),
+        Ok(Err(error)) => unhealthy(error.to_string()),
+        Err(_) => unhealthy(format!("no response within {CHECK_TIMEOUT:?}")),
     }
 }
 
-fn shards(api: &Api) -> Part {
-    if !api.app.workers_are_up() {
-        return Part::down("the workers have given up");
+fn shards(api: &ApiState) -> ComponentHealth {
+    if !api.app.workers_running() {
+        return ComponentHealth::down("too many restarts of the workers");
     }
-    if api.app.runtime.health().up { Part::ok() } else { Part::down("a shard is restarting") }
+    if api.app.runtime.health().is_running {
+        ComponentHealth::ok()
+    } else {
+        ComponentHealth::down("a shard is restarting")
+    }
 }
 
-/// That work can be sent.
+/// Readiness of the node.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Ready {
+pub(super) struct ReadyResponse {
     ready: bool,
 }
 
-/// Whether work should be sent here
+/// Check readiness
 #[utoipa::path(
     get,
     path = "/ready",
     tag = "node",
-    responses((status = 200, description = "It takes work", body = Ready))
+    responses((status = 200, description = "The node accepts work", body = ReadyResponse))
 )]
-pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, Problem> {
+pub(super) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyResponse>, Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
-        return Err(Problem::new(Code::Draining, "the process is draining and takes no new events"));
+        return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));
     }
-    if !health.room {
-        return Err(Problem::new(Code::Full, "there is no room in the store"));
+    if !health.has_capacity {
+        return Err(Problem::new(Code::InsufficientStorage, "the store is full"));
     }
-    if !health.up {
+    if !health.is_running {
         return Err(Problem::new(Code::Unavailable, "a shard is restarting"));
     }
-    Ok(Json(Ready { ready: true }))
+    Ok(Json(ReadyResponse { ready: true }))
 }

@@ -1,4 +1,4 @@
-//! `/`, `/openapi.json`, `/errors/{code}`: the way in, and the pages about errors.
+//! `/`, `/openapi.json`, `/errors/{code}`: index, API description and error pages.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,12 +7,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::context::{Api, OPENAPI_PATH};
-use super::extract::Part;
+use super::context::{ApiState, OPENAPI_PATH};
+use super::extract::LastSegment;
 use super::problem::{Code, Problem, page};
 use super::ui as web_page;
 
-/// Where to go from here.
+/// Index of the API.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Index {
     name: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Index {
     links: Vec<Link>,
 }
 
-/// A place to go.
+/// Link to a route.
 #[derive(Debug, Serialize, ToSchema)]
 struct Link {
     href: &'static str,
@@ -28,22 +28,22 @@ struct Link {
 }
 
 const LINKS: [(&str, &str); 8] = [
-    (OPENAPI_PATH, "the description of this API (OpenAPI 3.1)"),
-    ("/info", "what this node is"),
-    ("/health", "whether it lives"),
+    (OPENAPI_PATH, "description of this API (OpenAPI 3.1)"),
+    ("/info", "node information"),
+    ("/health", "liveness"),
     ("/metrics", "metrics"),
     ("/v1/sagas", "saga instances"),
     ("/v1/definitions", "definitions"),
-    ("/v1/timers", "what falls due next"),
-    ("/v1/dead-letters", "what could not be applied"),
+    ("/v1/timers", "timers by due time"),
+    ("/v1/dead-letters", "dead letters"),
 ];
 
-/// Where to go from here
+/// List the entry points of the API
 ///
-/// Whoever accepts `text/html`, as browsers do, gets the web page.
+/// Clients that accept `text/html`, such as browsers, receive the web UI.
 #[utoipa::path(get, path = "/", tag = "node", responses((status = 200, description = "Links", body = Index)))]
 pub(super) async fn index(headers: HeaderMap) -> Response {
-    if web_page::is_wanted(&headers) {
+    if web_page::prefers_html(&headers) {
         return web_page::index(&headers);
     }
     let links = LINKS.map(|(href, title)| Link { href, title }).into();
@@ -51,18 +51,18 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
     ([(header::VARY, HeaderValue::from_static("accept"))], Json(links)).into_response()
 }
 
-/// This description
+/// Show this description
 #[utoipa::path(
     get,
     path = "/openapi.json",
     tag = "node",
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value))
 )]
-pub(super) async fn openapi(State(api): State<Api>) -> Response {
+pub(super) async fn openapi(State(api): State<ApiState>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], api.description.to_string()).into_response()
 }
 
-/// What an error code means and what to do
+/// Show the page of an error code
 #[utoipa::path(
     get,
     path = "/errors/{code}",
@@ -70,8 +70,8 @@ pub(super) async fn openapi(State(api): State<Api>) -> Response {
     params(("code" = String, Path, description = "For example OR0003")),
     responses((status = 200, description = "A page", body = String, content_type = "text/markdown"))
 )]
-pub(super) async fn error_page(Part(code): Part) -> Result<Response, Problem> {
-    let found =
-        page(&code).ok_or_else(|| Problem::new(Code::NoRoute, format!("there is no error code {code:?}")))?;
+pub(super) async fn error_page(LastSegment(code): LastSegment) -> Result<Response, Problem> {
+    let found = page(&code)
+        .ok_or_else(|| Problem::new(Code::RouteNotFound, format!("unknown error code {code:?}")))?;
     Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], found).into_response())
 }

@@ -1,4 +1,4 @@
-//! `/admin/log`: which lines this process logs, changed while it runs.
+//! `/admin/log`: log filter of this process, mutable at runtime.
 
 use std::time::Duration;
 
@@ -11,96 +11,100 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body;
-use super::context::Api;
-use super::control::read;
-use super::problem::{Code, Place, Problem};
-use crate::telemetry::{self, Filter, Levels};
+use super::context::ApiState;
+use super::control::parse_body;
+use super::problem::{Code, Problem, ProblemDetail};
+use crate::telemetry::{self, LogFilter, LogLevels};
 
-/// A change of which the operator forgets ends all the same; for longer there is the configuration.
-const LONGEST: Duration = Duration::from_hours(24);
+/// Maximum duration of a change, so that a forgotten change expires. Permanent changes go to the
+/// configuration.
+const MAX_DURATION: Duration = Duration::from_hours(24);
 
-/// Which lines shall be logged.
+/// Requested log filter.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    /// A level, and levels for modules: `info,orlog_actors=debug`.
+pub(super) struct LogFilterBody {
+    /// Log filter: a level, and levels for modules: `info,orlog_actors=debug`.
     filter: String,
-    /// For how long, at most 24 hours: `10m`. Absent: until it is changed again or the process ends.
+    /// Duration, at most 24 hours: `10m`. Default: until the next change or the end of the process.
     #[serde(rename = "for")]
-    lasting: Option<String>,
+    duration: Option<String>,
 }
 
-/// Which lines are logged.
+/// Current log filter.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Logged {
-    /// In force.
+pub(super) struct LogFilterView {
+    /// Active filter.
     filter: String,
-    /// What the configuration says.
+    /// Configured filter.
     configured: String,
-    /// When the configured one is in force again; null: not by itself.
+    /// Time at which the configured filter is restored; null: no limit.
     until: Option<String>,
 }
 
-impl From<Filter> for Logged {
-    fn from(Filter { filter, configured, until }: Filter) -> Self {
+impl From<LogFilter> for LogFilterView {
+    fn from(LogFilter { filter, configured, until }: LogFilter) -> Self {
         Self { filter, configured, until: until.map(|until| until.to_string()) }
     }
 }
 
-/// Which lines are logged
+/// Show the log filter
 #[utoipa::path(
     get,
     path = "/admin/log",
     tag = "node",
-    responses((status = 200, description = "The filter in force", body = Logged))
+    responses((status = 200, description = "The active filter", body = LogFilterView))
 )]
-pub(super) async fn show() -> Result<Json<Logged>, Problem> {
-    Ok(Json(levels()?.look().into()))
+pub(super) async fn show() -> Result<Json<LogFilterView>, Problem> {
+    Ok(Json(levels()?.current().into()))
 }
 
-/// Change which lines are logged
+/// Change the log filter
 #[utoipa::path(
     put,
     path = "/admin/log",
     tag = "node",
-    request_body = Wanted,
-    responses((status = 200, description = "The filter in force now", body = Logged))
+    request_body = LogFilterBody,
+    responses((status = 200, description = "The filter that is now active", body = LogFilterView))
 )]
-pub(super) async fn change(
-    State(api): State<Api>,
+pub(super) async fn update(
+    State(api): State<ApiState>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Logged>, Problem> {
-    let Wanted { filter, lasting } = body::parse(&read(&api, &headers, body).await?)?;
+) -> Result<Json<LogFilterView>, Problem> {
+    let LogFilterBody { filter, duration: lasting } = body::parse(&parse_body(&api, &headers, body).await?)?;
     let lasting = lasting.as_deref().map(duration).transpose()?;
-    let changed = levels()?.set(&filter, lasting).map_err(|error| wrong("/filter", error))?;
+    let changed = levels()?.set(&filter, lasting).map_err(|error| invalid_field("/filter", error))?;
     Ok(Json(changed.into()))
 }
 
-/// Log again as the configuration says
+/// Restore the configured log filter
 #[utoipa::path(
     delete,
     path = "/admin/log",
     tag = "node",
-    responses((status = 200, description = "The filter in force now", body = Logged))
+    responses((status = 200, description = "The filter that is now active", body = LogFilterView))
 )]
-pub(super) async fn reset() -> Result<Json<Logged>, Problem> {
+pub(super) async fn reset() -> Result<Json<LogFilterView>, Problem> {
     Ok(Json(levels()?.reset().into()))
 }
 
-fn levels() -> Result<&'static Levels, Problem> {
-    let why = "this process does not log by itself: whoever embeds it says which lines are logged";
-    telemetry::levels().ok_or_else(|| Problem::new(Code::Unavailable, why))
+fn levels() -> Result<&'static LogLevels, Problem> {
+    let reason = "the host application of this process controls its logs";
+    telemetry::levels().ok_or_else(|| Problem::new(Code::Unavailable, reason))
 }
 
 fn duration(text: &str) -> Result<Duration, Problem> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|signed| Duration::try_from(signed).ok());
-    parsed
-        .filter(|lasting| !lasting.is_zero() && *lasting <= LONGEST)
-        .ok_or_else(|| wrong("/for", format!("{text:?} is no duration of at most 24 hours, such as \"10m\"")))
+    parsed.filter(|lasting| !lasting.is_zero() && *lasting <= MAX_DURATION).ok_or_else(|| {
+        invalid_field(
+            "/for",
+            format!("invalid duration {text:?}; expected at most 24 hours, such as \"10m\""),
+        )
+    })
 }
 
-fn wrong(pointer: &str, detail: String) -> Problem {
-    let place = Place { pointer: pointer.to_owned(), detail: detail.clone() };
-    Problem::new(Code::WrongBody, detail).with(vec![place])
+fn invalid_field(pointer: &str, detail: String) -> Problem {
+    let problem_detail = ProblemDetail { pointer: pointer.to_owned(), detail: detail.clone() };
+    Problem::new(Code::InvalidBody, detail).with(vec![problem_detail])
 }

@@ -1,56 +1,56 @@
-//! `GET /v1/mailboxes`: which instances have the most inputs waiting.
+//! `GET /v1/mailboxes`: instances with the most queued inputs.
 
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::context::Api;
-use super::extract::{Params, Tenant, page_limit};
+use super::context::ApiState;
+use super::extract::{QueryParams, Tenant, page_limit};
 
-/// How many.
+/// Number of entries.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct First {
-    /// Entries at most; 100 where nothing is said.
+pub(super) struct MailboxQuery {
+    /// Maximum number of entries. Default: 100.
     limit: Option<usize>,
 }
 
-/// The deepest mailboxes.
+/// Deepest mailboxes.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Mailboxes {
-    items: Vec<Mailbox>,
+pub(super) struct MailboxPage {
+    items: Vec<MailboxView>,
 }
 
-/// The mailbox of a live instance.
+/// Mailbox of a live instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct Mailbox {
+struct MailboxView {
     saga: String,
     correlation: String,
-    /// Inputs that wait.
+    /// Number of queued inputs.
     depth: usize,
 }
 
-/// The live instances with the most inputs waiting
+/// List the live instances with the most queued inputs
 #[utoipa::path(
     get,
     path = "/v1/mailboxes",
     tag = "sagas",
-    params(First),
-    responses((status = 200, description = "Deepest first", body = Mailboxes))
+    params(MailboxQuery),
+    responses((status = 200, description = "Deepest first", body = MailboxPage))
 )]
 pub(super) async fn deepest(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Params(first): Params<First>,
-) -> Json<Mailboxes> {
+    QueryParams(first): QueryParams<MailboxQuery>,
+) -> Json<MailboxPage> {
     let limit = page_limit(first.limit, &api);
     let all = api.app.runtime.deepest_mailboxes(usize::MAX).into_iter();
-    let items = all.filter(|(key, _)| key.tenant == tenant).take(limit).map(|(key, depth)| Mailbox {
+    let items = all.filter(|(key, _)| key.tenant == tenant).take(limit).map(|(key, depth)| MailboxView {
         saga: key.saga.to_string(),
         correlation: key.correlation.to_string(),
         depth,
     });
-    Json(Mailboxes { items: items.collect() })
+    Json(MailboxPage { items: items.collect() })
 }

@@ -1,6 +1,7 @@
-//! `/metrics`: what is counted all the time, and what is looked up when somebody asks.
+//! `/metrics`: counters, and gauges that are read per request.
 //!
-//! Whoever asks for `OpenMetrics` gets it; everybody else the older text format of Prometheus, which all others read too.
+//! The format is `OpenMetrics` if requested, else the older Prometheus text format, which all other
+//! clients read.
 
 mod format;
 mod node;
@@ -14,46 +15,46 @@ use std::sync::PoisonError;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use orlog_actors::{Lag, Sheet as _};
+use orlog_actors::{MetricSink as _, StreamLag};
 
-use super::context::Api;
+use super::context::ApiState;
 use super::problem::Problem;
 use crate::app::App;
-use crate::telemetry::Shown;
+use crate::telemetry::MetricsRegistry;
 
-/// Metrics for Prometheus and what speaks its language
+/// Get metrics in a Prometheus format
 ///
-/// As `OpenMetrics` where the header `accept` names it.
+/// As `OpenMetrics` if the header `accept` names it.
 #[utoipa::path(
     get,
     path = "/metrics",
     tag = "node",
     responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"))
 )]
-pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn metrics(State(api): State<ApiState>, headers: HeaderMap) -> Result<Response, Problem> {
     let lags = api.app.runtime.lags().await;
-    let looked_up = api.read(move |app| Ok(look(app, &lags))).await?;
+    let gauges = api.read(move |app| Ok(read_gauges(app, &lags))).await?;
     let mut text = String::with_capacity(64 * 1024);
-    let counted = api.app.shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let counted = api.app.metrics_registry.lock().unwrap_or_else(PoisonError::into_inner);
     counted
-        .write(&mut text)
-        .and_then(|()| api.requests.shown().write(&mut text))
-        .and_then(|()| looked_up.write(&mut text))
-        .expect("a string takes everything");
+        .encode(&mut text)
+        .and_then(|()| api.requests.registry().encode(&mut text))
+        .and_then(|()| gauges.encode(&mut text))
+        .expect("writing to a string does not fail");
     drop(counted);
-    let (content_type, text) = format::in_the_format_asked_for(&headers, text);
+    let (content_type, text) = format::render(&headers, text);
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
-/// What is not counted but can be seen at any time.
-fn look(app: &App, lags: &[Lag]) -> Shown {
-    let mut shown = Shown::default();
+/// Reads the gauges.
+fn read_gauges(app: &App, lags: &[StreamLag]) -> MetricsRegistry {
+    let mut registry = MetricsRegistry::default();
     let mailboxes = app.runtime.mailboxes();
-    shown.put("instance_mailbox_depth", types::mailboxes(&mailboxes));
-    shown.put("mailbox_deepest_depth", types::one(mailboxes.deepest));
-    stores::show(app, &mut shown);
-    sagas::show(app, &mut shown);
-    node::show(app, lags, &mut shown);
-    process::show(&mut shown);
-    shown
+    registry.register("instance_mailbox_depth", types::mailboxes(&mailboxes));
+    registry.register("instance_mailbox_max_depth", types::int_gauge(mailboxes.deepest));
+    stores::register(app, &mut registry);
+    sagas::register(app, &mut registry);
+    node::register(app, lags, &mut registry);
+    process::register(&mut registry);
+    registry
 }

@@ -1,4 +1,5 @@
-//! `POST /v1/definitions/{saga}/migrate`: moves instances of a tenant to another definition of their saga.
+//! `POST /v1/definitions/{saga}/migrate`: migrates instances of a tenant to another definition of their
+//! saga.
 
 use std::sync::Arc;
 
@@ -6,129 +7,130 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use orlog_engine::Plan;
-use orlog_model::{CorrelationId, Instance, InstanceKey, ProgramRef, SagaName, Status, TenantId};
+use orlog_engine::MigrationPlan;
+use orlog_model::{CorrelationId, DefinitionRef, Instance, InstanceKey, SagaName, Status, TenantId};
 use orlog_program::Program;
 use orlog_store::InstanceQuery;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body;
-use super::context::Api;
-use super::deploy::name_of;
-use super::errors::bad_parameter;
-use super::extract::{Part, Tenant, page_limit};
+use super::context::ApiState;
+use super::deploy::user_name;
+use super::errors::invalid_parameter;
+use super::extract::{LastSegment, Tenant, page_limit};
 use super::problem::{Code, Problem};
-use super::sagas::{find, hex, resume};
-use crate::app::{App, Move, Moved};
+use super::sagas::{find, hex, parse_cursor};
+use crate::app::{App, MigrateRequest, MigrateResult};
 use crate::auth::Caller;
 
-/// The shortest beginning of a hash that names a definition.
+/// Minimum length of a hash prefix.
 const SHORTEST_HASH: usize = 6;
-/// Statuses of instances that have not ended.
+/// Statuses of live instances.
 const LIVE: [Status; 3] = [Status::Running, Status::Compensating, Status::Stuck];
 
-/// Which instances go where.
+/// Instances and target of a migration.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Migration {
-    /// The definition they go by now: its version, or the beginning of its hash.
+pub(super) struct MigrateBody {
+    /// Current definition: version or hash prefix.
     from: String,
-    /// The definition they are to go by, in the same way; the one in force where nothing is said.
+    /// Target definition: version or hash prefix. Default: the active one.
     to: Option<String>,
-    /// Only these instances, by correlation id.
+    /// Migrate only these instances, by correlation id.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     only: Vec<CorrelationId>,
-    /// Say what would become of each, and change nothing.
+    /// Return the plan without migrating.
     #[serde(default)]
     dry_run: bool,
-    /// Who says so, for the record.
-    by: Option<String>,
-    /// Instances of a page; 100 where nothing is said.
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Maximum number of instances of a page. Default: 100.
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
 }
 
-/// A page of instances, and what became of each.
+/// Page of instances with their results.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Migrated {
-    /// The version of the definition that they go to.
+pub(super) struct MigratePage {
+    /// Version of the target definition.
     to_version: u32,
-    /// Its identity, in hexadecimal.
+    /// Hash of the target definition, in hexadecimal.
     to_hash: String,
-    /// The instances that went by the definition named in `from`.
-    items: Vec<One>,
-    /// Where the next page begins; absent after the last one.
-    next: Option<String>,
+    /// Instances of the definition in `from`.
+    items: Vec<MigratedInstance>,
+    /// Cursor of the next page; absent after the last one.
+    next_cursor: Option<String>,
 }
 
-/// An instance.
+/// Result for one instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct One {
+struct MigratedInstance {
     correlation: String,
-    /// `safe`: nothing of it goes by another name. `mapped`: something does, or is no more. `blocked`: it must stay.
+    /// `safe`: no renamed elements. `mapped`: some elements are renamed or removed. `blocked`: it cannot
+    /// migrate.
     class: &'static str,
-    /// It goes by the new definition now.
+    /// The instance was migrated to the target definition.
     migrated: bool,
-    /// Why it must stay.
+    /// Reasons why the migration is blocked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
 }
 
-impl One {
-    fn of(moved: Moved) -> Self {
+impl MigratedInstance {
+    fn of(moved: MigrateResult) -> Self {
         let (class, reasons) = match moved.plan {
-            Plan::Safe => ("safe", Vec::new()),
-            Plan::Mapped => ("mapped", Vec::new()),
-            Plan::Blocked(reasons) => ("blocked", reasons),
+            MigrationPlan::Safe => ("safe", Vec::new()),
+            MigrationPlan::Mapped => ("mapped", Vec::new()),
+            MigrationPlan::Blocked(reasons) => ("blocked", reasons),
         };
         Self { correlation: moved.key.correlation.to_string(), class, migrated: moved.done, reasons }
     }
 }
 
-/// Move instances to another definition
+/// Migrate instances to another definition
 ///
-/// Those that have not ended and go by the definition named in `from`. Each is moved by an instruction of its own that its
-/// history records; what is blocked stays as it is, and says why. A page may be short and have a `next` all the same. The same
-/// call again is harmless: what has moved already is left alone.
+/// Applies to live instances of the definition in `from`. Each instance migrates by its own control
+/// request, which its history records. Blocked instances stay unchanged, with reasons. A page can be
+/// short and still have a `next`. The request is idempotent: migrated instances are skipped.
 #[utoipa::path(
     post,
     path = "/v1/definitions/{saga}/migrate",
     tag = "definitions",
     params(("saga" = String, Path, description = "Its name")),
-    request_body = Migration,
-    responses((status = 200, description = "A page", body = Migrated))
+    request_body = MigrateBody,
+    responses((status = 200, description = "A page", body = MigratePage))
 )]
 pub(super) async fn migrate(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
-    Part(saga): Part,
+    LastSegment(saga): LastSegment,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Migrated>, Problem> {
-    let saga = SagaName::new(saga).map_err(|error| bad_parameter("saga", error.to_string()))?;
+) -> Result<Json<MigratePage>, Problem> {
+    let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let http = &api.app.config.http;
     let bytes = body::read(&headers, body, http.max_body_size, http.request_timeout).await?;
-    let migration: Migration = body::parse(&bytes)?;
+    let migration: MigrateBody = body::parse(&bytes)?;
     let (limit, scan_limit) = (page_limit(migration.limit, &api), http.scan_limit);
-    let by = name_of(caller.acts_as(migration.by.clone())?)?;
+    let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api.read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit))).await?;
-    let Concerned { to, instances, next } = found;
-    let reference = to.reference().clone();
-    let moved = api.app.migrate(instances, Move { to, by, dry_run }).await?;
-    Ok(Json(Migrated {
+    let MigrationBatch { to, instances, next } = found;
+    let reference = to.definition_ref().clone();
+    let moved = api.app.migrate(instances, MigrateRequest { to, user: by, dry_run }).await?;
+    Ok(Json(MigratePage {
         to_version: reference.version,
         to_hash: hex(&reference.hash),
-        items: moved.into_iter().map(One::of).collect(),
-        next,
+        items: moved.into_iter().map(MigratedInstance::of).collect(),
+        next_cursor: next,
     }))
 }
 
-struct Concerned {
+struct MigrationBatch {
     to: Arc<dyn Program>,
     instances: Vec<(InstanceKey, Instance)>,
     next: Option<String>,
@@ -138,14 +140,14 @@ fn concerned(
     app: &App,
     tenant: TenantId,
     saga: SagaName,
-    migration: &Migration,
+    migration: &MigrateBody,
     (limit, scan_limit): (usize, usize),
-) -> Result<Concerned, Problem> {
+) -> Result<MigrationBatch, Problem> {
     let to = target(app, &saga, migration.to.as_deref())?;
-    let from = Which::read("from", &migration.from)?;
+    let from = DefinitionSelector::read("from", &migration.from)?;
     let is_concerned = |instance: &Instance| {
-        from.names(&instance.program)
-            && instance.program.hash != to.reference().hash
+        from.names(&instance.definition)
+            && instance.definition.hash != to.definition_ref().hash
             && !instance.status.is_final()
     };
     if !migration.only.is_empty() {
@@ -153,73 +155,73 @@ fn concerned(
         for correlation in &migration.only {
             let key =
                 InstanceKey { tenant: tenant.clone(), saga: saga.clone(), correlation: correlation.clone() };
-            let missing = || Problem::new(Code::NoInstance, format!("there is no instance {key}"));
+            let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
             let reader = app.runtime.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
             instances.push((key, instance));
         }
         instances.retain(|(_, instance)| is_concerned(instance));
-        return Ok(Concerned { to, instances, next: None });
+        return Ok(MigrationBatch { to, instances, next: None });
     }
-    let (shard, cursor) = resume(migration.cursor.as_deref())?;
+    let (shard, cursor) = parse_cursor(migration.cursor.as_deref())?;
     let (saga, statuses) = (Some(saga), LIVE.to_vec());
     let query =
         InstanceQuery { tenant, saga, statuses, cursor, limit, scan_limit, ..InstanceQuery::default() };
     let page = find(app, query, shard)?;
     let instances = page.items.into_iter().filter(|(_, instance)| is_concerned(instance)).collect();
-    Ok(Concerned { to, instances, next: page.next })
+    Ok(MigrationBatch { to, instances, next: page.next })
 }
 
-/// The definition that instances go to.
+/// Returns the target definition.
 fn target(app: &App, saga: &SagaName, named: Option<&str>) -> Result<Arc<dyn Program>, Problem> {
-    let missing = |what: String| Problem::new(Code::NoDefinition, what);
+    let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);
     let Some(named) = named else {
-        let in_force = app.definitions.in_force();
-        let found = in_force.iter().find(|definition| definition.program.reference().saga == *saga);
+        let active = app.definitions.active();
+        let found = active.iter().find(|definition| definition.program.definition_ref().saga == *saga);
         let program = found.map(|definition| Arc::clone(&definition.program));
-        return program
-            .ok_or_else(|| missing(format!("no definition of {saga} is in force; name one with `to`")));
+        return program.ok_or_else(|| {
+            missing(format!("saga {saga} has no active definition; set the target with `to`"))
+        });
     };
-    let which = Which::read("to", named)?;
+    let which = DefinitionSelector::read("to", named)?;
     let mut programs = app.programs.all();
-    programs.retain(|program| program.reference().saga == *saga && which.names(program.reference()));
+    programs
+        .retain(|program| program.definition_ref().saga == *saga && which.names(program.definition_ref()));
     match &programs[..] {
         [program] => Ok(Arc::clone(program)),
-        [] => Err(missing(format!("there is no definition {named} of {saga}"))),
+        [] => Err(missing(format!("no definition {named} of saga {saga}"))),
         several => {
-            let hashes: Vec<_> = several.iter().map(|program| hex(&program.reference().hash)).collect();
-            Err(bad_parameter(
-                "to",
-                format!("{named} is not the name of one alone; there are {}", hashes.join(", ")),
-            ))
+            let hashes: Vec<_> = several.iter().map(|program| hex(&program.definition_ref().hash)).collect();
+            Err(invalid_parameter("to", format!("{named} is ambiguous; matches: {}", hashes.join(", "))))
         }
     }
 }
 
-/// How a definition of a saga is named.
-enum Which {
+/// Selector of a definition of a saga.
+enum DefinitionSelector {
     Version(u32),
     Hash(String),
 }
 
-impl Which {
-    /// A number is a version; six and more hexadecimal digits that are no small number are the beginning of a hash.
+impl DefinitionSelector {
+    /// Parses a selector. A number is a version; six or more hexadecimal digits that are not a small number
+    /// are a hash prefix.
     fn read(parameter: &str, text: &str) -> Result<Self, Problem> {
         let is_hash = text.len() >= SHORTEST_HASH && text.chars().all(|c| c.is_ascii_hexdigit());
         match text.parse() {
             Ok(version) if text.len() <= SHORTEST_HASH => Ok(Self::Version(version)),
             _ if is_hash => Ok(Self::Hash(text.to_ascii_lowercase())),
             _ => {
-                let known = format!("{SHORTEST_HASH} or more digits of a hash");
-                Err(bad_parameter(parameter, format!("{text:?} is neither a version nor {known}")))
+                let known = format!("a hash prefix of {SHORTEST_HASH} or more digits");
+                Err(invalid_parameter(parameter, format!("{text:?} is neither a version nor {known}")))
             }
         }
     }
 
-    fn names(&self, program: &ProgramRef) -> bool {
+    fn names(&self, program: &DefinitionRef) -> bool {
         match self {
-            Which::Version(version) => program.version == *version,
-            Which::Hash(beginning) => hex(&program.hash).starts_with(beginning),
+            DefinitionSelector::Version(version) => program.version == *version,
+            DefinitionSelector::Hash(beginning) => hex(&program.hash).starts_with(beginning),
         }
     }
 }
@@ -229,15 +231,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_is_named_by_its_version_or_its_hash() {
-        let program = ProgramRef { saga: SagaName::new("order").unwrap(), version: 12, hash: [0x12; 16] };
+    fn definition_is_selected_by_version_or_hash() {
+        let program = DefinitionRef { saga: SagaName::new("order").unwrap(), version: 12, hash: [0x12; 16] };
         for (text, names) in
             [("12", true), ("1", false), ("1212121", true), ("121212aa", false), ("12121212", true)]
         {
-            assert_eq!(Which::read("from", text).unwrap().names(&program), names, "{text}");
+            assert_eq!(DefinitionSelector::read("from", text).unwrap().names(&program), names, "{text}");
         }
-        for wrong in ["", "v1", "-1", "abc", "12 "] {
-            assert!(Which::read("from", wrong).is_err(), "{wrong}");
+        for invalid in ["", "v1", "-1", "abc", "12 "] {
+            assert!(DefinitionSelector::read("from", invalid).is_err(), "{invalid}");
         }
     }
 }

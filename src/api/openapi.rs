@@ -1,4 +1,4 @@
-//! What the description of the API says beside what the handlers say: the head, the tenant, the errors.
+//! General parts of the API description: info, tenant header and errors.
 
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
@@ -11,15 +11,15 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use super::extract::TENANT_HEADER;
-use super::problem::{Place, Problem};
+use super::problem::{Problem, ProblemDetail};
 
-const DESCRIPTION: &str = "Durable sagas: publish events, look at instances, tell them what to do. Every error is a \
-    problem (RFC 9457) with a code; its `type` leads to a page about it.";
+const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. Every error is a \
+    problem (RFC 9457) with a code; its `type` is the URL of its page.";
 
-/// The response that every operation may answer with.
+/// Name of the error response of every operation.
 const PROBLEM: &str = "Problem";
 
-/// Title, version, licence.
+/// Returns title, version and license.
 pub(super) fn head() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Orlog")
@@ -30,7 +30,7 @@ pub(super) fn head() -> OpenApi {
     OpenApiBuilder::new().info(info).build()
 }
 
-/// Adds to every operation what holds for all of them.
+/// Adds the common parts to every operation.
 pub(super) fn finish(description: &mut OpenApi) {
     for (path, item) in &mut description.paths.paths {
         for operation in operations(item) {
@@ -43,11 +43,11 @@ pub(super) fn finish(description: &mut OpenApi) {
     }
     let components = description.components.get_or_insert_with(|| ComponentsBuilder::new().build());
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    components.schemas.insert(Place::name().into_owned(), Place::schema());
+    components.schemas.insert(ProblemDetail::name().into_owned(), ProblemDetail::schema());
     components.responses.insert(PROBLEM.to_owned(), RefOr::T(problem()));
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     components.add_security_scheme("bearer", bearer);
-    // Nothing, or a token: which of them is a matter of the configuration.
+    // No authentication, or a token: the configuration decides.
     let any = [SecurityRequirement::default(), SecurityRequirement::new("bearer", Vec::<String>::new())];
     description.security = Some(any.into());
 }
@@ -62,7 +62,7 @@ fn add_tenant(operation: &mut Operation) {
         .name(TENANT_HEADER)
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
-        .description(Some("Whose request it is; the default tenant where it is absent"))
+        .description(Some("Tenant of the request; the default tenant if omitted"))
         .schema(Some(Object::with_type(Type::String)))
         .build();
     operation.parameters.get_or_insert_default().push(RefOr::T(tenant));

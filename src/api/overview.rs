@@ -1,52 +1,54 @@
-//! `GET /v1/overview`: how a node does and what a tenant has, in one answer that may be asked for every few seconds.
+//! `GET /v1/overview`: state of a node and counts of a tenant in one response, cheap enough to poll
+//! every few seconds.
 
 pub(crate) mod cache;
 pub(crate) mod counts;
 
 use axum::Json;
 use axum::extract::State;
-use orlog_model::{Lane, WorkKind};
-use orlog_store::{Group, Still};
+use orlog_model::{Destination, WorkKind};
+use orlog_store::{CountKey, UnchangedInstance};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::context::Api;
+use super::context::ApiState;
 use super::extract::Tenant;
 use super::problem::Problem;
 use super::sagas::hex;
 use crate::app::App;
-use cache::Counted;
+use cache::TenantCounts;
 
-/// Lanes that are shown.
-const LANES: usize = 100;
+/// Maximum number of destinations in the response.
+const MAX_DESTINATIONS: usize = 100;
 
-/// How it goes.
+/// State of the node and counts of the tenant.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Overview {
-    /// The time of the node.
+    /// Current time of the node.
     now: String,
     node: NodeView,
-    /// Since the node started, of all tenants; who asks twice knows the rates.
+    /// Totals since the start of the node, for all tenants; two requests give the rates.
     totals: Totals,
     depths: Depths,
-    /// Where work waits, the oldest first.
-    lanes: Vec<LaneView>,
-    /// The tenant's instances, tasks and dead letters as they were counted last; null while the first count is made.
-    counts: Option<Counts>,
+    /// Destinations with pending work, oldest first.
+    destinations: Vec<DestinationView>,
+    /// Latest counts of instances, tasks and dead letters of the tenant; null until the first count is
+    /// complete.
+    counts: Option<OverviewCounts>,
 }
 
-/// The node that answers.
+/// State of the responding node.
 #[derive(Debug, Serialize, ToSchema)]
 struct NodeView {
     name: String,
     version: &'static str,
     started_at: String,
-    /// It takes new work.
+    /// The node accepts new work.
     accepting: bool,
     /// Every shard is up.
-    up: bool,
-    /// There is room in the store.
-    room: bool,
+    healthy: bool,
+    /// The store has free space.
+    has_capacity: bool,
 }
 
 /// Counters.
@@ -60,123 +62,124 @@ struct Totals {
     dead_letters: u64,
 }
 
-/// What lies and waits, of all tenants.
+/// Queue depths, for all tenants.
 #[derive(Debug, Serialize, ToSchema)]
 struct Depths {
-    /// Work items that are not done.
+    /// Uncompleted work items.
     outbox: u64,
     /// Instances in memory.
     live_instances: i64,
     /// Inputs in the deepest mailbox.
     deepest_mailbox: usize,
-    /// When the next timer falls due.
+    /// Due time of the next timer.
     next_timer: Option<String>,
 }
 
-/// Work of one kind for one destination.
+/// Pending work of one destination.
 #[derive(Debug, Serialize, ToSchema)]
-struct LaneView {
+struct DestinationView {
     /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
-    /// The aggregate type, the effect or the saga; empty for facts.
+    /// Aggregate type, effect or saga; empty for facts.
     name: String,
-    /// Since when its oldest item waits.
+    /// Creation time of the oldest item.
     oldest: String,
 }
 
-/// What a tenant has.
+/// Counts of a tenant.
 #[derive(Debug, Serialize, ToSchema)]
-struct Counts {
-    /// When it was counted.
+struct OverviewCounts {
+    /// Time of the count.
     at: String,
-    /// How long that took, in milliseconds.
-    took_ms: u64,
-    /// Instances that were looked at.
-    looked_at: u64,
-    /// All of them; otherwise every count says "at least".
+    /// Duration of the count in milliseconds.
+    duration_ms: u64,
+    /// Number of scanned instances.
+    scanned: u64,
+    /// All instances were scanned; otherwise every count is a lower bound.
     complete: bool,
-    instances: Vec<GroupView>,
-    /// The instances that are stuck, the longest first; 20 at most.
-    stuck: Vec<StillView>,
-    /// Those that run or undo and have not changed for longest; 20 at most.
-    quiet: Vec<StillView>,
+    instances: Vec<InstanceGroupView>,
+    /// Stuck instances, the longest stuck first; at most 20.
+    stuck: Vec<UnchangedInstanceView>,
+    /// Running or compensating instances that are unchanged for the longest time; at most 20.
+    longest_unchanged: Vec<UnchangedInstanceView>,
     tasks: TaskCounts,
-    dead_letters: LetterCounts,
+    dead_letters: DeadLetterCounts,
 }
 
-/// Instances of one definition in one status.
+/// Instances of one definition with one status.
 #[derive(Debug, Serialize, ToSchema)]
-struct GroupView {
+struct InstanceGroupView {
     saga: String,
     version: u32,
-    /// The definition's identity, in hexadecimal.
+    /// Hash of the definition, in hexadecimal.
     hash: String,
     status: &'static str,
     paused: bool,
     count: u64,
 }
 
-/// An instance that stands still.
+/// Unchanged instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct StillView {
+struct UnchangedInstanceView {
     saga: String,
     correlation: String,
     status: &'static str,
     paused: bool,
-    /// When it changed last.
+    /// Time of the last change.
     since: String,
 }
 
-/// Tasks of people.
+/// Counts of human tasks.
 #[derive(Debug, Serialize, ToSchema)]
 struct TaskCounts {
-    /// Open or claimed.
+    /// Open or claimed tasks.
     waiting: usize,
-    /// Of those, past their due date.
+    /// Open or claimed tasks past their due time.
     overdue: usize,
-    /// All were looked at.
+    /// All tasks were scanned.
     complete: bool,
 }
 
-/// Dead letters.
+/// Count of dead letters.
 #[derive(Debug, Serialize, ToSchema)]
-struct LetterCounts {
+struct DeadLetterCounts {
     count: u64,
-    /// All were looked at.
+    /// All dead letters were scanned.
     complete: bool,
 }
 
-/// How it goes
+/// Show an overview of the node and the tenant
 ///
-/// Cheap: instances are counted in the background, the more rarely the longer it takes, and only while somebody asks.
+/// A cheap request: instances are counted in the background, only after a request, and less often if a
+/// count takes longer.
 #[utoipa::path(
     get,
     path = "/v1/overview",
     tag = "node",
-    responses((status = 200, description = "The node, and what the tenant has", body = Overview))
+    responses((status = 200, description = "State of the node and counts of the tenant", body = Overview))
 )]
 pub(super) async fn overview(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
 ) -> Result<Json<Overview>, Problem> {
-    let counts = counts::of(&api, &tenant).await.map(|counted| Counts::of(&counted));
-    let overview = api.read(move |app| look(app, counts));
+    let counts = counts::counts(&api, &tenant).await.map(|counted| OverviewCounts::of(&counted));
+    let overview = api.read(move |app| read_overview(app, counts));
     overview.await.map(Json)
 }
 
-fn look(app: &App, counts: Option<Counts>) -> Result<Overview, Problem> {
+fn read_overview(app: &App, counts: Option<OverviewCounts>) -> Result<Overview, Problem> {
     let (runtime, health) = (&app.runtime, app.runtime.health());
     let metrics = runtime.metrics();
-    let (mut outbox, mut next_timer, mut lanes) = (0, None, Vec::new());
+    let (mut outbox, mut next_timer, mut destinations) = (0, None, Vec::new());
     for reader in runtime.readers() {
         outbox += reader.outbox_depth()?;
         next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
-        for lane in reader.lanes()?.into_iter().take(LANES) {
-            let oldest = reader.outbox(&lane, 0, 1)?.pop();
-            lanes.extend(oldest.map(|(_, item)| (item.created_at, lane)));
+        for destination in reader.outbox_destinations()?.into_iter().take(MAX_DESTINATIONS) {
+            let oldest = reader.outbox(&destination, 0, 1)?.pop();
+            destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));
         }
     }
-    lanes.sort();
+    destinations.sort();
     Ok(Overview {
         now: app.clock.now().to_string(),
         node: NodeView {
@@ -184,14 +187,14 @@ fn look(app: &App, counts: Option<Counts>) -> Result<Overview, Problem> {
             version: env!("CARGO_PKG_VERSION"),
             started_at: app.started_at.to_string(),
             accepting: health.accepting,
-            up: health.up,
-            room: health.room,
+            healthy: health.is_running,
+            has_capacity: health.has_capacity,
         },
         totals: Totals {
             events: metrics.ingested(),
             transitions: metrics.transitions(),
             commits: metrics.commits(),
-            attempts: app.counted.total(),
+            attempts: app.attempt_metrics.total(),
             timers: metrics.timers_fired(),
             dead_letters: metrics.dead_letters(),
         },
@@ -201,42 +204,55 @@ fn look(app: &App, counts: Option<Counts>) -> Result<Overview, Problem> {
             deepest_mailbox: runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth),
             next_timer: next_timer.map(|at| at.to_string()),
         },
-        lanes: lanes.into_iter().map(|(oldest, lane)| LaneView::of(&lane, oldest.to_string())).collect(),
+        destinations: destinations
+            .into_iter()
+            .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
+            .collect(),
         counts,
     })
 }
 
-impl LaneView {
-    fn of(lane: &Lane, oldest: String) -> Self {
-        let kind = match lane.kind {
+impl DestinationView {
+    fn of(destination: &Destination, oldest: String) -> Self {
+        let kind = match destination.kind {
             WorkKind::Command => "command",
             WorkKind::Effect => "effect",
             WorkKind::Fact => "fact",
             WorkKind::Saga => "saga",
         };
-        Self { kind, name: lane.name.to_string(), oldest }
+        Self { kind, name: destination.name.to_string(), oldest }
     }
 }
 
-impl Counts {
-    fn of(counted: &Counted) -> Self {
-        let Counted { census, letters, tasks, at, took, .. } = counted;
+impl OverviewCounts {
+    fn of(counted: &TenantCounts) -> Self {
+        let TenantCounts {
+            instances: instance_counts, dead_letters: letters, tasks, at, duration: took, ..
+        } = counted;
         Self {
             at: at.to_string(),
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            looked_at: census.looked_at,
-            complete: census.complete,
-            instances: census.groups.iter().map(|(group, count)| GroupView::of(group, *count)).collect(),
-            stuck: census.stuck.iter().map(StillView::of).collect(),
-            quiet: census.quiet.iter().map(StillView::of).collect(),
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            scanned: instance_counts.scanned,
+            complete: instance_counts.complete,
+            instances: instance_counts
+                .groups
+                .iter()
+                .map(|(group, count)| InstanceGroupView::of(group, *count))
+                .collect(),
+            stuck: instance_counts.stuck.iter().map(UnchangedInstanceView::of).collect(),
+            longest_unchanged: instance_counts
+                .longest_unchanged
+                .iter()
+                .map(UnchangedInstanceView::of)
+                .collect(),
             tasks: TaskCounts { waiting: tasks.waiting, overdue: tasks.overdue, complete: tasks.complete },
-            dead_letters: LetterCounts { count: letters.count, complete: letters.complete },
+            dead_letters: DeadLetterCounts { count: letters.count, complete: letters.complete },
         }
     }
 }
 
-impl GroupView {
-    fn of(group: &Group, count: u64) -> Self {
+impl InstanceGroupView {
+    fn of(group: &CountKey, count: u64) -> Self {
         Self {
             saga: group.saga.to_string(),
             version: group.version,
@@ -248,14 +264,14 @@ impl GroupView {
     }
 }
 
-impl StillView {
-    fn of(still: &Still) -> Self {
+impl UnchangedInstanceView {
+    fn of(unchanged: &UnchangedInstance) -> Self {
         Self {
-            saga: still.key.saga.to_string(),
-            correlation: still.key.correlation.to_string(),
-            status: still.status.as_str(),
-            paused: still.paused,
-            since: still.since.to_string(),
+            saga: unchanged.key.saga.to_string(),
+            correlation: unchanged.key.correlation.to_string(),
+            status: unchanged.status.as_str(),
+            paused: unchanged.paused,
+            since: unchanged.since.to_string(),
         }
     }
 }

@@ -1,30 +1,31 @@
-//! What each route asks of its caller. A route that is not in the table asks for everything; a test sees to it that all are.
+//! Permissions of routes. A route without an entry requires all permissions; a test verifies that all
+//! routes have one.
 
 use crate::auth::Role;
 
-/// What a route asks for.
+/// Permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
-    /// Nobody need say who they are.
-    Open,
-    /// A role, for the tenant of the request.
+pub(super) enum Permission {
+    /// No authentication.
+    Public,
+    /// Role for the tenant of the request.
     Tenant(Role),
-    /// A role, for all tenants: it is about the node.
+    /// Role with access to all tenants, because the route affects the node.
     Node(Role),
 }
 
-use Right::{Node, Open, Tenant};
+use Permission::{Node, Public, Tenant};
 use Role::{Admin, Operator, Viewer};
 
 #[rustfmt::skip]
-const TABLE: &[(&str, &str, Right)] = &[
-    ("GET", "/", Open),
-    ("GET", "/ui/{file}", Open),
-    ("GET", "/ui/views/{file}", Open),
-    ("GET", "/openapi.json", Open),
-    ("GET", "/errors/{code}", Open),
-    ("GET", "/health", Open),
-    ("GET", "/ready", Open),
+const TABLE: &[(&str, &str, Permission)] = &[
+    ("GET", "/", Public),
+    ("GET", "/ui/{file}", Public),
+    ("GET", "/ui/views/{file}", Public),
+    ("GET", "/openapi.json", Public),
+    ("GET", "/errors/{code}", Public),
+    ("GET", "/health", Public),
+    ("GET", "/ready", Public),
     ("GET", "/metrics", Node(Viewer)),
     ("GET", "/info", Node(Viewer)),
     ("POST", "/admin/drain", Node(Admin)),
@@ -34,7 +35,7 @@ const TABLE: &[(&str, &str, Right)] = &[
     ("GET", "/admin/log", Node(Viewer)),
     ("PUT", "/admin/log", Node(Admin)),
     ("DELETE", "/admin/log", Node(Admin)),
-    ("GET", "/admin/diagnosis", Node(Viewer)),
+    ("GET", "/admin/diagnostics", Node(Viewer)),
     ("POST", "/admin/backup", Node(Admin)),
     ("GET", "/admin/backup/{id}/files/{path}", Node(Admin)),
     ("DELETE", "/admin/backup/{id}", Node(Admin)),
@@ -43,7 +44,7 @@ const TABLE: &[(&str, &str, Right)] = &[
     ("GET", "/v1/sagas", Tenant(Viewer)),
     ("GET", "/v1/sagas/{saga}/{correlation}", Tenant(Viewer)),
     ("GET", "/v1/sagas/{saga}/{correlation}/graph.svg", Tenant(Viewer)),
-    ("GET", "/v1/sagas/{saga}/{correlation}/lines", Tenant(Viewer)),
+    ("GET", "/v1/sagas/{saga}/{correlation}/job-logs", Tenant(Viewer)),
     ("POST", "/v1/sagas/{saga}/{correlation}/signal", Tenant(Operator)),
     ("POST", "/v1/sagas/{saga}/{correlation}/cancel", Tenant(Operator)),
     ("POST", "/v1/sagas/{saga}/{correlation}/pause", Tenant(Operator)),
@@ -70,7 +71,7 @@ const TABLE: &[(&str, &str, Right)] = &[
     ("GET", "/v1/work", Tenant(Viewer)),
     ("POST", "/v1/work/claim", Tenant(Operator)),
     ("POST", "/v1/work/jobs/{job}/heartbeat", Tenant(Operator)),
-    ("POST", "/v1/work/jobs/{job}/lines", Tenant(Operator)),
+    ("POST", "/v1/work/jobs/{job}/logs", Tenant(Operator)),
     ("POST", "/v1/work/jobs/{job}/result", Tenant(Operator)),
     ("GET", "/v1/definitions", Tenant(Viewer)),
     ("GET", "/v1/definitions/{saga}", Tenant(Viewer)),
@@ -80,11 +81,11 @@ const TABLE: &[(&str, &str, Right)] = &[
     ("GET", "/v1/inspect/{table}", Tenant(Viewer)),
 ];
 
-/// What a route asks for; `public` are those that the configuration opens.
-pub(super) fn of(method: &str, route: &str, public: &[String]) -> Right {
+/// Returns the permission of a route; `public` lists the configured public routes.
+pub(super) fn required_permission(method: &str, route: &str, public: &[String]) -> Permission {
     let method = if method == "HEAD" { "GET" } else { method };
     if method == "GET" && public.iter().any(|open| open == route) {
-        return Open;
+        return Public;
     }
     let found = TABLE.iter().find(|(of, path, _)| *of == method && *path == route);
     found.map_or(Node(Admin), |(.., right)| *right)
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_says_what_it_asks_for() {
+    fn every_route_declares_its_permission() {
         let description = serde_json::to_value(super::super::openapi()).unwrap();
         let mut routes = BTreeSet::new();
         for (path, item) in description["paths"].as_object().unwrap() {
@@ -111,24 +112,24 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_changes_nothing() {
+    fn viewer_routes_are_read_only() {
         for (method, path, right) in TABLE {
             let reads = *method == "GET";
-            let is_for_viewers = matches!(right, Open | Tenant(Viewer) | Node(Viewer));
+            let is_for_viewers = matches!(right, Public | Tenant(Viewer) | Node(Viewer));
             assert!(reads || !is_for_viewers, "{method} {path}");
             assert!(
-                !matches!(right, Open) || !path.starts_with("/v1") && !path.starts_with("/admin"),
+                !matches!(right, Public) || !path.starts_with("/v1") && !path.starts_with("/admin"),
                 "{path}"
             );
         }
     }
 
     #[test]
-    fn what_is_not_known_asks_for_everything() {
+    fn unknown_route_requires_admin() {
         let public = ["/info".to_owned()];
-        assert_eq!(of("GET", "/info", &public), Open);
-        assert_eq!(of("HEAD", "/info", &[]), Node(Viewer));
-        assert_eq!(of("POST", "/info", &public), Node(Admin));
-        assert_eq!(of("GET", "/new", &[]), Node(Admin));
+        assert_eq!(required_permission("GET", "/info", &public), Public);
+        assert_eq!(required_permission("HEAD", "/info", &[]), Node(Viewer));
+        assert_eq!(required_permission("POST", "/info", &public), Node(Admin));
+        assert_eq!(required_permission("GET", "/new", &[]), Node(Admin));
     }
 }

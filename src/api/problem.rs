@@ -1,21 +1,21 @@
-//! Problems: every error a caller sees, as `application/problem+json` with a code that has a page.
+//! Problems: every API error as `application/problem+json` with a documented code.
 //!
-//! A code never changes its meaning. Its page, `docs/errors/<code>.md`, says what happened and what to do; the binary
-//! serves it at the problem's `type`, so that it can be read where there is no network.
+//! The meaning of a code never changes. Its page, `docs/errors/<code>.md`, describes the error and the
+//! remedy. The binary serves the page at the `type` of the problem, so that it is available offline.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What a client waits before it tries again, in seconds, where nothing better is known.
+/// Default `Retry-After` in seconds.
 const RETRY_AFTER_SECONDS: u16 = 1;
-/// The same while the process drains: another one takes over first.
+/// `Retry-After` in seconds while the process drains, because another process must take over first.
 const DRAINING_RETRY_AFTER_SECONDS: u16 = 5;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal;)+) => {
-        /// What went wrong, for programs.
+        /// Error code for programs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Code {
             $($(#[$doc])* $name),+
@@ -25,7 +25,7 @@ macro_rules! codes {
             #[cfg(test)]
             pub(super) const ALL: &[Self] = &[$(Code::$name),+];
 
-            /// The code, for example `OR0001`.
+            /// Returns the code, for example `OR0001`.
             pub(super) fn as_str(self) -> &'static str {
                 match self {
                     $(Code::$name => $code),+
@@ -45,7 +45,7 @@ macro_rules! codes {
             }
         }
 
-        /// The page of a code, in Markdown.
+        /// Returns the page of a code in Markdown.
         pub(super) fn page(code: &str) -> Option<&'static str> {
             match code {
                 $($code => Some(include_str!(concat!("../../docs/errors/", $code, ".md"))),)+
@@ -56,113 +56,113 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A body does not parse.
-    NotJson = "OR0001", BAD_REQUEST, "The body is not JSON";
-    /// A body parses and has another shape.
-    WrongBody = "OR0002", UNPROCESSABLE_ENTITY, "The body has the wrong shape";
-    /// An event breaks a rule.
-    InvalidEvent = "OR0003", UNPROCESSABLE_ENTITY, "An event cannot be accepted";
-    /// A content type that is not read here.
-    MediaType = "OR0004", UNSUPPORTED_MEDIA_TYPE, "The content type is not read here";
-    /// A body or a message over the limit.
-    TooLarge = "OR0005", PAYLOAD_TOO_LARGE, "The body is too large";
+    /// The body is not valid JSON.
+    InvalidJson = "OR0001", BAD_REQUEST, "Invalid JSON";
+    /// The body is JSON with an unexpected structure.
+    InvalidBody = "OR0002", UNPROCESSABLE_ENTITY, "Invalid request body";
+    /// An event is invalid.
+    InvalidEvent = "OR0003", UNPROCESSABLE_ENTITY, "Invalid event";
+    /// The content type is not supported.
+    UnsupportedMediaType = "OR0004", UNSUPPORTED_MEDIA_TYPE, "Unsupported media type";
+    /// A body or a message exceeds the limit.
+    TooLarge = "OR0005", PAYLOAD_TOO_LARGE, "Request body too large";
     /// The tenant header is malformed.
-    BadTenant = "OR0006", BAD_REQUEST, "The tenant is malformed";
-    /// The tenant is not let in.
-    UnknownTenant = "OR0007", FORBIDDEN, "The tenant is not known here";
-    /// A part of the path or of the query.
-    BadParameter = "OR0008", BAD_REQUEST, "A parameter is malformed";
-    /// No such route.
-    NoRoute = "OR0009", NOT_FOUND, "There is nothing at this path";
-    /// The route has other methods.
-    NoMethod = "OR0010", METHOD_NOT_ALLOWED, "The path does not take this method";
-    /// No such instance.
-    NoInstance = "OR0011", NOT_FOUND, "There is no such saga instance";
-    /// Optimistic concurrency.
-    Version = "OR0012", CONFLICT, "The instance has moved on";
-    /// The status forbids an instruction.
-    Status = "OR0013", CONFLICT, "The status forbids it";
-    /// No such dead letter.
-    NoLetter = "OR0014", NOT_FOUND, "There is no such dead letter";
-    /// An instruction became a dead letter.
-    SetAside = "OR0015", UNPROCESSABLE_ENTITY, "It failed and was set aside";
-    /// No such definition.
-    NoDefinition = "OR0016", NOT_FOUND, "There is no such definition";
-    /// Definitions that do not compile.
-    BadDefinitions = "OR0017", UNPROCESSABLE_ENTITY, "The definitions cannot be used";
-    /// No new work is taken.
-    Draining = "OR0018", SERVICE_UNAVAILABLE, "The process is draining";
+    BadTenant = "OR0006", BAD_REQUEST, "Invalid tenant id";
+    /// The tenant is not accepted.
+    UnknownTenant = "OR0007", FORBIDDEN, "Unknown tenant";
+    /// A path or query parameter is invalid.
+    BadParameter = "OR0008", BAD_REQUEST, "Invalid parameter";
+    /// The route does not exist.
+    RouteNotFound = "OR0009", NOT_FOUND, "Route not found";
+    /// The route does not support the method.
+    MethodNotAllowed = "OR0010", METHOD_NOT_ALLOWED, "Method not allowed";
+    /// The instance does not exist.
+    InstanceNotFound = "OR0011", NOT_FOUND, "Saga instance not found";
+    /// The instance has another version than expected.
+    VersionConflict = "OR0012", CONFLICT, "Version conflict";
+    /// The instance status rejects a control request.
+    InvalidStatus = "OR0013", CONFLICT, "Invalid instance status";
+    /// The dead letter does not exist.
+    DeadLetterNotFound = "OR0014", NOT_FOUND, "Dead letter not found";
+    /// A control request was dead-lettered.
+    DeadLettered = "OR0015", UNPROCESSABLE_ENTITY, "Input was dead-lettered";
+    /// The definition does not exist.
+    DefinitionNotFound = "OR0016", NOT_FOUND, "Definition not found";
+    /// The definitions do not compile.
+    InvalidDefinitions = "OR0017", UNPROCESSABLE_ENTITY, "Invalid definitions";
+    /// The node is draining and accepts no new work.
+    Draining = "OR0018", SERVICE_UNAVAILABLE, "Node is draining";
     /// The disk is full.
-    Full = "OR0019", INSUFFICIENT_STORAGE, "There is no room";
-    /// A part is restarting.
-    Unavailable = "OR0020", SERVICE_UNAVAILABLE, "A part is not available";
-    /// A bug.
-    Internal = "OR0021", INTERNAL_SERVER_ERROR, "The request met a bug";
-    /// No such table.
-    NoTable = "OR0022", NOT_FOUND, "There is no such table";
-    /// The body did not arrive.
-    TooSlow = "OR0023", REQUEST_TIMEOUT, "The body did not arrive in time";
-    /// The store is damaged or the disk fails.
-    Store = "OR0024", INTERNAL_SERVER_ERROR, "The store cannot be read";
-    /// The body broke off.
-    BrokenBody = "OR0025", BAD_REQUEST, "The body broke off";
-    /// No such task, or it is not open.
-    NoTask = "OR0026", NOT_FOUND, "There is no such open task";
-    /// Somebody else has it, or it cannot be done so.
-    Task = "OR0027", CONFLICT, "The task forbids it";
-    /// A migration has obstacles.
-    Blocked = "OR0028", CONFLICT, "The instance cannot be migrated";
-    /// A reload where there is no folder.
-    NoFolder = "OR0029", CONFLICT, "The node has no folder to reload";
-    /// A worker's claim.
-    ClaimLost = "OR0030", CONFLICT, "The claim is lost";
-    /// The feed is not whole behind a cursor.
-    CursorGone = "OR0050", GONE, "The cursor is gone";
-    /// Commits do not note what they touch.
-    NoExport = "OR0051", CONFLICT, "Nothing is exported here";
-    /// Nothing says who calls.
-    NoCaller = "OR0040", UNAUTHORIZED, "Nobody is named";
-    /// What says who calls is not believed.
-    BadCaller = "OR0041", UNAUTHORIZED, "The caller is not believed";
-    /// The role is too small.
-    Forbidden = "OR0042", FORBIDDEN, "The role does not allow it";
-    /// The tenant is not among the caller's.
-    NotYourTenant = "OR0043", FORBIDDEN, "The tenant is not the caller's";
-    /// No backup can be taken here or now.
-    NoBackup = "OR0044", CONFLICT, "No backup is taken";
+    InsufficientStorage = "OR0019", INSUFFICIENT_STORAGE, "Insufficient storage";
+    /// A component is restarting.
+    Unavailable = "OR0020", SERVICE_UNAVAILABLE, "Service temporarily unavailable";
+    /// Internal error.
+    Internal = "OR0021", INTERNAL_SERVER_ERROR, "Internal error";
+    /// The table does not exist.
+    TableNotFound = "OR0022", NOT_FOUND, "Table not found";
+    /// The body did not arrive in time.
+    BodyTimeout = "OR0023", REQUEST_TIMEOUT, "Request body timeout";
+    /// The store is corrupt or the disk fails.
+    StoreError = "OR0024", INTERNAL_SERVER_ERROR, "Store read error";
+    /// The body ended early.
+    IncompleteBody = "OR0025", BAD_REQUEST, "Incomplete request body";
+    /// The task does not exist or is not open.
+    TaskNotFound = "OR0026", NOT_FOUND, "Task not found or not open";
+    /// Another user has claimed the task, or the action is not allowed.
+    TaskConflict = "OR0027", CONFLICT, "Task conflict";
+    /// The migration is blocked.
+    MigrationBlocked = "OR0028", CONFLICT, "Migration blocked";
+    /// No directory is configured for a reload.
+    NothingToReload = "OR0029", CONFLICT, "Nothing to reload";
+    /// A worker lost its claim.
+    ClaimLost = "OR0030", CONFLICT, "Job claim lost";
+    /// The change feed no longer has the changes after a cursor.
+    CursorExpired = "OR0050", GONE, "Export cursor expired";
+    /// The change feed is disabled.
+    ExportDisabled = "OR0051", CONFLICT, "Export is disabled";
+    /// The credentials are missing.
+    Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
+    /// The credentials are invalid.
+    InvalidCredentials = "OR0041", UNAUTHORIZED, "Invalid credentials";
+    /// The role of the caller is insufficient.
+    Forbidden = "OR0042", FORBIDDEN, "Insufficient role";
+    /// The caller has no access to the tenant.
+    TenantForbidden = "OR0043", FORBIDDEN, "Tenant not permitted";
+    /// A backup is not possible on this node or at this time.
+    BackupUnavailable = "OR0044", CONFLICT, "Backup unavailable";
 }
 
-/// An error, as callers see it (RFC 9457).
+/// API error (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// Where the page about it is, relative to this server.
+    /// URL of the page of the code, relative to this server.
     #[serde(rename = "type")]
     #[schema(example = "/errors/OR0003")]
     kind: String,
-    /// What the code means, in a few words.
+    /// Short meaning of the code.
     title: &'static str,
-    /// The HTTP status.
+    /// HTTP status.
     status: u16,
-    /// For programs; never changes its meaning.
+    /// Code for programs; its meaning never changes.
     #[schema(example = "OR0003")]
     code: &'static str,
-    /// What happened this time, with the place and the values.
+    /// Details of this error, with location and values.
     detail: String,
-    /// The places, where there are several or where one can be pointed at.
+    /// Error locations, if there are several or if a location is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<Place>,
+    errors: Vec<ProblemDetail>,
     #[serde(skip)]
     #[schema(ignore)]
-    of: Code,
+    source: Code,
 }
 
-/// One thing that is wrong, and where.
+/// One error and its location.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct Place {
-    /// A JSON pointer into the body, or the place in a definition.
+pub(crate) struct ProblemDetail {
+    /// JSON pointer into the body, or location in a definition.
     #[schema(example = "/3/time")]
     pub(super) pointer: String,
-    /// What is wrong there.
+    /// Reason of the error.
     pub(super) detail: String,
 }
 
@@ -175,17 +175,17 @@ impl Problem {
             code: code.as_str(),
             detail: detail.into(),
             errors: Vec::new(),
-            of: code,
+            source: code,
         }
     }
 
-    pub(super) fn with(mut self, errors: Vec<Place>) -> Self {
+    pub(super) fn with(mut self, errors: Vec<ProblemDetail>) -> Self {
         self.errors = errors;
         self
     }
 
     fn retry_after(&self) -> Option<u16> {
-        match self.of {
+        match self.source {
             Code::Draining => Some(DRAINING_RETRY_AFTER_SECONDS),
             Code::Unavailable => Some(RETRY_AFTER_SECONDS),
             _ => None,
@@ -196,11 +196,11 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let retry_after = self.retry_after();
-        let body = serde_json::to_vec(&self).expect("a problem is text and numbers");
+        let body = serde_json::to_vec(&self).expect("a problem serializes to JSON");
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.of.status(), content_type, body).into_response();
-        response.extensions_mut().insert(self.of);
-        if self.of.status() == StatusCode::UNAUTHORIZED {
+        let mut response = (self.source.status(), content_type, body).into_response();
+        response.extensions_mut().insert(self.source);
+        if self.source.status() == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(seconds) = retry_after {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_page_that_begins_with_it() {
+    fn every_error_code_has_a_page() {
         for code in Code::ALL {
             let page = page(code.as_str()).unwrap();
             assert!(page.starts_with(&format!("# {} · {}\n", code.as_str(), code.title())), "{page}");
@@ -228,15 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_given_twice() {
+    fn error_codes_are_unique() {
         let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(codes.len(), Code::ALL.len());
     }
 
     #[test]
-    fn who_should_come_back_is_told_when() {
+    fn retryable_problems_have_retry_after() {
         let response = Problem::new(Code::Draining, "x").into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "5");
-        assert_eq!(Problem::new(Code::NoRoute, "x").into_response().headers().get(header::RETRY_AFTER), None);
+        assert_eq!(
+            Problem::new(Code::RouteNotFound, "x").into_response().headers().get(header::RETRY_AFTER),
+            None
+        );
     }
 }

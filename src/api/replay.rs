@@ -1,4 +1,4 @@
-//! `POST /v1/replays`: the instances of a saga take again what the bus still has of their inputs.
+//! `POST /v1/replays`: replays the inputs that the bus still stores into the instances of a saga.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -9,107 +9,107 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body;
-use super::context::Api;
-use super::deploy::name_of;
+use super::context::ApiState;
+use super::deploy::user_name;
 use super::extract::Tenant;
 use super::problem::{Code, Problem};
-use crate::app::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
+use crate::app::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
 use crate::auth::Caller;
 
-/// What to replay.
+/// Options of a replay.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Request {
-    /// Which saga; its instances go by the definition that is in force.
+pub(super) struct ReplayBody {
+    /// Saga; its instances use the active definition.
     #[schema(value_type = String)]
     saga: SagaName,
-    /// What was published then or later is read again: RFC 3339.
+    /// Start time of the replayed messages, RFC 3339.
     #[schema(value_type = String, example = "2026-11-21T00:00:00Z")]
     from: String,
-    /// What becomes of the work that is asked for on the way.
-    work: ReplayedWork,
-    /// Only these instances, by correlation id.
+    /// Handling of the requested work.
+    work: ReplayWorkMode,
+    /// Replay only these instances, by correlation id.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     only: Vec<CorrelationId>,
-    /// Say what would become of each, and change nothing.
+    /// Return the plan without replaying.
     #[serde(default)]
     dry_run: bool,
-    /// Who says so, for the record.
-    by: Option<String>,
-    /// Why, for the record.
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
     reason: Option<String>,
 }
 
-/// What a replay came to.
+/// Result of a replay.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Answer {
-    /// Messages that were read.
+pub(super) struct ReplayResponse {
+    /// Number of messages read.
     read: u64,
-    /// Those that are no event, or lack the identifier.
-    unreadable: u64,
-    /// Instances that are new, were replaced, stand as they stood, were left as they are.
-    counts: Counts,
-    /// The instances that have inputs among the messages, in the order of their correlation ids.
-    items: Vec<One>,
+    /// Number of messages that are not events, or lack the identifier.
+    undecodable: u64,
+    /// Number of created, replaced, unchanged and skipped instances.
+    counts: ReplayCounts,
+    /// Instances with inputs among the messages, ordered by correlation id.
+    items: Vec<ReplayedInstanceView>,
 }
 
-/// How many instances met which fate.
+/// Number of instances by result.
 #[derive(Debug, Default, Serialize, ToSchema)]
-struct Counts {
-    new: usize,
+struct ReplayCounts {
+    created: usize,
     replaced: usize,
     unchanged: usize,
-    left: usize,
+    skipped: usize,
 }
 
-/// An instance.
+/// Replayed instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct One {
+struct ReplayedInstanceView {
     correlation: String,
-    /// Where it stood; null: it did not exist.
-    was: Option<&'static str>,
-    /// Where its inputs lead it.
-    becomes: Option<&'static str>,
-    /// `new`, `replaced`, `unchanged` or `left`.
-    fate: &'static str,
-    /// Why it was left as it is.
+    /// Status before the replay; null: it did not exist.
+    before: Option<&'static str>,
+    /// Status after the replay.
+    after: Option<&'static str>,
+    /// `created`, `replaced`, `unchanged` or `skipped`.
+    result: &'static str,
+    /// Reason, if the instance was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-    /// Work that is sent or performed.
+    reason: Option<String>,
+    /// Number of dispatched work items.
     work: usize,
 }
 
-impl Answer {
-    fn of(replay: Replay) -> Self {
-        let mut counts = Counts::default();
+impl ReplayResponse {
+    fn of(replay: ReplayReport) -> Self {
+        let mut counts = ReplayCounts::default();
         for one in &replay.instances {
-            *match one.fate {
-                Fate::New => &mut counts.new,
-                Fate::Replaced => &mut counts.replaced,
-                Fate::Unchanged => &mut counts.unchanged,
-                Fate::Left(_) => &mut counts.left,
+            *match one.result {
+                ReplayResult::Created => &mut counts.created,
+                ReplayResult::Replaced => &mut counts.replaced,
+                ReplayResult::Unchanged => &mut counts.unchanged,
+                ReplayResult::Skipped(_) => &mut counts.skipped,
             } += 1;
         }
-        let items = replay.instances.into_iter().map(One::of).collect();
-        Self { read: replay.read, unreadable: replay.unreadable, counts, items }
+        let items = replay.instances.into_iter().map(ReplayedInstanceView::of).collect();
+        Self { read: replay.read, undecodable: replay.undecodable, counts, items }
     }
 }
 
-impl One {
-    fn of(one: Replayed) -> Self {
-        let (fate, why) = match one.fate {
-            Fate::New => ("new", None),
-            Fate::Replaced => ("replaced", None),
-            Fate::Unchanged => ("unchanged", None),
-            Fate::Left(why) => ("left", Some(why)),
+impl ReplayedInstanceView {
+    fn of(one: ReplayedInstance) -> Self {
+        let (result, skip_reason) = match one.result {
+            ReplayResult::Created => ("created", None),
+            ReplayResult::Replaced => ("replaced", None),
+            ReplayResult::Unchanged => ("unchanged", None),
+            ReplayResult::Skipped(skip_reason) => ("skipped", Some(skip_reason)),
         };
         Self {
             correlation: one.key.correlation.to_string(),
-            was: one.was.map(orlog_model::Status::as_str),
-            becomes: one.becomes.map(orlog_model::Status::as_str),
-            fate,
-            why,
+            before: one.before.map(orlog_model::Status::as_str),
+            after: one.after.map(orlog_model::Status::as_str),
+            result,
+            reason: skip_reason,
             work: one.work,
         }
     }
@@ -117,50 +117,50 @@ impl One {
 
 /// Replay a saga
 ///
-/// Reads the bus again from a time on, works out what each instance of the saga would stand as, and puts that in the place of
-/// what it stands as. Instances whose life the bus cannot tell whole are left as they are, and say why. Where it breaks off, the
-/// same call again goes on. It may take as long as the bus is long.
+/// Reads the bus from the given time, computes the state of each instance of the saga, and replaces the
+/// stored state. Instances whose inputs are not complete on the bus are skipped, with a reason. After
+/// an interruption, the same request resumes. The duration depends on the number of messages.
 #[utoipa::path(
     post,
     path = "/v1/replays",
     tag = "sagas",
-    request_body = Request,
-    responses((status = 200, description = "What became of each instance", body = Answer))
+    request_body = ReplayBody,
+    responses((status = 200, description = "Result of each instance", body = ReplayResponse))
 )]
 pub(super) async fn replay(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answer>, Problem> {
+) -> Result<Json<ReplayResponse>, Problem> {
     let http = &api.app.config.http;
     let bytes = body::read(&headers, body, http.max_body_size, http.request_timeout).await?;
-    let request: Request = body::parse(&bytes)?;
+    let request: ReplayBody = body::parse(&bytes)?;
     let from = Timestamp::parse(&request.from);
-    let from = from.map_err(|error| Problem::new(Code::WrongBody, format!("from: {error}")))?;
-    let order = ReplayOrder {
+    let from = from.map_err(|error| Problem::new(Code::InvalidBody, format!("from: {error}")))?;
+    let order = ReplayRequest {
         tenant,
         saga: request.saga,
         from,
         only: request.only,
         work: request.work,
         dry_run: request.dry_run,
-        by: name_of(caller.acts_as(request.by)?)?,
-        reason: request.reason.map(|reason| name_of(Some(reason))).transpose()?,
+        user: user_name(caller.check_user(request.user)?)?,
+        reason: request.reason.map(|reason| user_name(Some(reason))).transpose()?,
     };
-    Ok(Json(Answer::of(api.app.replay(order).await?)))
+    Ok(Json(ReplayResponse::of(api.app.replay(order).await?)))
 }
 
 impl From<ReplayError> for Problem {
     fn from(error: ReplayError) -> Self {
         match error {
-            ReplayError::NoDefinition(_) => Self::new(Code::NoDefinition, error.to_string()),
-            ReplayError::TooMany => Self::new(Code::WrongBody, error.to_string()),
+            ReplayError::NoDefinition(_) => Self::new(Code::DefinitionNotFound, error.to_string()),
+            ReplayError::TooMany => Self::new(Code::InvalidBody, error.to_string()),
             ReplayError::Bus(error) => error.into(),
             ReplayError::Store(error) => error.into(),
             ReplayError::Control(error) => error.into(),
-            ReplayError::Ending => Self::new(Code::Unavailable, error.to_string()),
+            ReplayError::ShuttingDown => Self::new(Code::Unavailable, error.to_string()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Around every request: its id, its span, its metrics, and a net under handlers that panic.
+//! Request context: request id, span, metrics, and recovery from handler panics.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -13,33 +13,37 @@ use tracing::{Instrument, field};
 use uuid::Uuid;
 
 use super::authorize::{self, NO_ROUTE};
-use super::context::Api;
-use super::extract::{TRACEPARENT, trace_of};
+use super::context::ApiState;
+use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
-use crate::telemetry::Answered;
+use crate::telemetry::FinishedRequest;
 
 const REQUEST_ID: &str = "x-request-id";
-/// The longest request id that is taken over from a caller, in bytes.
+/// Maximum length of a request id of a caller, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// Routes whose answers take as long as there is something to do.
-const LONG: [&str; 3] = ["/admin/backup", "/admin/drain", "/v1/replays"];
+/// Routes whose duration is unbounded.
+const LONG_RUNNING_ROUTES: [&str; 3] = ["/admin/backup", "/admin/drain", "/v1/replays"];
 
 tokio::task_local! {
     static TRACE: Option<TraceParent>;
 }
 
-/// The trace that what is done for the present request belongs to.
+/// Returns the trace of the current request.
 pub(super) fn trace() -> Option<TraceParent> {
     TRACE.try_with(Clone::clone).ok().flatten()
 }
 
-/// Sees a request through.
-pub(super) async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+/// Runs a request with its context.
+pub(super) async fn with_request_context(
+    State(api): State<ApiState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let method = known_method(request.method().as_str());
-    let trace = trace_of(request.headers());
+    let trace = request_trace(request.headers());
     let own = follow(&api, &mut request, (method, &route), trace.as_ref());
     let path = own.as_ref().map(|_| request.uri().path().to_owned()).unwrap_or_default();
     let span = tracing::info_span!(
@@ -51,60 +55,60 @@ pub(super) async fn observe(State(api): State<Api>, mut request: Request, next: 
         who = field::Empty,
         trace_id = own.as_ref().or(trace.as_ref()).map(TraceParent::trace_id),
     );
-    let inside = |request| answer(&api, &route, request, next);
-    let guarded = authorize::guarded(&api, (&route, &id), request, inside).instrument(span.clone());
+    let handler = |request| respond(&api, &route, request, next);
+    let guarded = authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
     let mut response = TRACE.scope(own.clone().or_else(|| trace.clone()), guarded).await;
     let (status, took) = (response.status(), started.elapsed());
-    api.requests.note(&route, method, status.as_u16(), took);
+    api.requests.record(&route, method, status.as_u16(), took);
     if let (Some(spans), Some(own)) = (&api.app.telemetry.spans, &own) {
         let (parent, route, path, status) = (trace.as_ref(), &route, &path, status.as_u16());
-        spans.answered(&Answered { own, parent, method, route, path, status, begun: started });
+        spans.finish_request(&FinishedRequest { own, parent, method, route, path, status, begun: started });
     }
     span.in_scope(|| {
         if status.is_server_error() {
-            tracing::warn!(status = status.as_u16(), ?took, "a request failed");
+            tracing::warn!(status = status.as_u16(), ?took, "request failed");
         } else {
-            tracing::debug!(status = status.as_u16(), ?took, "a request was answered");
+            tracing::debug!(status = status.as_u16(), ?took, "request completed");
         }
     });
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
-/// The request's own span, where somebody makes spans: what comes of the request goes on from it. A request that changes
-/// something begins a trace where it came without one; workers that ask for jobs do not.
+/// Creates the span of the request if tracing is on; work of the request continues its trace. A request
+/// that changes state and has no trace starts one, except for job claims of workers.
 fn follow(
-    api: &Api,
+    api: &ApiState,
     request: &mut Request,
     (method, route): (&str, &str),
     trace: Option<&TraceParent>,
 ) -> Option<TraceParent> {
     let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
-    let own = api.app.telemetry.spans.as_ref()?.request(changes, trace)?;
+    let own = api.app.telemetry.spans.as_ref()?.start_request(changes, trace)?;
     let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
     request.headers_mut().insert(TRACEPARENT, value);
     Some(own)
 }
 
-/// The handler's answer; a problem when it panics or takes too long.
-async fn answer(api: &Api, route: &str, request: Request, next: Next) -> Response {
+/// Returns the response of the handler, or a problem if the handler panics or times out.
+async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> Response {
     let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
-    let patience = api.app.config.http.request_timeout;
-    let handled = if LONG.contains(&route) {
+    let deadline_after = api.app.config.http.request_timeout;
+    let handled = if LONG_RUNNING_ROUTES.contains(&route) {
         Ok(handled.await)
     } else {
-        // The body may take the same time; what it leaves is for the work.
-        tokio::time::timeout(patience * 2, handled).await
+        // The body can take the same time; the rest is for the work.
+        tokio::time::timeout(deadline_after * 2, handled).await
     };
     match handled {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => {
-            tracing::error!(panic = text_of(panic.as_ref()), "a handler panicked");
-            let detail = "a bug in the server; its log has this request's x-request-id and the cause";
+            tracing::error!(panic = text_of(panic.as_ref()), "handler panicked");
+            let detail = "internal error; see the server log for this x-request-id";
             Problem::new(Code::Internal, detail).into_response()
         }
         Err(_) => {
-            let detail = format!("no answer within {:?}; whether it was done is not known", patience * 2);
+            let detail = format!("no response within {:?}; the outcome is unknown", deadline_after * 2);
             Problem::new(Code::Unavailable, detail).into_response()
         }
     }
@@ -115,7 +119,7 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
 }
 
-/// The caller's id where it is short and printable, else a new one.
+/// Returns the request id of the caller if it is short and printable, else a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let printable = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
@@ -125,7 +129,7 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     headers.get(REQUEST_ID).filter(printable).cloned().unwrap_or_else(new)
 }
 
-/// Callers can make up methods; metrics and logs name those that are known.
+/// Maps unknown methods to one name, because callers can send any method and labels must be bounded.
 fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("OTHER")
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_over_short_printable_request_ids_only() {
+    fn accepts_short_printable_request_ids_only() {
         assert_eq!(request_id(&with(b"abc-1")), "abc-1");
         for strange in [&b""[..], b"a b", &[0xff], &[b'x'; 129]] {
             assert_eq!(request_id(&with(strange)).len(), 36);
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_methods_do_not_become_labels() {
+    fn unknown_methods_share_one_label() {
         assert_eq!((known_method("GET"), known_method("BREW")), ("GET", "OTHER"));
     }
 }

@@ -1,4 +1,4 @@
-//! Serving: connections in, with bounds on how many there are and how long a request's head may take.
+//! HTTP server: accepts connections, with limits of their number and of the header read time.
 
 use std::future::Future;
 use std::io;
@@ -17,20 +17,20 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::authorize::Peer;
+use super::authorize::PeerAddress;
 
-/// Connections at a time; more wait to be accepted.
+/// Maximum concurrent connections; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
-/// The time the head of a request may take, and an idle connection may stay.
-const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
-/// The longest head of a request, in bytes.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// What requests under way get when the server ends.
+/// Timeout to read the header of a request, and of idle connections. Default: 1 min.
+const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
+/// Maximum size of a request header in bytes.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+/// Grace period of requests in flight when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// The pause after the system refused a connection: file descriptors come back as requests end.
+/// Delay after a failed accept: file descriptors become available when requests end.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `shutdown` resolves and the requests under way are answered, or their grace is over.
+/// Serves until `shutdown` resolves and the requests in flight end, or their grace period expires.
 pub(super) async fn serve(
     router: Router,
     listener: TcpListener,
@@ -39,54 +39,54 @@ pub(super) async fn serve(
     tracing::info!(address = %listener.local_addr()?, "serving HTTP");
     let service = TowerToHyperService::new(router);
     let connections = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut shutdown = pin!(shutdown);
     loop {
-        let (stream, peer, place) = tokio::select! {
-            next = next(&listener, &places) => next,
+        let (stream, peer, permit) = tokio::select! {
+            next = next(&listener, &permits) => next,
             () = &mut shutdown => break,
         };
         let service = service.clone();
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(PeerAddress(peer));
             service.call(request)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(MAX_HEAD_BYTES)
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service);
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection broke off");
+                tracing::debug!(%error, "connection lost");
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
     if tokio::time::timeout(GRACE, connections.shutdown()).await.is_err() {
-        tracing::warn!("requests were under way when the server ended");
+        tracing::warn!("server stopped with requests in flight");
     }
     Ok(())
 }
 
-/// The next connection, once there is a place for it.
+/// Returns the next connection, as soon as the connection limit permits.
 async fn next(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore");
+    let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "answers may be delayed");
+                    tracing::debug!(%error, "responses may be delayed");
                 }
-                return (stream, peer, place);
+                return (stream, peer, permit);
             }
             Err(error) => {
-                tracing::warn!(%error, "no connection could be accepted");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(PAUSE).await;
             }
         }

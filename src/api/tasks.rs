@@ -1,7 +1,8 @@
-//! `GET /v1/tasks`, `GET /v1/tasks/{id}`, `POST /v1/tasks/{id}/…`: what people are asked, and what they do about it.
+//! `GET /v1/tasks`, `GET /v1/tasks/{id}`, `POST /v1/tasks/{id}/…`: lists human tasks and performs task
+//! actions.
 //!
-//! Who somebody is and which roles they have is what their token or the gateway says; where nobody asks who calls, it is taken
-//! as stated (`by`, `roles`).
+//! The token or the gateway sets the user and the roles; if authentication is off, they are those of
+//! the request (`user`, `roles`).
 
 mod view;
 
@@ -10,7 +11,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_model::{
-    Action, CorrelationId, EventId, EventType, SagaName, TaskOrder, TaskRow, TaskStatus, TenantId,
+    ControlAction, CorrelationId, EventId, EventType, SagaName, TaskAction, TaskRow, TaskStatus, TenantId,
 };
 use orlog_store::{TaskQuery, merge_tasks};
 use serde::de::Error as _;
@@ -19,41 +20,41 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::context::Api;
-use super::control::{Answer, Given, give, optional, read};
-use super::errors::bad_parameter;
-use super::extract::{Params, Part, Tenant, page_limit};
+use super::context::ApiState;
+use super::control::{ControlCaller, ControlResponse, optional, parse_body, send_control};
+use super::errors::invalid_parameter;
+use super::extract::{LastSegment, QueryParams, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::auth::Caller;
-pub(super) use view::{FormView, TaskEventView, TaskView};
-use view::{Found, TaskDetail};
+use view::{TaskDetail, TaskPage};
+pub(super) use view::{TaskEventView, TaskSpecView, TaskView};
 
-/// Events of a task that are shown at most.
-const EVENTS: usize = 1_000;
+/// Maximum number of events of a task in a response.
+const MAX_EVENTS: usize = 1_000;
 
-/// Which tasks.
+/// Filter of tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Filter {
-    /// In these statuses only, separated by commas: `open`, `claimed`, `completed`, `closed`; `open,claimed` where nothing is
-    /// said.
+pub(super) struct TaskQueryParams {
+    /// Filter by status, comma-separated: `open`, `claimed`, `completed`, `closed`. Default:
+    /// `open,claimed`.
     #[serde(default = "waiting", deserialize_with = "statuses")]
     #[param(value_type = Option<String>)]
     status: Vec<TaskStatus>,
-    /// That somebody with this role may take; a task without roles is for everybody.
+    /// Filter by role that may claim the task; every role may claim a task without roles.
     role: Option<String>,
-    /// That this person is to do, or has taken.
+    /// Filter by assignee or claimant.
     assignee: Option<String>,
-    /// Of this saga only.
+    /// Filter by saga.
     #[param(value_type = Option<String>)]
     saga: Option<SagaName>,
-    /// Of the instances with this correlation id only.
+    /// Filter by correlation id.
     #[param(value_type = Option<String>)]
     correlation: Option<CorrelationId>,
-    /// Entries of a page; 100 where nothing is said.
+    /// Maximum number of entries. Default: 100.
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
 }
 
@@ -63,91 +64,91 @@ fn waiting() -> Vec<TaskStatus> {
 
 fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskStatus>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let read = |word: &str| {
-        let found = TaskStatus::ALL.into_iter().find(|status| status.as_str() == word);
+    let read = |name: &str| {
+        let found = TaskStatus::ALL.into_iter().find(|status| status.as_str() == name);
         let known = || TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
-        found.ok_or_else(|| D::Error::custom(format!("{word:?} is no status; there are {}", known())))
+        found.ok_or_else(|| D::Error::custom(format!("unknown status {name:?}; statuses: {}", known())))
     };
-    text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(read).collect()
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(read).collect()
 }
 
-/// Who does something about a task.
+/// User who performs a task action.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Person {
-    /// Who it is.
-    by: Option<String>,
-    /// The roles they have.
+pub(super) struct TaskUser {
+    /// User name.
+    user: Option<String>,
+    /// Roles of the user.
     #[serde(default)]
     roles: Vec<String>,
-    /// Makes sending it again harmless; a new one where nothing is said.
+    /// Idempotency key of the request. Default: a new id.
     #[schema(value_type = Option<String>)]
     id: Option<EventId>,
-    /// Why, for the record.
+    /// Reason recorded in the task.
     reason: Option<String>,
-    /// Refused unless the instance stands at this state version.
+    /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
 }
 
-/// To whom a task is given.
+/// New assignee of a task.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Assignment {
-    /// Who is to do it; whoever takes it where nobody is named.
+pub(super) struct AssignBody {
+    /// New assignee; unassigned if omitted.
     assignee: Option<String>,
-    /// Those who may take it; as before where nothing is said.
+    /// Roles that may claim the task; unchanged if omitted.
     roles: Option<Vec<String>>,
-    /// Who gives it.
-    by: Option<String>,
-    /// Makes sending it again harmless; a new one where nothing is said.
+    /// User name.
+    user: Option<String>,
+    /// Idempotency key of the request. Default: a new id.
     #[schema(value_type = Option<String>)]
     id: Option<EventId>,
-    /// Why, for the record.
+    /// Reason recorded in the task.
     reason: Option<String>,
-    /// Refused unless the instance stands at this state version.
+    /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
 }
 
-/// The answer to a task.
+/// Result of a task.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Completion {
-    /// One of the task's outcomes, where it has any.
+pub(super) struct CompleteBody {
+    /// Outcome of the task, if it has outcomes.
     #[schema(value_type = Option<String>)]
     outcome: Option<EventType>,
-    /// What was entered; the saga is shown it.
+    /// Result data for the saga.
     #[serde(default)]
     data: Value,
-    /// Who it is.
-    by: Option<String>,
-    /// The roles they have.
+    /// User name.
+    user: Option<String>,
+    /// Roles of the user.
     #[serde(default)]
     roles: Vec<String>,
-    /// Makes sending it again harmless; a new one where nothing is said.
+    /// Idempotency key of the request. Default: a new id.
     #[schema(value_type = Option<String>)]
     id: Option<EventId>,
-    /// Why, for the record.
+    /// Reason recorded in the task.
     reason: Option<String>,
-    /// Refused unless the instance stands at this state version.
+    /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
 }
 
-/// Find tasks
+/// List tasks
 ///
-/// In the order of their ids, which is about that in which they were opened. A request looks at a bounded number of tasks, so a
-/// page may be short and have a `next` all the same; the last one has none.
+/// Ordered by id, which is approximately the order of creation. A request scans a bounded number of
+/// tasks, so a page can be short and still have a `next`; the last page has none.
 #[utoipa::path(
     get,
     path = "/v1/tasks",
     tag = "tasks",
-    params(Filter),
-    responses((status = 200, description = "A page", body = Found))
+    params(TaskQueryParams),
+    responses((status = 200, description = "A page", body = TaskPage))
 )]
 pub(super) async fn list(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Params(filter): Params<Filter>,
-) -> Result<Json<Found>, Problem> {
+    QueryParams(filter): QueryParams<TaskQueryParams>,
+) -> Result<Json<TaskPage>, Problem> {
     let limit = page_limit(filter.limit, &api);
     let query = TaskQuery {
         tenant,
@@ -165,27 +166,27 @@ pub(super) async fn list(
         Ok(merge_tasks(pages?, limit))
     });
     let page = page.await?;
-    Ok(Json(Found { items: page.items.iter().map(TaskView::of).collect(), next: page.next }))
+    Ok(Json(TaskPage { items: page.items.iter().map(TaskView::of).collect(), next_cursor: page.next }))
 }
 
-/// Show a task and what happened to it
+/// Show a task with its events
 #[utoipa::path(
     get,
     path = "/v1/tasks/{id}",
     tag = "tasks",
-    params(("id" = String, Path, description = "The task's id")),
+    params(("id" = String, Path, description = "Task id")),
     responses((status = 200, description = "The task", body = TaskDetail))
 )]
 pub(super) async fn show(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(id): Part,
+    LastSegment(id): LastSegment,
 ) -> Result<Json<TaskDetail>, Problem> {
     let id = parse(&id)?;
     let detail = api.read(move |app| {
         for reader in app.runtime.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
-                return Ok(TaskDetail::of(&row, &reader.task_events(&row, EVENTS)?));
+                return Ok(TaskDetail::of(&row, &reader.task_events(&row, MAX_EVENTS)?));
             }
         }
         Err(missing(id))
@@ -200,76 +201,76 @@ macro_rules! orders {
             post,
             path = $path,
             tag = "tasks",
-            params(("id" = String, Path, description = "The task's id")),
+            params(("id" = String, Path, description = "Task id")),
             request_body(content = $body),
-            responses((status = 200, description = "Durable", body = Answer))
+            responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(super) async fn $verb(
-            State(api): State<Api>,
+            State(api): State<ApiState>,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
-            Part(id): Part,
+            LastSegment(id): LastSegment,
             headers: HeaderMap,
             body: Body,
-        ) -> Result<Json<Answer>, Problem> {
-            let body: $body = optional(&read(&api, &headers, body).await?)?;
+        ) -> Result<Json<ControlResponse>, Problem> {
+            let body: $body = optional(&parse_body(&api, &headers, body).await?)?;
             let (order, roles, given) = $order(body);
-            let roles = caller.acts_with(roles)?;
-            tell((&api, &caller), tenant, parse(&id)?, given, (order, roles)).await
+            let roles = caller.check_roles(roles)?;
+            send_action((&api, &caller), tenant, parse(&id)?, given, (order, roles)).await
         }
     )+};
 }
 
 orders! {
-    /// Take a task, so that no other does
-    claim "/v1/tasks/{id}/claim" Person, Person::claims;
-    /// Give a task back
-    release "/v1/tasks/{id}/release" Person, Person::releases;
-    /// Give a task to somebody else
-    assign "/v1/tasks/{id}/assign" Assignment, Assignment::taken;
-    /// Answer a task; its saga goes on
-    complete "/v1/tasks/{id}/complete" Completion, Completion::taken;
+    /// Claim a task exclusively
+    claim "/v1/tasks/{id}/claim" TaskUser, TaskUser::claims;
+    /// Release a claimed task
+    release "/v1/tasks/{id}/release" TaskUser, TaskUser::releases;
+    /// Assign a task to another user
+    assign "/v1/tasks/{id}/assign" AssignBody, AssignBody::into_parts;
+    /// Complete a task; its saga continues
+    complete "/v1/tasks/{id}/complete" CompleteBody, CompleteBody::into_parts;
 }
 
-impl Person {
-    fn claims(self) -> (TaskOrder, Vec<String>, Given) {
-        self.taken(TaskOrder::Claim)
+impl TaskUser {
+    fn claims(self) -> (TaskAction, Vec<String>, ControlCaller) {
+        self.into_parts(TaskAction::Claim)
     }
 
-    fn releases(self) -> (TaskOrder, Vec<String>, Given) {
-        self.taken(TaskOrder::Release)
+    fn releases(self) -> (TaskAction, Vec<String>, ControlCaller) {
+        self.into_parts(TaskAction::Release)
     }
 
-    fn taken(self, order: TaskOrder) -> (TaskOrder, Vec<String>, Given) {
-        let Self { by, roles, id, reason, expected_version } = self;
-        (order, roles, Given { id, by, reason, expected_version })
-    }
-}
-
-impl Assignment {
-    fn taken(self) -> (TaskOrder, Vec<String>, Given) {
-        let Self { assignee, roles, by, id, reason, expected_version } = self;
-        let given = Given { id, by, reason, expected_version };
-        (TaskOrder::Assign { assignee, roles }, Vec::new(), given)
+    fn into_parts(self, order: TaskAction) -> (TaskAction, Vec<String>, ControlCaller) {
+        let Self { user: by, roles, id, reason, expected_version } = self;
+        (order, roles, ControlCaller { id, user: by, reason, expected_version })
     }
 }
 
-impl Completion {
-    fn taken(self) -> (TaskOrder, Vec<String>, Given) {
-        let Self { outcome, data, by, roles, id, reason, expected_version } = self;
-        let given = Given { id, by, reason, expected_version };
-        (TaskOrder::Complete { outcome, data }, roles, given)
+impl AssignBody {
+    fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
+        let Self { assignee, roles, user: by, id, reason, expected_version } = self;
+        let control_caller = ControlCaller { id, user: by, reason, expected_version };
+        (TaskAction::Assign { assignee, roles }, Vec::new(), control_caller)
     }
 }
 
-/// Finds the instance of a task and gives it the order.
-async fn tell(
-    (api, caller): (&Api, &Caller),
+impl CompleteBody {
+    fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
+        let Self { outcome, data, user: by, roles, id, reason, expected_version } = self;
+        let control_caller = ControlCaller { id, user: by, reason, expected_version };
+        (TaskAction::Complete { outcome, data }, roles, control_caller)
+    }
+}
+
+/// Sends the task action to the instance of the task.
+async fn send_action(
+    (api, caller): (&ApiState, &Caller),
     tenant: TenantId,
     id: Uuid,
-    given: Given,
-    (order, roles): (TaskOrder, Vec<String>),
-) -> Result<Json<Answer>, Problem> {
+    control_caller: ControlCaller,
+    (order, roles): (TaskAction, Vec<String>),
+) -> Result<Json<ControlResponse>, Problem> {
     let row: TaskRow = api
         .read(move |app| {
             for reader in app.runtime.readers() {
@@ -280,13 +281,13 @@ async fn tell(
             Err(missing(id))
         })
         .await?;
-    give(api, caller, &row.instance, given, Action::Task { id, order, roles }).await
+    send_control(api, caller, &row.instance, control_caller, ControlAction::Task { id, order, roles }).await
 }
 
 fn parse(id: &str) -> Result<Uuid, Problem> {
-    id.parse().map_err(|error| bad_parameter("id", format!("it is no task id: {error}")))
+    id.parse().map_err(|error| invalid_parameter("id", format!("not a task id: {error}")))
 }
 
 fn missing(id: Uuid) -> Problem {
-    Problem::new(Code::NoTask, format!("there is no task {id}"))
+    Problem::new(Code::TaskNotFound, format!("no task {id}"))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/timers`: what falls due next.
+//! `GET /v1/timers`: timers by due time.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,71 +6,72 @@ use orlog_store::{FoundTimer, Page, TimerQuery};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::context::Api;
-use super::extract::{Params, Tenant, page_limit};
+use super::context::ApiState;
+use super::extract::{QueryParams, Tenant, page_limit};
 use super::problem::Problem;
 use crate::app::App;
 
-/// Which page.
+/// Page to return.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// Entries at most; 100 where nothing is said.
+pub(super) struct TimerQueryParams {
+    /// Maximum number of entries. Default: 100.
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
 }
 
-/// The timers that fall due first, or a later page of them.
+/// Page of timers, ordered by due time.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Timers {
-    items: Vec<ArmedTimer>,
-    /// The cursor of the next page; null after the last one. A page may be short, or empty, and yet not the last.
-    next: Option<String>,
-    /// Timers that were looked at.
+pub(super) struct TimerPage {
+    items: Vec<TimerListItem>,
+    /// Cursor of the next page; null after the last one. A page can be short or empty and still have a next
+    /// page.
+    next_cursor: Option<String>,
+    /// Number of scanned timers.
     scanned: usize,
 }
 
-/// A timer that is armed.
+/// Armed timer.
 #[derive(Debug, Serialize, ToSchema)]
-struct ArmedTimer {
+struct TimerListItem {
     due: String,
     name: String,
     saga: String,
     correlation: String,
-    /// The state version that armed it.
+    /// State version that armed it.
     token: u64,
 }
 
-/// The timers that fall due first
+/// List timers by due time
 #[utoipa::path(
     get,
     path = "/v1/timers",
     tag = "timers",
-    params(Wanted),
-    responses((status = 200, description = "In the order in which they fall due", body = Timers))
+    params(TimerQueryParams),
+    responses((status = 200, description = "Timers ordered by due time", body = TimerPage))
 )]
 pub(super) async fn list(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Params(wanted): Params<Wanted>,
-) -> Result<Json<Timers>, Problem> {
+    QueryParams(params): QueryParams<TimerQueryParams>,
+) -> Result<Json<TimerPage>, Problem> {
     let scan_limit = api.app.config.http.scan_limit;
     let query =
-        TimerQuery { tenant, cursor: wanted.cursor, limit: page_limit(wanted.limit, &api), scan_limit };
+        TimerQuery { tenant, cursor: params.cursor, limit: page_limit(params.limit, &api), scan_limit };
     let page = api.read(move |app| gather(app, query)).await?;
-    let items = page.items.into_iter().map(|found| ArmedTimer {
+    let items = page.items.into_iter().map(|found| TimerListItem {
         due: found.timer.due.to_string(),
         name: found.timer.name.to_string(),
         saga: found.key.saga.to_string(),
         correlation: found.key.correlation.to_string(),
         token: found.timer.token,
     });
-    Ok(Json(Timers { items: items.collect(), next: page.next, scanned: page.scanned }))
+    Ok(Json(TimerPage { items: items.collect(), next_cursor: page.next, scanned: page.scanned }))
 }
 
-/// The timers of all shards in one order, as far as every shard has been looked through.
+/// Merges the timers of all shards by due time, as far as every shard was scanned.
 fn gather(app: &App, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
     let readers: Vec<_> = app.runtime.readers().collect();
     query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
@@ -82,12 +83,12 @@ fn gather(app: &App, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem>
         all.next = all.next.into_iter().chain(page.next).min();
     }
     if let Some(seen) = &all.next {
-        all.items.retain(|found| found.place < *seen);
+        all.items.retain(|found| found.position < *seen);
     }
-    all.items.sort_by(|a, b| a.place.cmp(&b.place));
+    all.items.sort_by(|a, b| a.position.cmp(&b.position));
     if all.items.len() > query.limit {
         all.items.truncate(query.limit);
-        all.next = all.items.last().map(FoundTimer::cursor_behind);
+        all.next = all.items.last().map(FoundTimer::cursor_after);
     }
     Ok(all)
 }

@@ -1,4 +1,4 @@
-//! The web page: files of `ui/`, which are part of the binary. They load nothing from elsewhere and hold no data.
+//! Web UI: files of `ui/`, embedded in the binary. They load no external resources and contain no data.
 
 use std::sync::LazyLock;
 
@@ -10,22 +10,22 @@ use sha2::{Digest as _, Sha256};
 use super::problem::{Code, Problem};
 use super::sagas::hex;
 
-/// Nothing but what this server serves; no script and no style in the text of a page.
+/// Content security policy: only resources of this server; no inline scripts and styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// A file.
-struct File {
+/// File of the web UI.
+struct UiFile {
     path: &'static str,
     text: &'static str,
-    /// Of its content: browsers ask with it whether they have it.
+    /// Hash of the content, for conditional requests.
     etag: String,
 }
 
 macro_rules! files {
     ($($path:literal),+ $(,)?) => {
-        static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
-            vec![$(File::of($path, include_str!(concat!("../../ui/", $path)))),+]
+        static FILES: LazyLock<Vec<UiFile>> = LazyLock::new(|| {
+            vec![$(UiFile::of($path, include_str!(concat!("../../ui/", $path)))),+]
         });
     };
 }
@@ -56,15 +56,15 @@ files! {
     "views/timers.js",
 }
 
-impl File {
+impl UiFile {
     fn of(path: &'static str, text: &'static str) -> Self {
         let etag = format!("\"{}\"", hex(&Sha256::digest(text.as_bytes())[..12]));
         Self { path, text, etag }
     }
 }
 
-/// Whether a client would rather have the page than JSON: it names HTML, and nothing that it likes better.
-pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+/// Returns whether a client prefers the web UI to JSON: it accepts HTML with the highest preference.
+pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
     let accepted = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let weight = |media: &str| {
         let ranges = accepted().flat_map(|value| value.split(','));
@@ -80,14 +80,14 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     html > 0.0 && html >= weight("application/json")
 }
 
-/// The page itself.
+/// Returns the HTML page.
 pub(super) fn index(headers: &HeaderMap) -> Response {
     let mut response = serve("index.html", headers).unwrap_or_else(IntoResponse::into_response);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 
-/// A file of the web page
+/// Get a file of the web UI
 #[utoipa::path(
     get,
     path = "/ui/{file}",
@@ -99,7 +99,7 @@ pub(super) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result
     serve(&file, &headers)
 }
 
-/// A view of the web page
+/// Get a view of the web UI
 #[utoipa::path(
     get,
     path = "/ui/views/{file}",
@@ -111,9 +111,9 @@ pub(super) async fn view(Path(file): Path<String>, headers: HeaderMap) -> Result
     serve(&format!("views/{file}"), &headers)
 }
 
-fn serve(path: &str, asked: &HeaderMap) -> Result<Response, Problem> {
-    let missing = || Problem::new(Code::NoRoute, format!("the web page has no file {path:?}"));
-    let File { path, text, etag } = FILES.iter().find(|file| file.path == path).ok_or_else(missing)?;
+fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
+    let missing = || Problem::new(Code::RouteNotFound, format!("the web UI has no file {path:?}"));
+    let UiFile { path, text, etag } = FILES.iter().find(|file| file.path == path).ok_or_else(missing)?;
     let kind = match path.rsplit_once('.') {
         Some((_, "html")) => "text/html; charset=utf-8",
         Some((_, "css")) => "text/css; charset=utf-8",
@@ -123,15 +123,15 @@ fn serve(path: &str, asked: &HeaderMap) -> Result<Response, Problem> {
     let headers: [(HeaderName, HeaderValue); 6] = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         (header::ETAG, HeaderValue::try_from(etag).expect("digits and quotes are ASCII")),
-        // A browser asks each time whether it still has the file of this very binary.
+        // Browsers revalidate each file, because it belongs to this binary.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     ];
     let has_it = |known: &str| known.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
-    let asked = asked.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
-    Ok(if asked.is_some_and(has_it) {
+    let requested = requested.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
+    Ok(if requested.is_some_and(has_it) {
         (StatusCode::NOT_MODIFIED, headers).into_response()
     } else {
         (headers, *text).into_response()
@@ -148,26 +148,26 @@ mod tests {
     #[track_caller]
     fn check(accept: &str, expected: bool) {
         let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::try_from(accept).unwrap())]);
-        assert_eq!(is_wanted(&headers), expected, "{accept}");
+        assert_eq!(prefers_html(&headers), expected, "{accept}");
     }
 
     #[test]
-    fn browsers_get_the_page_and_programs_get_json() {
+    fn accept_header_selects_html_or_json() {
         check("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true);
         check("TEXT/HTML", true);
         check("*/*", false);
         check("application/json", false);
         check("application/json, text/html;q=0.5", false);
         check("text/html;q=0", false);
-        assert!(!is_wanted(&HeaderMap::new()));
+        assert!(!prefers_html(&HeaderMap::new()));
     }
 
     #[test]
-    fn every_file_of_the_folder_is_part_of_the_binary() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
+    fn every_ui_file_is_embedded() {
+        let ui_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
         let mut found = BTreeSet::new();
-        for (place, prefix) in [(folder.clone(), ""), (folder.join("views"), "views/")] {
-            let files = place.read_dir().unwrap().map(Result::unwrap);
+        for (dir, prefix) in [(ui_dir.clone(), ""), (ui_dir.join("views"), "views/")] {
+            let files = dir.read_dir().unwrap().map(Result::unwrap);
             let names = files.filter(|file| file.path().is_file());
             found.extend(names.map(|file| format!("{prefix}{}", file.file_name().to_str().unwrap())));
         }

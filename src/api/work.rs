@@ -1,4 +1,4 @@
-//! `/v1/work`: what workers outside the process take and bring. The protocol stands in `docs/workers.md`.
+//! `/v1/work`: job API for external workers. `docs/workers.md` describes the protocol.
 
 pub(super) mod list;
 
@@ -9,8 +9,10 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use orlog_effect::worker::{Answer as BroughtAnswer, Ask, Board, Brought, Claimed, Lost, Terms};
-use orlog_effect::{Refusal, Reply};
+use orlog_effect::worker::{
+    ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobResult as BroughtAnswer, ResultAck,
+};
+use orlog_effect::{ProviderError, Reply};
 use orlog_model::{EffectName, EventType, Fact, TenantId, TraceParent, Work};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,56 +21,56 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::body;
-use super::context::Api;
-use super::errors::bad_parameter;
-use super::extract::{Part, Tenant};
+use super::context::ApiState;
+use super::errors::invalid_parameter;
+use super::extract::{LastSegment, Tenant};
 use super::problem::{Code, Problem};
 
-/// The longest that a request for work waits, in seconds; below what proxies commonly allow.
-const LONGEST_WAIT: u64 = 25;
+/// Maximum wait time of a claim request in seconds; less than common proxy timeouts.
+const MAX_WAIT_SECONDS: u64 = 25;
 
-/// The most jobs that one claim takes.
-const MOST: usize = 100;
+/// Maximum number of jobs of one claim.
+const MAX_CLAIM: usize = 100;
 
-/// The most lines that one request brings.
-const MOST_LINES: usize = 1000;
+/// Maximum number of log lines of one request.
+const MAX_LOG_LINES: usize = 1000;
 
-/// What a worker asks for.
+/// Claim request of a worker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Claim {
-    /// What it can do: effects of one upstream.
+pub(super) struct ClaimBody {
+    /// Effects that the worker executes; all of one upstream.
     #[schema(value_type = Vec<String>)]
     effects: Vec<EffectName>,
-    /// Its name, for people.
+    /// Display name of the worker.
     worker: String,
-    /// Jobs at most; what the upstream says where absent.
+    /// Maximum number of jobs. Default: the setting of the upstream.
     max: Option<usize>,
-    /// How long the request waits for work, in seconds; 25 at most, and where absent.
+    /// Maximum wait for work in seconds. Maximum and default: 25.
     wait_seconds: Option<u64>,
 }
 
-/// Jobs that the worker has now; none when there was no work.
+/// Jobs that the worker claimed; empty if there was no work.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Jobs {
-    jobs: Vec<Job>,
+pub(super) struct ClaimResponse {
+    jobs: Vec<ClaimedJobView>,
 }
 
-/// A job in the worker's hands.
+/// Claimed job.
 #[derive(Debug, Serialize, ToSchema)]
-struct Job {
-    /// Names the job, and is the idempotency key of the effect.
+struct ClaimedJobView {
+    /// Job id, and idempotency key of the effect.
     #[serde(rename = "job")]
     #[schema(value_type = String)]
     id: Uuid,
-    /// Names this claim; goes with everything that is said about the job.
+    /// Claim id; required in all requests about the job.
     #[schema(value_type = String)]
     claim: Uuid,
-    /// Which claim of the job it is, from 1.
-    number: u32,
-    /// When the claim expires unless a heartbeat extends it.
+    /// Number of this claim of the job, from 1.
+    claim_count: u32,
+    /// Expiry of the claim unless a heartbeat extends it.
     expires_at: String,
-    /// The whole effect has to be done by then.
+    /// Deadline of the whole effect.
     deadline: Option<String>,
     effect: String,
     payload: Value,
@@ -77,60 +79,60 @@ struct Job {
     traceparent: Option<String>,
 }
 
-/// The worker lives.
+/// Heartbeat of a worker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Heartbeat {
+pub(super) struct HeartbeatBody {
     #[schema(value_type = String)]
     claim: Uuid,
 }
 
-/// Until when the claim holds now.
+/// New expiry of the claim.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Extended {
+pub(super) struct HeartbeatResponse {
     expires_at: String,
 }
 
-/// What the worker has to say.
+/// Log lines of a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Lines {
+pub(super) struct JobLogBody {
     #[schema(value_type = String)]
     claim: Uuid,
-    lines: Vec<String>,
+    log: Vec<String>,
 }
 
-/// What became of the job.
+/// Result of a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Outcome {
+pub(super) struct JobResultBody {
     #[schema(value_type = String)]
     claim: Uuid,
-    result: Ending,
-    /// The answer.
+    result: JobResultKind,
+    /// Result payload.
     #[serde(default)]
     payload: Value,
-    /// The event that the saga hears.
+    /// Event that the saga receives.
     #[schema(value_type = Option<String>)]
     event: Option<EventType>,
-    /// What there is to tell everybody besides: facts that go out whatever the saga makes of the answer.
+    /// Facts to publish, independent of how the saga handles the result.
     #[serde(default)]
-    facts: Vec<Told>,
-    /// Of a failure.
+    facts: Vec<FactBody>,
+    /// Code of a failure.
     code: Option<String>,
-    /// Of a failure.
+    /// Message of a failure.
     message: Option<String>,
-    /// Before another attempt.
+    /// Delay before another attempt, in seconds.
     retry_after_seconds: Option<u64>,
-    /// The W3C trace context of the span in which the worker did it.
+    /// W3C trace context of the span in which the worker executed the job.
     traceparent: Option<String>,
 }
 
-/// A fact.
+/// Fact to publish.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Told {
-    /// Its event type.
+struct FactBody {
+    /// Event type.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: EventType,
@@ -138,145 +140,150 @@ struct Told {
     data: Value,
 }
 
-/// How the job ended.
+/// Kind of a job result.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Ending {
-    /// It was done.
+enum JobResultKind {
+    /// The job succeeded.
     Succeeded,
-    /// It was refused for good.
+    /// The job failed permanently.
     Failed,
-    /// It was not done; another attempt may help.
+    /// The job failed; another attempt may succeed.
     Retry,
 }
 
-/// Whether the result counts.
+/// Whether the result was accepted.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Taken {
-    /// The same claim has brought one before, and that one counts.
+pub(super) struct JobResultResponse {
+    /// The claim already has a result, and that result applies.
     duplicate: bool,
 }
 
-/// Take work
+/// Claim jobs
 ///
-/// Waits until there is some.
+/// Waits until a job is available, or the wait time expires.
 #[utoipa::path(
     post,
     path = "/v1/work/claim",
     tag = "work",
-    request_body = Claim,
-    responses((status = 200, description = "The jobs that are the worker's now", body = Jobs))
+    request_body = ClaimBody,
+    responses((status = 200, description = "The claimed jobs", body = ClaimResponse))
 )]
 pub(super) async fn claim(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Jobs>, Problem> {
-    let asked: Claim = read(&api, &headers, body).await?;
-    if asked.worker.is_empty() || asked.worker.chars().count() > 200 {
-        return Err(bad_parameter("worker", "a worker has a name of 1 to 200 characters"));
+) -> Result<Json<ClaimResponse>, Problem> {
+    let claim_body: ClaimBody = read(&api, &headers, body).await?;
+    if claim_body.worker.is_empty() || claim_body.worker.chars().count() > 200 {
+        return Err(invalid_parameter("worker", "worker name must have 1 to 200 characters"));
     }
-    let ask = Ask { tenant: tenant.clone(), effects: asked.effects, worker: asked.worker };
-    let Some((board, terms)) = board_for(&api, &ask.effects, &tenant) else {
-        return Err(bad_parameter("effects", "no single upstream of the kind worker performs these"));
+    let request =
+        ClaimRequest { tenant: tenant.clone(), effects: claim_body.effects, worker: claim_body.worker };
+    let Some((board, terms)) = board_for(&api, &request.effects, &tenant) else {
+        return Err(invalid_parameter("effects", "no single upstream of kind worker executes these effects"));
     };
-    let most = asked.max.unwrap_or(terms.batch).clamp(1, MOST);
+    let max_jobs = claim_body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
     let clock = api.app.clock.as_ref();
-    let patience = Duration::from_secs(asked.wait_seconds.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT));
+    let wait = Duration::from_secs(claim_body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
     let claimed = tokio::select! {
         biased;
-        claimed = board.claim(clock, &ask, most, terms, clock.now().after(patience)) => claimed,
-        // The process ends, and would wait for this answer.
+        claimed = board.claim(clock, &request, max_jobs, terms, clock.now().saturating_add(wait)) => claimed,
+        // The process is shutting down and would wait for this response.
         () = api.app.drained() => Vec::new(),
     };
-    Ok(Json(Jobs { jobs: claimed.into_iter().map(job).collect() }))
+    Ok(Json(ClaimResponse { jobs: claimed.into_iter().map(job).collect() }))
 }
 
-/// Keep a claim
+/// Extend a claim
 #[utoipa::path(
     post,
     path = "/v1/work/jobs/{job}/heartbeat",
     tag = "work",
     params(("job" = String, Path, description = "The job")),
-    request_body = Heartbeat,
-    responses((status = 200, description = "The claim holds longer", body = Extended))
+    request_body = HeartbeatBody,
+    responses((status = 200, description = "The claim is extended", body = HeartbeatResponse))
 )]
 pub(super) async fn heartbeat(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(job): Part,
+    LastSegment(job): LastSegment,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Extended>, Problem> {
-    let (job, said) = (id(&job)?, read::<Heartbeat>(&api, &headers, body).await?);
+) -> Result<Json<HeartbeatResponse>, Problem> {
+    let (job, report) = (id(&job)?, read::<HeartbeatBody>(&api, &headers, body).await?);
     let now = api.app.clock.now();
     let until = on_boards(&api, |board, terms| {
-        board.heartbeat(&tenant, job, said.claim, now.after(terms.heartbeat))
+        board.heartbeat(&tenant, job, report.claim, now.saturating_add(terms.heartbeat_ttl))
     })?;
-    Ok(Json(Extended { expires_at: until.to_string() }))
+    Ok(Json(HeartbeatResponse { expires_at: until.to_string() }))
 }
 
-/// Tell how far it is
+/// Append log lines of a job
 #[utoipa::path(
     post,
-    path = "/v1/work/jobs/{job}/lines",
+    path = "/v1/work/jobs/{job}/logs",
     tag = "work",
     params(("job" = String, Path, description = "The job")),
-    request_body = Lines,
-    responses((status = 204, description = "They are kept for a while longer than the job"))
+    request_body = JobLogBody,
+    responses((status = 204, description = "The lines are kept in memory for some time after the job ends"))
 )]
-pub(super) async fn lines(
-    State(api): State<Api>,
+pub(super) async fn append_log(
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(job): Part,
+    LastSegment(job): LastSegment,
     headers: HeaderMap,
     body: Body,
 ) -> Result<axum::http::StatusCode, Problem> {
-    let (job, said) = (id(&job)?, read::<Lines>(&api, &headers, body).await?);
-    if said.lines.len() > MOST_LINES {
-        return Err(bad_parameter("lines", format!("at most {MOST_LINES} lines at once")));
+    let (job, report) = (id(&job)?, read::<JobLogBody>(&api, &headers, body).await?);
+    if report.log.len() > MAX_LOG_LINES {
+        return Err(invalid_parameter("log", format!("at most {MAX_LOG_LINES} lines per request")));
     }
     let now = api.app.clock.now();
-    on_boards(&api, |board, _| board.write(&tenant, job, said.claim, &said.lines, now))?;
+    on_boards(&api, |board, _| board.append_log(&tenant, job, report.claim, &report.log, now))?;
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 
-/// Bring the result
+/// Complete a job with its result
 #[utoipa::path(
     post,
     path = "/v1/work/jobs/{job}/result",
     tag = "work",
     params(("job" = String, Path, description = "The job")),
-    request_body = Outcome,
-    responses((status = 200, description = "The job is over", body = Taken))
+    request_body = JobResultBody,
+    responses((status = 200, description = "The job is completed", body = JobResultResponse))
 )]
-pub(super) async fn result(
-    State(api): State<Api>,
+pub(super) async fn complete(
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
-    Part(job): Part,
+    LastSegment(job): LastSegment,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Taken>, Problem> {
-    let (job, said) = (id(&job)?, read::<Outcome>(&api, &headers, body).await?);
-    let claim = said.claim;
-    let trace = said.traceparent.as_deref().and_then(TraceParent::new);
-    let result = BroughtAnswer { result: answer(said), trace };
-    let brought = on_boards(&api, |board, _| board.bring(&tenant, job, claim, result.clone()))?;
-    Ok(Json(Taken { duplicate: brought == Brought::Duplicate }))
+) -> Result<Json<JobResultResponse>, Problem> {
+    let (job, report) = (id(&job)?, read::<JobResultBody>(&api, &headers, body).await?);
+    let claim = report.claim;
+    let trace = report.traceparent.as_deref().and_then(TraceParent::new);
+    let result = BroughtAnswer { result: reply(report), trace };
+    let ack = on_boards(&api, |board, _| board.complete(&tenant, job, claim, result.clone()))?;
+    Ok(Json(JobResultResponse { duplicate: ack == ResultAck::Duplicate }))
 }
 
-fn job(claimed: Claimed) -> Job {
-    let Claimed { item, claim, number, until } = claimed;
+fn job(claimed: ClaimedJob) -> ClaimedJobView {
+    let ClaimedJob { item, claim, claim_count: number, expires_at: until } = claimed;
     let effect = item.work.label();
     let payload = match item.work {
         Work::Effect(effect) => effect.payload,
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => Value::Null,
+        Work::Command(_)
+        | Work::Fact(_)
+        | Work::StartChild(_)
+        | Work::CancelChild(_)
+        | Work::NotifyParent(_) => Value::Null,
     };
-    Job {
+    ClaimedJobView {
         id: item.id,
         claim,
-        number,
+        claim_count: number,
         expires_at: until.to_string(),
         deadline: item.deadline.map(|deadline| deadline.to_string()),
         effect,
@@ -287,47 +294,54 @@ fn job(claimed: Claimed) -> Job {
     }
 }
 
-fn answer(said: Outcome) -> Result<Reply, Refusal> {
-    let code = said.code.unwrap_or_else(|| "worker_failed".to_owned());
-    let message = said.message.unwrap_or_else(|| "the worker gave no message".to_owned());
+fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
+    let code = report.code.unwrap_or_else(|| "worker_failed".to_owned());
+    let message = report.message.unwrap_or_else(|| "the worker sent no message".to_owned());
     let facts: Vec<_> =
-        said.facts.into_iter().map(|told| Fact { kind: told.kind, data: told.data }).collect();
-    let refusal = match (said.result, said.event) {
-        (Ending::Succeeded, event) => return Ok(Reply { event, payload: said.payload, facts }),
-        (Ending::Failed, Some(event)) => Refusal::declined(event, code, message),
-        (Ending::Failed, None) => Refusal::failed(code, message),
-        (Ending::Retry, _) => Refusal::retry(code, message),
+        report.facts.into_iter().map(|fact| Fact { kind: fact.kind, data: fact.data }).collect();
+    let error = match (report.result, report.event) {
+        (JobResultKind::Succeeded, event) => return Ok(Reply { event, payload: report.payload, facts }),
+        (JobResultKind::Failed, Some(event)) => ProviderError::permanent_with_event(event, code, message),
+        (JobResultKind::Failed, None) => ProviderError::permanent(code, message),
+        (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
     };
-    let refusal = refusal.with_payload(said.payload).telling(facts);
-    Err(match said.retry_after_seconds {
-        Some(seconds) => refusal.after(Duration::from_secs(seconds)),
-        None => refusal,
+    let error = error.with_payload(report.payload).with_facts(facts);
+    Err(match report.retry_after_seconds {
+        Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+        None => error,
     })
 }
 
-/// The board of the upstream that performs these effects for the tenant.
-fn board_for(api: &Api, effects: &[EffectName], tenant: &TenantId) -> Option<(Arc<Board>, Terms)> {
-    let mut boards = api.app.catalog.boards().into_iter();
-    boards.find_map(|(board, terms, performer)| {
-        let upstream = performer.upstream();
+/// Returns the job board of the upstream that executes these effects for the tenant.
+fn board_for(
+    api: &ApiState,
+    effects: &[EffectName],
+    tenant: &TenantId,
+) -> Option<(Arc<JobBoard>, ClaimOptions)> {
+    let mut boards = api.app.catalog.job_boards().into_iter();
+    boards.find_map(|(board, terms, executor)| {
+        let upstream = executor.upstream();
         let serves = upstream.tenants.as_ref().is_none_or(|tenants| tenants.contains(tenant))
-            && upstream.performs_all(effects);
+            && upstream.serves_all(effects);
         serves.then_some((board, terms))
     })
 }
 
-/// Does it on the board where the job hangs.
-fn on_boards<T>(api: &Api, act: impl Fn(&Board, Terms) -> Result<T, Lost>) -> Result<T, Problem> {
-    let mut boards = api.app.catalog.boards().into_iter();
+/// Runs a function on the job board that has the job.
+fn on_boards<T>(
+    api: &ApiState,
+    act: impl Fn(&JobBoard, ClaimOptions) -> Result<T, ClaimLost>,
+) -> Result<T, Problem> {
+    let mut boards = api.app.catalog.job_boards().into_iter();
     let done = boards.find_map(|(board, terms, _)| act(&board, terms).ok());
-    done.ok_or_else(|| Problem::new(Code::ClaimLost, Lost.to_string()))
+    done.ok_or_else(|| Problem::new(Code::ClaimLost, ClaimLost.to_string()))
 }
 
 fn id(text: &str) -> Result<Uuid, Problem> {
-    text.parse().map_err(|_| bad_parameter("job", format!("{text:?} is no id of a job")))
+    text.parse().map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
 }
 
-async fn read<T: DeserializeOwned>(api: &Api, headers: &HeaderMap, body: Body) -> Result<T, Problem> {
+async fn read<T: DeserializeOwned>(api: &ApiState, headers: &HeaderMap, body: Body) -> Result<T, Problem> {
     let limit = api.app.config.http.max_body_size;
     body::parse(&body::read(headers, body, limit, api.app.config.http.request_timeout).await?)
 }

@@ -1,77 +1,77 @@
-//! What was tried for an instance and did not go well at once: kept in memory for whoever looks at it.
+//! Recent failed attempts by instance, stored in memory.
 //!
-//! Bounded: the last instances in trouble, the last attempts of each. An attempt that goes well is kept only where one went
-//! wrong before, so that what runs smoothly costs nothing but a look.
+//! Limits: the most recent affected instances, and the most recent attempts of each. A successful
+//! attempt is stored only after a failed one, so an instance without failures costs one lookup.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orlog_effect::limits::breaker::State;
-use orlog_effect::{Attempted, Ending, Observer};
+use orlog_effect::limits::breaker::BreakerState;
+use orlog_effect::{AttemptOutcome, AttemptReport, EffectObserver};
 use orlog_model::{Clock, InstanceKey, Timestamp, TraceParent, WorkItem};
 use uuid::Uuid;
 
-/// Instances whose attempts are kept.
-const INSTANCES: usize = 10_000;
-/// Attempts that are kept of each.
-const OF_EACH: usize = 50;
+/// Maximum number of instances with stored attempts.
+const MAX_INSTANCES: usize = 10_000;
+/// Maximum number of stored attempts per instance.
+const MAX_PER_INSTANCE: usize = 50;
 
-/// An attempt that was made.
+/// Stored attempt.
 #[derive(Clone, Debug)]
-pub struct Made {
-    /// For which work item.
+pub struct FailedAttemptRecord {
+    /// Id of the work item.
     pub work: Uuid,
-    /// What people call it.
+    /// Display label of the work item.
     pub label: String,
-    /// Whom it asked.
+    /// Upstream of the attempt.
     pub upstream: String,
-    /// What it came to.
-    pub ending: Ending,
-    /// When it ended.
+    /// Outcome of the attempt.
+    pub outcome: AttemptOutcome,
+    /// End time.
     pub at: Timestamp,
-    /// How long it took.
-    pub took: Duration,
+    /// Duration of the attempt.
+    pub duration: Duration,
 }
 
-/// The last attempts of those in trouble.
-pub struct Attempts {
-    next: Arc<dyn Observer>,
+/// Recent attempts of instances with failures.
+pub struct RecentAttempts {
+    next: Arc<dyn EffectObserver>,
     clock: Arc<dyn Clock>,
-    kept: Mutex<Kept>,
+    buffer: Mutex<AttemptBuffer>,
 }
 
 #[derive(Default)]
-struct Kept {
-    of: HashMap<InstanceKey, VecDeque<Made>>,
-    /// Oldest trouble first.
+struct AttemptBuffer {
+    of: HashMap<InstanceKey, VecDeque<FailedAttemptRecord>>,
+    /// Instances by time of their first failure, oldest first.
     order: VecDeque<InstanceKey>,
 }
 
-impl Attempts {
-    /// Keeps what it hears, and passes it on.
+impl RecentAttempts {
+    /// Creates a buffer that records attempts and forwards them to `next`.
     #[must_use]
-    pub fn heard_by(next: Arc<dyn Observer>, clock: Arc<dyn Clock>) -> Self {
-        Self { next, clock, kept: Mutex::default() }
+    pub fn observer(next: Arc<dyn EffectObserver>, clock: Arc<dyn Clock>) -> Self {
+        Self { next, clock, buffer: Mutex::default() }
     }
 
-    /// The last attempts of an instance in trouble, oldest first.
+    /// Returns the recent attempts of an instance with failures, oldest first.
     #[must_use]
-    pub fn of(&self, key: &InstanceKey) -> Vec<Made> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.of.get(key).map(|made| made.iter().cloned().collect()).unwrap_or_default()
+    pub fn for_instance(&self, key: &InstanceKey) -> Vec<FailedAttemptRecord> {
+        let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.of.get(key).map(|made| made.iter().cloned().collect()).unwrap_or_default()
     }
 }
 
-impl Kept {
-    fn note(&mut self, key: &InstanceKey, went_well: bool, made: impl FnOnce() -> Made) {
+impl AttemptBuffer {
+    fn note(&mut self, key: &InstanceKey, went_well: bool, made: impl FnOnce() -> FailedAttemptRecord) {
         if let Some(before) = self.of.get_mut(key) {
-            if before.len() == OF_EACH {
+            if before.len() == MAX_PER_INSTANCE {
                 before.pop_front();
             }
             before.push_back(made());
         } else if !went_well {
-            if self.order.len() == INSTANCES
+            if self.order.len() == MAX_INSTANCES
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.of.remove(&oldest);
@@ -82,28 +82,28 @@ impl Kept {
     }
 }
 
-impl Observer for Attempts {
-    fn attempting(&self, item: &WorkItem) -> Option<TraceParent> {
-        self.next.attempting(item)
+impl EffectObserver for RecentAttempts {
+    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
+        self.next.attempt_started(item)
     }
 
-    fn attempted(&self, attempted: &Attempted<'_>) {
-        let made = || Made {
+    fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
+        let made = || FailedAttemptRecord {
             work: attempted.item.id,
             label: attempted.item.work.label(),
             upstream: attempted.upstream.to_owned(),
-            ending: attempted.ending,
+            outcome: attempted.outcome,
             at: self.clock.now(),
-            took: attempted.took,
+            duration: attempted.duration,
         };
-        let went_well = attempted.ending == Ending::Done;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.note(&attempted.item.instance, went_well, made);
-        drop(kept);
-        self.next.attempted(attempted);
+        let went_well = attempted.outcome == AttemptOutcome::Succeeded;
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.note(&attempted.item.instance, went_well, made);
+        drop(buffer);
+        self.next.attempt_finished(attempted);
     }
 
-    fn breaker_changed(&self, upstream: &str, state: State) {
+    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
         self.next.breaker_changed(upstream, state);
     }
 }
@@ -122,31 +122,31 @@ mod tests {
         }
     }
 
-    fn made(millis: i64) -> Made {
-        Made {
+    fn made(millis: i64) -> FailedAttemptRecord {
+        FailedAttemptRecord {
             work: Uuid::nil(),
             label: "payments.charge".to_owned(),
             upstream: "payments".to_owned(),
-            ending: Ending::Down,
+            outcome: AttemptOutcome::Unavailable,
             at: Timestamp::from_millis(millis),
-            took: Duration::ZERO,
+            duration: Duration::ZERO,
         }
     }
 
     #[test]
-    fn the_last_attempts_of_the_last_in_trouble_are_kept() {
-        let mut kept = Kept::default();
-        kept.note(&key(0), true, || made(0));
-        assert!(kept.of.is_empty(), "what goes well at once is not kept");
+    fn recent_failed_attempts_are_bounded() {
+        let mut buffer = AttemptBuffer::default();
+        buffer.note(&key(0), true, || made(0));
+        assert!(buffer.of.is_empty(), "what goes well at once is not kept");
         for n in 0..60 {
-            kept.note(&key(1), n == 59, || made(n));
+            buffer.note(&key(1), n == 59, || made(n));
         }
-        let of_one = &kept.of[&key(1)];
-        assert_eq!((of_one.len(), of_one[0].at.millis(), of_one[49].at.millis()), (50, 10, 59));
-        for number in 2..INSTANCES + 2 {
-            kept.note(&key(number), false, || made(1));
+        let of_one = &buffer.of[&key(1)];
+        assert_eq!((of_one.len(), of_one[0].at.as_millis(), of_one[49].at.as_millis()), (50, 10, 59));
+        for number in 2..MAX_INSTANCES + 2 {
+            buffer.note(&key(number), false, || made(1));
         }
-        assert_eq!((kept.of.len(), kept.order.len()), (INSTANCES, INSTANCES));
-        assert!(!kept.of.contains_key(&key(1)));
+        assert_eq!((buffer.of.len(), buffer.order.len()), (MAX_INSTANCES, MAX_INSTANCES));
+        assert!(!buffer.of.contains_key(&key(1)));
     }
 }

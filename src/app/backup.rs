@@ -1,4 +1,4 @@
-//! Backups of a running node: copied into a folder of their own, from where they are fetched.
+//! Backups of a running node: copied to a separate directory, then downloaded from it.
 
 pub(crate) mod store;
 
@@ -9,46 +9,46 @@ use uuid::Uuid;
 use super::App;
 use super::layout;
 use super::transport::Transport;
-use crate::backup::{self, Error};
+use crate::backup::{self, BackupFailure};
 use crate::config::ClusterMode;
-use store::{NoBackup, PREFIX, Taken};
+use store::{BackupError, BackupHandle, PREFIX};
 
 impl App {
-    /// Copies what this node has stored while it goes on, to be fetched file by file.
+    /// Copies the stored data of this running node, for download file by file.
     ///
     /// # Errors
-    /// See [`NoBackup`].
-    pub async fn backup(self: &Arc<Self>, replace: bool) -> Result<Taken, NoBackup> {
-        let turn = Arc::clone(&self.backups.turn).try_lock_owned().map_err(|_| NoBackup::Another)?;
-        let old = self.backups.taken().clone();
+    /// See [`BackupError`].
+    pub async fn backup(self: &Arc<Self>, replace: bool) -> Result<BackupHandle, BackupError> {
+        let turn = Arc::clone(&self.backups.turn).try_lock_owned().map_err(|_| BackupError::AlreadyExists)?;
+        let old = self.backups.handle().clone();
         match old {
-            Some(_) if !replace => return Err(NoBackup::Another),
-            Some(old) => drop(self.drop_backup(old.id)),
+            Some(_) if !replace => return Err(BackupError::AlreadyExists),
+            Some(old) => drop(self.delete_backup(old.id)),
             None => {}
         }
         let app = Arc::clone(self);
         let copying = tokio::task::spawn_blocking(move || {
-            // Held for as long as it copies, also where nobody waits for the answer any more.
+            // Held for the duration of the copy, even if the caller has disconnected.
             let _turn = turn;
             app.take_backup()
         });
-        let taken = copying.await.map_err(|_| NoBackup::Ending)??;
-        tracing::info!(id = %taken.id, bytes = taken.manifest.bytes(), "a backup was taken");
-        Ok(taken)
+        let handle = copying.await.map_err(|_| BackupError::ShuttingDown)??;
+        tracing::info!(id = %handle.id, bytes = handle.manifest.bytes(), "backup created");
+        Ok(handle)
     }
 
-    fn take_backup(&self) -> Result<Taken, Error> {
+    fn take_backup(&self) -> Result<BackupHandle, BackupFailure> {
         if self.config.replicated() {
-            return Err(Error::Replicated);
+            return Err(BackupFailure::Replicated);
         }
         let id = Uuid::now_v7();
-        let folder = self.backups.folder.join(format!("{PREFIX}{id}"));
-        let layout = layout::file(&self.config.data);
+        let dir = self.backups.dir.join(format!("{PREFIX}{id}"));
+        let layout = layout::file(&self.config.data_dir);
         let bus = match &self.transport {
             Transport::Embedded(bus) => Some(&**bus),
             Transport::Nats(_) => None,
         };
-        let source = backup::Source {
+        let source = backup::BackupSource {
             shards: self.runtime.numbered_readers().collect(),
             division: self.config.shards,
             layout: &layout,
@@ -59,55 +59,60 @@ impl App {
         let missing =
             (0..self.config.shards).find(|shard| !source.shards.iter().any(|(known, _)| known == shard));
         match missing {
-            Some(_) if source.shards.is_empty() => return Err(Error::NoShards),
-            // Of those that are shared with others, this node has some.
-            Some(shard) if self.config.cluster.mode == ClusterMode::Alone => {
-                return Err(Error::Missing(shard));
+            Some(_) if source.shards.is_empty() => return Err(BackupFailure::NoShards),
+            // This node has only a part of the replicated shards.
+            Some(shard) if self.config.cluster.mode == ClusterMode::Standalone => {
+                return Err(BackupFailure::Missing(shard));
             }
             _ => self.has_room(&source)?,
         }
-        match backup::copy(&source, &folder) {
+        match backup::create(&source, &dir) {
             Ok(manifest) => {
-                let taken = Taken { id, manifest, folder };
-                *self.backups.taken() = Some(taken.clone());
-                Ok(taken)
+                let handle = BackupHandle { id, manifest, dir };
+                *self.backups.handle() = Some(handle.clone());
+                Ok(handle)
             }
             Err(error) => {
-                // What is left of it would only take room; the next start removes it too.
-                std::fs::remove_dir_all(&folder).ok();
+                // A partial copy only uses space; the next start removes it too.
+                std::fs::remove_dir_all(&dir).ok();
                 Err(error)
             }
         }
     }
 
-    /// Refuses early what would fill the disk of a node that needs it.
-    fn has_room(&self, source: &backup::Source<'_>) -> Result<(), Error> {
-        let path = &self.backups.folder;
-        std::fs::create_dir_all(path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    /// Rejects a backup that would fill the disk of the node.
+    fn has_room(&self, source: &backup::BackupSource<'_>) -> Result<(), BackupFailure> {
+        let path = &self.backups.dir;
+        std::fs::create_dir_all(path).map_err(|source| BackupFailure::Io { path: path.clone(), source })?;
         let stored = |(_, reader): &(u16, orlog_store::Reader)| {
             reader.stats().tables.iter().map(|table| table.bytes).sum::<u64>()
         };
         let events = source.bus.map_or(0, orlog_bus::embedded::Embedded::bytes);
         let needed = source.shards.iter().map(stored).sum::<u64>() + events + HEADROOM_BYTES;
-        let free = backup::free_bytes(path).map_err(|source| Error::Io { path: path.clone(), source })?;
-        if free < needed { Err(Error::NoRoom { path: path.clone(), free, needed }) } else { Ok(()) }
+        let free =
+            backup::free_bytes(path).map_err(|source| BackupFailure::Io { path: path.clone(), source })?;
+        if free < needed {
+            Err(BackupFailure::OutOfSpace { path: path.clone(), free, needed })
+        } else {
+            Ok(())
+        }
     }
 
-    /// The backup of this id, while it is there.
+    /// Returns the backup with this id, if it exists.
     #[must_use]
-    pub fn taken_backup(&self, id: Uuid) -> Option<Taken> {
-        self.backups.taken().clone().filter(|taken| taken.id == id)
+    pub fn current_backup(&self, id: Uuid) -> Option<BackupHandle> {
+        self.backups.handle().clone().filter(|handle| handle.id == id)
     }
 
-    /// Removes a backup; `false` where it is not there.
-    pub fn drop_backup(&self, id: Uuid) -> bool {
-        let Some(taken) = self.backups.taken().take_if(|taken| taken.id == id) else { return false };
-        if let Err(error) = std::fs::remove_dir_all(&taken.folder) {
-            tracing::warn!(folder = %taken.folder.display(), %error, "a backup could not be removed; the next start does it");
+    /// Removes a backup. Returns `false` if it does not exist.
+    pub fn delete_backup(&self, id: Uuid) -> bool {
+        let Some(handle) = self.backups.handle().take_if(|handle| handle.id == id) else { return false };
+        if let Err(error) = std::fs::remove_dir_all(&handle.dir) {
+            tracing::warn!(dir = %handle.dir.display(), %error, "backup removal failed; retrying at the next start");
         }
         true
     }
 }
 
-/// What is left to the node beside a copy: its journals grow while it copies.
+/// Free space reserved for the node beside a copy, because its journals grow during the copy.
 const HEADROOM_BYTES: u64 = 64 << 20;

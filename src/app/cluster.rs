@@ -1,4 +1,5 @@
-//! Many pods: this one says that it is there, runs the shards that belong to it, and knows who runs the others.
+//! Cluster membership: renews the lease of this pod, runs its shards and tracks the owners of the other
+//! shards.
 
 mod controller;
 mod host;
@@ -8,95 +9,99 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use orlog_bus::membership::{Membership, Pod, View};
+use orlog_bus::membership::{ClusterView, Membership, Pod};
 use orlog_bus::nats::{Connection, LeaseOptions, Leases};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
-use super::transport::patiently;
+use super::transport::with_startup_retry;
 use crate::config::Config;
-use controller::{Keeper, Order};
-pub(super) use host::Host;
+use controller::{ControllerCommand, ShardController};
+pub(super) use host::ShardHost;
 
-/// What a node says about the pods and the shards.
+/// Cluster state for `/info`: pods and shards.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterInfo {
-    /// Whether this is what the servers say now; not while they cannot be reached.
+    /// Whether this is the current state of the servers; `false` while they are unreachable.
     pub current: bool,
-    /// The pods that are alive, and where they are reached.
+    /// Live pods and their addresses.
     pub pods: BTreeMap<String, PodInfo>,
-    /// Who runs each shard; `None`: nobody at this moment.
+    /// Owner of each shard; `None`: the shard has no owner at this moment.
     pub shards: BTreeMap<u16, Option<String>>,
 }
 
-/// A pod.
+/// State of a pod.
 #[derive(Clone, Debug, Serialize)]
 pub struct PodInfo {
-    /// Where its HTTP API is.
+    /// Base URL of its HTTP API.
     pub url: String,
-    /// It hands over what it has and takes nothing.
+    /// Whether the pod releases its shards and acquires none.
     pub draining: bool,
 }
 
-/// This pod among the others.
+/// Membership of this pod in the cluster.
 pub(super) struct Cluster {
     membership: Arc<dyn Membership>,
     name: String,
     shards: u16,
-    orders: watch::Sender<Order>,
-    /// How many shards run here, and whether any could go to somebody else.
-    rest: watch::Receiver<controller::Rest>,
+    orders: watch::Sender<ControllerCommand>,
+    /// Number of local shards, and whether another pod can acquire any of them.
+    rest: watch::Receiver<controller::HandoverStatus>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Cluster {
-    /// Joins: from now on shards come and go.
-    pub(super) async fn join(host: &Arc<dyn Host>, connection: &Connection) -> anyhow::Result<Self> {
+    /// Joins the cluster. From then on shards are acquired and released.
+    pub(super) async fn join(host: &Arc<dyn ShardHost>, connection: &Connection) -> anyhow::Result<Self> {
         let config = host.config();
-        let options = LeaseOptions { bucket: config.cluster.name.clone(), ttl: config.cluster.ttl };
-        let leases = patiently(|| async { Ok(Leases::open(connection, options.clone()).await?) }).await;
-        let membership: Arc<dyn Membership> = Arc::new(leases.context("the leases cannot be kept")?);
-        let (orders, ordered) = watch::channel(Order::Run);
-        let (shown, rest) = watch::channel(controller::Rest::default());
-        let keeper = Keeper::new(host, Arc::clone(&membership), me(config), ordered, shown);
-        let keeper = tokio::spawn(keeper.run());
-        let (name, shards, keeper) = (config.node_name(), config.shards, Mutex::new(Some(keeper)));
-        Ok(Self { membership, name, shards, orders, rest, keeper })
+        let options = LeaseOptions { bucket: config.cluster.name.clone(), ttl: config.cluster.lease_ttl };
+        let leases =
+            with_startup_retry(|| async { Ok(Leases::open(connection, options.clone()).await?) }).await;
+        let membership: Arc<dyn Membership> = Arc::new(leases.context("the leases cannot be opened")?);
+        let (orders, ordered) = watch::channel(ControllerCommand::Run);
+        let (status_sender, handover) = watch::channel(controller::HandoverStatus::default());
+        let shard_controller =
+            ShardController::new(host, Arc::clone(&membership), me(config), ordered, status_sender);
+        let shard_controller = tokio::spawn(shard_controller.run());
+        let (name, shards, shard_controller) =
+            (config.node_name(), config.shards, Mutex::new(Some(shard_controller)));
+        Ok(Self { membership, name, shards, orders, rest: handover, keeper: shard_controller })
     }
 
-    /// The pod that runs a shard, as far as this one knows.
-    pub(super) fn holder(&self, shard: u16) -> Option<Pod> {
-        self.view().holder(shard).cloned()
+    /// Returns the owner of a shard, as far as this pod has received it.
+    pub(super) fn owner(&self, shard: u16) -> Option<Pod> {
+        self.view().owner_of(shard).cloned()
     }
 
-    /// The other pods that are alive.
-    pub(super) fn others(&self) -> Vec<Pod> {
+    /// Returns the other live pods.
+    pub(super) fn other_pods(&self) -> Vec<Pod> {
         self.view().pods.values().filter(|pod| pod.name != self.name).cloned().collect()
     }
 
-    fn view(&self) -> Arc<View> {
+    fn view(&self) -> Arc<ClusterView> {
         Arc::clone(&self.membership.view().borrow())
     }
 
-    /// Hands over every shard that somebody else can take; returns when that is done, or `deadline` is over.
-    pub(super) async fn hand_over(&self, deadline: Duration) {
-        self.orders.send_replace(Order::HandOver);
-        let mut rest = self.rest.clone();
-        let over = rest.wait_for(|rest| rest.is_over());
+    /// Releases every shard that another pod can acquire. Returns when that is done or `timeout` has
+    /// elapsed.
+    pub(super) async fn drain(&self, deadline: Duration) {
+        self.orders.send_replace(ControllerCommand::HandOver);
+        let mut handover = self.rest.clone();
+        let over = handover.wait_for(|handover| handover.is_complete());
         drop(tokio::time::timeout(deadline, over).await);
     }
 
-    /// Stops the shards that are still here, and says that this pod is gone.
+    /// Stops the remaining shards and announces the departure of this pod.
     pub(super) async fn leave(&self) {
-        self.orders.send_replace(Order::Leave);
-        if let Some(keeper) = self.keeper.lock().await.take() {
-            // An error means that it panicked, which was told.
-            drop(keeper.await);
+        self.orders.send_replace(ControllerCommand::Leave);
+        if let Some(shard_controller) = self.keeper.lock().await.take() {
+            // An error is a panic of the task, which was already logged.
+            drop(shard_controller.await);
         }
     }
 
-    /// What it knows.
+    /// Returns the cluster state.
     pub(super) fn info(&self) -> ClusterInfo {
         let view = self.view();
         let pod = |pod: &Pod| (pod.name.clone(), PodInfo { url: pod.url.clone(), draining: pod.draining });
@@ -104,14 +109,14 @@ impl Cluster {
             current: view.current,
             pods: view.pods.values().map(pod).collect(),
             shards: (0..self.shards)
-                .map(|shard| (shard, view.holder(shard).map(|pod| pod.name.clone())))
+                .map(|shard| (shard, view.owner_of(shard).map(|pod| pod.name.clone())))
                 .collect(),
         }
     }
 }
 
 fn me(config: &Config) -> Pod {
-    let url = match config.cluster.advertise.as_str() {
+    let url = match config.cluster.advertise_url.as_str() {
         "" => format!("http://{}", config.listen),
         url => url.trim_end_matches('/').to_owned(),
     };

@@ -1,119 +1,124 @@
-//! Collecting: definitions that take no new instances and that no instance is pinned to are dropped.
+//! Garbage collection of definitions: drops those that accept no new instances and have no pinned
+//! instances.
 //!
-//! Why none is dropped that an instance still needs, or is about to need, is told at [`orlog_actors::Programs`].
+//! [`orlog_actors::ProgramRegistry`] explains why no definition is dropped that an instance needs or is
+//! about to need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_model::{Change, Deployment, ProgramRef};
+use orlog_model::{Change, DefinitionRef, Deployment};
 
 use super::App;
 use super::deploy::DeployError;
-use crate::definitions::Sight;
+use crate::definitions::UsageContext;
 
-/// How long after the start of a node its definitions are collected.
-const AFTER_START: Duration = Duration::from_mins(1);
-/// How often it is looked whether everybody decides by the definitions in force.
-const LOOK: Duration = Duration::from_millis(10);
-/// How long that is waited for; then the next collection does it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Delay between the start of a node and the first garbage collection.
+const STARTUP_DELAY: Duration = Duration::from_mins(1);
+/// Poll interval while waiting until all shards use the active definitions.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Timeout of that wait; after it, the next collection retries.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a collection came to.
+/// Result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// The definitions that were dropped.
-    pub dropped: Vec<ProgramRef>,
-    /// Retired definitions that stay, because instances are pinned to them.
-    pub kept: usize,
+pub struct CollectResult {
+    /// Dropped definitions.
+    pub dropped: Vec<DefinitionRef>,
+    /// Number of retired definitions that stay because instances are pinned to them.
+    pub retained: usize,
 }
 
 impl App {
-    /// Drops the definitions that nobody uses.
+    /// Drops the unused definitions.
     ///
     /// # Errors
-    /// When a shard is not available, or a store cannot be read. What was dropped until then was not in use.
-    pub async fn collect(self: &Arc<Self>) -> Result<Collected, DeployError> {
+    /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then were
+    /// unused.
+    pub async fn collect(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move { app.collect_whole().await });
-        whole.await.unwrap_or(Err(DeployError::Ending))
+        whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
-    /// Collects once the node has been up for a while.
+    /// Schedules a garbage collection after the startup delay.
     pub(super) fn collect_after_start(self: &Arc<Self>) {
-        self.collect_later(AFTER_START);
+        self.collect_later(STARTUP_DELAY);
     }
 
-    /// Collects in the background.
+    /// Starts a garbage collection in the background.
     pub(super) fn collect_soon(self: &Arc<Self>) {
         self.collect_later(Duration::ZERO);
     }
 
     fn collect_later(self: &Arc<Self>, after: Duration) {
         let app = Arc::downgrade(self);
-        self.background.later(after, async move {
+        self.background.spawn(after, async move {
             let Some(app) = app.upgrade() else { return };
             if let Err(error) = app.collect_whole().await {
-                tracing::warn!(%error, "definitions that nobody uses could not be collected; the next time they are");
+                tracing::warn!(%error, "definition garbage collection failed; retrying later");
             }
         });
     }
 
-    async fn collect_whole(self: &Arc<Self>) -> Result<Collected, DeployError> {
-        // No deployment and no migration in between.
+    async fn collect_whole(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
+        // Prevents a deployment or a migration in between.
         let _alone = self.deploying.lock().await;
         let retired = self.retired()?;
-        if retired.is_empty() || !self.settle().await {
-            return Ok(Collected::default());
+        if retired.is_empty() || !self.wait_until_quiescent().await {
+            return Ok(CollectResult::default());
         }
-        self.runtime.barrier().await?;
+        self.runtime.commit_barrier().await?;
         let app = Arc::clone(self);
         let counted = tokio::task::spawn_blocking(move || app.pins(u64::MAX)).await;
-        let pins = counted.map_err(|_| DeployError::Ending)??;
+        let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
         let loaded = self.programs.all();
-        for warning in
-            self.definitions.old_needs(&Sight { catalog: &self.catalog, loaded: &loaded, pins: &pins })
-        {
+        for warning in self.definitions.unmet_needs(&UsageContext {
+            catalog: &self.catalog,
+            loaded: &loaded,
+            pins: &pins,
+        }) {
             tracing::warn!("{warning}");
         }
         let (used, unused): (Vec<_>, Vec<_>) =
             retired.into_iter().partition(|program| pins.by_hash.contains_key(&program.hash));
         self.programs.remove(&unused.iter().map(|program| program.hash).collect());
         for program in &unused {
-            self.runtime.change_everywhere(&Change::DropDefinition { hash: program.hash }).await?;
+            self.runtime.apply_to_all_shards(&Change::DropDefinition { hash: program.hash }).await?;
             self.collected.inc();
         }
         let names: Vec<_> =
             unused.iter().map(|one| format!("{} version {}", one.saga, one.version)).collect();
-        tracing::info!(dropped = ?names, kept = used.len(), "definitions that nobody uses are collected");
-        Ok(Collected { dropped: unused, kept: used.len() })
+        tracing::info!(dropped = ?names, retained = used.len(), "unused definitions removed");
+        Ok(CollectResult { dropped: unused, retained: used.len() })
     }
 
-    /// The definitions that any shard keeps and that take no new instances.
-    fn retired(&self) -> Result<Vec<ProgramRef>, orlog_store::Error> {
-        let in_force = self.definitions.in_force();
+    /// Returns the definitions that a shard stores and that accept no new instances.
+    fn retired(&self) -> Result<Vec<DefinitionRef>, orlog_store::Error> {
+        let active = self.definitions.active();
         let mut seen: BTreeSet<[u8; 16]> =
-            in_force.iter().map(|definition| definition.program.reference().hash).collect();
-        // A deployment whose outcome was not heard is in force at the next start.
+            active.iter().map(|definition| definition.program.definition_ref().hash).collect();
+        // A deployment with an unknown result becomes active at the next start.
         for reader in self.runtime.readers() {
             let stored = reader.deployment()?;
-            seen.extend(stored.iter().flat_map(Deployment::in_force).map(|deployed| deployed.program.hash));
+            seen.extend(stored.iter().flat_map(Deployment::active).map(|deployed| deployed.program.hash));
         }
         let mut retired = Vec::new();
         for reader in self.runtime.readers() {
-            let kept = reader.definitions()?.into_iter().map(|(program, _)| program);
-            retired.extend(kept.filter(|program| seen.insert(program.hash)));
+            let retained = reader.definitions()?.into_iter().map(|(program, _)| program);
+            retired.extend(retained.filter(|program| seen.insert(program.hash)));
         }
         Ok(retired)
     }
 
-    /// Waits until nobody decides by definitions that are not in force any more; `false` when somebody still does.
-    async fn settle(&self) -> bool {
-        let settled = async {
-            while !self.programs.settled() {
-                tokio::time::sleep(LOOK).await;
+    /// Waits until all shards use the active definitions. Returns `false` if one still does not.
+    async fn wait_until_quiescent(&self) -> bool {
+        let quiescent = async {
+            while !self.programs.is_quiescent() {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(PATIENCE, settled).await.is_ok()
+        tokio::time::timeout(TIMEOUT, quiescent).await.is_ok()
     }
 }

@@ -1,177 +1,185 @@
-//! Deploying: files are checked whole, their sources are kept, then one record puts them in force.
+//! Deployment: validates all files, stores their sources, then activates them with one record.
 //!
-//! The record of the first shard decides. A crash before it is durable leaves the old definitions in force, a crash after it
-//! the new ones; the other shards follow at once or at the next start.
+//! The record of the first shard decides. A crash before it is durable leaves the old definitions
+//! active; a crash after it activates the new ones. The other shards follow immediately or at the next
+//! start.
 
 use std::sync::Arc;
 
 use orlog_actors::ControlError;
 use orlog_effect::Catalog;
-use orlog_model::{Change, Deployment, ProgramRef};
-use orlog_store::{Pins, Reader};
+use orlog_model::{Change, DefinitionRef, Deployment};
+use orlog_store::{PinCounts, Reader};
 
 use super::App;
-use crate::definitions::{self, Checked, Definition, Definitions, Plan, Refused, Sight, SourceFile};
+use crate::definitions::{
+    self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
+    ValidatedDefinitions,
+};
 
-/// How many instances are counted for the warnings of a deployment at most.
+/// Maximum number of instances that are counted for the warnings of a deployment.
 const COUNTED: u64 = 5_000_000;
 
-/// What is to be deployed, and by whom.
+/// Request to deploy definitions.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// The files of all definitions.
+pub struct DeployRequest {
+    /// Files of all definitions.
     pub files: Vec<SourceFile>,
-    /// Who says so, for the record.
-    pub by: String,
-    /// Only find out what would happen.
+    /// User for the deployment record.
+    pub user: String,
+    /// Whether to report the changes only.
     pub dry_run: bool,
 }
 
-/// Definitions were not deployed; those in force stay.
+/// Reason why definitions were not deployed; the active ones stay.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// They are wrong: correct them.
+    /// The definitions are invalid and must be corrected.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// There is no folder to read again: send the files.
+    Rejected(#[from] DefinitionErrors),
+    /// No directory exists to reload; the files must be sent.
     #[error(
-        "this node has no folder of definitions and none of upstreams; send definitions with `orlog deploy DIR`"
+        "this node has no definitions directory and no upstreams directory; send definitions with `orlog deploy DIR`"
     )]
-    NoFolder,
-    /// A shard is restarting: try again.
+    NoDir,
+    /// A shard is restarting; retry.
     #[error(transparent)]
     Shard(#[from] ControlError),
-    /// The store cannot be read.
+    /// A store cannot be read.
     #[error(transparent)]
     Store(#[from] orlog_store::Error),
-    /// The definition that instances were to go to was dropped meanwhile: deploy it again.
-    #[error("{} version {} is not kept any more", .0.saga, .0.version)]
-    Dropped(ProgramRef),
-    /// The process is ending.
-    #[error("the process is ending")]
-    Ending,
+    /// The target definition was dropped meanwhile; deploy it again.
+    #[error("{} version {} no longer exists", .0.saga, .0.version)]
+    Superseded(DefinitionRef),
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
+    ShuttingDown,
 }
 
-enum Origin {
-    /// The folder of definitions and that of the upstreams, or the one of them that there is.
-    Folders,
+enum DeployOrigin {
+    /// The directories of definitions and upstreams, or the one that exists.
+    Dirs,
     Files(Vec<SourceFile>),
 }
 
-/// Which definitions are to be in force.
-enum Next {
-    /// These.
-    Checked(Checked),
-    /// Those that are.
-    Standing(Vec<Definition>),
+/// Target set of active definitions.
+enum TargetDefinitions {
+    /// Validated new definitions.
+    Validated(ValidatedDefinitions),
+    /// The currently active definitions.
+    Active(Vec<LoadedDefinition>),
 }
 
-struct Prepared {
-    plan: Plan,
-    definitions: Vec<Definition>,
-    /// `None` where everything is as it was.
+struct PreparedDeployment {
+    plan: DeploymentPlan,
+    definitions: Vec<LoadedDefinition>,
+    /// Record to store; `None` if nothing changes.
     deployment: Option<Deployment>,
-    /// Sources that the stores do not have.
+    /// Sources that are missing in the stores.
     sources: Vec<Change>,
-    /// The upstreams as their files describe them now.
+    /// Catalog of the current upstream files.
     upstreams: Option<Arc<Catalog>>,
 }
 
 impl App {
-    /// Deploys files, or says what deploying them would change. All or nothing; goes on to its end even when whoever asked
-    /// goes away.
+    /// Deploys files, or reports the changes of a dry run. The deployment is atomic and completes even if
+    /// the caller disconnects.
     ///
     /// # Errors
     /// See [`DeployError`].
-    pub async fn deploy(self: &Arc<Self>, order: Order) -> Result<Plan, DeployError> {
-        let Order { files, by, dry_run } = order;
-        self.deploy_whole(Origin::Files(files), by, dry_run).await
+    pub async fn deploy(self: &Arc<Self>, order: DeployRequest) -> Result<DeploymentPlan, DeployError> {
+        let DeployRequest { files, user: by, dry_run } = order;
+        self.deploy_whole(DeployOrigin::Files(files), by, dry_run).await
     }
 
-    /// Deploys the folder of definitions as it is now, and puts the upstreams in force that their files describe: all or
-    /// nothing. Without a folder of definitions, those in force stay.
+    /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
+    /// definitions directory the active definitions stay.
     ///
     /// # Errors
     /// See [`DeployError`].
-    pub async fn reload(self: &Arc<Self>, by: String) -> Result<Plan, DeployError> {
-        self.deploy_whole(Origin::Folders, by, false).await
+    pub async fn reload(self: &Arc<Self>, by: String) -> Result<DeploymentPlan, DeployError> {
+        self.deploy_whole(DeployOrigin::Dirs, by, false).await
     }
 
     async fn deploy_whole(
         self: &Arc<Self>,
-        origin: Origin,
+        origin: DeployOrigin,
         by: String,
         dry_run: bool,
-    ) -> Result<Plan, DeployError> {
+    ) -> Result<DeploymentPlan, DeployError> {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move {
             let _alone = app.deploying.lock().await;
             let prepared = Arc::clone(&app).prepare(origin, by).await?;
             if dry_run { Ok(prepared.plan) } else { app.carry_out(prepared).await }
         });
-        whole.await.unwrap_or(Err(DeployError::Ending))
+        whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
-    async fn prepare(self: Arc<Self>, origin: Origin, by: String) -> Result<Prepared, DeployError> {
+    async fn prepare(
+        self: Arc<Self>,
+        origin: DeployOrigin,
+        by: String,
+    ) -> Result<PreparedDeployment, DeployError> {
         let prepare = move || {
             let upstreams = match &origin {
-                Origin::Folders => Some(self.next_catalog().map_err(Refused)?),
-                Origin::Files(_) => None,
+                DeployOrigin::Dirs => Some(self.next_catalog().map_err(DefinitionErrors)?),
+                DeployOrigin::Files(_) => None,
             };
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
             let next = self.next(origin, catalog)?;
             let loaded = self.programs.all();
             let pins = self.pins(COUNTED)?;
-            let sight = Sight { catalog, loaded: &loaded, pins: &pins };
-            let mut plan = self.definitions.plan(next.definitions(), &sight);
-            plan.upstreams = self.catalog.changes(catalog);
+            let context = UsageContext { catalog, loaded: &loaded, pins: &pins };
+            let mut plan = self.definitions.plan(next.definitions(), &context);
+            plan.upstreams = self.catalog.changed_in(catalog);
             let deployment = self.record(&next, &by)?;
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
             let definitions = next.into_definitions();
             let sources = self.missing_sources(&definitions)?;
-            Ok(Prepared { plan, definitions, deployment, sources, upstreams })
+            Ok(PreparedDeployment { plan, definitions, deployment, sources, upstreams })
         };
-        tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::Ending))
+        tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
-    /// The definitions to be in force. There must be somebody in `catalog` for everything that they ask for.
-    fn next(&self, origin: Origin, catalog: &Catalog) -> Result<Next, DeployError> {
-        let (files, folder) = match origin {
-            Origin::Files(files) => (files, None),
-            Origin::Folders => match self.definitions.folder() {
-                Some(folder) => {
-                    let files = definitions::read_folder(folder).map_err(Refused)?;
+    /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
+    fn next(&self, origin: DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
+        let (files, dir) = match origin {
+            DeployOrigin::Files(files) => (files, None),
+            DeployOrigin::Dirs => match self.definitions.dir() {
+                Some(dir) => {
+                    let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
                     let digest = definitions::digest(&files);
                     (files, Some(digest))
                 }
-                None if self.upstreams.have_folder() => {
-                    let standing = self.definitions.check_standing(catalog).map_err(Refused)?;
-                    return Ok(Next::Standing(standing));
+                None if self.upstreams.has_dir() => {
+                    let current = self.definitions.validate_active(catalog).map_err(DefinitionErrors)?;
+                    return Ok(TargetDefinitions::Active(current));
                 }
-                None => return Err(DeployError::NoFolder),
+                None => return Err(DeployError::NoDir),
             },
         };
-        let definitions = self.definitions.check(&files, catalog).map_err(Refused)?;
-        Ok(Next::Checked(Checked { definitions, folder }))
+        let definitions = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        Ok(TargetDefinitions::Validated(ValidatedDefinitions { definitions, digest: dir }))
     }
 
-    /// What is to be stored; `None` where that would be what is stored already.
-    fn record(&self, next: &Next, by: &str) -> Result<Option<Deployment>, DeployError> {
-        let Next::Checked(checked) = next else { return Ok(None) };
-        let is_kept = |hash: &[u8; 16]| self.programs.pinned(hash).is_some();
-        // The stored one may be newer: a deployment whose outcome was not heard.
+    /// Returns the record to store; `None` if the stored record is equal.
+    fn record(&self, next: &TargetDefinitions, by: &str) -> Result<Option<Deployment>, DeployError> {
+        let TargetDefinitions::Validated(checked) = next else { return Ok(None) };
+        let is_stored = |hash: &[u8; 16]| self.programs.by_hash(hash).is_some();
+        // The stored record may be newer: a deployment with an unknown result.
         let stored = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
-        let standing = self.definitions.deployment();
-        let last = stored.as_ref().or(standing.as_deref());
-        let record = Definitions::record(last, checked, (self.clock.now(), by), is_kept);
-        Ok(Some(record).filter(|record| !is_the_same(standing.as_deref(), record)))
+        let current = self.definitions.deployment();
+        let last = stored.as_ref().or(current.as_deref());
+        let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
+        Ok(Some(record).filter(|record| !is_noop(current.as_deref(), record)))
     }
 
-    fn missing_sources(&self, definitions: &[Definition]) -> Result<Vec<Change>, orlog_store::Error> {
+    fn missing_sources(&self, definitions: &[LoadedDefinition]) -> Result<Vec<Change>, orlog_store::Error> {
         let mut missing = Vec::new();
         for definition in definitions {
             let Some(source) = &definition.source else { continue };
-            let program = definition.program.reference();
+            let program = definition.program.definition_ref();
             for reader in self.runtime.readers() {
                 if reader.definition(&program.hash)?.is_none() {
                     missing.push(Change::PutDefinition { program: program.clone(), source: source.to_vec() });
@@ -182,38 +190,43 @@ impl App {
         Ok(missing)
     }
 
-    /// The record comes first, because it may fail. Then the upstreams, before an instance can begin that needs a new one.
-    async fn carry_out(self: &Arc<Self>, prepared: Prepared) -> Result<Plan, DeployError> {
-        let Prepared { mut plan, definitions, deployment, sources, upstreams } = prepared;
+    /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
+    /// an instance can start that needs a new one.
+    async fn carry_out(
+        self: &Arc<Self>,
+        prepared: PreparedDeployment,
+    ) -> Result<DeploymentPlan, DeployError> {
+        let PreparedDeployment { mut plan, definitions, deployment, sources, upstreams } = prepared;
         plan.dry_run = false;
         for source in sources {
-            self.runtime.change_everywhere(&source).await?;
+            self.runtime.apply_to_all_shards(&source).await?;
         }
         if let Some(deployment) = &deployment {
             self.decide(deployment).await?;
         }
         if let Some(next) = upstreams {
             if !plan.upstreams.is_empty() {
-                self.runtime.renew(next).await?;
+                self.runtime.reload_catalog(next).await?;
                 if let Some(workers) = &self.workers {
-                    workers.renew().await;
+                    workers.reload().await;
                 }
-                tracing::info!(changed = ?plan.upstreams, "upstreams are reloaded");
+                tracing::info!(changed = ?plan.upstreams, "upstreams reloaded");
             }
             self.catalog.refresh();
         }
         let Some(deployment) = deployment else { return Ok(plan) };
-        self.programs.replace(Definitions::programs(&definitions, &self.kept(None)?));
-        self.definitions.put_in_force(definitions, Some(deployment));
+        self.programs.replace(DefinitionSet::programs(&definitions, &self.stored_definitions(None)?));
+        self.definitions.activate(definitions, Some(deployment));
         let (number, warnings) = (plan.number, plan.warnings.len());
-        tracing::info!(number, changes = plan.changes(), warnings, "definitions are deployed");
+        tracing::info!(number, changes = plan.changes(), warnings, "definitions deployed");
         self.collect_soon();
         Ok(plan)
     }
 
-    /// Stores the record. What the first shard has is decided, even if another shard is restarting just now.
+    /// Stores the record. The record of the first shard decides, even if another shard is restarting.
     async fn decide(&self, deployment: &Deployment) -> Result<(), DeployError> {
-        let Err(error) = self.runtime.change_everywhere(&Change::Deploy(Box::new(deployment.clone()))).await
+        let Err(error) =
+            self.runtime.apply_to_all_shards(&Change::Deploy(Box::new(deployment.clone()))).await
         else {
             return Ok(());
         };
@@ -221,57 +234,63 @@ impl App {
         if decided.as_ref() != Some(deployment) {
             return Err(error.into());
         }
-        tracing::warn!(%error, number = deployment.number, "a shard has not stored the deployment; it does at the next start");
+        tracing::warn!(%error, number = deployment.number, "deployment not stored in a shard; retrying at the next start");
         Ok(())
     }
 
-    /// The store that decides what is in force; `None` while other pods have all shards.
+    /// Returns the store that decides the active definitions; `None` while other pods own all shards.
     fn first_store(&self) -> Option<Reader> {
         self.runtime.readers().next()
     }
 
-    /// The definitions that the stores keep, and one more store.
-    pub(super) fn kept(
+    /// Returns the definitions of the stores and of one additional store.
+    pub(super) fn stored_definitions(
         &self,
         more: Option<&Reader>,
-    ) -> Result<Vec<(ProgramRef, Vec<u8>)>, orlog_store::Error> {
-        let mut kept = more.map(Reader::definitions).transpose()?.unwrap_or_default();
+    ) -> Result<Vec<(DefinitionRef, Vec<u8>)>, orlog_store::Error> {
+        let mut stored = more.map(Reader::definitions).transpose()?.unwrap_or_default();
         for reader in self.runtime.readers() {
-            kept.extend(reader.definitions()?);
+            stored.extend(reader.definitions()?);
         }
-        kept.sort_by_key(|(reference, _)| reference.hash);
-        kept.dedup_by_key(|(reference, _)| reference.hash);
-        Ok(kept)
+        stored.sort_by_key(|(reference, _)| reference.hash);
+        stored.dedup_by_key(|(reference, _)| reference.hash);
+        Ok(stored)
     }
 
-    /// Counts the instances of all shards by the definition they are pinned to, `limit` in each at most. Blocks.
+    /// Counts the instances of all shards by pinned definition, at most `limit` per shard. Blocks.
     ///
     /// # Errors
-    /// When a store cannot be read.
-    pub fn pins(&self, limit: u64) -> Result<Pins, orlog_store::Error> {
-        let mut pins = Pins { complete: true, ..Pins::default() };
+    /// Fails if a store cannot be read.
+    pub fn pins(&self, limit: u64) -> Result<PinCounts, orlog_store::Error> {
+        let mut pins = PinCounts { complete: true, ..PinCounts::default() };
         for reader in self.runtime.readers() {
-            pins.add(&reader.pins(limit)?);
+            pins.add(&reader.pin_counts(limit)?);
         }
         Ok(pins)
     }
 }
 
-impl Next {
-    fn definitions(&self) -> &[Definition] {
+impl TargetDefinitions {
+    fn definitions(&self) -> &[LoadedDefinition] {
         match self {
-            Self::Checked(Checked { definitions, .. }) | Self::Standing(definitions) => definitions,
+            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
+                definitions
+            }
         }
     }
 
-    fn into_definitions(self) -> Vec<Definition> {
+    fn into_definitions(self) -> Vec<LoadedDefinition> {
         match self {
-            Self::Checked(Checked { definitions, .. }) | Self::Standing(definitions) => definitions,
+            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
+                definitions
+            }
         }
     }
 }
 
-/// Whether a record puts nothing else in force than the one before it, from the same files.
-pub(super) fn is_the_same(standing: Option<&Deployment>, record: &Deployment) -> bool {
-    standing.is_some_and(|old| old.folder == record.folder && old.in_force().eq(record.in_force()))
+/// Returns whether a record activates the same definitions from the same files as the previous record.
+pub(super) fn is_noop(current: Option<&Deployment>, record: &Deployment) -> bool {
+    current.is_some_and(|old| {
+        old.definitions_digest == record.definitions_digest && old.active().eq(record.active())
+    })
 }

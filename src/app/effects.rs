@@ -1,101 +1,104 @@
-//! What reaches beyond the process for effects: the desk, the gateway's questions, and the workers of the role `effect`.
+//! Remote dependencies of effects: result listener, gateway requests, and workers of the role `effect`.
 
 use std::sync::Arc;
 
 use anyhow::Context;
-use orlog_actors::{Desk, Dispatch, Metrics, Pool, PoolConfig, PoolParts, Tracer};
+use orlog_actors::{
+    Metrics, QueueProvider, ResultListener, Tracer, WorkerPool, WorkerPoolConfig, WorkerPoolDependencies,
+};
 use orlog_bus::effect_queue::EffectQueue;
-use orlog_bus::nats::{Connection, NatsEffects};
-use orlog_bus::requests::Requests;
-use orlog_effect::{Catalog, Observer, Provider, Upstream};
+use orlog_bus::nats::{Connection, NatsEffectQueue};
+use orlog_bus::requests::RequestClient;
+use orlog_effect::{Catalog, EffectObserver, Provider, Upstream};
 use orlog_model::{Clock, TenantId};
 
 use super::part_config;
-use super::transport::patiently;
+use super::transport::with_startup_retry;
 use crate::config::{Config, Role, TenantMode};
-use crate::definitions::Refused;
-use crate::upstreams::{Dispatching, Outside, Upstreams};
+use crate::definitions::DefinitionErrors;
+use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources};
 
-/// Who performs effects, and where that is written.
-pub(super) struct Hands {
-    pub(super) upstreams: Upstreams,
+/// Effect components of a node: executors and attempt records.
+pub(super) struct EffectParts {
+    pub(super) upstreams: UpstreamSources,
     pub(super) catalog: Arc<Catalog>,
 }
 
-impl Hands {
-    /// Reads who performs what; `others` are upstreams beside the configured ones.
-    pub(super) async fn raise(
+impl EffectParts {
+    /// Builds the upstreams; `others` are upstreams in addition to the configured ones.
+    pub(super) async fn build(
         config: &Config,
         connection: Option<&Connection>,
         others: Vec<Upstream>,
         clock: &Arc<dyn Clock>,
-        heard: &Arc<dyn Observer>,
+        observer: &Arc<dyn EffectObserver>,
     ) -> anyhow::Result<Self> {
-        let outside = outside(config, connection, clock).await?;
-        let upstreams =
-            Upstreams::new(config.upstreams(), config.effects.clone(), others).in_role(config.roles, outside);
-        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(Refused)?, clock, heard)?);
+        let remote_dependencies = remote_dependencies(config, connection, clock).await?;
+        let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
+            .in_role(config.role, remote_dependencies);
+        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(DefinitionErrors)?, clock, observer)?);
         Ok(Self { upstreams, catalog })
     }
 }
 
-/// What a node asks of others; `None` without NATS.
-async fn outside(
+/// Connects the remote dependencies of a node; `None` without NATS.
+async fn remote_dependencies(
     config: &Config,
     connection: Option<&Connection>,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<Option<Outside>> {
+) -> anyhow::Result<Option<RemoteDependencies>> {
     let Some(connection) = connection else { return Ok(None) };
     let mut dispatch = None;
-    if config.roles.runs_sagas() {
-        let open = || async { Ok(Desk::open(queue(connection), Arc::clone(clock)).await?) };
-        let opened = patiently(open).await;
-        let desk = opened.context("results of effects cannot be heard")?;
+    if config.role.runs_sagas() {
+        let open = || async { Ok(ResultListener::subscribe(queue(connection), Arc::clone(clock)).await?) };
+        let opened = with_startup_retry(open).await;
+        let listener = opened.context("effect results cannot be received")?;
         let offering =
-            move |patience| Arc::new(Dispatch::new(Arc::clone(&desk), patience)) as Arc<dyn Provider>;
-        dispatch = Some(Arc::new(offering) as Dispatching);
+            move |timeout| Arc::new(QueueProvider::new(Arc::clone(&listener), timeout)) as Arc<dyn Provider>;
+        dispatch = Some(Arc::new(offering) as QueueProviderFactory);
     }
-    let requests = Arc::new(connection.clone()) as Arc<dyn Requests>;
-    Ok(Some(Outside { dispatch, requests, patience: config.queue.patience }))
+    let requests = Arc::new(connection.clone()) as Arc<dyn RequestClient>;
+    Ok(Some(RemoteDependencies { dispatch, requests, redispatch_after: config.queue.redispatch_after }))
 }
 
-/// What reaches others over this connection, for whoever only looks: what it makes offers nothing.
-pub async fn reach(config: &Config, connection: &Connection) -> Option<Outside> {
+/// Connects remote dependencies for diagnostics only; they dispatch no work.
+pub async fn probe_dependencies(config: &Config, connection: &Connection) -> Option<RemoteDependencies> {
     let clock: Arc<dyn Clock> = Arc::new(crate::clock::SystemClock);
-    let opened = tokio::time::timeout(PATIENCE, outside(config, Some(connection), &clock)).await;
+    let opened =
+        tokio::time::timeout(CONNECT_TIMEOUT, remote_dependencies(config, Some(connection), &clock)).await;
     opened.ok()?.ok()?
 }
 
-/// How long a desk may take to open.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+/// Timeout of opening a result listener.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The workers of a node that performs for others; `None` in every other role.
+/// Starts the workers of a node of the role `effect`; `None` for other roles.
 pub(super) async fn workers(
     config: &Config,
     connection: Option<&Connection>,
     catalog: &Arc<Catalog>,
     clock: &Arc<dyn Clock>,
     (metrics, tracer): (&Arc<Metrics>, Option<Arc<dyn Tracer>>),
-) -> anyhow::Result<Option<Pool>> {
-    let Some(connection) = connection.filter(|_| config.roles == Role::Effect) else { return Ok(None) };
-    let parts = PoolParts {
+) -> anyhow::Result<Option<WorkerPool>> {
+    let Some(connection) = connection.filter(|_| config.role == Role::Effect) else { return Ok(None) };
+    let dependencies = WorkerPoolDependencies {
         queue: queue(connection),
         catalog: Arc::clone(catalog),
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
         tracer,
     };
-    let listed = || config.tenants.list.iter().cloned().chain([TenantId::default_tenant()]).collect();
-    let behaviour = PoolConfig {
+    let listed = || config.tenants.allowed.iter().cloned().chain([TenantId::default_tenant()]).collect();
+    let behaviour = WorkerPoolConfig {
         node: config.node_name(),
-        in_flight: config.queue.in_flight,
+        max_in_flight: config.queue.max_in_flight,
         ack_wait: config.queue.ack_wait,
-        tenants: (config.tenants.mode == TenantMode::Listed).then(listed),
+        tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed),
         intensity: part_config::runtime(config).intensity,
     };
-    Ok(Some(Pool::start(parts, behaviour).await?))
+    Ok(Some(WorkerPool::start(dependencies, behaviour).await?))
 }
 
 fn queue(connection: &Connection) -> Arc<dyn EffectQueue> {
-    Arc::new(NatsEffects::new(connection.clone()))
+    Arc::new(NatsEffectQueue::new(connection.clone()))
 }

@@ -1,4 +1,4 @@
-//! What a node says about itself: build, sagas, effects, upstreams, durability, bounds.
+//! Node information: build, sagas, effects, upstreams, durability, limits.
 
 use std::collections::BTreeMap;
 
@@ -12,106 +12,106 @@ use super::cluster::ClusterInfo;
 use super::part_config;
 use super::transport::BusInfo;
 use crate::config::{self, BusKind, Config};
-use crate::definitions::Definitions;
+use crate::definitions::DefinitionSet;
 
-/// What `/info` shows.
+/// Response of `/info`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Info {
-    /// Of the build.
+    /// Version of the build.
     pub version: &'static str,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// What it does.
+    /// Roles of the node.
     pub roles: Vec<&'static str>,
-    /// When it started, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
-    /// Whether it takes new work.
+    /// Whether the node accepts new work.
     pub accepting: bool,
-    /// When a commit and an accepted event are on the disk: `sync`, or `interval 20ms`.
+    /// Durability of commits and accepted events: `sync`, or `interval 20ms`.
     pub durability: BTreeMap<&'static str, String>,
-    /// The stream of events, by its identity.
+    /// Identity of the event stream.
     pub stream: String,
-    /// What carries events.
+    /// The bus.
     pub bus: BusInfo,
-    /// The definitions for new instances.
+    /// Active definitions.
     pub sagas: Vec<SagaInfo>,
-    /// The effects and who performs each; several where tenants have their own.
+    /// Effects and their upstreams; several if tenants have their own.
     pub effects: BTreeMap<String, String>,
-    /// How the upstreams do.
+    /// State of the upstreams.
     pub upstreams: Vec<UpstreamInfo>,
-    /// The pods and who runs which shard; `None` where this process is alone.
+    /// Pods and shard owners; `None` if the process runs alone.
     pub cluster: Option<ClusterInfo>,
-    /// The stores of this process.
+    /// Stores of this process.
     pub shards: Vec<ShardInfo>,
-    /// The bounds of each shard.
+    /// Limits per shard.
     pub limits: serde_json::Value,
 }
 
-/// A definition.
+/// Active definition of a saga.
 #[derive(Clone, Debug, Serialize)]
 pub struct SagaInfo {
-    /// Its name.
+    /// Name of the saga.
     pub name: String,
-    /// The author's number for it.
+    /// Version that the author assigned.
     pub version: u32,
-    /// Its identity, in hexadecimal.
+    /// Hash in hexadecimal.
     pub hash: String,
-    /// The events it takes.
+    /// Consumed event types.
     pub events: Vec<String>,
-    /// Those that begin an instance.
+    /// Start events.
     pub starts: Vec<String>,
 }
 
-/// An upstream.
+/// State of an upstream.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpstreamInfo {
-    /// Its name.
+    /// Name of the upstream.
     pub name: String,
     /// `closed`, `open`, `half_open`; `None` without a breaker.
     pub breaker: Option<&'static str>,
-    /// How often the breaker has opened since the start.
-    pub opened: u64,
-    /// Items it is at work on.
+    /// Number of times the breaker has opened since the start.
+    pub breaker_open_count: u64,
+    /// Number of work items in flight.
     pub in_flight: usize,
-    /// Retries that its budget allows at once; `None`: any number.
-    pub retries_left: Option<u64>,
-    /// For whom it works; `None`: for all tenants.
+    /// Retries that the budget allows now; `None`: unlimited.
+    pub remaining_retries: Option<u64>,
+    /// Allowed tenants; `None`: all tenants.
     pub tenants: Option<Vec<String>>,
 }
 
-/// A store.
+/// State of the store of a shard.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardInfo {
-    /// Its number.
+    /// Number of the shard.
     pub shard: u16,
-    /// The first slot it owns.
+    /// First slot of the shard.
     pub first_slot: u16,
-    /// The last slot it owns.
+    /// Last slot of the shard.
     pub last_slot: u16,
-    /// Commits ever made.
+    /// Number of commits since creation.
     pub position: u64,
-    /// Work items in the outbox.
+    /// Number of work items in the outbox.
     pub outbox: u64,
-    /// Bytes on disk, journal and tables.
+    /// Disk usage in bytes, journal and tables.
     pub disk_bytes: u64,
 }
 
-/// What it looks at.
-pub(super) struct Sight<'a> {
+/// Sources of the node information.
+pub(super) struct InfoSources<'a> {
     pub(super) config: &'a Config,
     pub(super) runtime: &'a Runtime,
     pub(super) catalog: &'a Catalog,
-    pub(super) definitions: &'a Definitions,
+    pub(super) definitions: &'a DefinitionSet,
     pub(super) stream: String,
     pub(super) bus: BusInfo,
     pub(super) cluster: Option<ClusterInfo>,
     pub(super) started_at: Timestamp,
 }
 
-/// Gathers it all.
-pub(super) fn of(sight: Sight<'_>) -> Info {
-    let config = sight.config;
-    let mut logs = sight.runtime.readers().filter_map(|reader| reader.stats().replication);
+/// Collects the node information.
+pub(super) fn collect(sources: InfoSources<'_>) -> Info {
+    let config = sources.config;
+    let mut logs = sources.runtime.readers().filter_map(|reader| reader.stats().replication);
     let store = match logs.next() {
         Some(_) => format!("jetstream, {} replicas", config.nats.replicas),
         None => durability(config.store.durability, config.store.interval),
@@ -123,22 +123,22 @@ pub(super) fn of(sight: Sight<'_>) -> Info {
     Info {
         version: env!("CARGO_PKG_VERSION"),
         node: config.node_name(),
-        roles: config.roles.parts(),
-        started_at: sight.started_at.to_string(),
-        accepting: sight.runtime.health().accepting,
+        roles: config.role.parts(),
+        started_at: sources.started_at.to_string(),
+        accepting: sources.runtime.health().accepting,
         durability: BTreeMap::from([("store", store), ("bus", bus)]),
-        stream: sight.stream,
-        bus: sight.bus,
-        sagas: sight.definitions.in_force().iter().map(|d| saga(d.program.as_ref())).collect(),
-        effects: sight
+        stream: sources.stream,
+        bus: sources.bus,
+        sagas: sources.definitions.active().iter().map(|d| saga(d.program.as_ref())).collect(),
+        effects: sources
             .catalog
             .effects()
             .into_iter()
             .map(|(effect, upstreams)| (effect, upstreams.join(", ")))
             .collect(),
-        upstreams: upstreams(sight.catalog),
-        cluster: sight.cluster,
-        shards: shards(config, sight.runtime),
+        upstreams: upstreams(sources.catalog),
+        cluster: sources.cluster,
+        shards: shards(config, sources.runtime),
         limits: serde_json::to_value(&config.limits).unwrap_or_default(),
     }
 }
@@ -151,7 +151,7 @@ fn durability(mode: config::Durability, interval: std::time::Duration) -> String
 }
 
 fn saga(program: &dyn Program) -> SagaInfo {
-    let (reference, triggers) = (program.reference(), &program.manifest().triggers);
+    let (reference, triggers) = (program.definition_ref(), &program.manifest().subscriptions);
     SagaInfo {
         name: reference.saga.to_string(),
         version: reference.version,
@@ -166,13 +166,13 @@ fn saga(program: &dyn Program) -> SagaInfo {
 }
 
 fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
-    let conditions = catalog.conditions().into_iter();
+    let conditions = catalog.upstream_statuses().into_iter();
     let info = conditions.map(|condition| UpstreamInfo {
         name: condition.upstream,
-        breaker: condition.breaker.map(orlog_effect::limits::breaker::State::as_str),
-        opened: condition.opened,
+        breaker: condition.breaker.map(orlog_effect::limits::breaker::BreakerState::as_str),
+        breaker_open_count: condition.breaker_open_count,
         in_flight: condition.in_flight,
-        retries_left: condition.retries_left,
+        remaining_retries: condition.remaining_retries,
         tenants: condition.tenants,
     });
     info.collect()

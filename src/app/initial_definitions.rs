@@ -1,100 +1,104 @@
-//! Which definitions are in force when a node starts: those of its folder, where that was changed since it was deployed last;
-//! otherwise those that were deployed last, from anywhere.
+//! Active definitions at the start of a node: those of its directory if it changed since its last
+//! deployment; otherwise those of the last deployment from any source.
 
 use orlog_effect::Catalog;
 use orlog_model::{Change, Deployment, Timestamp};
-use orlog_program::Problem;
+use orlog_program::Diagnostic;
 use orlog_store::{Reader, Writer};
 
-use crate::definitions::{self, Checked, Definition, Definitions, Refused, SourceFile};
+use crate::definitions::{
+    self, DefinitionErrors, DefinitionSet, LoadedDefinition, SourceFile, ValidatedDefinitions,
+};
 
-/// Who deploys a folder that is found changed.
-const STARTER: &str = "start of the node";
+/// User of the deployment of a changed directory.
+const STARTUP_USER: &str = "node start";
 
-/// What was decided, to be kept in every store.
-pub(super) struct Chosen {
-    pub(super) definitions: Vec<Definition>,
+/// Initial definitions, to be stored in every store.
+pub(super) struct InitialDefinitions {
+    pub(super) definitions: Vec<LoadedDefinition>,
     pub(super) deployment: Option<Deployment>,
 }
 
-/// Decides by the folder and by what the first shard's store has. Blocks.
+/// Selects the definitions from the directory and the store of the first shard. Blocks.
 ///
 /// # Errors
-/// When the definitions are wrong, or the store cannot be read.
+/// Fails if the definitions are invalid or the store cannot be read.
 pub(super) fn choose(
-    definitions: &Definitions,
+    definitions: &DefinitionSet,
     catalog: &Catalog,
     store: Option<&Reader>,
     now: Timestamp,
-) -> anyhow::Result<Chosen> {
-    let standing = store.map(Reader::deployment).transpose()?.flatten();
-    let Some(folder) = definitions.folder() else { return recorded(definitions, catalog, store, standing) };
-    let files = definitions::read_folder(folder).map_err(Refused)?;
+) -> anyhow::Result<InitialDefinitions> {
+    let current = store.map(Reader::deployment).transpose()?.flatten();
+    let Some(dir) = definitions.dir() else {
+        return from_record(definitions, catalog, store, current);
+    };
+    let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
     let digest = definitions::digest(&files);
-    if standing.as_ref().is_some_and(|standing| standing.folder == Some(digest)) {
-        tracing::info!(folder = %folder.display(), "the folder of definitions is as it was deployed last");
-        return recorded(definitions, catalog, store, standing);
+    if current.as_ref().is_some_and(|current| current.definitions_digest == Some(digest)) {
+        tracing::info!(dir = %dir.display(), "definitions directory unchanged");
+        return from_record(definitions, catalog, store, current);
     }
-    let list = definitions.check(&files, catalog).map_err(Refused)?;
-    let checked = Checked { definitions: list, folder: Some(digest) };
-    let is_kept = |hash: &[u8; 16]| {
+    let list = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    let checked = ValidatedDefinitions { definitions: list, digest: Some(digest) };
+    let is_stored = |hash: &[u8; 16]| {
         store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
     };
-    let deployment = Definitions::record(standing.as_ref(), &checked, (now, STARTER), is_kept);
+    let deployment = DefinitionSet::record(current.as_ref(), &checked, (now, STARTUP_USER), is_stored);
     let number = deployment.number;
-    tracing::info!(folder = %folder.display(), number, "the folder of definitions is new or was changed: deployed");
-    Ok(Chosen { definitions: checked.definitions, deployment: Some(deployment) })
+    tracing::info!(dir = %dir.display(), number, "definitions directory changed; deployed");
+    Ok(InitialDefinitions { definitions: checked.definitions, deployment: Some(deployment) })
 }
 
-/// What a store's record says, from the sources that it keeps.
+/// Loads the definitions of a store's deployment record from its stored sources.
 ///
 /// # Errors
-/// As [`choose`].
-pub(super) fn recorded(
-    definitions: &Definitions,
+/// Same as [`choose`].
+pub(super) fn from_record(
+    definitions: &DefinitionSet,
     catalog: &Catalog,
     store: Option<&Reader>,
-    standing: Option<Deployment>,
-) -> anyhow::Result<Chosen> {
+    current: Option<Deployment>,
+) -> anyhow::Result<InitialDefinitions> {
     let mut files = Vec::new();
-    for deployed in standing.iter().flat_map(Deployment::in_force) {
+    for deployed in current.iter().flat_map(Deployment::active) {
         let stored = store.map(|store| store.definition(&deployed.program.hash)).transpose()?.flatten();
         let Some((_, source)) = stored else {
-            return Err(Refused(vec![lost(&deployed.file)]).into());
+            return Err(DefinitionErrors(vec![lost(&deployed.file)]).into());
         };
         files.push(SourceFile { path: (&deployed.file).into(), bytes: source.into() });
     }
-    if let Some(Deployment { number, at, by, .. }) = &standing {
-        tracing::info!(number, %at, by, definitions = files.len(), "the definitions of the last deployment are in force");
+    if let Some(Deployment { number, at, deployed_by: by, .. }) = &current {
+        tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last deployment are active");
     }
-    let definitions = definitions.check(&files, catalog).map_err(Refused)?;
-    Ok(Chosen { definitions, deployment: standing })
+    let definitions = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    Ok(InitialDefinitions { definitions, deployment: current })
 }
 
-fn lost(file: &str) -> Problem {
-    Problem {
+fn lost(file: &str) -> Diagnostic {
+    Diagnostic {
         file: file.to_owned(),
         line: 0,
         column: 0,
         path: String::new(),
-        message: "it is in force, but its source is not in the store".to_owned(),
-        suggestion: Some("change a file of the folder, so that it is deployed again".to_owned()),
+        message: "it is active, but its source is missing in the store".to_owned(),
+        suggestion: Some("change a file of the directory to deploy it again".to_owned()),
     }
 }
 
-/// Keeps sources and record in a store, in one commit. What is there already is not written again.
+/// Stores sources and record in one commit. Existing entries are not written again.
 ///
 /// # Errors
-/// When the store takes no commit.
-pub(super) fn keep(
+/// Fails if the store rejects the commit.
+pub(super) fn store_definitions(
     writer: &mut Writer,
     reader: &Reader,
-    chosen: &Chosen,
+    chosen: &InitialDefinitions,
     now: Timestamp,
 ) -> anyhow::Result<()> {
     let mut group = Vec::new();
     for definition in &chosen.definitions {
-        let program = definition.program.reference();
+        let program = definition.program.definition_ref();
         if let Some(source) = &definition.source
             && reader.definition(&program.hash)?.is_none()
         {
@@ -107,8 +111,8 @@ pub(super) fn keep(
         group.push(Change::Deploy(Box::new(deployment.clone())));
     }
     if !group.is_empty() {
-        let kept = writer.commit(&group, now);
-        anyhow::Context::context(kept, "the definitions cannot be kept")?;
+        let committed = writer.commit(&group, now);
+        anyhow::Context::context(committed, "the definitions cannot be stored")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is fixed when a data folder is made: how instances are divided. `layout.toml` remembers it.
+//! Immutable settings of a data directory: partitioning of the instances. Stored in `layout.toml`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,116 +7,120 @@ use anyhow::{Context, bail};
 use orlog_model::TenantId;
 use serde::{Deserialize, Serialize};
 
-use crate::backup::{Error as Cut, RESTORING};
-use crate::config::{Config, Tenants};
+use crate::backup::{BackupFailure as Cut, RESTORING};
+use crate::config::{Config, TenantsConfig};
 
 const FILE: &str = "layout.toml";
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Layout {
+struct DataLayout {
     shards: u16,
     spread: Vec<TenantId>,
 }
 
-/// Makes the data folder, or checks that it was made for the same division.
+/// Creates the data directory, or checks that it has the configured partitioning.
 ///
 /// # Errors
-/// When it was made for another one, or cannot be read or written.
-pub(super) fn claim(config: &Config) -> anyhow::Result<()> {
-    whole(&config.data)?;
-    let wanted = Layout { shards: config.shards, spread: config.tenants.spread.clone() };
-    let path = file(&config.data);
+/// Fails if it has another partitioning, or cannot be read or written.
+pub(super) fn claim_data_dir(config: &Config) -> anyhow::Result<()> {
+    whole(&config.data_dir)?;
+    let expected = DataLayout { shards: config.shards, spread: config.tenants.key_sharded.clone() };
+    let path = file(&config.data_dir);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let found =
                 toml::from_str(&text).with_context(|| format!("{} cannot be read", path.display()))?;
-            compare(&config.data, &found, &wanted)
+            compare(&config.data_dir, &found, &expected)
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => make(&config.data, &path, &wanted),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            make(&config.data_dir, &path, &expected)
+        }
         Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
     }
 }
 
-/// Checks that a data folder was made for the same division, where it is one.
+/// Checks that an existing data directory has the configured partitioning.
 ///
 /// # Errors
-/// When it was made for another one, or cannot be read.
-pub fn check(config: &Config) -> anyhow::Result<()> {
-    whole(&config.data)?;
-    let path = file(&config.data);
+/// Fails if it has another partitioning, or cannot be read.
+pub fn check_data_dir(config: &Config) -> anyhow::Result<()> {
+    whole(&config.data_dir)?;
+    let path = file(&config.data_dir);
     if path.exists() {
         let found = std::fs::read_to_string(&path)?;
         let found = toml::from_str(&found).with_context(|| format!("{} cannot be read", path.display()))?;
-        let wanted = Layout { shards: config.shards, spread: config.tenants.spread.clone() };
-        compare(&config.data, &found, &wanted)?;
+        let expected = DataLayout { shards: config.shards, spread: config.tenants.key_sharded.clone() };
+        compare(&config.data_dir, &found, &expected)?;
     }
     Ok(())
 }
 
-/// The configuration under which the data in this folder can be read.
+/// Returns the configuration that can read the data in this directory.
 ///
 /// # Errors
-/// When it is no data folder.
-pub(super) fn of(data: &Path) -> anyhow::Result<Config> {
+/// Fails if it is not a data directory.
+pub(super) fn stored_config(data: &Path) -> anyhow::Result<Config> {
     whole(data)?;
     let path = file(data);
     let text = std::fs::read_to_string(&path).with_context(|| {
-        format!("{} is no data folder of Orlog: {} cannot be read", data.display(), path.display())
+        format!("{} is not an Orlog data directory: {} cannot be read", data.display(), path.display())
     })?;
-    let Layout { shards, spread } =
+    let DataLayout { shards, spread } =
         toml::from_str(&text).with_context(|| format!("{} cannot be read", path.display()))?;
-    let tenants = Tenants { spread, ..Tenants::default() };
-    Ok(Config { data: data.to_owned(), shards, tenants, ..Config::default() })
+    let tenants = TenantsConfig { key_sharded: spread, ..TenantsConfig::default() };
+    Ok(Config { data_dir: data.to_owned(), shards, tenants, ..Config::default() })
 }
 
-/// A folder in which a restoration was cut off is none, whatever it holds already.
+/// Rejects a directory with an incomplete restore.
 fn whole(data: &Path) -> anyhow::Result<()> {
     if data.join(RESTORING).exists() {
-        bail!(Cut::CutOff(data.to_owned()));
+        bail!(Cut::Interrupted(data.to_owned()));
     }
     Ok(())
 }
 
-/// Where it is remembered.
+/// Returns the path of the layout file.
 pub(super) fn file(data: &Path) -> PathBuf {
     data.join(FILE)
 }
 
-/// The folder of a shard.
+/// Returns the directory of a shard.
 #[must_use]
-pub fn shard(data: &Path, index: u16) -> PathBuf {
+pub fn shard_dir(data: &Path, index: u16) -> PathBuf {
     data.join(format!("shard-{index}"))
 }
 
-fn compare(data: &Path, found: &Layout, wanted: &Layout) -> anyhow::Result<()> {
+fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Result<()> {
     let data = data.display();
-    if found.shards != wanted.shards {
-        let (found, wanted) = (found.shards, wanted.shards);
+    if found.shards != expected.shards {
+        let (found, expected) = (found.shards, expected.shards);
         bail!(
-            "{data} was made with shards = {found}, now it is {wanted}; set it back, or begin with another folder"
+            "{data} was created with shards = {found}, configured is {expected}; restore the setting, or use another directory"
         );
     }
-    if found.spread != wanted.spread {
-        let (found, wanted) = (&found.spread, &wanted.spread);
-        bail!("{data} was made with tenants.spread = {found:?}, now it is {wanted:?}; set it back");
+    if found.spread != expected.spread {
+        let (found, expected) = (&found.spread, &expected.spread);
+        bail!(
+            "{data} was created with tenants.spread = {found:?}, configured is {expected:?}; restore the setting"
+        );
     }
     Ok(())
 }
 
-/// Written aside and renamed, so that a crash leaves a whole file or none.
-fn make(data: &Path, path: &Path, layout: &Layout) -> anyhow::Result<()> {
-    let text = toml::to_string(layout).context("a layout is plain data")?;
+/// Writes a temporary file and renames it, so that a crash leaves a complete file or none.
+fn make(data: &Path, path: &Path, layout: &DataLayout) -> anyhow::Result<()> {
+    let text = toml::to_string(layout).context("a layout can be serialized")?;
     let write = || -> std::io::Result<()> {
         std::fs::create_dir_all(data)?;
-        let aside = path.with_extension("new");
-        let mut file = std::fs::File::create(&aside)?;
+        let temporary = path.with_extension("new");
+        let mut file = std::fs::File::create(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&aside, path)?;
+        std::fs::rename(&temporary, path)?;
         std::fs::File::open(data)?.sync_all()
     };
-    write().with_context(|| format!("the data folder {} cannot be made", data.display()))
+    write().with_context(|| format!("the data directory {} cannot be created", data.display()))
 }
 
 #[cfg(test)]
@@ -124,14 +128,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_was_made_for_another_division_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let config = Config { data: folder.path().join("data"), ..Config::default() };
-        claim(&config).unwrap();
-        claim(&config).unwrap();
-        assert_eq!(of(&config.data).unwrap().shards, 1);
+    fn data_dir_with_another_shard_count_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { data_dir: dir.path().join("data"), ..Config::default() };
+        claim_data_dir(&config).unwrap();
+        claim_data_dir(&config).unwrap();
+        assert_eq!(stored_config(&config.data_dir).unwrap().shards, 1);
         let other = Config { shards: 2, ..config };
-        let error = claim(&other).unwrap_err().to_string();
-        assert!(error.contains("was made with shards = 1, now it is 2"), "{error}");
+        let error = claim_data_dir(&other).unwrap_err().to_string();
+        assert!(
+            error.contains(
+                "was created with shards = 1, configured is 2; restore the setting, or use another directory"
+            ),
+            "{error}"
+        );
     }
 }

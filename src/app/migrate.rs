@@ -1,111 +1,116 @@
-//! Migrating: instances go on with another definition of their saga, as its author says, a page at a time.
+//! Migration: moves instances to another definition of their saga as its author defines, page by page.
 //!
-//! Each instance is moved by an instruction of its own, decided and recorded like any other, so nothing else waits meanwhile
-//! and a run that breaks off is simply made again: what has moved already is left alone.
+//! Each instance moves by its own control request, applied and recorded like any other, so other
+//! instances do not wait. An interrupted migration is repeated; instances that have moved are skipped.
 
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use orlog_actors::ControlError;
-use orlog_engine::{Plan, Refusal};
-use orlog_model::{Action, Control, EventId, Instance, InstanceKey};
+use orlog_engine::{MigrationPlan, Rejection};
+use orlog_model::{ControlAction, ControlRequest, EventId, Instance, InstanceKey};
 use orlog_program::Program;
 
 use super::App;
 use super::deploy::DeployError;
 
-/// Instructions under way at once: enough to fill a group of commits.
-const AT_ONCE: usize = 64;
+/// Maximum number of concurrent control requests: enough to fill a group commit.
+const MAX_CONCURRENT: usize = 64;
 
-/// Where instances go.
+/// Request to migrate instances.
 #[derive(Clone)]
-pub struct Move {
-    /// The definition to go on with.
+pub struct MigrateRequest {
+    /// Target definition.
     pub to: Arc<dyn Program>,
-    /// Who says so, for the record.
-    pub by: String,
-    /// Only find out what would become of each.
+    /// User for the history entry.
+    pub user: String,
+    /// Whether to report the plan only.
     pub dry_run: bool,
 }
 
-/// What became of an instance, or would.
+/// Result of the migration of one instance, actual or planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// Which one.
+pub struct MigrateResult {
+    /// Key of the instance.
     pub key: InstanceKey,
-    /// Whether it can go on, and how; why it must stay.
-    pub plan: Plan,
-    /// It goes by the new definition now.
+    /// Migration plan, or the reason why the instance cannot migrate.
+    pub plan: MigrationPlan,
+    /// Whether the instance now uses the new definition.
     pub done: bool,
 }
 
 impl App {
-    /// Moves instances that have not ended to another definition of their saga, or says what would become of each. Goes on to
-    /// the end of the page even when whoever asked goes away.
+    /// Moves instances that have not ended to another definition of their saga, or reports the plan of a
+    /// dry run. The page completes even if the caller disconnects.
     ///
     /// # Errors
-    /// When a shard is not available; what has moved until then has moved, and the same call again goes on.
+    /// Fails if a shard is not available. Instances that moved until then stay moved; repeat the call to
+    /// continue.
     pub async fn migrate(
         self: &Arc<Self>,
         instances: Vec<(InstanceKey, Instance)>,
-        to: Move,
-    ) -> Result<Vec<Moved>, DeployError> {
+        to: MigrateRequest,
+    ) -> Result<Vec<MigrateResult>, DeployError> {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move {
-            // No collection in between, which could drop the definition that they go to.
+            // Prevents a garbage collection in between, which could drop the target definition.
             let _alone = app.deploying.lock().await;
-            if app.programs.pinned(&to.to.reference().hash).is_none() {
-                return Err(DeployError::Dropped(to.to.reference().clone()));
+            if app.programs.by_hash(&to.to.definition_ref().hash).is_none() {
+                return Err(DeployError::Superseded(to.to.definition_ref().clone()));
             }
             let planned = Arc::clone(&app).planned(instances, &to).await?;
             if to.dry_run {
                 return Ok(planned);
             }
             let moved = planned.into_iter().map(|planned| app.carry_over(planned, &to));
-            let moved: Vec<_> = futures::stream::iter(moved).buffered(AT_ONCE).collect().await;
+            let moved: Vec<_> = futures::stream::iter(moved).buffered(MAX_CONCURRENT).collect().await;
             moved.into_iter().collect::<Result<Vec<_>, _>>()
         });
-        whole.await.unwrap_or(Err(DeployError::Ending))
+        whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
     async fn planned(
         self: Arc<Self>,
         instances: Vec<(InstanceKey, Instance)>,
-        to: &Move,
-    ) -> Result<Vec<Moved>, DeployError> {
+        to: &MigrateRequest,
+    ) -> Result<Vec<MigrateResult>, DeployError> {
         let to = Arc::clone(&to.to);
         let plan = move || {
             let planned = instances.into_iter().filter_map(|(key, instance)| {
-                let planned = self.runtime.plan_one(key, &instance, to.as_ref())?;
-                Some(Moved { key: planned.key, plan: planned.plan, done: false })
+                let planned = self.runtime.plan_instance_migration(key, &instance, to.as_ref())?;
+                Some(MigrateResult { key: planned.key, plan: planned.plan, done: false })
             });
             planned.collect()
         };
-        tokio::task::spawn_blocking(plan).await.map_err(|_| DeployError::Ending)
+        tokio::task::spawn_blocking(plan).await.map_err(|_| DeployError::ShuttingDown)
     }
 
-    /// Tells one instance to move. It may have gone on since it was looked at: what it says itself counts.
-    async fn carry_over(&self, planned: Moved, to: &Move) -> Result<Moved, DeployError> {
-        if matches!(planned.plan, Plan::Blocked(_)) {
+    /// Migrates one instance. Its own result counts, because it may have changed since the plan.
+    async fn carry_over(
+        &self,
+        planned: MigrateResult,
+        to: &MigrateRequest,
+    ) -> Result<MigrateResult, DeployError> {
+        if matches!(planned.plan, MigrationPlan::Blocked(_)) {
             return Ok(planned);
         }
         let id = format!("migrate:{}", uuid::Uuid::now_v7());
-        let control = Control {
+        let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
-            action: Action::Migrate { to: to.to.reference().hash },
+            action: ControlAction::Migrate { to: to.to.definition_ref().hash },
             expected_version: None,
             at: self.clock.now(),
-            by: Some(to.by.clone()),
+            user: Some(to.user.clone()),
             reason: None,
             trace: None,
         };
         match self.runtime.control(&planned.key, control).await {
-            Ok(_) => Ok(Moved { done: true, ..planned }),
-            Err(ControlError::Refused(Refusal::Blocked { reasons })) => {
-                Ok(Moved { plan: Plan::Blocked(reasons), ..planned })
+            Ok(_) => Ok(MigrateResult { done: true, ..planned }),
+            Err(ControlError::Rejected(Rejection::MigrationBlocked { reasons })) => {
+                Ok(MigrateResult { plan: MigrationPlan::Blocked(reasons), ..planned })
             }
-            Err(error @ (ControlError::Refused(_) | ControlError::SetAside(_))) => {
-                Ok(Moved { plan: Plan::Blocked(vec![error.to_string()]), ..planned })
+            Err(error @ (ControlError::Rejected(_) | ControlError::DeadLettered(_))) => {
+                Ok(MigrateResult { plan: MigrationPlan::Blocked(vec![error.to_string()]), ..planned })
             }
             Err(error @ ControlError::Unavailable) => Err(error.into()),
         }

@@ -1,78 +1,86 @@
-//! Who hears of attempts: whoever counts and keeps them, whoever the seams name, and whoever makes spans. And what is shown of it.
+//! Observers of attempts: counters, attempt buffer, the overridden observer and the span exporter. Also
+//! their metrics.
 
 use std::sync::Arc;
 
-use orlog_actors::{AttemptCounts, Runtime, Sheet as _, Tracer};
-use orlog_effect::limits::breaker::State;
-use orlog_effect::{Attempted, Observer, Silent};
+use orlog_actors::{AttemptMetrics, MetricSink as _, Runtime, Tracer};
+use orlog_effect::limits::breaker::BreakerState;
+use orlog_effect::{AttemptReport, EffectObserver, NoopObserver};
 use orlog_model::{Clock, TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 
-use super::attempts::Attempts;
-use super::purge_counts::Purges;
-use crate::telemetry::{Shown, Spans, Telemetry};
+use super::attempts::RecentAttempts;
+use super::purge_counts::PurgeCounters;
+use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 
-/// Who hears of what happens.
-pub(super) struct Ears {
+/// Observers of a node.
+pub(super) struct Observers {
     pub(super) tracer: Option<Arc<dyn Tracer>>,
-    pub(super) attempts: Arc<Attempts>,
-    /// Hears of attempts first.
-    pub(super) counted: Arc<AttemptCounts>,
+    pub(super) attempts: Arc<RecentAttempts>,
+    /// Counters of attempts; the first observer of them.
+    pub(super) counted: Arc<AttemptMetrics>,
 }
 
-pub(super) fn ears(telemetry: &Telemetry, other: Option<Arc<dyn Observer>>, clock: &Arc<dyn Clock>) -> Ears {
+pub(super) fn build_observers(
+    telemetry: &TelemetryHandle,
+    other: Option<Arc<dyn EffectObserver>>,
+    clock: &Arc<dyn Clock>,
+) -> Observers {
     let tracer = telemetry.spans.clone().map(|spans| spans as Arc<dyn Tracer>);
     let heard = hearing(telemetry.spans.as_ref(), other);
-    let attempts = Arc::new(Attempts::heard_by(heard, Arc::clone(clock)));
-    let counted = AttemptCounts::before(Arc::clone(&attempts) as Arc<dyn Observer>);
-    Ears { tracer, attempts, counted }
+    let attempts = Arc::new(RecentAttempts::observer(heard, Arc::clone(clock)));
+    let counted = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
+    Observers { tracer, attempts, counted }
 }
 
-/// What is shown at `/metrics` besides what is looked up then, and the counts in it that the node itself keeps.
-pub(super) struct FirstShown {
-    pub(super) shown: Shown,
+/// Metrics that are registered before the node starts, and the counters that the node itself updates.
+pub(super) struct InitialMetrics {
+    pub(super) registry: MetricsRegistry,
     pub(super) collected: Counter,
-    pub(super) purges: Purges,
+    pub(super) purges: PurgeCounters,
 }
 
-impl FirstShown {
-    pub(super) fn of(runtime: &Runtime, counted: &AttemptCounts, telemetry: &Telemetry) -> Self {
-        let (mut shown, collected) = (Shown::default(), Counter::default());
-        let purges = Purges::shown(&mut shown);
-        runtime.metrics().show(&mut shown);
-        counted.show(&mut shown);
-        telemetry.show(&mut shown);
-        shown.put("definitions_collected_total", collected.clone());
-        Self { shown, collected, purges }
+impl InitialMetrics {
+    pub(super) fn of(runtime: &Runtime, counted: &AttemptMetrics, telemetry: &TelemetryHandle) -> Self {
+        let (mut registry, collected) = (MetricsRegistry::default(), Counter::default());
+        let purges = PurgeCounters::register(&mut registry);
+        runtime.metrics().register(&mut registry);
+        counted.register(&mut registry);
+        telemetry.register_metrics(&mut registry);
+        registry.register("definitions_collected_total", collected.clone());
+        Self { registry, collected, purges }
     }
 }
 
-/// One ear for both.
-fn hearing(spans: Option<&Arc<Spans>>, other: Option<Arc<dyn Observer>>) -> Arc<dyn Observer> {
+/// Combines the span exporter and another observer.
+fn hearing(
+    spans: Option<&Arc<SpanExporter>>,
+    other: Option<Arc<dyn EffectObserver>>,
+) -> Arc<dyn EffectObserver> {
     match (spans, other) {
-        (None, None) => Arc::new(Silent),
+        (None, None) => Arc::new(NoopObserver),
         (None, Some(other)) => other,
-        (Some(spans), None) => Arc::clone(spans) as Arc<dyn Observer>,
-        (Some(spans), Some(other)) => Arc::new(Both { spans: Arc::clone(spans), other }),
+        (Some(spans), None) => Arc::clone(spans) as Arc<dyn EffectObserver>,
+        (Some(spans), Some(other)) => Arc::new(TeeObserver { spans: Arc::clone(spans), other }),
     }
 }
 
-struct Both {
-    spans: Arc<Spans>,
-    other: Arc<dyn Observer>,
+struct TeeObserver {
+    spans: Arc<SpanExporter>,
+    other: Arc<dyn EffectObserver>,
 }
 
-impl Observer for Both {
-    fn attempting(&self, item: &WorkItem) -> Option<TraceParent> {
-        self.spans.attempting(item)
+impl EffectObserver for TeeObserver {
+    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
+        self.spans.attempt_started(item)
     }
 
-    fn attempted(&self, attempted: &Attempted<'_>) {
-        self.spans.attempted(attempted);
-        self.other.attempted(attempted);
+    fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
+        self.spans.attempt_finished(attempted);
+        self.other.attempt_finished(attempted);
     }
 
-    fn breaker_changed(&self, upstream: &str, state: State) {
+    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
         self.other.breaker_changed(upstream, state);
     }
 }

@@ -1,47 +1,51 @@
-//! What the parts of the runner are told, from the configuration.
+//! Converts the node configuration into the configuration of each component.
 
 use std::ops::Range;
 
-use orlog_bus::nats::{Credentials, Keep, Leases, Options, Plan, Tls, Wanted};
-use orlog_bus::subject::Kind;
-use orlog_effect::secret::{SecretRef, Unavailable};
-use orlog_model::{SLOTS, Slot, Slots};
+use orlog_bus::nats::{Credentials, Leases, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions};
+use orlog_bus::subject::SubjectKind;
+use orlog_effect::secret::{SecretRef, SecretUnavailable};
+use orlog_model::{SLOTS, Slot, SlotAssigner};
 
-use super::replication::{self, Pace};
-use crate::config::{Bus, BusKind, ClusterMode, Config, Durability, Store, StreamLimits};
+use super::replication::{self, SnapshotPolicy};
+use crate::config::{BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits};
 
-/// How the running system behaves.
-pub(super) fn runtime(config: &Config) -> orlog_actors::Config {
+/// Returns the configuration of the actor runtime.
+pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
     let limits = &config.limits;
-    orlog_actors::Config {
+    orlog_actors::RuntimeConfig {
         node: config.node_name(),
         limits: orlog_actors::Limits {
-            in_flight_per_ingester: limits.in_flight_per_ingester,
-            in_flight_per_instance: limits.in_flight_per_instance,
-            offered_per_lane: limits.offered_per_lane,
-            group: limits.group,
-            live_instances: limits.live_instances,
-            idle: limits.idle,
-            attempts_per_input: limits.attempts_per_input,
+            max_in_flight_per_ingester: limits.max_in_flight_per_ingester,
+            max_in_flight_per_instance: limits.max_in_flight_per_instance,
+            max_in_flight_per_destination: limits.max_in_flight_per_destination,
+            max_group_commit: limits.max_group_commit,
+            max_live_instances: limits.max_live_instances,
+            idle_timeout: limits.idle_timeout,
+            max_attempts_per_input: limits.max_attempts_per_input,
         },
-        intensity: orlog_actors::Intensity { restarts: limits.restarts, period: limits.restart_period },
+        intensity: orlog_actors::RestartIntensity {
+            max_restarts: limits.max_restarts,
+            period: limits.restart_period,
+        },
         slots: slots(config),
-        submitted_as: submitted_as(config),
-        tenant_series: config.telemetry.tenants,
+        submitted_event_kind: submitted_event_kind(config),
+        tenant_series: config.telemetry.max_tenant_series,
     }
 }
 
-/// The kind of an event that is submitted here: where somebody else owns the events of aggregates, it is none of those.
-pub(super) fn submitted_as(config: &Config) -> Kind {
-    let foreign = config.bus.kind == BusKind::Nats && !config.nats.own_aggregate_stream;
-    if foreign { Kind::WorkflowEvent } else { Kind::Aggregate }
+/// Returns the kind of an event that is submitted here. If another system owns the aggregate events, it
+/// is not one of those.
+pub(super) fn submitted_event_kind(config: &Config) -> SubjectKind {
+    let foreign = config.bus.kind == BusKind::Nats && !config.nats.manage_aggregate_stream;
+    if foreign { SubjectKind::WorkflowEvent } else { SubjectKind::Aggregate }
 }
 
-/// How the servers of NATS are reached.
+/// Returns the connection options of NATS.
 ///
 /// # Errors
-/// When a secret is not where its reference says.
-pub(super) fn nats(config: &Config) -> Result<Options, Unavailable> {
+/// Fails if a secret is not available under its reference.
+pub(super) fn nats(config: &Config) -> Result<Options, SecretUnavailable> {
     let nats = &config.nats;
     let read = |secret: &SecretRef| secret.resolve().map(|secret| secret.expose().to_owned());
     let credentials = if let Some(password) = &nats.password {
@@ -55,7 +59,7 @@ pub(super) fn nats(config: &Config) -> Result<Options, Unavailable> {
     } else {
         Credentials::None
     };
-    let tls = Tls {
+    let tls = TlsOptions {
         required: nats.tls.required,
         ca: nats.tls.ca.clone(),
         identity: nats.tls.certificate.clone().zip(nats.tls.key.clone()),
@@ -69,47 +73,47 @@ pub(super) fn nats(config: &Config) -> Result<Options, Unavailable> {
     })
 }
 
-/// The streams as they should be.
-pub(super) fn streams(config: &Config) -> Plan {
+/// Returns the stream specifications.
+pub(super) fn streams(config: &Config) -> StreamSet {
     let nats = &config.nats;
-    let keep = |limits: &StreamLimits| Keep { age: limits.max_age, bytes: limits.max_size };
-    let mut plan = Plan::of(&Wanted {
+    let retention = |limits: &StreamLimits| StreamRetention { age: limits.max_age, bytes: limits.max_size };
+    let mut plan = StreamSet::from_config(&StreamsConfig {
         replicas: nats.replicas,
         duplicate_window: nats.duplicate_window,
-        commands: keep(&nats.commands),
-        events: keep(&nats.events),
-        dead_letters: keep(&nats.dead_letters),
-        aggregates: nats.own_aggregate_stream.then(|| keep(&nats.aggregates)),
+        commands: retention(&nats.commands),
+        events: retention(&nats.events),
+        dead_letters: retention(&nats.dead_letters),
+        aggregates: nats.manage_aggregate_stream.then(|| retention(&nats.aggregates)),
     });
     if config.replicated() {
-        plan.0.extend(replication::plan(nats.replicas).0);
+        plan.0.extend(replication::stream_specs(nats.replicas).0);
     }
-    if config.cluster.mode != ClusterMode::Alone {
+    if config.cluster.mode != ClusterMode::Standalone {
         plan.0.push(Leases::plan(&config.cluster.name, nats.replicas));
     }
     plan
 }
 
-/// When a shard that follows a log saves a snapshot.
-pub(super) fn pace(config: &Config) -> Pace {
-    Pace { commits: config.store.snapshot_commits, bytes: config.store.snapshot_size }
+/// Returns the snapshot policy of a replicated shard.
+pub(super) fn snapshot_policy(config: &Config) -> SnapshotPolicy {
+    SnapshotPolicy { commits: config.store.snapshot_commits, bytes: config.store.snapshot_size }
 }
 
-/// What is kept of what callers did. A node that has no data keeps nothing, unless it is told where.
-pub(super) fn audit(config: &Config) -> crate::audit::Options {
+/// Returns the audit options. A node without data stores no audit log unless a path is configured.
+pub(super) fn audit(config: &Config) -> crate::audit::AuditOptions {
     let audit = &config.audit;
-    let usual = || config.roles.runs_sagas().then(|| config.data.join("audit"));
-    crate::audit::Options {
-        folder: audit.folder.clone().or_else(usual),
-        max_bytes: audit.max_size,
-        keep: audit.keep,
-        log: audit.log,
+    let usual = || config.role.runs_sagas().then(|| config.data_dir.join("audit"));
+    crate::audit::AuditOptions {
+        dir: audit.dir.clone().or_else(usual),
+        max_bytes: audit.max_file_size,
+        max_files: audit.max_files,
+        log: audit.also_log,
     }
 }
 
-/// How a store behaves.
+/// Returns the options of a store.
 pub(super) fn store(config: &Config) -> orlog_store::Options {
-    let store: &Store = &config.store;
+    let store: &StoreConfig = &config.store;
     orlog_store::Options {
         slots: slots(config),
         durability: match store.durability {
@@ -119,15 +123,15 @@ pub(super) fn store(config: &Config) -> orlog_store::Options {
         dedupe_window: store.dedupe_window,
         feed: config.export.enabled,
         max_bytes: store.max_size,
-        generation_bytes: bytes(store.generation_size),
-        generation_age: store.generation_age,
+        memtable_bytes: bytes(store.memtable_size),
+        memtable_max_age: store.memtable_max_age,
         journal_segment_bytes: store.journal_segment_size,
     }
 }
 
-/// How the embedded bus behaves.
+/// Returns the options of the embedded bus.
 pub(super) fn bus(config: &Config) -> orlog_bus::embedded::Options {
-    let bus: &Bus = &config.bus;
+    let bus: &BusConfig = &config.bus;
     orlog_bus::embedded::Options {
         durability: match bus.durability {
             Durability::Sync => orlog_bus::embedded::Durability::Sync,
@@ -136,13 +140,13 @@ pub(super) fn bus(config: &Config) -> orlog_bus::embedded::Options {
         segment_bytes: bus.segment_size,
         retention_bytes: bus.retention_size,
         max_message_bytes: bytes(bus.max_message_size),
-        recent_bytes: bytes(bus.recent_size),
+        cache_bytes: bytes(bus.cache_size),
         dedupe_window: bus.dedupe_window,
         dedupe_ids: bus.dedupe_ids,
     }
 }
 
-/// The slots of each shard: ranges of nearly the same length.
+/// Returns the slots of each shard: ranges of nearly equal length.
 pub(super) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
     let bound = move |index: u16| {
         let slot = u32::from(index) * u32::from(SLOTS) / u32::from(shards);
@@ -151,15 +155,15 @@ pub(super) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
     (0..shards).map(move |index| bound(index)..bound(index + 1))
 }
 
-/// The number of the shard that has a slot.
+/// Returns the number of the shard that contains a slot.
 pub(super) fn shard_of(slot: Slot, shards: u16) -> u16 {
     let found = (0..).zip(ranges(shards)).find(|(_, range)| range.contains(&slot.0));
     found.map(|(index, _)| index).expect("ranges cover every slot")
 }
 
-/// How instances find their slots.
-pub(super) fn slots(config: &Config) -> Slots {
-    Slots::spreading(config.tenants.spread.iter().cloned())
+/// Returns the mapping of instances to slots.
+pub(super) fn slots(config: &Config) -> SlotAssigner {
+    SlotAssigner::with_key_sharded(config.tenants.key_sharded.iter().cloned())
 }
 
 fn bytes(size: u64) -> usize {
@@ -171,17 +175,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_those_of_the_parts() {
+    fn config_defaults_match_component_defaults() {
         let config = Config::default();
         assert_eq!(runtime(&config).limits, orlog_actors::Limits::default());
-        assert_eq!(runtime(&config).intensity, orlog_actors::Intensity::default());
+        assert_eq!(runtime(&config).intensity, orlog_actors::RestartIntensity::default());
         assert_eq!(bus(&config), orlog_bus::embedded::Options::default());
         let (ours, theirs) = (store(&config), orlog_store::Options::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }
 
     #[test]
-    fn the_ranges_cover_every_slot_once() {
+    fn slot_ranges_are_complete_and_disjoint() {
         for shards in [1, 2, 3, 7, SLOTS] {
             let slots: Vec<u16> = ranges(shards).flatten().collect();
             assert_eq!(slots, (0..SLOTS).collect::<Vec<_>>(), "{shards}");

@@ -1,37 +1,37 @@
-//! What was forgotten, counted.
+//! Counters of purged rows.
 
-use orlog_actors::Sheet;
+use orlog_actors::MetricSink;
 use prometheus_client::metrics::counter::Counter;
 
-/// What a pass forgot.
+/// Result of a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
-    /// Instances with their histories.
+pub struct PurgeResult {
+    /// Instances, with their history.
     pub instances: u64,
-    /// Tasks with what happened to them.
+    /// Tasks, with their task events.
     pub tasks: u64,
     /// Dead letters.
     pub dead_letters: u64,
 }
 
-/// The same, since the start.
+/// Totals since the start.
 #[derive(Default)]
-pub(super) struct Purges {
+pub(super) struct PurgeCounters {
     instances: Counter,
     tasks: Counter,
     dead_letters: Counter,
 }
 
-impl Purges {
-    pub(super) fn shown(sheet: &mut impl Sheet) -> Self {
+impl PurgeCounters {
+    pub(super) fn register(registry: &mut impl MetricSink) -> Self {
         let purges = Self::default();
-        sheet.put("instances_purged_total", purges.instances.clone());
-        sheet.put("tasks_purged_total", purges.tasks.clone());
-        sheet.put("dead_letters_purged_total", purges.dead_letters.clone());
+        registry.register("instances_purged_total", purges.instances.clone());
+        registry.register("tasks_purged_total", purges.tasks.clone());
+        registry.register("dead_letters_purged_total", purges.dead_letters.clone());
         purges
     }
 
-    pub(super) fn count(&self, purged: &Purged) {
+    pub(super) fn count(&self, purged: &PurgeResult) {
         self.instances.inc_by(purged.instances);
         self.tasks.inc_by(purged.tasks);
         self.dead_letters.inc_by(purged.dead_letters);

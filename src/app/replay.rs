@@ -1,11 +1,12 @@
-//! Replaying: the instances of a saga take again what the bus still has of their inputs, and stand as that makes them stand.
+//! Replay: rebuilds the instances of a saga from their inputs that the bus still stores.
 //!
-//! Everything is worked out beside the running instances, which go on meanwhile. Then each is replaced by one commit, if it stands
-//! as it stood when it was looked at; so a replay that breaks off leaves whole instances behind and is simply made again. What came
-//! to the bus in between is brought to the replaced instances afterwards.
+//! The rebuild runs beside the live instances, which continue. Then one commit replaces each instance,
+//! if its state is unchanged since it was read. An interrupted replay leaves complete instances and is
+//! repeated. Inputs that the bus received meanwhile are delivered to the replaced instances afterwards.
 //!
-//! An instance is left as it is where the bus cannot tell its whole life: it began before, or took what never was on the bus (an
-//! instruction, a person's answer, an outcome in this process).
+//! An instance is skipped if the bus does not store its complete history: it started earlier, or it
+//! applied an input that was never on the bus (a control request, a task outcome, a work result of this
+//! process).
 
 mod eligibility;
 mod read;
@@ -16,83 +17,86 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use orlog_actors::ControlError;
-use orlog_model::{Action, Control, EventId, Input, InstanceKey, OutboxKey, Record, Replacement, WorkItem};
+use orlog_model::{
+    ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey, InstanceReplacement, OutboxKey,
+    WorkItem,
+};
 use orlog_program::Program;
-use orlog_simulator::rebuild::{Pace, Rebuilt, Remains, rebuild};
+use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance, TimeMode, rebuild};
 
 use super::App;
-use eligibility::Case;
-use read::Found;
+use eligibility::ReplayCandidate;
+use read::ReplayInputs;
 
-pub use request::{Fate, Replay, ReplayError, ReplayOrder, Replayed, ReplayedWork};
+pub use request::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
 
-/// Instances replaced at once: enough to fill a group of commits.
-const AT_ONCE: usize = 64;
-/// Rows of the outbox read at once.
+/// Maximum number of instances that are replaced concurrently: enough to fill a group commit.
+const MAX_CONCURRENT: usize = 64;
+/// Outbox rows per read.
 const PAGE: usize = 1000;
 
-/// An instance, worked out.
-struct Worked {
-    replayed: Replayed,
-    replacement: Option<(Replacement, u64)>,
+/// Rebuilt instance.
+struct RebuiltCandidate {
+    replayed: ReplayedInstance,
+    replacement: Option<(InstanceReplacement, u64)>,
 }
 
 impl App {
-    /// Replays a saga of a tenant, as far as its instances live in this process. Goes on to the end even when whoever asked goes
-    /// away.
+    /// Replays a saga of a tenant for the instances of this process. Completes even if the caller
+    /// disconnects.
     ///
     /// # Errors
     /// See [`ReplayError`].
-    pub async fn replay(self: &Arc<Self>, order: ReplayOrder) -> Result<Replay, ReplayError> {
+    pub async fn replay(self: &Arc<Self>, order: ReplayRequest) -> Result<ReplayReport, ReplayError> {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move {
-            // No other definition in between.
+            // Prevents a deployment in between.
             let _alone = app.deploying.lock().await;
             app.replay_alone(Arc::new(order)).await
         });
-        whole.await.unwrap_or(Err(ReplayError::Ending))
+        whole.await.unwrap_or(Err(ReplayError::ShuttingDown))
     }
 
-    async fn replay_alone(self: &Arc<Self>, order: Arc<ReplayOrder>) -> Result<Replay, ReplayError> {
-        let program = self.programs.newest(&order.saga);
+    async fn replay_alone(self: &Arc<Self>, order: Arc<ReplayRequest>) -> Result<ReplayReport, ReplayError> {
+        let program = self.programs.active(&order.saga);
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
         let found = self.read_inputs(&order, &BTreeMap::new()).await?;
-        let (ends, read, unreadable) = (found.ends.clone(), found.read, found.unreadable);
+        let (end_sequences, read, unreadable) = (found.end_sequences.clone(), found.read, found.undecodable);
         let worked = {
             let (app, order) = (Arc::clone(self), Arc::clone(&order));
             tokio::task::spawn_blocking(move || app.work_out(&order, &program, &found)).await
         };
-        let worked = worked.map_err(|_| ReplayError::Ending)??;
+        let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
         if order.dry_run {
             let instances = worked.into_iter().map(|worked| worked.replayed).collect();
-            return Ok(Replay { read, unreadable, instances });
+            return Ok(ReplayReport { read, undecodable: unreadable, instances });
         }
         let replaced = worked.into_iter().map(|worked| self.replace(worked, &order));
-        let replaced: Vec<_> = futures::stream::iter(replaced).buffered(AT_ONCE).collect().await;
+        let replaced: Vec<_> = futures::stream::iter(replaced).buffered(MAX_CONCURRENT).collect().await;
         let instances = replaced.into_iter().collect::<Result<Vec<_>, _>>()?;
-        self.catch_up(&order, &ends, &instances).await?;
-        let replay = Replay { read, unreadable, instances };
+        self.catch_up(&order, &end_sequences, &instances).await?;
+        let replay = ReplayReport { read, undecodable: unreadable, instances };
         tracing::warn!(
-            tenant = %order.tenant, saga = %order.saga, from = %order.from, work = ?order.work, by = order.by,
+            tenant = %order.tenant, saga = %order.saga, from = %order.from, work = ?order.work, by = order.user,
             reason = order.reason, instances = replay.instances.len(), "replayed"
         );
         Ok(replay)
     }
 
-    /// What each instance would stand as.
+    /// Rebuilds the state of each instance.
     fn work_out(
         &self,
-        order: &ReplayOrder,
+        order: &ReplayRequest,
         program: &Arc<dyn Program>,
-        found: &Found,
-    ) -> Result<Vec<Worked>, ReplayError> {
+        found: &ReplayInputs,
+    ) -> Result<Vec<RebuiltCandidate>, ReplayError> {
         let waiting = self.waiting_work(order)?;
         let mut worked = Vec::new();
         for (key, inputs) in &found.inputs {
             let Some(reader) = self.runtime.reader(key) else { continue };
             let old = reader.instance(key)?;
             let history = if old.is_some() { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
-            let remains = Remains {
+            let remains = RebuildInput {
                 program: Arc::clone(program),
                 key,
                 inputs,
@@ -101,49 +105,50 @@ impl App {
             };
             let rebuilt = rebuild(&remains, self.pace(order.work));
             let rows = waiting.get(key).map_or(&[][..], Vec::as_slice);
-            let case = Case { order, old: old.as_ref(), history: &history, remains: &remains };
-            let fate = case.judge(&rebuilt);
-            let takes_place = matches!(fate, Fate::New | Fate::Replaced);
-            let mut replayed = Replayed {
+            let case =
+                ReplayCandidate { order, old: old.as_ref(), history: &history, rebuild_input: &remains };
+            let fate = case.evaluate(&rebuilt);
+            let is_applied = matches!(fate, ReplayResult::Created | ReplayResult::Replaced);
+            let mut replayed = ReplayedInstance {
                 key: key.clone(),
-                was: old.as_ref().map(|old| old.status),
-                becomes: rebuilt.instance.as_ref().map(|instance| instance.status),
-                fate,
+                before: old.as_ref().map(|old| old.status),
+                after: rebuilt.instance.as_ref().map(|instance| instance.status),
+                result: fate,
                 work: 0,
             };
             let version = old.as_ref().map_or(0, |old| old.version);
-            let replacement = takes_place.then(|| self.replacement(order, key, rebuilt, rows)).flatten();
+            let replacement = is_applied.then(|| self.replacement(order, key, rebuilt, rows)).flatten();
             replayed.work = replacement.as_ref().map_or(0, |replacement| replacement.work.len());
-            worked.push(Worked { replayed, replacement: replacement.map(|it| (it, version)) });
+            worked.push(RebuiltCandidate { replayed, replacement: replacement.map(|it| (it, version)) });
         }
         Ok(worked)
     }
 
-    fn pace(&self, work: ReplayedWork) -> Pace {
+    fn pace(&self, work: ReplayWorkMode) -> TimeMode {
         let now = self.clock.now();
         match work {
-            ReplayedWork::Suppress => Pace::AsItWas(now),
-            ReplayedWork::Emit => Pace::AtOnce(now),
+            ReplayWorkMode::Suppress => TimeMode::Recorded(now),
+            ReplayWorkMode::Emit => TimeMode::Immediate(now),
         }
     }
 
-    /// The work of the saga's instances that lies in the outboxes.
+    /// Returns the pending work of the saga's instances from the outboxes.
     fn waiting_work(
         &self,
-        order: &ReplayOrder,
+        order: &ReplayRequest,
     ) -> Result<BTreeMap<InstanceKey, Vec<(OutboxKey, WorkItem)>>, ReplayError> {
         let mut waiting: BTreeMap<InstanceKey, Vec<_>> = BTreeMap::new();
         for reader in self.runtime.readers() {
-            for lane in reader.lanes()? {
+            for destination in reader.outbox_destinations()? {
                 let mut after = 0;
                 loop {
-                    let page = reader.outbox(&lane, after, PAGE)?;
+                    let page = reader.outbox(&destination, after, PAGE)?;
                     let Some((last, _)) = page.last() else { break };
                     after = last.sequence;
-                    for (place, item) in page {
+                    for (location, item) in page {
                         let of = &item.instance;
                         if of.tenant == order.tenant && of.saga == order.saga {
-                            waiting.entry(of.clone()).or_default().push((place, item));
+                            waiting.entry(of.clone()).or_default().push((location, item));
                         }
                     }
                 }
@@ -154,17 +159,17 @@ impl App {
 
     fn replacement(
         &self,
-        order: &ReplayOrder,
+        order: &ReplayRequest,
         key: &InstanceKey,
-        rebuilt: Rebuilt,
+        rebuilt: RebuiltInstance,
         rows: &[(OutboxKey, WorkItem)],
-    ) -> Option<Replacement> {
-        let Rebuilt { instance, mut history, applied, tasks, mut work, .. } = rebuilt;
+    ) -> Option<InstanceReplacement> {
+        let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
         let mut instance = instance?;
         instance.node = self.config.node_name();
-        if let Some(Record { note, .. }) = history.last_mut() {
+        if let Some(HistoryEntry { note, .. }) = history.last_mut() {
             note.push_str("; replayed by ");
-            note.push_str(&order.by);
+            note.push_str(&order.user);
             if let Some(reason) = &order.reason {
                 note.push_str(": ");
                 note.push_str(reason);
@@ -172,52 +177,67 @@ impl App {
         }
         let there: BTreeSet<_> = rows.iter().map(|(_, item)| item.id).collect();
         match order.work {
-            ReplayedWork::Suppress => work.clear(),
-            ReplayedWork::Emit => work.retain(|item| !there.contains(&item.id)),
+            ReplayWorkMode::Suppress => work.clear(),
+            ReplayWorkMode::Emit => work.retain(|item| !there.contains(&item.id)),
         }
-        let open: BTreeSet<_> = instance.open.iter().map(|open| open.id).collect();
+        let open: BTreeSet<_> = instance.pending_work.iter().map(|open| open.id).collect();
         let is_over = |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
-        let dropped = rows.iter().filter(|(_, item)| is_over(item)).map(|(place, _)| place.clone()).collect();
-        Some(Replacement { key: key.clone(), instance, history, applied, tasks, work, dropped })
+        let dropped =
+            rows.iter().filter(|(_, item)| is_over(item)).map(|(location, _)| location.clone()).collect();
+        Some(InstanceReplacement {
+            key: key.clone(),
+            instance,
+            history,
+            dedupe_keys: applied,
+            tasks,
+            work,
+            removed_work: dropped,
+        })
     }
 
-    async fn replace(&self, worked: Worked, order: &ReplayOrder) -> Result<Replayed, ReplayError> {
-        let Worked { mut replayed, replacement } = worked;
+    async fn replace(
+        &self,
+        worked: RebuiltCandidate,
+        order: &ReplayRequest,
+    ) -> Result<ReplayedInstance, ReplayError> {
+        let RebuiltCandidate { mut replayed, replacement } = worked;
         let Some((replacement, version)) = replacement else { return Ok(replayed) };
         let id = format!("replay:{}", uuid::Uuid::now_v7());
-        let control = Control {
+        let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
-            action: Action::Replay,
+            action: ControlAction::Replay,
             expected_version: Some(version),
             at: self.clock.now(),
-            by: Some(order.by.clone()),
+            user: Some(order.user.clone()),
             reason: order.reason.clone(),
             trace: None,
         };
-        match self.runtime.replace(replacement, control).await {
+        match self.runtime.replace_instance(replacement, control).await {
             Ok(_) => {}
             Err(ControlError::Unavailable) => return Err(ControlError::Unavailable.into()),
             Err(error) => {
-                (replayed.fate, replayed.work) = (Fate::Left(format!("{error}: replay it again")), 0);
+                (replayed.result, replayed.work) =
+                    (ReplayResult::Skipped(format!("{error}: retry the replay")), 0);
             }
         }
         Ok(replayed)
     }
 
-    /// Brings what was published since the streams were read to the instances that were replaced: what they ignored before they
-    /// were, they may take now.
+    /// Delivers events that were published since the streams were read to the replaced instances. They may
+    /// apply events that the previous instances ignored.
     async fn catch_up(
         self: &Arc<Self>,
-        order: &ReplayOrder,
-        ends: &BTreeMap<String, u64>,
-        replayed: &[Replayed],
+        order: &ReplayRequest,
+        end_sequences: &BTreeMap<String, u64>,
+        replayed: &[ReplayedInstance],
     ) -> Result<(), ReplayError> {
-        let is_other = |one: &&Replayed| matches!(one.fate, Fate::New | Fate::Replaced);
+        let is_other =
+            |one: &&ReplayedInstance| matches!(one.result, ReplayResult::Created | ReplayResult::Replaced);
         let others: BTreeSet<_> = replayed.iter().filter(is_other).map(|one| &one.key).collect();
         if others.is_empty() {
             return Ok(());
         }
-        let since = self.read_inputs(order, ends).await?;
+        let since = self.read_inputs(order, end_sequences).await?;
         for (key, inputs) in since.inputs.iter().filter(|(key, _)| others.contains(key)) {
             for (_, input) in inputs {
                 self.bring(key, input).await?;
@@ -227,8 +247,8 @@ impl App {
     }
 
     async fn bring(&self, key: &InstanceKey, input: &Input) -> Result<(), ReplayError> {
-        match self.runtime.bring(key, input.clone()).await {
-            Ok(_) | Err(ControlError::Refused(_) | ControlError::SetAside(_)) => Ok(()),
+        match self.runtime.deliver_again(key, input.clone()).await {
+            Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => Ok(()),
             Err(error @ ControlError::Unavailable) => Err(error.into()),
         }
     }

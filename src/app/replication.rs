@@ -1,7 +1,7 @@
-//! Shards whose commits go to a log on NATS: the port of the store over the client of the bus.
+//! Commit log of replicated shards on NATS: adapts the log port of the store to the client of the bus.
 //!
-//! The store calls from threads of its own and waits; the client works on the runtime. A call made on a thread of the runtime
-//! gives its place to another one for as long as it waits.
+//! The store calls from its own threads and blocks; the client runs on the runtime. A call on a runtime
+//! thread moves the other tasks of that thread to another thread while it blocks.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,49 +12,52 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use orlog_bus::nats::{self, Connection, Plan, ShardLog, Snapshot, Snapshots};
-use orlog_store::{CommitLog, Entry, Error, LogError, Options, Place, Reader, Replication, Writer};
+use orlog_bus::nats::{self, Connection, ShardLog, Snapshot, Snapshots, StreamSet};
+use orlog_store::{
+    CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions, Writer,
+};
 use tokio::runtime::Handle;
 
-/// For how long a log that does not answer is tried; a cluster chooses a new leader in less.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Timeout of retries against an unavailable log; a cluster elects a new leader faster.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// When a shard saves a snapshot.
+/// Policy for saving snapshots of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// After so many commits …
+pub struct SnapshotPolicy {
+    /// Number of commits between snapshots …
     pub commits: u64,
-    /// … or so many bytes of them.
+    /// … or number of bytes of these commits.
     pub bytes: u64,
 }
 
-/// The streams of the logs and the snapshots as they should be.
+/// Returns the specifications of the log and snapshot streams.
 #[must_use]
-pub fn plan(replicas: usize) -> Plan {
-    Plan(vec![ShardLog::plan(replicas), Snapshots::plan(replicas)])
+pub fn stream_specs(replicas: usize) -> StreamSet {
+    StreamSet(vec![ShardLog::stream_spec(replicas), Snapshots::stream_spec(replicas)])
 }
 
-/// Takes a shard over into the folder `dir`: whoever wrote it before commits nothing more. `epoch` grows with every lease on the shard.
+/// Takes a shard over into the directory `dir` and fences its previous owner. `epoch` grows with every
+/// lease of the shard.
 ///
 /// # Errors
-/// [`Error::Fenced`] if somebody holds a later lease; [`Error::Unavailable`] if NATS has not answered for a while; else what a person
-/// must deal with, see [`orlog_store::open_replicated`].
+/// [`Error::Fenced`] if a later lease exists; [`Error::Unavailable`] if NATS does not respond before
+/// the timeout; else errors that need an operator, see [`orlog_store::open_replicated`].
 pub async fn open(
     connection: &Connection,
     shard: u16,
     epoch: u64,
     dir: PathBuf,
     options: Options,
-    pace: Pace,
+    pace: SnapshotPolicy,
 ) -> Result<(Writer, Reader), Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match try_open(connection, (shard, epoch), dir.clone(), options.clone(), pace).await {
-            Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {
-                tracing::warn!(shard, %error, "the shard cannot be taken over yet");
-                tokio::time::sleep(PAUSE).await;
+            Err(error @ Error::Unavailable { .. }) if started.elapsed() < REQUEST_TIMEOUT => {
+                tracing::warn!(shard, %error, "shard takeover failed; retrying");
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             opened => return opened,
         }
@@ -66,48 +69,51 @@ async fn try_open(
     (shard, epoch): (u16, u64),
     dir: PathBuf,
     options: Options,
-    pace: Pace,
+    pace: SnapshotPolicy,
 ) -> Result<(Writer, Reader), Error> {
     let unavailable = |error| Error::from(translated(error));
-    let log = Remote {
+    let log = NatsCommitLog {
         runtime: Handle::current(),
         log: ShardLog::open(connection, shard).await.map_err(unavailable)?,
         snapshots: Snapshots::open(connection, shard).await.map_err(unavailable)?,
         epoch,
     };
     let (snapshot_commits, snapshot_bytes) = (pace.commits, pace.bytes);
-    let replication = Replication { log: Arc::new(log), epoch, snapshot_commits, snapshot_bytes };
+    let replication = ReplicationOptions { log: Arc::new(log), epoch, snapshot_commits, snapshot_bytes };
     let open = move || orlog_store::open_replicated(&dir, options, replication);
     tokio::task::spawn_blocking(open).await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
 }
 
-/// A shard's log and snapshots on NATS.
+/// Log and snapshots of a shard on NATS.
 #[derive(Debug)]
-struct Remote {
+struct NatsCommitLog {
     runtime: Handle,
     log: ShardLog,
     snapshots: Snapshots,
     epoch: u64,
 }
 
-impl Remote {
-    fn wait<T>(&self, answer: impl Future<Output = Result<T, nats::LogError>>) -> Result<T, LogError> {
-        let wait = || self.runtime.block_on(answer);
-        let answer = if Handle::try_current().is_ok() { tokio::task::block_in_place(wait) } else { wait() };
-        answer.map_err(translated)
+impl NatsCommitLog {
+    fn wait<T>(
+        &self,
+        response: impl Future<Output = Result<T, nats::ShardLogError>>,
+    ) -> Result<T, CommitLogError> {
+        let wait = || self.runtime.block_on(response);
+        let response = if Handle::try_current().is_ok() { tokio::task::block_in_place(wait) } else { wait() };
+        response.map_err(translated)
     }
 }
 
-fn translated(error: nats::LogError) -> LogError {
+fn translated(error: nats::ShardLogError) -> CommitLogError {
     match error {
-        nats::LogError::Conflict(text) => LogError::Conflict(text),
-        nats::LogError::Damaged(text) => LogError::Damaged(text),
-        error @ nats::LogError::Unavailable(_) => LogError::Unavailable(error.to_string()),
+        nats::ShardLogError::Conflict(text) => CommitLogError::Conflict(text),
+        nats::ShardLogError::Damaged(text) => CommitLogError::Damaged(text),
+        error @ nats::ShardLogError::Unavailable(_) => CommitLogError::Unavailable(error.to_string()),
     }
 }
 
-impl CommitLog for Remote {
-    fn identity(&self) -> Result<[u8; 16], LogError> {
+impl CommitLog for NatsCommitLog {
+    fn identity(&self) -> Result<[u8; 16], CommitLogError> {
         self.wait(self.log.identity())
     }
 
@@ -115,79 +121,89 @@ impl CommitLog for Remote {
         self.log.max_entry_bytes()
     }
 
-    fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, LogError> {
+    fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError> {
         self.wait(self.log.append(after, entry.clone()))
     }
 
-    fn last(&self) -> Result<Option<Entry>, LogError> {
+    fn last(&self) -> Result<Option<LogEntry>, CommitLogError> {
         let last = self.wait(self.log.last())?;
-        Ok(last.map(|(number, bytes)| Entry { number, bytes }))
+        Ok(last.map(|(number, bytes)| LogEntry { number, bytes }))
     }
 
-    fn read(&self, after: u64, visit: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<(), LogError> {
-        self.wait(self.log.read(after, &mut |number, bytes| visit(Entry { number, bytes })))
+    fn read(
+        &self,
+        after: u64,
+        visit: &mut dyn FnMut(LogEntry) -> ControlFlow<()>,
+    ) -> Result<(), CommitLogError> {
+        self.wait(self.log.read(after, &mut |number, bytes| visit(LogEntry { number, bytes })))
     }
 
-    fn purge_before(&self, number: u64) -> Result<(), LogError> {
+    fn purge_before(&self, number: u64) -> Result<(), CommitLogError> {
         self.wait(self.log.purge_before(number))
     }
 
-    fn snapshots(&self) -> Result<Vec<Place>, LogError> {
+    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError> {
         let snapshots = self.wait(self.snapshots.list())?;
-        Ok(snapshots.iter().filter_map(|snapshot| read_notes(&snapshot.notes)).collect())
+        Ok(snapshots.iter().filter_map(|snapshot| read_notes(&snapshot.metadata)).collect())
     }
 
-    fn save(&self, place: &Place, file: &Path) -> Result<(), LogError> {
+    fn save(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
         self.wait(async {
-            // Of this epoch nothing: an earlier life of this very process may still be writing.
-            self.snapshots.sweep(&format!("{:020}", self.epoch)).await?;
-            let snapshot = Snapshot { name: name(self.epoch, place), notes: notes(self.epoch, place) };
+            // Keeps snapshots of this epoch: an earlier run of this process may still write them.
+            self.snapshots.delete_orphans(&format!("{:020}", self.epoch)).await?;
+            let snapshot =
+                Snapshot { name: name(self.epoch, log_position), metadata: notes(self.epoch, log_position) };
             self.snapshots.save(&snapshot, file).await
         })
     }
 
-    fn load(&self, place: &Place, file: &Path) -> Result<(), LogError> {
-        self.wait(async { self.snapshots.load(&self.stored_name(place).await?, file).await })
+    fn load(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
+        self.wait(async { self.snapshots.load(&self.stored_name(log_position).await?, file).await })
     }
 
-    fn forget(&self, place: &Place) -> Result<(), LogError> {
-        self.wait(async { self.snapshots.forget(&self.stored_name(place).await?).await })
+    fn delete_snapshot(&self, log_position: &LogPosition) -> Result<(), CommitLogError> {
+        self.wait(async { self.snapshots.delete(&self.stored_name(log_position).await?).await })
     }
 }
 
-impl Remote {
-    /// The name under which whoever saved it did so.
-    async fn stored_name(&self, place: &Place) -> Result<String, nats::LogError> {
+impl NatsCommitLog {
+    /// Returns the name under which the snapshot was saved.
+    async fn stored_name(&self, log_position: &LogPosition) -> Result<String, nats::ShardLogError> {
         let snapshots = self.snapshots.list().await?;
-        let found =
-            snapshots.into_iter().find(|snapshot| read_notes(&snapshot.notes).as_ref() == Some(place));
+        let found = snapshots
+            .into_iter()
+            .find(|snapshot| read_notes(&snapshot.metadata).as_ref() == Some(log_position));
         found.map(|snapshot| snapshot.name).ok_or_else(|| {
-            nats::LogError::Damaged(format!("the snapshot of commit {} is gone", place.position))
+            nats::ShardLogError::Damaged(format!(
+                "the snapshot of commit {} no longer exists",
+                log_position.position
+            ))
         })
     }
 }
 
-/// Begins with the epoch of whoever saves it, so that names grow with the owners of a shard.
-fn name(epoch: u64, place: &Place) -> String {
-    format!("{epoch:020}-{:020}-{:016x}", place.position, place.writer)
+/// Returns the snapshot name. It starts with the epoch of the writer, so names grow with the owners of
+/// a shard.
+fn name(epoch: u64, log_position: &LogPosition) -> String {
+    format!("{epoch:020}-{:020}-{:016x}", log_position.position, log_position.writer)
 }
 
-fn notes(saved_in: u64, place: &Place) -> BTreeMap<String, String> {
+fn notes(saved_in: u64, log_position: &LogPosition) -> BTreeMap<String, String> {
     let note = |name: &str, value: String| (name.to_owned(), value);
     BTreeMap::from([
-        note("log", format!("{:032x}", u128::from_be_bytes(place.log))),
-        note("position", place.position.to_string()),
-        note("entry", place.number.to_string()),
-        note("epoch", place.epoch.to_string()),
-        note("writer", format!("{:016x}", place.writer)),
+        note("log", format!("{:032x}", u128::from_be_bytes(log_position.log))),
+        note("position", log_position.position.to_string()),
+        note("entry", log_position.number.to_string()),
+        note("epoch", log_position.epoch.to_string()),
+        note("writer", format!("{:016x}", log_position.writer)),
         note("saved-in-epoch", saved_in.to_string()),
     ])
 }
 
-/// `None` for something that is no snapshot of ours.
-fn read_notes(notes: &BTreeMap<String, String>) -> Option<Place> {
+/// Reads the metadata of a snapshot; `None` if it is not a snapshot of Orlog.
+fn read_notes(notes: &BTreeMap<String, String>) -> Option<LogPosition> {
     let number = |name: &str| notes.get(name)?.parse().ok();
-    Some(Place {
+    Some(LogPosition {
         log: u128::from_str_radix(notes.get("log")?, 16).ok()?.to_be_bytes(),
         position: number("position")?,
         number: number("entry")?,
@@ -201,10 +217,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_are_read_back_and_names_grow_with_epochs() {
-        let place = Place { log: [0xa5; 16], position: 7, number: 99, epoch: 3, writer: 0xf00d };
-        assert_eq!(read_notes(&notes(5, &place)), Some(place));
+    fn snapshot_metadata_round_trips_and_names_sort_by_epoch() {
+        let log_position = LogPosition { log: [0xa5; 16], position: 7, number: 99, epoch: 3, writer: 0xf00d };
+        assert_eq!(read_notes(&notes(5, &log_position)), Some(log_position));
         assert_eq!(read_notes(&BTreeMap::new()), None);
-        assert!(name(9, &place) < name(10, &place));
+        assert!(name(9, &log_position) < name(10, &log_position));
     }
 }

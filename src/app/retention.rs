@@ -1,7 +1,7 @@
-//! Retention: what was kept long enough is forgotten, a little at a time.
+//! Retention: purges expired rows in small batches.
 //!
-//! There is no index by time. Every shard is gone through in the order of its keys, again and again, and what is due is purged by small
-//! changes among all others; ADR 0011 says what that costs. A pass that breaks off is simply made again.
+//! There is no index by time. Repeated passes scan every shard in key order and purge due rows by small
+//! changes among all others; ADR 0011 states the cost. An interrupted pass is repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,61 +9,65 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use orlog_model::{InstanceKey, TenantId, Timestamp};
-use orlog_store::{Bookmark, PURGED_AT_ONCE, Reader, Stretch};
+use orlog_store::{PURGE_BATCH, Reader, SweepCursor, SweepPage};
 use uuid::Uuid;
 
 use super::App;
 use super::deploy::DeployError;
-use super::purge_counts::Purged;
+use super::purge_counts::PurgeResult;
 
-/// How long after the start of a node it is looked for the first time, at most.
-const AFTER_START: Duration = Duration::from_mins(1);
-/// Changes under way at once: a small part of a group of commits, so that nobody waits long behind them.
-const AT_ONCE: usize = 64;
-/// Rows that are looked at in one go.
-const LOOK: usize = 2048;
-/// Between two goes at least; otherwise as long as a go took, so that it is never more than half of the time.
+/// Maximum delay between the start of a node and the first pass.
+const STARTUP_DELAY: Duration = Duration::from_mins(1);
+/// Maximum number of concurrent changes: a small part of a group commit, so that other changes wait
+/// only briefly.
+const MAX_CONCURRENT: usize = 64;
+/// Rows per scan batch.
+const SCAN_BATCH: usize = 2048;
+/// Minimum pause between two batches. The pause is at least as long as the last batch, so scans use at
+/// most half of the time.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl App {
-    /// Goes through all shards now and then, for as long as the node lives.
+    /// Runs passes over all shards periodically until the node stops.
     pub(super) fn purge_after_start(self: &Arc<Self>) {
-        if self.config.roles.runs_sagas() {
-            self.purge_later(AFTER_START.min(self.config.retention.every));
+        if self.config.role.runs_sagas() {
+            self.purge_later(STARTUP_DELAY.min(self.config.retention.interval));
             self.trim_later();
         }
     }
 
     fn purge_later(self: &Arc<Self>, after: Duration) {
         let app = Arc::downgrade(self);
-        self.background.later(after, async move {
+        self.background.spawn(after, async move {
             let Some(app) = app.upgrade() else { return };
-            // A commit may wait for room, or for a log that is away; the node stops all the same.
+            // A commit may wait for free space or an unavailable log; the node must stop nevertheless.
             let pass = tokio::select! {
                 biased;
                 () = app.background.stopping() => return,
                 pass = app.purge() => pass,
             };
             match pass {
-                Ok(purged) if purged != Purged::default() => {
-                    tracing::info!(?purged, "what was kept long enough is forgotten");
+                Ok(purged) if purged != PurgeResult::default() => {
+                    tracing::info!(?purged, "retention purge completed");
                 }
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "not all that was kept long enough is forgotten; the next pass goes on"),
+                Err(error) => {
+                    tracing::warn!(%error, "retention purge incomplete; continuing in the next pass");
+                }
             }
-            app.purge_later(app.config.retention.every);
+            app.purge_later(app.config.retention.interval);
         });
     }
 
-    /// Goes once through all shards and forgets what was kept long enough. Tasks go after their instance.
+    /// Scans all shards once and purges expired rows. Tasks are purged after their instance.
     ///
     /// # Errors
-    /// When a shard is not available, or a store cannot be read. What was forgotten until then is.
-    pub async fn purge(self: &Arc<Self>) -> Result<Purged, DeployError> {
-        let mut all = Purged::default();
+    /// Fails if a shard is not available or a store cannot be read. Rows purged until then stay purged.
+    pub async fn purge(self: &Arc<Self>) -> Result<PurgeResult, DeployError> {
+        let mut all = PurgeResult::default();
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
-            let purged = Purged {
+            let purged = PurgeResult {
                 instances: self.purge_instances(&reader).await?,
                 tasks: self.purge_tasks(&reader).await?,
                 dead_letters: self.purge_dead_letters(shard, &reader).await?,
@@ -77,29 +81,30 @@ impl App {
     }
 
     async fn purge_instances(self: &Arc<Self>, reader: &Reader) -> Result<u64, DeployError> {
-        let mut gone = 0;
-        let mut walk = Walk::begin(self);
+        let mut removed = 0;
+        let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_instances).await? {
             let (mut left, mut rounds) = (stretch.found, 0);
             while !left.is_empty() {
                 rounds += 1;
-                let asked =
+                let requests =
                     left.iter().map(|(key, version)| self.runtime.purge_instance(key.clone(), *version));
-                let answers = try_join_all(asked).await?;
-                // A long history takes more than one change; what is live stays for another pass.
-                let taken = left.into_iter().zip(answers).filter(|(_, taken)| *taken).map(|(one, _)| one);
+                let responses = try_join_all(requests).await?;
+                // A long history needs several changes; live instances wait for another pass.
+                let accepted =
+                    left.into_iter().zip(responses).filter(|(_, accepted)| *accepted).map(|(one, _)| one);
                 let (more, done): (Vec<_>, Vec<_>) =
-                    taken.partition(|(_, version)| *version >= rounds * PURGED_AT_ONCE as u64);
-                gone += done.len() as u64;
+                    accepted.partition(|(_, version)| *version >= rounds * PURGE_BATCH as u64);
+                removed += done.len() as u64;
                 left = more;
             }
         }
-        Ok(gone)
+        Ok(removed)
     }
 
     async fn purge_tasks(self: &Arc<Self>, reader: &Reader) -> Result<u64, DeployError> {
-        let mut gone = 0;
-        let mut walk = Walk::begin(self);
+        let mut removed = 0;
+        let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_tasks).await? {
             let mut by_instance: BTreeMap<InstanceKey, Vec<Uuid>> = BTreeMap::new();
             for (instance, id) in stretch.found {
@@ -107,52 +112,54 @@ impl App {
             }
             for (instance, tasks) in by_instance {
                 let count = tasks.len() as u64;
-                gone += if self.runtime.purge_tasks(instance, tasks).await? { count } else { 0 };
+                removed += if self.runtime.purge_tasks(instance, tasks).await? { count } else { 0 };
             }
         }
-        Ok(gone)
+        Ok(removed)
     }
 
     async fn purge_dead_letters(self: &Arc<Self>, shard: u16, reader: &Reader) -> Result<u64, DeployError> {
-        let mut gone = 0;
-        let mut walk = Walk::begin(self);
+        let mut removed = 0;
+        let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_dead_letters).await? {
-            gone += stretch.found.len() as u64;
+            removed += stretch.found.len() as u64;
             let purges = stretch.found.into_iter();
             try_join_all(purges.map(|(tenant, id)| self.runtime.purge_dead_letter(shard, tenant, id)))
                 .await?;
         }
-        Ok(gone)
+        Ok(removed)
     }
 }
 
-/// A way through a table, with rests.
-struct Walk<'a> {
+/// Scan of a table, with pauses.
+struct TableSweep<'a> {
     app: &'a Arc<App>,
-    next: Option<Bookmark>,
-    begun: Option<Instant>,
+    next: Option<SweepCursor>,
+    since: Option<Instant>,
 }
 
-impl<'a> Walk<'a> {
-    fn begin(app: &'a Arc<App>) -> Self {
-        Self { app, next: Some(Bookmark::default()), begun: None }
+impl<'a> TableSweep<'a> {
+    fn start(app: &'a Arc<App>) -> Self {
+        Self { app, next: Some(SweepCursor::default()), since: None }
     }
 
-    /// The next stretch, after a rest; `None` at the end, and when the node stops.
+    /// Returns the next batch after a pause; `None` at the end of the table and when the node stops.
     async fn go<T: Send + 'static>(
         &mut self,
         reader: &Reader,
-        look: impl FnOnce(&App, &Reader, &Bookmark) -> Result<Stretch<T>, orlog_store::Error> + Send + 'static,
-    ) -> Result<Option<Stretch<T>>, DeployError> {
+        scan: impl FnOnce(&App, &Reader, &SweepCursor) -> Result<SweepPage<T>, orlog_store::Error>
+        + Send
+        + 'static,
+    ) -> Result<Option<SweepPage<T>>, DeployError> {
         let Some(from) = self.next.take() else { return Ok(None) };
-        let rest = self.begun.map_or(Duration::ZERO, |begun| begun.elapsed().max(PAUSE));
-        if !self.app.background.pause(rest).await || !self.app.runtime.health().accepting {
+        let delay = self.since.map_or(Duration::ZERO, |since| since.elapsed().max(PAUSE));
+        if !self.app.background.pause(delay).await || !self.app.runtime.health().accepting {
             return Ok(None);
         }
-        self.begun = Some(Instant::now());
+        self.since = Some(Instant::now());
         let (app, reader) = (Arc::clone(self.app), reader.clone());
-        let looked = tokio::task::spawn_blocking(move || look(&app, &reader, &from)).await;
-        let mut stretch = looked.map_err(|_| DeployError::Ending)??;
+        let scanned = tokio::task::spawn_blocking(move || scan(&app, &reader, &from)).await;
+        let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
         self.next = stretch.next.take();
         Ok(Some(stretch))
     }
@@ -161,76 +168,80 @@ impl<'a> Walk<'a> {
 fn sweep_instances(
     app: &App,
     reader: &Reader,
-    from: &Bookmark,
-) -> Result<Stretch<(InstanceKey, u64)>, orlog_store::Error> {
+    from: &SweepCursor,
+) -> Result<SweepPage<(InstanceKey, u64)>, orlog_store::Error> {
     let (now, retention) = (app.clock.now(), &app.config.retention);
-    // An event that may come again must find the instance that it was for: also after a rest of the store, and also where that was
-    // made with a longer window than is configured now.
-    let remembered = reader.remembered_since(now)?;
-    reader.sweep_instances(from, (AT_ONCE, LOOK), |key, instance| {
-        let window = retention.of_instance(&key.tenant, &key.saga).limit();
+    // A redelivered event must find its instance: also after downtime of the store, and also if the window
+    // was longer when the instance was created.
+    let remembered = reader.dedupe_horizon(now)?;
+    reader.sweep_instances(from, (MAX_CONCURRENT, SCAN_BATCH), |key, instance| {
+        let window = retention.for_instance(&key.tenant, &key.saga).limit();
         let is_past = |window| is_past(instance.updated_at, window, now);
-        instance.is_over() && instance.updated_at <= remembered && window.is_some_and(is_past)
+        instance.is_finished() && instance.updated_at <= remembered && window.is_some_and(is_past)
     })
 }
 
 fn sweep_tasks(
     _: &App,
     reader: &Reader,
-    from: &Bookmark,
-) -> Result<Stretch<(InstanceKey, Uuid)>, orlog_store::Error> {
-    reader.sweep_tasks(from, AT_ONCE)
+    from: &SweepCursor,
+) -> Result<SweepPage<(InstanceKey, Uuid)>, orlog_store::Error> {
+    reader.sweep_tasks(from, MAX_CONCURRENT)
 }
 
 fn sweep_dead_letters(
     app: &App,
     reader: &Reader,
-    from: &Bookmark,
-) -> Result<Stretch<(TenantId, Uuid)>, orlog_store::Error> {
+    from: &SweepCursor,
+) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
     let (now, retention) = (app.clock.now(), &app.config.retention);
-    reader.sweep_dead_letters(from, (AT_ONCE, LOOK), |letter| {
-        retention.of_dead_letter(&letter.tenant).limit().is_some_and(|window| is_past(letter.at, window, now))
+    reader.sweep_dead_letters(from, (MAX_CONCURRENT, SCAN_BATCH), |dead_letter| {
+        retention
+            .for_dead_letter(&dead_letter.tenant)
+            .limit()
+            .is_some_and(|window| is_past(dead_letter.at, window, now))
     })
 }
 
-/// Whether a window that began then has ended.
-fn is_past(begun: Timestamp, window: Duration, now: Timestamp) -> bool {
-    begun.after(window) <= now
+/// Returns whether a window that started at `begun` has ended.
+fn is_past(since: Timestamp, window: Duration, now: Timestamp) -> bool {
+    since.saturating_add(window) <= now
 }
 
-/// How often it is looked.
+/// Interval of the trims.
 const EVERY: Duration = Duration::from_secs(10);
 
 impl App {
-    /// Looks now and then, for as long as the node lives. Where nothing is exported any more, what is left is forgotten.
+    /// Trims periodically until the node stops. Deletes the rest of the feed if the export is disabled.
     pub(super) fn trim_later(self: &Arc<Self>) {
         let app = Arc::downgrade(self);
-        self.background.later(EVERY, async move {
+        self.background.spawn(EVERY, async move {
             let Some(app) = app.upgrade() else { return };
-            // A commit may wait for room, or for a log that is away; the node stops all the same.
+            // A commit may wait for free space or an unavailable log; the node must stop nevertheless.
             let trimmed = tokio::select! {
                 biased;
                 () = app.background.stopping() => return,
                 trimmed = app.trim_feeds() => trimmed,
             };
             if let Err(error) = trimmed {
-                tracing::debug!(%error, "what the feed says of old commits stays for now");
+                tracing::debug!(%error, "feed trim failed; retrying later");
             }
             app.trim_later();
         });
     }
 
-    /// Forgets what the feed of every shard here says of commits older than `export.keep`, or beyond `export.keep_commits`.
+    /// Deletes feed entries of every local shard older than `export.keep`, or beyond `export.max_commits`.
     ///
     /// # Errors
-    /// When a shard is not available, or a store cannot be read.
+    /// Fails if a shard is not available or a store cannot be read.
     pub async fn trim_feeds(&self) -> Result<(), DeployError> {
         let export = &self.config.export;
-        let (before, keep) = (self.clock.now().before(export.keep), export.keep_commits.get());
+        let (before, max_commits) =
+            (self.clock.now().saturating_sub(export.retention), export.max_commits.get());
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
-            while reader.is_trim_due(before, keep)? {
-                self.runtime.trim_feed(shard, before, keep).await?;
+            while reader.is_trim_due(before, max_commits)? {
+                self.runtime.trim_feed(shard, before, max_commits).await?;
             }
         }
         Ok(())

@@ -1,72 +1,72 @@
-//! A node among other pods: who answers for what.
+//! Routing in a cluster: the owner of each slot.
 
 use std::sync::Arc;
 
 use orlog_bus::membership::Pod;
-use orlog_model::{Slot, Slots, TenantId};
+use orlog_model::{Slot, SlotAssigner, TenantId};
 
-use super::cluster::{Cluster, Host};
+use super::cluster::{Cluster, ShardHost};
 use super::{App, part_config};
 use crate::config::ClusterMode;
 
-/// Who answers for a slot.
-pub enum Whose {
+/// Owner of a slot.
+pub enum SlotOwner {
     /// This process.
-    Here,
+    Local,
     /// Another pod.
     Pod(Pod),
-    /// Nobody at this moment: its shard is on its way.
-    Nobody,
+    /// No owner at this moment: the shard is moving.
+    None,
 }
 
 impl App {
-    /// Joins the other pods, where this one is not alone.
+    /// Joins the cluster if it is configured.
     pub(super) async fn join(self: &Arc<Self>) -> anyhow::Result<()> {
-        let several = self.config.cluster.mode != ClusterMode::Alone && self.config.roles.runs_sagas();
+        let several = self.config.cluster.mode != ClusterMode::Standalone && self.config.role.runs_sagas();
         if several && let Some(connection) = self.transport.connection() {
-            let host: Arc<dyn Host> = Arc::clone(self) as Arc<dyn Host>;
+            let host: Arc<dyn ShardHost> = Arc::clone(self) as Arc<dyn ShardHost>;
             let cluster = Cluster::join(&host, connection).await?;
-            // Nobody else joins.
+            // This is the only call that joins.
             drop(self.cluster.set(cluster));
         }
         Ok(())
     }
 
-    /// Whether there may be other pods.
+    /// Returns whether the node is part of a cluster.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
         self.cluster.get().is_some()
     }
 
-    /// The other pods that are alive.
+    /// Returns the other live pods.
     #[must_use]
     pub fn other_pods(&self) -> Vec<Pod> {
-        self.cluster.get().map(Cluster::others).unwrap_or_default()
+        self.cluster.get().map(Cluster::other_pods).unwrap_or_default()
     }
 
-    /// How instances find their slots.
+    /// Returns the mapping of instances to slots.
     #[must_use]
-    pub fn slots(&self) -> Slots {
+    pub fn slots(&self) -> SlotAssigner {
         part_config::slots(&self.config)
     }
 
-    /// The numbers of the shards that may have something of a tenant, or of anybody.
+    /// Returns the numbers of the shards that may store data of a tenant, or of all tenants.
     #[must_use]
     pub fn shards_of(&self, tenant: Option<&TenantId>) -> Vec<u16> {
-        match tenant.and_then(|tenant| self.slots().of_tenant(tenant)) {
+        match tenant.and_then(|tenant| self.slots().tenant_slot(tenant)) {
             Some(slot) => vec![part_config::shard_of(slot, self.config.shards)],
             None => (0..self.config.shards).collect(),
         }
     }
 
-    /// Who answers for a slot.
+    /// Returns the owner of a slot.
     #[must_use]
-    pub fn whose(&self, slot: Slot) -> Whose {
+    pub fn slot_owner(&self, slot: Slot) -> SlotOwner {
         let shard = part_config::shard_of(slot, self.config.shards);
-        if self.runtime.owned().contains(&shard) {
-            return Whose::Here;
+        if self.runtime.owned_shards().contains(&shard) {
+            return SlotOwner::Local;
         }
-        let holder = self.cluster.get().and_then(|cluster| cluster.holder(shard));
-        holder.filter(|pod| pod.name != self.config.node_name()).map_or(Whose::Nobody, Whose::Pod)
+        let holder = self.cluster.get().and_then(|cluster| cluster.owner(shard));
+        holder.filter(|pod| pod.name != self.config.node_name()).map_or(SlotOwner::None, SlotOwner::Pod)
     }
 }

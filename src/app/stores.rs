@@ -1,10 +1,10 @@
-//! The stores of a node that has every shard for good, and of a folder that is looked into.
+//! Stores of a node with permanent shards, and read-only stores of an offline data directory.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use orlog_actors::ShardParts;
+use orlog_actors::ShardDependencies;
 use orlog_bus::nats::Connection;
 use orlog_model::Clock;
 use orlog_store::{Device, Reader, Writer};
@@ -13,36 +13,36 @@ use super::transport::Transport;
 use super::{layout, part_config, replication, stores};
 use crate::config::{ClusterMode, Config};
 
-/// The epoch of a node that owns its shards for good.
+/// Epoch of a node that owns its shards permanently.
 const ONLY_EPOCH: u64 = 1;
 
-/// The stores of a data folder, opened to look into them. Nobody else can open them meanwhile.
-pub struct Look(Vec<(Writer, Reader)>);
+/// Stores of an offline data directory, opened to read them. No other process can open them meanwhile.
+pub struct ReadOnlyStores(Vec<(Writer, Reader)>);
 
-impl Look {
-    /// Opens the stores of a data folder that no process uses.
+impl ReadOnlyStores {
+    /// Opens the stores of an offline data directory.
     ///
     /// # Errors
-    /// When it is no data folder, is in use, or is damaged.
-    pub fn into(data: &Path) -> anyhow::Result<Self> {
-        let config = layout::of(data)?;
+    /// Fails if it is not a data directory, is in use, or is damaged.
+    pub fn open(data: &Path) -> anyhow::Result<Self> {
+        let config = layout::stored_config(data)?;
         let options = part_config::store(&config);
-        let open = |index| orlog_store::open(&layout::shard(data, index), options.clone());
+        let open = |index| orlog_store::open(&layout::shard_dir(data, index), options.clone());
         let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
-        Ok(Self(stores.with_context(|| format!("the data folder {} cannot be opened", data.display()))?))
+        Ok(Self(stores.with_context(|| format!("the data directory {} cannot be opened", data.display()))?))
     }
 
-    /// One reader a shard.
+    /// Returns one reader per shard.
     pub fn readers(&self) -> impl Iterator<Item = &Reader> {
         self.0.iter().map(|(_, reader)| reader)
     }
 }
 
-/// Opens the stores that this node has for good and that live in its folder: with many pods they come when they are taken, and
-/// with replication they come from their logs.
+/// Opens the permanent stores in the data directory of this node. In a cluster, stores are opened when
+/// their shard is acquired; with replication they are restored from their logs.
 ///
 /// # Errors
-/// When one cannot be had; the text says why.
+/// Fails if a store is not available; the text states the reason.
 pub(super) async fn local(
     config: &Config,
     disk: Option<Arc<dyn Device>>,
@@ -50,12 +50,12 @@ pub(super) async fn local(
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
-    let (data, options, shards) = (config.data.clone(), part_config::store(config), config.shards);
+    let (data, options, shards) = (config.data_dir.clone(), part_config::store(config), config.shards);
     let open = move || {
         let open = |index| {
-            let (dir, options) = (layout::shard(&data, index), options.clone());
+            let (dir, options) = (layout::shard_dir(&data, index), options.clone());
             match &disk {
-                Some(disk) => orlog_store::open_on(&dir, options, Arc::clone(disk)),
+                Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
                 None => orlog_store::open(&dir, options),
             }
         };
@@ -65,10 +65,10 @@ pub(super) async fn local(
     stores.with_context(|| unusable(config))
 }
 
-/// Opens the stores that this node has for good and that live in logs.
+/// Opens the permanent stores of this node from their replicated logs.
 ///
 /// # Errors
-/// As [`local`].
+/// Same as [`local`].
 pub(super) async fn replicated(
     config: &Config,
     transport: &Transport,
@@ -81,51 +81,55 @@ pub(super) async fn replicated(
     }
 }
 
-/// The shards of a node that has all of them, on their stores.
-pub(super) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardParts> {
+/// Builds the shards of a node that owns all of them.
+pub(super) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardDependencies> {
     let shards = (0..).zip(part_config::ranges(config.shards)).zip(stores);
-    shards.map(|((index, slots), (writer, reader))| ShardParts { index, slots, writer, reader }).collect()
+    shards
+        .map(|((index, slots), (writer, reader))| ShardDependencies { index, slots, writer, reader })
+        .collect()
 }
 
 fn has_all(config: &Config) -> bool {
-    config.roles.runs_sagas() && config.cluster.mode == ClusterMode::Alone
+    config.role.runs_sagas() && config.cluster.mode == ClusterMode::Standalone
 }
 
 fn unusable(config: &Config) -> String {
-    format!("the data folder {} cannot be used", config.data.display())
+    format!("the data directory {} cannot be used", config.data_dir.display())
 }
 
-/// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the one that starts later owns them.
+/// Takes every shard over from its log. There are no leases: of two nodes on the same servers, the
+/// later one owns the shards.
 async fn follow_logs(
     config: &Config,
     connection: &Connection,
 ) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
     let mut stores = Vec::new();
     for index in 0..config.shards {
-        let (dir, options) = (layout::shard(&config.data, index), part_config::store(config));
-        let pace = part_config::pace(config);
+        let (dir, options) = (layout::shard_dir(&config.data_dir, index), part_config::store(config));
+        let pace = part_config::snapshot_policy(config);
         stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
     }
     Ok(stores)
 }
 
-/// The stores are those that it has for good; with many pods others come and go.
-pub(super) struct Ground {
+/// Storage of a node. Contains the permanent stores; in a cluster, other shards are acquired and
+/// released.
+pub(super) struct NodeStorage {
     pub(super) stores: Vec<(Writer, Reader)>,
     pub(super) transport: Transport,
 }
 
-impl Ground {
-    /// Claims the folder, opens the stores in it, and reaches the bus and what is stored there.
-    pub(super) async fn lay(
+impl NodeStorage {
+    /// Claims the data directory, opens its stores, and connects the bus and the replicated logs.
+    pub(super) async fn open(
         config: &Config,
         disk: Option<Arc<dyn Device>>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        if config.roles.runs_sagas() {
-            layout::claim(config)?;
+        if config.role.runs_sagas() {
+            layout::claim_data_dir(config)?;
         }
-        // Before anything else in the folder: who finds it in use is told so.
+        // First, so that a directory that is in use is reported before any other error.
         let mut stores = stores::local(config, disk).await?;
         let transport = Box::pin(Transport::open(config, Arc::clone(clock))).await?;
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);

@@ -1,13 +1,13 @@
-//! What carries events: the embedded log, or the streams of JetStream.
+//! Transport of events: the embedded log, or JetStream streams.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use orlog_actors::{EventSource, Sharing};
+use orlog_actors::{EventSource, StreamSharing};
 use orlog_bus::nats::{self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_EVENTS};
-use orlog_bus::subject::Kind;
+use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Bus, Embedded};
 use orlog_model::{Clock, TenantId, Timestamp};
 use serde::Serialize;
@@ -15,74 +15,79 @@ use serde::Serialize;
 use super::part_config;
 use crate::config::{BusKind, Config, TenantMode};
 
-/// For how long servers that do not answer are tried when a node starts.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Timeout of retries against unavailable servers when a node starts.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// What is read of which stream.
-const SOURCES: [(&str, Kind); 3] = [
-    (AGGREGATE_EVENTS, Kind::Aggregate),
-    (WORKFLOW_EVENTS, Kind::WorkflowEvent),
-    (WORKFLOW_COMMANDS, Kind::Workflow),
+/// Input streams and the kind of their messages.
+const SOURCES: [(&str, SubjectKind); 3] = [
+    (AGGREGATE_EVENTS, SubjectKind::Aggregate),
+    (WORKFLOW_EVENTS, SubjectKind::WorkflowEvent),
+    (WORKFLOW_COMMANDS, SubjectKind::Workflow),
 ];
 
-/// The carrier, opened.
+/// Opened transport.
 pub(super) enum Transport {
     Embedded(Arc<Embedded>),
-    Nats(Box<Streams>),
+    Nats(Box<NatsTransport>),
 }
 
-/// The streams that are read.
-pub(super) struct Streams {
+/// Consumed streams.
+pub(super) struct NatsTransport {
     connection: Connection,
     read: Vec<(&'static str, Arc<NatsStream>)>,
-    sharing: Sharing,
+    sharing: StreamSharing,
 }
 
-/// What a node says about what carries its events.
+/// State of the transport for `/info`.
 #[derive(Clone, Debug, Serialize)]
 pub struct BusInfo {
     /// `embedded` or `nats`.
     pub kind: &'static str,
-    /// Whether it is connected at this moment.
+    /// Whether the transport is connected now.
     pub connected: bool,
-    /// The version of the server it is connected to.
+    /// Version of the connected server.
     pub server: Option<String>,
-    /// The streams it reads, with their identities.
+    /// Consumed streams and their identities.
     pub streams: BTreeMap<String, String>,
 }
 
 impl Transport {
-    /// Opens it; on JetStream the streams are checked, and made where they are missing and may be made.
+    /// Opens the transport. On JetStream it checks the streams and creates missing ones if allowed.
     pub(super) async fn open(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         match config.bus.kind {
             BusKind::Embedded => {
-                let (dir, options) = (config.data.join("bus"), part_config::bus(config));
+                let (dir, options) = (config.data_dir.join("bus"), part_config::bus(config));
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 Ok(Self::Embedded(Arc::new(opened.context("the bus did not open")??)))
             }
             BusKind::Nats => {
-                let connection = patiently(|| connect(config)).await?;
-                patiently(|| check_streams(&connection, config, clock.now())).await?;
+                let connection = with_startup_retry(|| connect(config)).await?;
+                with_startup_retry(|| check_streams(&connection, config, clock.now())).await?;
                 let mut streams = Vec::new();
-                // Whoever runs no sagas reads nothing; through one of the streams it is seen whether the servers are there.
-                let read = if config.roles.runs_sagas() { &SOURCES[..] } else { &SOURCES[1..2] };
+                // A node without sagas consumes no stream; one open stream is enough to detect whether the servers are
+                // reachable.
+                let read = if config.role.runs_sagas() { &SOURCES[..] } else { &SOURCES[1..2] };
                 for (name, _) in read {
                     let open =
                         || async { Ok(NatsStream::open(&connection, name, &config.node_name()).await?) };
-                    streams.push((*name, patiently(open).await?));
+                    streams.push((*name, with_startup_retry(open).await?));
                 }
-                Ok(Self::Nats(Box::new(Streams { connection, read: streams, sharing: sharing(config) })))
+                Ok(Self::Nats(Box::new(NatsTransport {
+                    connection,
+                    read: streams,
+                    sharing: sharing(config),
+                })))
             }
         }
     }
 
-    /// Where events and facts go.
+    /// Returns the bus for events and facts.
     pub(super) fn bus(&self) -> Arc<dyn Bus> {
         match self {
             Transport::Embedded(bus) => Arc::clone(bus) as Arc<dyn Bus>,
-            // A publish finds the stream by its subject; what this one says about itself is what sagas live on.
+            // A publish selects the stream by subject; the state of this stream is the relevant one for sagas.
             Transport::Nats(nats) => {
                 let events = nats.read.iter().find(|(name, _)| *name == WORKFLOW_EVENTS);
                 let (_, stream) = events.expect("every role opens it");
@@ -91,7 +96,7 @@ impl Transport {
         }
     }
 
-    /// The servers; nobody where events are carried in this process.
+    /// Returns the NATS connection; `None` for the embedded log.
     pub(super) fn connection(&self) -> Option<&Connection> {
         match self {
             Transport::Embedded(_) => None,
@@ -99,24 +104,26 @@ impl Transport {
         }
     }
 
-    /// What the shards read.
+    /// Returns the event sources of the shards.
     pub(super) fn sources(&self) -> Vec<EventSource> {
         match self {
             Transport::Embedded(bus) => vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)],
             Transport::Nats(nats) => {
                 let source =
-                    |((name, stream), (_, kind)): (&(&str, Arc<NatsStream>), (&str, Kind))| EventSource {
-                        name: (*name).to_owned(),
-                        bus: Arc::clone(stream) as Arc<dyn Bus>,
-                        kinds: vec![kind],
-                        sharing: Some(nats.sharing.clone()),
+                    |((name, stream), (_, kind)): (&(&str, Arc<NatsStream>), (&str, SubjectKind))| {
+                        EventSource {
+                            name: (*name).to_owned(),
+                            bus: Arc::clone(stream) as Arc<dyn Bus>,
+                            kinds: vec![kind],
+                            sharing: Some(nats.sharing.clone()),
+                        }
                     };
                 nats.read.iter().zip(SOURCES).map(source).collect()
             }
         }
     }
 
-    /// What it says about itself.
+    /// Returns the state of the transport.
     pub(super) fn info(&self) -> BusInfo {
         match self {
             Transport::Embedded(bus) => BusInfo {
@@ -138,7 +145,7 @@ impl Transport {
         }
     }
 
-    /// Finishes what was accepted, and notes how far everything was read.
+    /// Completes accepted publishes and stores the read positions.
     pub(super) async fn close(&self) -> anyhow::Result<()> {
         match self {
             Transport::Embedded(bus) => {
@@ -148,7 +155,7 @@ impl Transport {
             Transport::Nats(nats) => {
                 for (name, stream) in &nats.read {
                     if let Err(error) = stream.save_cursors().await {
-                        tracing::warn!(stream = name, %error, "operators see an old position until the next start");
+                        tracing::warn!(stream = name, %error, "consumer position update failed; reported position is stale");
                     }
                 }
                 Ok(())
@@ -157,20 +164,20 @@ impl Transport {
     }
 }
 
-/// Tries again while the servers are only just starting, or choose a leader.
-pub(super) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+/// Retries while the servers start or elect a leader.
+pub(super) async fn with_startup_retry<T, F>(mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let begun = tokio::time::Instant::now();
-    let mut told = false;
+    let started = tokio::time::Instant::now();
+    let mut logged = false;
     loop {
         match attempt().await {
-            Err(error) if passes(&error) && begun.elapsed() < PATIENCE => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!("{error:#}; it is tried for {PATIENCE:?}");
+            Err(error) if passes(&error) && started.elapsed() < STARTUP_TIMEOUT => {
+                if !std::mem::replace(&mut logged, true) {
+                    tracing::warn!("{error:#}; retrying for {STARTUP_TIMEOUT:?}");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             result => return result,
         }
@@ -179,29 +186,30 @@ where
 
 fn passes(error: &anyhow::Error) -> bool {
     let connect = error.downcast_ref();
-    matches!(connect, Some(nats::ConnectError::Refused { .. } | nats::ConnectError::NotYet(_)))
-        || error.is::<nats::StreamsError>()
+    matches!(connect, Some(nats::ConnectError::Rejected { .. } | nats::ConnectError::Unavailable(_)))
+        || error.is::<nats::ProvisionError>()
         || matches!(error.downcast_ref(), Some(orlog_bus::Error::Unavailable(_)))
 }
 
-/// Connects to the servers as the configuration says.
+/// Connects to the configured servers.
 ///
 /// # Errors
-/// When a secret is not there, nobody answers, or the server is too old.
+/// Fails if a secret is missing, no server responds, or the server is too old.
 pub async fn connect(config: &Config) -> anyhow::Result<Connection> {
     Ok(Connection::open(&part_config::nats(config)?).await?)
 }
 
-/// What is different about the streams from what the configuration wants; changed where it may be, with `change`.
+/// Returns the differences between the streams and the configuration. Applies allowed changes if
+/// `update` is set.
 ///
 /// # Errors
-/// When the servers do not answer, or refuse.
+/// Fails if the servers do not respond or reject the change.
 pub async fn streams(
     connection: &Connection,
     config: &Config,
     now: Timestamp,
     change: bool,
-) -> Result<Vec<nats::Difference>, nats::StreamsError> {
+) -> Result<Vec<nats::StreamDiff>, nats::ProvisionError> {
     let plan = part_config::streams(config);
     if change { nats::apply(connection, &plan, now).await } else { nats::diff(connection, &plan, now).await }
 }
@@ -209,25 +217,25 @@ pub async fn streams(
 async fn check_streams(connection: &Connection, config: &Config, now: Timestamp) -> anyhow::Result<()> {
     let provision = config.nats.provision;
     for difference in streams(connection, config, now, provision).await? {
-        if difference.stream == AGGREGATE_EVENTS && !config.roles.runs_sagas() {
+        if difference.stream == AGGREGATE_EVENTS && !config.role.runs_sagas() {
             continue;
         }
-        let open = !provision || difference.refused.is_some();
+        let open = !provision || difference.rejected.is_some();
         if open && difference.missing {
             let remedy =
-                if difference.refused.is_some() { "" } else { "; make it with `orlog streams apply`" };
+                if difference.rejected.is_some() { "" } else { "; make it with `orlog streams apply`" };
             bail!("{difference}{remedy}");
         }
         if open {
-            tracing::warn!("{difference}; `orlog streams diff` shows what differs");
+            tracing::warn!("{difference}; `orlog streams diff` lists the differences");
         } else {
-            tracing::info!(stream = difference.stream, "made or changed: {}", difference.what);
+            tracing::info!(stream = difference.stream, "streams created or updated: {}", difference.field);
         }
     }
     Ok(())
 }
 
-fn sharing(config: &Config) -> Sharing {
-    let listed = || config.tenants.list.iter().cloned().chain([TenantId::default_tenant()]).collect();
-    Sharing { tenants: (config.tenants.mode == TenantMode::Listed).then(listed) }
+fn sharing(config: &Config) -> StreamSharing {
+    let listed = || config.tenants.allowed.iter().cloned().chain([TenantId::default_tenant()]).collect();
+    StreamSharing { tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed) }
 }

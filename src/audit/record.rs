@@ -1,66 +1,66 @@
-//! A record: who called, in which role, for whom, what was asked, and what came of it.
+//! Audit record: user, role, tenant, request and outcome.
 
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Role;
 
-/// What came of a call.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// It was done.
-    Done,
-    /// The caller was told no: a 4xx status.
-    Refused,
-    /// The node could not: a 5xx status.
+pub enum AuditOutcome {
+    /// The request succeeded.
+    Succeeded,
+    /// The request was rejected: a 4xx status.
+    Rejected,
+    /// The node failed: a 5xx status.
     Failed,
-    /// The caller went away before the answer; it may have been done.
+    /// The client disconnected before the response; the request may have succeeded.
     Unknown,
 }
 
-impl Outcome {
-    /// By the status of the answer.
+impl AuditOutcome {
+    /// Returns the outcome for an HTTP status.
     #[must_use]
     pub fn of(status: u16) -> Self {
         match status {
-            0..400 => Outcome::Done,
-            400..500 => Outcome::Refused,
-            _ => Outcome::Failed,
+            0..400 => AuditOutcome::Succeeded,
+            400..500 => AuditOutcome::Rejected,
+            _ => AuditOutcome::Failed,
         }
     }
 }
 
-/// A call that changes something.
+/// Request that changes state.
 #[derive(Clone, Debug, Serialize)]
-pub struct Record {
-    /// The record's own; ids grow with time.
+pub struct AuditRecord {
+    /// Record id; ids increase with time.
     pub id: uuid::Uuid,
-    /// When the call came, RFC 3339.
+    /// Time of the request, RFC 3339.
     pub at: String,
-    /// Who called; nobody where nobody was asked or believed.
-    pub who: Option<String>,
-    /// In which role.
+    /// User name; `None` if authentication is off or failed.
+    pub user: Option<String>,
+    /// Role of the user.
     pub role: Option<Role>,
-    /// For whom; nobody where it is about the node.
+    /// Tenant; `None` if the request affects the node.
     pub tenant: Option<String>,
-    /// `POST /v1/sagas/{saga}/{correlation}/cancel`.
+    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`.
     pub route: String,
-    /// The path and the query.
+    /// Path and query.
     pub target: String,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// The HTTP status; 0 where there was no answer.
+    /// Outcome of the request.
+    pub outcome: AuditOutcome,
+    /// HTTP status; 0 if there was no response.
     pub status: u16,
-    /// The code of the problem, where there was one.
+    /// Code of the problem, if any.
     pub code: Option<&'static str>,
-    /// The `x-request-id`.
+    /// Request id (`x-request-id`).
     pub request_id: String,
-    /// Where the connection came from.
+    /// Source address of the connection.
     pub source: Option<String>,
-    /// For whom a proxy says that it speaks (`x-forwarded-for`); not checked.
+    /// Client address stated by a proxy (`x-forwarded-for`); not verified.
     pub forwarded_for: Option<String>,
-    /// The pod that sent it on.
+    /// Pod that forwarded the request.
     pub forwarded_by: Option<String>,
-    /// This node.
+    /// Name of this node.
     pub node: String,
 }

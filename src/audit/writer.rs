@@ -1,4 +1,4 @@
-//! Writing records: one file after another.
+//! Writer of audit records to a sequence of files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -6,47 +6,47 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-/// The name under which records are logged.
+/// Log target of audit records.
 pub const TARGET: &str = "orlog::audit";
 
-/// What was written is on the disk after this.
+/// Fsync interval. Default: 1s.
 const SYNC: Duration = Duration::from_secs(1);
 
-/// What the writer is asked to do.
+/// Request to the writer.
 #[derive(Debug)]
-pub(super) enum Job {
-    /// Write a line.
+pub(super) enum WriterRequest {
+    /// Writes a line.
     Write(String),
-    /// Say when everything before is written.
-    Tell(SyncSender<()>),
+    /// Notifies when all earlier lines are written.
+    Flush(SyncSender<()>),
 }
 
-/// The files of a trail, the last of them open.
-pub(super) struct Files {
-    folder: PathBuf,
+/// Files of an audit trail; the last one is open for writing.
+pub(super) struct AuditFiles {
+    dir: PathBuf,
     max_bytes: u64,
-    keep: u32,
+    max_files: u32,
     number: u64,
     file: File,
     bytes: u64,
     dirty: bool,
 }
 
-impl Files {
-    pub(super) fn open(folder: &Path, max_bytes: u64, keep: u32) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let number = numbers(folder)?.last().copied().unwrap_or(1);
-        let mut file = append(folder, number)?;
-        // A line that a crash has cut is ended, so that the next one stands alone.
-        if !ends_well(folder, number)? {
+impl AuditFiles {
+    pub(super) fn open(dir: &Path, max_bytes: u64, max_files: u32) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let number = numbers(dir)?.last().copied().unwrap_or(1);
+        let mut file = append(dir, number)?;
+        // A line truncated by a crash is terminated, so that the next one is separate.
+        if !ends_with_newline(dir, number)? {
             file.write_all(b"\n")?;
         }
         let bytes = file.metadata()?.len();
-        Ok(Self { folder: folder.to_owned(), max_bytes, keep, number, file, bytes, dirty: false })
+        Ok(Self { dir: dir.to_owned(), max_bytes, max_files, number, file, bytes, dirty: false })
     }
 
-    /// Writes until nobody can ask for more.
-    pub(super) fn run(mut self, queue: &Receiver<Job>) {
+    /// Writes until all senders are dropped.
+    pub(super) fn run(mut self, queue: &Receiver<WriterRequest>) {
         loop {
             let job = match queue.recv_timeout(SYNC) {
                 Ok(job) => job,
@@ -57,13 +57,13 @@ impl Files {
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             match job {
-                Job::Write(line) => {
+                WriterRequest::Write(line) => {
                     if let Err(error) = self.write(&line) {
-                        tracing::error!(target: TARGET, %error, record = line, "a record could not be written; it stands here only");
+                        tracing::error!(target: TARGET, %error, record = line, "audit write failed; record is logged only");
                     }
                 }
-                // Who does not wait any more need not be told.
-                Job::Tell(written) => drop(written.try_send(())),
+                // A receiver that no longer waits needs no notification.
+                WriterRequest::Flush(written) => drop(written.try_send(())),
             }
         }
         self.sync();
@@ -81,10 +81,10 @@ impl Files {
 
     fn next(&mut self) -> io::Result<()> {
         self.sync();
-        self.file = append(&self.folder, self.number + 1)?;
+        self.file = append(&self.dir, self.number + 1)?;
         (self.number, self.bytes) = (self.number + 1, 0);
-        for old in numbers(&self.folder)?.iter().rev().skip(self.keep as usize) {
-            fs::remove_file(path(&self.folder, *old))?;
+        for old in numbers(&self.dir)?.iter().rev().skip(self.max_files as usize) {
+            fs::remove_file(path(&self.dir, *old))?;
         }
         Ok(())
     }
@@ -93,35 +93,35 @@ impl Files {
         if std::mem::take(&mut self.dirty)
             && let Err(error) = self.file.sync_data()
         {
-            tracing::error!(%error, "the audit trail could not be brought onto the disk");
+            tracing::error!(%error, "audit trail sync failed");
         }
     }
 }
 
-fn append(folder: &Path, number: u64) -> io::Result<File> {
+fn append(dir: &Path, number: u64) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    // It names people, and what they did.
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path(folder, number))
+    // The file contains user names and actions.
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path(dir, number))
 }
 
-fn ends_well(folder: &Path, number: u64) -> io::Result<bool> {
+fn ends_with_newline(dir: &Path, number: u64) -> io::Result<bool> {
     use std::os::unix::fs::FileExt as _;
-    let file = File::open(path(folder, number))?;
+    let file = File::open(path(dir, number))?;
     let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(true) };
     let mut byte = [0];
     file.read_exact_at(&mut byte, last)?;
     Ok(byte == *b"\n")
 }
 
-/// The file of this number.
-pub(super) fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("audit-{number:010}.jsonl"))
+/// Returns the path of the file with this number.
+pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("audit-{number:010}.jsonl"))
 }
 
-/// The numbers of the files there are, in order.
-pub(super) fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
+/// Returns the numbers of the existing files in ascending order.
+pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("audit-")?.strip_suffix(".jsonl"));
         numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));

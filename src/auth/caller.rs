@@ -1,4 +1,4 @@
-//! Who calls, what they may do, and for whom: the words.
+//! Caller of a request: role, tenants and authentication errors.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,20 +6,20 @@ use std::net::IpAddr;
 use orlog_model::TenantId;
 use serde::Serialize;
 
-/// What a caller may do. Each may do what those before it may.
+/// Role of a caller. Each role includes the permissions of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Reads.
+    /// Read access.
     Viewer,
-    /// Gives instructions to sagas, answers tasks, publishes events, does work.
+    /// Controls sagas, completes tasks, publishes events and executes jobs.
     Operator,
-    /// Changes what the node does and for whom.
+    /// Administers the node and acts for other users.
     Admin,
 }
 
 impl Role {
-    /// The word in tokens and headers.
+    /// Returns the name in tokens and headers.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,137 +34,139 @@ impl Role {
     }
 }
 
-/// For whom somebody may act.
+/// Tenants for which a caller may act.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// For every tenant, and for the node.
+pub enum TenantScope {
+    /// All tenants, and the node.
     All,
-    /// For these.
-    These(BTreeSet<TenantId>),
+    /// Only these tenants.
+    Only(BTreeSet<TenantId>),
 }
 
-impl Reach {
-    /// From names; `*` is everybody. Names that no tenant can have are nobody's.
+impl TenantScope {
+    /// Creates the scope from tenant names; `*` means all tenants. Invalid tenant names are ignored.
     pub(super) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut tenants = BTreeSet::new();
         for name in names {
             if name == "*" {
-                return Reach::All;
+                return TenantScope::All;
             }
             tenants.extend(TenantId::new(name));
         }
-        Reach::These(tenants)
+        TenantScope::Only(tenants)
     }
 
-    /// Whether a tenant is among them.
+    /// Returns whether the scope contains a tenant.
     #[must_use]
-    pub fn has(&self, tenant: &TenantId) -> bool {
+    pub fn contains(&self, tenant: &TenantId) -> bool {
         match self {
-            Reach::All => true,
-            Reach::These(tenants) => tenants.contains(tenant),
+            TenantScope::All => true,
+            TenantScope::Only(tenants) => tenants.contains(tenant),
         }
     }
 
-    /// The tenant, where there is only one.
+    /// Returns the tenant if the scope contains exactly one.
     #[must_use]
-    pub fn only(&self) -> Option<&TenantId> {
+    pub fn single_tenant(&self) -> Option<&TenantId> {
         match self {
-            Reach::These(tenants) if tenants.len() == 1 => tenants.first(),
-            Reach::All | Reach::These(_) => None,
+            TenantScope::Only(tenants) if tenants.len() == 1 => tenants.first(),
+            TenantScope::All | TenantScope::Only(_) => None,
         }
     }
 }
 
-/// Who calls.
+/// Caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Their name; nothing where nobody asks for it.
+    /// User name; `None` if authentication is off.
     pub name: Option<String>,
-    /// What they may do; `None`: nothing.
+    /// Role; `None`: no permissions.
     pub role: Option<Role>,
-    /// For whom.
-    pub reach: Reach,
-    /// The roles that tasks for people name.
-    pub groups: BTreeSet<String>,
+    /// Tenants for which the caller may act.
+    pub tenants: TenantScope,
+    /// Roles for human tasks.
+    pub task_roles: BTreeSet<String>,
 }
 
 impl Caller {
-    /// Whoever calls where nobody asks.
+    /// Returns the caller of all requests if authentication is off.
     #[must_use]
-    pub fn anybody() -> Self {
-        Self { name: None, role: Some(Role::Admin), reach: Reach::All, groups: BTreeSet::new() }
+    pub fn unauthenticated() -> Self {
+        Self { name: None, role: Some(Role::Admin), tenants: TenantScope::All, task_roles: BTreeSet::new() }
     }
 
-    /// In whose name a call acts: in the caller's. An admin may call for somebody else, as a service does for its users; where
-    /// nobody asks who calls, it is whoever is named.
+    /// Returns the user in whose name a request acts. That is the caller; an admin may act for another
+    /// user, as a service does for its users. If authentication is off, it is the named user.
     ///
     /// # Errors
-    /// When somebody else is named.
-    pub fn acts_as(&self, named: Option<String>) -> Result<Option<String>, NotTheirs> {
+    /// If the request names another user and the caller is not an admin.
+    pub fn check_user(&self, named: Option<String>) -> Result<Option<String>, ImpersonationError> {
         let named = named.filter(|named| !named.is_empty());
         match (&self.name, named) {
             (Some(name), Some(named)) if *name != named && self.role != Some(Role::Admin) => {
-                Err(NotTheirs(format!("by: the caller is {name} and cannot act as {named:?}; leave it out")))
+                Err(ImpersonationError(format!(
+                    "user: the caller is {name} and cannot act as {named:?}; omit the field"
+                )))
             }
             (name, named) => Ok(named.or_else(|| name.clone())),
         }
     }
 
-    /// With which roles a call takes a task: with those it states, which must be the caller's, or with all that the caller has.
-    /// An admin may state those of whom it calls for.
+    /// Returns the roles with which a request claims a task: the stated roles, which must belong to the
+    /// caller, or all roles of the caller. An admin may state the roles of another user.
     ///
     /// # Errors
-    /// When the caller does not have one of them.
-    pub fn acts_with(&self, stated: Vec<String>) -> Result<Vec<String>, NotTheirs> {
+    /// If the caller lacks one of the roles.
+    pub fn check_roles(&self, stated: Vec<String>) -> Result<Vec<String>, ImpersonationError> {
         let Some(name) = &self.name else { return Ok(stated) };
         if stated.is_empty() {
-            return Ok(self.groups.iter().cloned().collect());
+            return Ok(self.task_roles.iter().cloned().collect());
         }
-        let theirs = |role: &&String| self.role != Some(Role::Admin) && !self.groups.contains(*role);
+        let theirs = |role: &&String| self.role != Some(Role::Admin) && !self.task_roles.contains(*role);
         match stated.iter().find(theirs) {
-            Some(role) => Err(NotTheirs(format!("roles: {name} does not have the role {role:?}"))),
+            Some(role) => Err(ImpersonationError(format!("roles: {name} does not have the role {role:?}"))),
             None => Ok(stated),
         }
     }
 }
 
-/// A call states a name or a role that is not the caller's.
+/// Error: a request states a user or role that does not belong to the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotTheirs(String);
+pub struct ImpersonationError(String);
 
-/// Why it is not known who calls.
+/// Reason of a failed authentication.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
-    /// Nothing says who it is.
+pub enum AuthError {
+    /// The credentials are missing.
     #[error("{0}")]
-    Nobody(String),
-    /// What says it is not believed.
+    Missing(String),
+    /// The credentials are invalid.
     #[error("{0}")]
-    Disbelieved(String),
-    /// Whether it can be believed is not known at this moment.
+    Invalid(String),
+    /// The credentials cannot be verified at the moment.
     #[error("{0}")]
-    Unknowable(String),
+    Unavailable(String),
 }
 
-/// What a request shows of its caller.
-pub struct Shown<'a> {
-    /// Its headers; names in lowercase.
+/// Credentials of a request.
+pub struct RequestCredentials<'a> {
+    /// Headers with lowercase names.
     pub headers: Vec<(&'a str, &'a [u8])>,
-    /// Where the connection comes from, where that is known.
+    /// Source address of the connection, if known.
     pub source: Option<IpAddr>,
 }
 
-impl Shown<'_> {
-    /// The header of this name, which may stand there once.
-    pub(super) fn header(&self, name: &str) -> Result<Option<&str>, Denied> {
+impl RequestCredentials<'_> {
+    /// Returns the header of this name, which may occur once.
+    pub(super) fn header(&self, name: &str) -> Result<Option<&str>, AuthError> {
         let mut values = self.headers.iter().filter(|(other, _)| *other == name).map(|(_, value)| *value);
         let Some(first) = values.next() else { return Ok(None) };
         if values.next().is_some() {
-            return Err(Denied::Disbelieved(format!("the header {name} is given twice")));
+            return Err(AuthError::Invalid(format!("duplicate header {name}")));
         }
         let text = std::str::from_utf8(first);
-        text.map(Some).map_err(|_| Denied::Disbelieved(format!("the header {name} is no text")))
+        text.map(Some).map_err(|_| AuthError::Invalid(format!("the header {name} is not valid text")))
     }
 }
 
@@ -177,58 +179,67 @@ mod tests {
     }
 
     #[test]
-    fn a_star_reaches_everybody_and_names_reach_whom_they_name() {
-        assert_eq!(Reach::of(["acme", "*"]), Reach::All);
-        let reach = Reach::of(["acme", "b\u{0}d"]);
-        assert!(reach.has(&tenant("acme")) && !reach.has(&tenant("beta")) && !reach.has(&tenant("")));
-        assert_eq!(reach.only(), Some(&tenant("acme")));
+    fn star_matches_all_tenants_and_names_match_themselves() {
+        assert_eq!(TenantScope::of(["acme", "*"]), TenantScope::All);
+        let reach = TenantScope::of(["acme", "b\u{0}d"]);
+        assert!(
+            reach.contains(&tenant("acme"))
+                && !reach.contains(&tenant("beta"))
+                && !reach.contains(&tenant(""))
+        );
+        assert_eq!(reach.single_tenant(), Some(&tenant("acme")));
         assert_eq!(
-            (Reach::of(["a", "b"]).only(), Reach::of([]).only(), Reach::All.only()),
+            (
+                TenantScope::of(["a", "b"]).single_tenant(),
+                TenantScope::of([]).single_tenant(),
+                TenantScope::All.single_tenant()
+            ),
             (None, None, None)
         );
     }
 
     #[test]
-    fn callers_act_in_their_own_name_and_admins_in_that_of_others() {
+    fn only_admins_act_for_others() {
         let groups = BTreeSet::from(["clerk".to_owned()]);
         let caller = |role| Caller {
             name: Some("ada".to_owned()),
             role: Some(role),
-            reach: Reach::All,
-            groups: groups.clone(),
+            tenants: TenantScope::All,
+            task_roles: groups.clone(),
         };
-        let (operator, admin, anybody) = (caller(Role::Operator), caller(Role::Admin), Caller::anybody());
+        let (operator, admin, anybody) =
+            (caller(Role::Operator), caller(Role::Admin), Caller::unauthenticated());
         let some = |text: &str| Some(text.to_owned());
         for by in [None, some(""), some("ada")] {
-            assert_eq!(operator.acts_as(by.clone()).unwrap(), some("ada"), "{by:?}");
+            assert_eq!(operator.check_user(by.clone()).unwrap(), some("ada"), "{by:?}");
         }
-        assert!(operator.acts_as(some("bob")).unwrap_err().to_string().contains("the caller is ada"));
-        assert_eq!(admin.acts_as(some("bob")).unwrap(), some("bob"));
+        assert!(operator.check_user(some("bob")).unwrap_err().to_string().contains("the caller is ada"));
+        assert_eq!(admin.check_user(some("bob")).unwrap(), some("bob"));
         assert_eq!(
-            (anybody.acts_as(some("bob")).unwrap(), anybody.acts_as(None).unwrap()),
+            (anybody.check_user(some("bob")).unwrap(), anybody.check_user(None).unwrap()),
             (some("bob"), None)
         );
 
         let roles = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(operator.acts_with(roles(&[])).unwrap(), roles(&["clerk"]));
-        assert_eq!(operator.acts_with(roles(&["clerk"])).unwrap(), roles(&["clerk"]));
-        assert!(operator.acts_with(roles(&["clerk", "director"])).is_err());
-        assert_eq!(admin.acts_with(roles(&["director"])).unwrap(), roles(&["director"]));
-        assert_eq!(anybody.acts_with(roles(&["director"])).unwrap(), roles(&["director"]));
+        assert_eq!(operator.check_roles(roles(&[])).unwrap(), roles(&["clerk"]));
+        assert_eq!(operator.check_roles(roles(&["clerk"])).unwrap(), roles(&["clerk"]));
+        assert!(operator.check_roles(roles(&["clerk", "director"])).is_err());
+        assert_eq!(admin.check_roles(roles(&["director"])).unwrap(), roles(&["director"]));
+        assert_eq!(anybody.check_roles(roles(&["director"])).unwrap(), roles(&["director"]));
     }
 
     #[test]
-    fn roles_grow() {
+    fn roles_are_cumulative() {
         assert!(Role::Admin > Role::Operator && Role::Operator > Role::Viewer);
         assert_eq!((Role::of("admin"), Role::of("Admin"), Role::of("root")), (Some(Role::Admin), None, None));
     }
 
     #[test]
-    fn a_header_that_is_given_twice_says_nothing() {
+    fn duplicated_header_is_ignored() {
         let headers = vec![("a", b"1".as_slice()), ("b", b"2"), ("a", b"1"), ("c", b"\xff")];
-        let shown = Shown { headers, source: None };
-        assert_eq!(shown.header("b"), Ok(Some("2")));
-        assert_eq!(shown.header("d"), Ok(None));
-        assert!(shown.header("a").is_err() && shown.header("c").is_err());
+        let credentials = RequestCredentials { headers, source: None };
+        assert_eq!(credentials.header("b"), Ok(Some("2")));
+        assert_eq!(credentials.header("d"), Ok(None));
+        assert!(credentials.header("a").is_err() && credentials.header("c").is_err());
     }
 }

@@ -1,27 +1,27 @@
-//! Callers as a gateway in front names them. Its headers are believed where it shows a secret, calls from a listed address, or
-//! both where both are configured.
+//! Authentication by the headers of a trusted gateway. The headers are accepted with a valid secret,
+//! from a listed address, or with both if both are configured.
 
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::caller::{Caller, Denied, Reach, Role, Shown};
-use crate::config::TrustedGateway;
+use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
+use crate::config::TrustedGatewayConfig;
 
-/// Whose requests they are, where the gateway lists no tenants.
+/// Header with the tenant of a request, used if the gateway lists no tenants.
 const TENANT: &str = "x-tenant-id";
-/// The longest name of a caller, in bytes.
+/// Maximum length of a user name in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-pub(super) struct Gateway {
+pub(super) struct TrustedGatewayAuth {
     networks: Vec<IpNet>,
     secret: Option<SecretRef>,
-    config: TrustedGateway,
+    config: TrustedGatewayConfig,
 }
 
-impl Gateway {
-    pub(super) fn new(config: &TrustedGateway) -> anyhow::Result<Self> {
+impl TrustedGatewayAuth {
+    pub(super) fn new(config: &TrustedGatewayConfig) -> anyhow::Result<Self> {
         let networks = config.networks().map_err(anyhow::Error::msg)?;
         if let Some(secret) = &config.secret {
             secret.resolve()?;
@@ -29,49 +29,56 @@ impl Gateway {
         Ok(Self { networks, secret: config.secret.clone(), config: config.clone() })
     }
 
-    pub(super) fn caller(&self, shown: &Shown<'_>) -> Result<Caller, Denied> {
-        self.believe(shown)?;
-        let TrustedGateway { user_header, role_header, tenants_header, groups_header, .. } = &self.config;
-        let user = shown.header(user_header)?.map(str::trim).filter(|user| !user.is_empty());
-        let user =
-            user.ok_or_else(|| Denied::Nobody(format!("the gateway names nobody in {user_header}")))?;
+    pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
+        self.believe(credentials)?;
+        let TrustedGatewayConfig { user_header, role_header, tenants_header, groups_header, .. } =
+            &self.config;
+        let user = credentials.header(user_header)?.map(str::trim).filter(|user| !user.is_empty());
+        let user = user.ok_or_else(|| {
+            AuthError::Missing(format!("the header {user_header} of the gateway is missing"))
+        })?;
         if user.len() > MAX_NAME_BYTES || user.chars().any(char::is_control) {
-            return Err(Denied::Disbelieved(format!("{user_header} holds no name")));
+            return Err(AuthError::Invalid(format!("invalid user name in the header {user_header}")));
         }
-        let roles = shown.header(role_header)?.unwrap_or_default().split(',').map(str::trim);
-        let reach = match shown.header(tenants_header)? {
-            Some(tenants) => Reach::of(tenants.split(',').map(str::trim)),
-            None => {
-                Reach::of([shown.header(TENANT)?.unwrap_or_default()].into_iter().filter(|name| *name != "*"))
-            }
+        let roles = credentials.header(role_header)?.unwrap_or_default().split(',').map(str::trim);
+        let reach = match credentials.header(tenants_header)? {
+            Some(tenants) => TenantScope::of(tenants.split(',').map(str::trim)),
+            None => TenantScope::of(
+                [credentials.header(TENANT)?.unwrap_or_default()].into_iter().filter(|name| *name != "*"),
+            ),
         };
-        let groups = shown.header(groups_header)?.unwrap_or_default().split(',').map(str::trim);
+        let groups = credentials.header(groups_header)?.unwrap_or_default().split(',').map(str::trim);
         let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
-        Ok(Caller { name: Some(user.to_owned()), role: roles.filter_map(Role::of).max(), reach, groups })
+        Ok(Caller {
+            name: Some(user.to_owned()),
+            role: roles.filter_map(Role::of).max(),
+            tenants: reach,
+            task_roles: groups,
+        })
     }
 
-    fn believe(&self, shown: &Shown<'_>) -> Result<(), Denied> {
+    fn believe(&self, credentials: &RequestCredentials<'_>) -> Result<(), AuthError> {
         if let Some(secret) = &self.secret {
-            let known = secret.resolve().map_err(|error| Denied::Unknowable(error.to_string()))?;
-            let given = shown.header(&self.config.secret_header)?.ok_or_else(|| {
-                Denied::Nobody("the request does not come through the gateway: it shows no secret".to_owned())
+            let known = secret.resolve().map_err(|error| AuthError::Unavailable(error.to_string()))?;
+            let provided = credentials.header(&self.config.secret_header)?.ok_or_else(|| {
+                AuthError::Missing("the request did not pass the gateway: the secret is missing".to_owned())
             })?;
-            if !same(given.as_bytes(), known.expose().as_bytes()) {
-                let why = "the request does not come through the gateway: its secret is another one";
-                return Err(Denied::Disbelieved(why.to_owned()));
+            if !same(provided.as_bytes(), known.expose().as_bytes()) {
+                let reason = "the request did not pass the gateway: the secret is wrong";
+                return Err(AuthError::Invalid(reason.to_owned()));
             }
         }
-        let from = shown.source.map(|address| address.to_canonical());
+        let from = credentials.source.map(|address| address.to_canonical());
         let is_listed = from.is_some_and(|from| self.networks.iter().any(|network| network.contains(&from)));
         if is_listed || self.networks.is_empty() {
             return Ok(());
         }
         let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
-        Err(Denied::Disbelieved(format!("the request does not come through the gateway but from {from}")))
+        Err(AuthError::Invalid(format!("the request did not pass the gateway: it comes from {from}")))
     }
 }
 
-/// Takes the same time whatever the texts have in common.
+/// Compares in constant time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     Sha256::digest(one).ct_eq(&Sha256::digest(other)).into()
 }

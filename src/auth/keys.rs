@@ -1,7 +1,8 @@
-//! The keys that sign tokens: those of the configuration, of a file, and of the issuer, which may change them at any time.
+//! Keys that sign tokens: those of the configuration, of a file, and of the issuer, which may rotate
+//! them at any time.
 //!
-//! Keys that were fetched are kept while the issuer does not answer. A token signed with a key that is not known makes them be
-//! fetched again, but never more often than `refetch_pause` allows: anybody can write such a token.
+//! Fetched keys stay valid while the issuer does not respond. A token with an unknown key triggers a
+//! fetch, at most once per `min_refresh_interval`, because any client can send such a token.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,62 +14,65 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::caller::Denied;
-use crate::config::Jwt;
+use super::caller::AuthError;
+use crate::config::JwtConfig;
 
-/// The time that fetching may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The largest set of keys, in bytes.
+/// Timeout of a fetch. Default: 5s.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of a key set in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// The longest id of a key that is repeated in an answer, in characters.
-const SHOWN: usize = 64;
+/// Maximum length of a key id in a response, in characters.
+const MAX_KEY_ID_CHARS: usize = 64;
 
-/// A key, and what it is good for.
+/// Key with its permitted algorithm.
 #[derive(Clone)]
-pub(super) struct Key {
+pub(super) struct VerificationKey {
     id: Option<String>,
     algorithm: Algorithm,
     pub(super) decoding: DecodingKey,
 }
 
-pub(super) struct Keys {
-    fixed: Vec<Key>,
+pub(super) struct KeySet {
+    fixed: Vec<VerificationKey>,
     file: Option<PathBuf>,
     url: Option<String>,
     client: reqwest::Client,
     refresh: Duration,
     pause: Duration,
-    found: RwLock<Found>,
-    /// Held by whoever fetches.
+    found: RwLock<FetchedKeys>,
+    /// Lock that serializes fetches.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// What was found in the file and at the URL.
+/// Keys from the file and from the URL.
 #[derive(Default)]
-struct Found {
-    from_file: Vec<Key>,
-    from_url: Vec<Key>,
-    /// When a try was begun last.
-    tried: Option<Instant>,
-    /// When all of it was read last.
+struct FetchedKeys {
+    from_file: Vec<VerificationKey>,
+    from_url: Vec<VerificationKey>,
+    /// Start of the last fetch attempt.
+    attempted_at: Option<Instant>,
+    /// Time of the last complete fetch.
     read: Option<Instant>,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
-impl Keys {
-    /// The keys of the configuration. A file that cannot be used is an error, an issuer that does not answer is not.
-    pub(super) async fn new(config: &Jwt) -> anyhow::Result<Arc<Self>> {
+impl KeySet {
+    /// Loads the keys of the configuration. An invalid file is an error, an issuer that does not respond is
+    /// not.
+    pub(super) async fn new(config: &JwtConfig) -> anyhow::Result<Arc<Self>> {
         let fixed = config.keys.iter().enumerate().map(|(index, key)| {
             let key = serde_json::to_value(key).ok().and_then(usable);
-            key.with_context(|| format!("auth.jwt.keys: number {} is no public key: {WANTED}", index + 1))
+            key.with_context(|| {
+                format!("auth.jwt.keys: key {} is not a public key: {EXPECTED_KEY}", index + 1)
+            })
         });
         let keys = Arc::new(Self {
             fixed: fixed.collect::<Result<_, _>>()?,
             file: config.jwks_file.clone(),
             url: Some(config.jwks_url.clone()).filter(|url| !url.is_empty()),
-            client: orlog_effect::http::client().timeout(PATIENCE).build()?,
-            refresh: config.refresh,
-            pause: config.refetch_pause,
+            client: orlog_effect::http::client().timeout(FETCH_TIMEOUT).build()?,
+            refresh: config.refresh_interval,
+            pause: config.min_refresh_interval,
             found: RwLock::default(),
             turn: tokio::sync::Mutex::default(),
         });
@@ -80,12 +84,12 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The keys with which a token may be signed that names this one, or none.
-    pub(super) async fn fitting(
+    /// Returns the keys that may have signed a token with this key id, or without one.
+    pub(super) async fn matching(
         self: &Arc<Self>,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Vec<Key>, Denied> {
+    ) -> Result<Vec<VerificationKey>, AuthError> {
         let known = self.known(id, algorithm);
         if !known.is_empty() {
             if self.is_stale() {
@@ -99,9 +103,9 @@ impl Keys {
         if known.is_empty() { Err(self.unknown(id)) } else { Ok(known) }
     }
 
-    fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<Key> {
+    fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<VerificationKey> {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
-        let fits = |key: &&Key| {
+        let fits = |key: &&VerificationKey| {
             key.algorithm == algorithm && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
         };
         self.fixed.iter().chain(&found.from_file).chain(&found.from_url).filter(fits).cloned().collect()
@@ -113,36 +117,36 @@ impl Keys {
         is_old && self.may_try(&found)
     }
 
-    fn may_try(&self, found: &Found) -> bool {
+    fn may_try(&self, found: &FetchedKeys) -> bool {
         let changes = self.url.is_some() || self.file.is_some();
-        changes && found.tried.is_none_or(|tried| tried.elapsed() >= self.pause)
+        changes && found.attempted_at.is_none_or(|tried| tried.elapsed() >= self.pause)
     }
 
-    fn unknown(&self, id: Option<&str>) -> Denied {
+    fn unknown(&self, id: Option<&str>) -> AuthError {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
-        match &found.trouble {
-            // Whether the token is good cannot be said: its key may be among those that were never seen.
+        match &found.last_error {
+            // The token cannot be verified: its key can be among those that were never fetched.
             Some(trouble) if found.from_url.is_empty() => {
-                Denied::Unknowable(format!("the keys of the issuer cannot be had: {trouble}"))
+                AuthError::Unavailable(format!("cannot fetch the keys of the issuer: {trouble}"))
             }
             _ => {
-                let id = id.map(|id| format!(" {:?}", id.chars().take(SHOWN).collect::<String>()));
-                Denied::Disbelieved(format!(
-                    "the token is signed with a key that is not known{}",
+                let id = id.map(|id| format!(" {:?}", id.chars().take(MAX_KEY_ID_CHARS).collect::<String>()));
+                AuthError::Invalid(format!(
+                    "the token is signed with an unknown key{}",
                     id.unwrap_or_default()
                 ))
             }
         }
     }
 
-    /// Reads the file and asks the issuer, unless that was done just now.
+    /// Reads the file and fetches the keys of the issuer, unless a fetch happened just before.
     async fn fetch(&self) {
         let _alone = self.turn.lock().await;
         let mut may = false;
         self.found_mut(|found| {
             may = self.may_try(found);
             if may {
-                found.tried = Some(Instant::now());
+                found.attempted_at = Some(Instant::now());
             }
         });
         if !may {
@@ -150,62 +154,59 @@ impl Keys {
         }
         let from_file = self.file.as_deref().map(read_file).transpose();
         let from_url = match &self.url {
-            Some(url) => self.ask(url).await.map(Some),
+            Some(url) => self.fetch_url(url).await.map(Some),
             None => Ok(None),
         };
         self.found_mut(|found| {
             let trouble = [from_file.as_ref().err(), from_url.as_ref().err()].into_iter().flatten().next();
             let trouble = trouble.map(|error| format!("{error:#}"));
             if let Some(trouble) = &trouble {
-                tracing::warn!(
-                    trouble,
-                    "the keys of tokens could not be read anew; those that are known stay"
-                );
+                tracing::warn!(trouble, "JWKS refresh failed; using cached keys");
             } else {
                 found.read = Some(Instant::now());
             }
-            found.trouble = trouble;
+            found.last_error = trouble;
             found.from_file = from_file.ok().flatten().unwrap_or(std::mem::take(&mut found.from_file));
             found.from_url = from_url.ok().flatten().unwrap_or(std::mem::take(&mut found.from_url));
         });
     }
 
-    async fn ask(&self, url: &str) -> anyhow::Result<Vec<Key>> {
-        let mut answer = self.client.get(url).send().await?.error_for_status()?;
+    async fn fetch_url(&self, url: &str) -> anyhow::Result<Vec<VerificationKey>> {
+        let mut response = self.client.get(url).send().await?.error_for_status()?;
         let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await? {
+        while let Some(chunk) = response.chunk().await? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_BYTES {
-                bail!("{url} answers with more than {MAX_BYTES} bytes");
+                bail!("{url} returned more than {MAX_BYTES} bytes");
             }
         }
-        set(&bytes).with_context(|| format!("{url} answers with no set of keys"))
+        set(&bytes).with_context(|| format!("{url} returned no key set"))
     }
 
-    fn found_mut<T>(&self, change: impl FnOnce(&mut Found) -> T) -> T {
+    fn found_mut<T>(&self, change: impl FnOnce(&mut FetchedKeys) -> T) -> T {
         change(&mut self.found.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// What a key must be.
-const WANTED: &str = "a JSON Web Key of the type OKP (Ed25519), EC (P-256) or RSA, for signatures";
+/// Requirements of a key.
+const EXPECTED_KEY: &str = "a JSON Web Key of type OKP (Ed25519), EC (P-256) or RSA, for signatures";
 
-fn read_file(path: &Path) -> anyhow::Result<Vec<Key>> {
+fn read_file(path: &Path) -> anyhow::Result<Vec<VerificationKey>> {
     set(&std::fs::read(path)?)
 }
 
-/// The keys of a JSON Web Key Set that can be used here; there must be one.
-fn set(bytes: &[u8]) -> anyhow::Result<Vec<Key>> {
-    let mut value: Value = serde_json::from_slice(bytes).context("it is no JSON")?;
-    let Value::Array(keys) = value["keys"].take() else { bail!("it has no list `keys`") };
-    let keys: Vec<Key> = keys.into_iter().filter_map(usable).collect();
+/// Returns the supported keys of a JSON Web Key Set; at least one is required.
+fn set(bytes: &[u8]) -> anyhow::Result<Vec<VerificationKey>> {
+    let mut value: Value = serde_json::from_slice(bytes).context("invalid JSON")?;
+    let Value::Array(keys) = value["keys"].take() else { bail!("the list `keys` is missing") };
+    let keys: Vec<VerificationKey> = keys.into_iter().filter_map(usable).collect();
     if keys.is_empty() {
-        bail!("none of its keys is {WANTED}");
+        bail!("no key is {EXPECTED_KEY}");
     }
     Ok(keys)
 }
 
-fn usable(value: Value) -> Option<Key> {
+fn usable(value: Value) -> Option<VerificationKey> {
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     let (algorithm, named) = match &jwk.algorithm {
         AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
@@ -220,7 +221,7 @@ fn usable(value: Value) -> Option<Key> {
     let signs = jwk.common.public_key_use.as_ref().is_none_or(|of| *of == PublicKeyUse::Signature);
     let is_named = jwk.common.key_algorithm.is_none_or(|of| of == named);
     let key = DecodingKey::from_jwk(&jwk).ok().filter(|_| signs && is_named)?;
-    Some(Key { id: jwk.common.key_id, algorithm, decoding: key })
+    Some(VerificationKey { id: jwk.common.key_id, algorithm, decoding: key })
 }
 
 #[cfg(test)]
@@ -231,7 +232,7 @@ mod tests {
         r#"{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
 
     #[test]
-    fn keys_for_other_uses_are_left_out() {
+    fn non_signing_keys_are_skipped() {
         let encrypts = ED.replace(r#""kid":"a""#, r#""use":"enc""#);
         let shared = r#"{"kty":"oct","k":"AAAA"}"#;
         let keys =
@@ -240,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_key_is_refused() {
-        for wrong in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#] {
-            assert!(set(wrong.as_bytes()).is_err(), "{wrong}");
+    fn key_set_without_keys_is_rejected() {
+        for invalid in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#] {
+            assert!(set(invalid.as_bytes()).is_err(), "{invalid}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Callers as signed tokens name them (JSON Web Tokens, RFC 7519 and RFC 8725).
+//! Authentication by signed tokens (JSON Web Tokens, RFC 7519 and RFC 8725).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,57 +7,63 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde_json::{Map, Value};
 
-use super::caller::{Caller, Denied, Reach, Role, Shown};
-use super::keys::Keys;
+use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
+use super::keys::KeySet;
 use super::verifier;
-use crate::config::Jwt;
+use crate::config::JwtConfig;
 
-/// The longest token that is looked at, in bytes.
+/// Maximum length of a token in bytes.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 const SCHEME: &str = "bearer ";
 
-pub(super) struct Tokens {
-    keys: Arc<Keys>,
-    config: Jwt,
+pub(super) struct JwtAuth {
+    keys: Arc<KeySet>,
+    config: JwtConfig,
 }
 
-impl Tokens {
-    pub(super) async fn new(config: &Jwt) -> anyhow::Result<Self> {
+impl JwtAuth {
+    pub(super) async fn new(config: &JwtConfig) -> anyhow::Result<Self> {
         verifier::install();
-        Ok(Self { keys: Keys::new(config).await?, config: config.clone() })
+        Ok(Self { keys: KeySet::new(config).await?, config: config.clone() })
     }
 
-    pub(super) async fn caller(&self, shown: &Shown<'_>) -> Result<Caller, Denied> {
-        let header = shown.header("authorization")?;
-        let header = header.ok_or_else(|| Denied::Nobody("there is no header authorization".to_owned()))?;
+    pub(super) async fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
+        let header = credentials.header("authorization")?;
+        let header =
+            header.ok_or_else(|| AuthError::Missing("the Authorization header is missing".to_owned()))?;
         let token =
             header.get(SCHEME.len()..).filter(|_| header[..SCHEME.len()].eq_ignore_ascii_case(SCHEME));
-        let token =
-            token.map(str::trim).ok_or_else(|| wrong("the header authorization holds no bearer token"))?;
+        let token = token
+            .map(str::trim)
+            .ok_or_else(|| invalid_token("the Authorization header contains no bearer token"))?;
         if token.len() > MAX_TOKEN_BYTES {
-            return Err(wrong("the token is too long"));
+            return Err(invalid_token("the token is too long"));
         }
         let claims = self.claims(token).await?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
         Ok(Caller {
-            name: Some(name.ok_or_else(|| wrong("the token names nobody: it has no claim sub"))?.to_owned()),
+            name: Some(name.ok_or_else(|| invalid_token("the token has no claim sub"))?.to_owned()),
             role: texts(claim(&claims, &self.config.role_claim)).into_iter().filter_map(Role::of).max(),
-            reach: Reach::of(texts(claim(&claims, &self.config.tenant_claim))),
-            groups: texts(claim(&claims, &self.config.groups_claim)).into_iter().map(str::to_owned).collect(),
+            tenants: TenantScope::of(texts(claim(&claims, &self.config.tenant_claim))),
+            task_roles: texts(claim(&claims, &self.config.groups_claim))
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         })
     }
 
-    async fn claims(&self, token: &str) -> Result<Map<String, Value>, Denied> {
-        let header = jsonwebtoken::decode_header(token).map_err(|_| wrong("the token is no signed JWT"))?;
+    async fn claims(&self, token: &str) -> Result<Map<String, Value>, AuthError> {
+        let header =
+            jsonwebtoken::decode_header(token).map_err(|_| invalid_token("the token is not a signed JWT"))?;
         if header.crit.is_some() {
-            return Err(wrong("the token demands extensions (crit) that are not known here"));
+            return Err(invalid_token("the token requires unknown extensions (crit)"));
         }
         let validation = self.validation(header.alg);
-        let mut last = wrong("no key fits the token");
-        for key in self.keys.fitting(header.kid.as_deref(), header.alg).await? {
+        let mut last = invalid_token("no key matches the token");
+        for key in self.keys.matching(header.kid.as_deref(), header.alg).await? {
             match jsonwebtoken::decode(token, &key.decoding, &validation) {
                 Ok(read) => return Ok(read.claims),
-                Err(error) => last = wrong(explained(error.kind())),
+                Err(error) => last = invalid_token(explained(error.kind())),
             }
         }
         Err(last)
@@ -74,11 +80,11 @@ impl Tokens {
     }
 }
 
-fn wrong(what: impl Into<String>) -> Denied {
-    Denied::Disbelieved(what.into())
+fn invalid_token(reason: impl Into<String>) -> AuthError {
+    AuthError::Invalid(reason.into())
 }
 
-/// A claim by its name, or by names with dots between them where it stands within another.
+/// Returns a claim by its name, or by a dotted path if it is nested.
 fn claim<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| {
         let (first, rest) = name.split_once('.')?;
@@ -86,7 +92,7 @@ fn claim<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// A text, or those of a list.
+/// Returns one text, or the texts of a list.
 fn texts(value: Option<&Value>) -> Vec<&str> {
     match value {
         Some(Value::String(text)) => vec![text],
@@ -99,11 +105,11 @@ fn explained(kind: &ErrorKind) -> String {
     match kind {
         ErrorKind::ExpiredSignature => "the token has expired".to_owned(),
         ErrorKind::ImmatureSignature => "the token is not valid yet".to_owned(),
-        ErrorKind::InvalidIssuer => "the token was issued by somebody else (iss)".to_owned(),
-        ErrorKind::InvalidAudience => "the token is for another service (aud)".to_owned(),
+        ErrorKind::InvalidIssuer => "the token has another issuer (iss)".to_owned(),
+        ErrorKind::InvalidAudience => "the token has another audience (aud)".to_owned(),
         ErrorKind::MissingRequiredClaim(claim) => format!("the token has no claim {claim}"),
-        ErrorKind::InvalidSignature => "the signature of the token does not fit".to_owned(),
-        _ => "the token cannot be read".to_owned(),
+        ErrorKind::InvalidSignature => "the signature of the token is invalid".to_owned(),
+        _ => "the token is invalid".to_owned(),
     }
 }
 
@@ -114,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_stand_by_their_name_or_within_others() {
+    fn claims_are_found_by_name_or_path() {
         let claims = json!({ "a.b": "x", "a": { "b": "y", "c": { "d": ["z", 1, "w"] } } });
         let claims = claims.as_object().unwrap();
         assert_eq!(texts(claim(claims, "a.b")), ["x"]);

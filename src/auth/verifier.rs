@@ -1,4 +1,4 @@
-//! Signatures of tokens, checked with ring: the one provider of cryptography in the process.
+//! Verification of token signatures with ring, the only cryptography provider in the process.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
@@ -14,28 +14,29 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes tokens checkable in this process.
+/// Installs the provider for token verification in this process.
 pub(super) fn install() {
-    // An error says that somebody has installed one already, which does as well.
+    // An error means that a provider is already installed, which is sufficient.
     PROVIDER.install_default().ok();
 }
 
-struct Checker {
+struct SignatureVerifier {
     algorithm: Algorithm,
     key: DecodingKey,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is that of the library")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the library requires this signature")]
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
-    // A key is good for its own family only: otherwise a public key could be taken for a shared secret.
+    // A key is valid for its own algorithm family only. Otherwise a public key can serve as a shared
+    // secret.
     let fits = matches!(algorithm, Algorithm::EdDSA | Algorithm::ES256 | Algorithm::RS256);
     if !fits || key.family() != algorithm.family() {
         return Err(ErrorKind::InvalidAlgorithm.into());
     }
-    Ok(Box::new(Checker { algorithm: *algorithm, key: key.clone() }))
+    Ok(Box::new(SignatureVerifier { algorithm: *algorithm, key: key.clone() }))
 }
 
-impl Verifier<Vec<u8>> for Checker {
+impl Verifier<Vec<u8>> for SignatureVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Bad> {
         let checked = match (self.algorithm, self.key.kind()) {
             (Algorithm::EdDSA, DecodingKeyKind::SecretOrDer(key)) => {
@@ -53,7 +54,7 @@ impl Verifier<Vec<u8>> for Checker {
     }
 }
 
-impl JwtVerifier for Checker {
+impl JwtVerifier for SignatureVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -69,7 +70,7 @@ mod tests {
     const SIGNATURE: &str = "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw";
 
     #[test]
-    fn the_example_of_the_standard_is_well_signed_and_with_another_letter_it_is_not() {
+    fn rfc_signature_example_verifies() {
         install();
         let key = DecodingKey::from_rsa_components(N, "AQAB").unwrap();
         let check = |message: &str| {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_is_never_taken_for_a_shared_secret() {
+    fn public_key_is_never_used_as_hmac_secret() {
         install();
         let key = DecodingKey::from_rsa_components(N, "AQAB").unwrap();
         for algorithm in [Algorithm::HS256, Algorithm::EdDSA, Algorithm::ES256, Algorithm::PS256] {

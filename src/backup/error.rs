@@ -1,70 +1,68 @@
-//! What can go wrong with a backup, sorted by what can be done about it.
+//! Errors of backup and restore, grouped by remedy.
 
 use std::path::PathBuf;
 
-/// What a backup or a restoration met.
+/// Error of a backup or restore.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The stores follow logs on NATS.
-    #[error("the shards are kept on NATS ([store] replication), and so is their backup: see docs/backup.md")]
+pub enum BackupFailure {
+    /// The stores are replicated to NATS.
+    #[error("shards are replicated to NATS (store.replication); back up NATS instead, see docs/backup.md")]
     Replicated,
-    /// There is nothing to copy.
-    #[error("this node runs no shards; ask one that does")]
+    /// The node owns no shards.
+    #[error("this node owns no shards; use a node that does")]
     NoShards,
-    /// A shard of the node does not run.
-    #[error(
-        "shard {0} does not run now, and a backup without it would be none; try again when the node is healthy"
-    )]
+    /// A shard of the node is not running.
+    #[error("shard {0} is not running, and a backup requires every shard; retry when the node is healthy")]
     Missing(u16),
     /// The stores cannot be copied.
-    #[error("the stores cannot be copied: {0}")]
+    #[error("cannot copy the stores: {0}")]
     Store(#[from] orlog_store::Error),
-    /// A copy does not hold what was copied.
-    #[error("the copy of shard {shard} does not hold {expected} commits, but {}", found.map_or("nothing".to_owned(), |found| found.to_string()))]
+    /// A copy has another number of commits than expected.
+    #[error("copy of shard {shard} has {} commits, expected {expected}", found.map_or("nothing".to_owned(), |found| found.to_string()))]
     NotTheSame {
-        /// Which.
+        /// Shard number.
         shard: u16,
-        /// How many commits it should hold.
+        /// Expected number of commits.
         expected: u64,
-        /// How many it holds.
+        /// Actual number of commits.
         found: Option<u64>,
     },
-    /// The stream of events cannot be copied.
-    #[error("the stream of events cannot be copied: {0}")]
+    /// The event stream cannot be copied.
+    #[error("cannot copy the event stream: {0}")]
     Bus(#[from] orlog_bus::embedded::OpenError),
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// There is not enough room for a copy.
-    #[error("{} has room for {free} bytes, and a copy takes about {needed}", path.display())]
-    NoRoom {
-        /// Where.
+    /// The file system has too little free space for a copy.
+    #[error("{} has {free} bytes free, the copy needs about {needed}", path.display())]
+    OutOfSpace {
+        /// Target path.
         path: PathBuf,
-        /// Bytes that are free.
+        /// Free space in bytes.
         free: u64,
-        /// Bytes of what is stored.
+        /// Required space in bytes.
         needed: u64,
     },
-    /// A folder is no backup.
-    #[error("{} is no backup: {reason}", path.display())]
+    /// A directory is not a backup.
+    #[error("{} is not a backup: {reason}", path.display())]
     NoBackup {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Reason of the rejection.
         reason: String,
     },
-    /// Files are not what they were.
-    #[error("the backup is damaged:\n  {}", .0.join("\n  "))]
+    /// Files differ from the manifest.
+    #[error("backup is corrupt:\n  {}", .0.join("\n  "))]
     Damaged(Vec<String>),
-    /// Something is where the copy is to go.
-    #[error("{} is not empty; nothing was changed, choose a folder that is new", .0.display())]
+    /// The target directory is not empty.
+    #[error("{} is not empty; no changes made, use a new directory", .0.display())]
     NotEmpty(PathBuf),
-    /// The process ended while it restored.
-    #[error("{} holds a part of a restoration that was cut off; remove everything in it and restore again", .0.display())]
-    CutOff(PathBuf),
+    /// A restore was interrupted.
+    #[error("{} contains an interrupted restore; empty it and restore again", .0.display())]
+    Interrupted(PathBuf),
 }

@@ -1,131 +1,129 @@
-//! What a backup says about itself.
+//! Manifest of a backup.
 
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Error;
-use super::files::{FileSum, MANIFEST, SUMS, sum, written};
+use super::error::BackupFailure;
+use super::files::{FileChecksum, MANIFEST, SUMS, checksum, write_durably};
 
-/// The format of backups as this release writes and reads them.
+/// Backup format that this release writes and reads.
 pub const FORMAT: u32 = 1;
 
-/// What is in a backup.
+/// Content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// See [`FORMAT`].
+    /// Format version, see [`FORMAT`].
     pub format: u32,
-    /// The release that made it.
+    /// Orlog release that created the backup.
     pub version: String,
-    /// Who was copied.
+    /// Name of the node.
     pub node: String,
-    /// When it was begun, RFC 3339.
+    /// Start time of the backup, RFC 3339.
     pub taken_at: String,
-    /// Into how many stores the instances are divided.
+    /// Total number of shards.
     pub division: u16,
-    /// The stores.
-    pub shards: Vec<ShardCopy>,
-    /// The stream of events.
-    pub bus: BusCopy,
-    /// The definitions that are kept.
-    pub definitions: Vec<Definition>,
-    /// All files but the manifest and the sums.
-    pub files: Vec<FileSum>,
+    /// The copied stores.
+    pub shards: Vec<ShardBackup>,
+    /// The event stream.
+    pub bus: BusBackup,
+    /// The stored definitions.
+    pub definitions: Vec<DefinitionEntry>,
+    /// All files except the manifest and the checksum file.
+    pub files: Vec<FileChecksum>,
 }
 
-/// The copy of a store.
+/// Copy of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShardCopy {
-    /// Its number.
+pub struct ShardBackup {
+    /// Shard number.
     pub shard: u16,
-    /// Commits that it holds.
+    /// Number of commits in the copy.
     pub position: u64,
-    /// Up to where it had read.
+    /// Stream positions that the store has processed.
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// How far a store had read.
+/// Stream position that a store has processed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Which stream.
+    /// Name of the stream.
     pub stream: String,
-    /// Under which name.
+    /// Name of the consumer.
     pub consumer: String,
-    /// The last message that it is done with, and with all before.
+    /// Sequence of the last message that is processed, with all messages before it.
     pub sequence: u64,
 }
 
-/// The stream of events.
+/// Backup of the event stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum BusCopy {
-    /// Copied too.
+pub enum BusBackup {
+    /// The embedded log, part of the backup.
     Embedded {
-        /// Its identity.
+        /// Stream identity.
         stream: String,
-        /// The last message that it holds.
+        /// Sequence of the last message in the copy.
         last_sequence: u64,
     },
-    /// On NATS, which has its own backup.
+    /// NATS JetStream, which requires a separate backup.
     Nats,
 }
 
-/// A definition.
+/// Definition in a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Definition {
-    /// Its saga.
+pub struct DefinitionEntry {
+    /// Name of the saga.
     pub saga: String,
-    /// The author's number for it.
+    /// Version number set by the author.
     pub version: u32,
-    /// Its identity.
+    /// Hash of the definition.
     pub hash: String,
 }
 
 impl Manifest {
-    /// Writes the manifest, and then the sums, with which the backup is whole.
-    pub(super) fn write(&self, to: &Path) -> Result<(), Error> {
+    /// Writes the manifest, then the checksum file, which completes the backup.
+    pub(super) fn write(&self, to: &Path) -> Result<(), BackupFailure> {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
-        written(&to.join(MANIFEST), text.as_bytes())?;
-        written(&to.join(SUMS), self.sums(&sum(&to.join(MANIFEST))?.sha256).as_bytes())
+        write_durably(&to.join(MANIFEST), text.as_bytes())?;
+        write_durably(&to.join(SUMS), self.sums(&checksum(&to.join(MANIFEST))?.sha256).as_bytes())
     }
 
-    /// The text of the sums; `own` is that of the manifest.
+    /// Returns the content of the checksum file; `own` is the checksum of the manifest.
     fn sums(&self, own: &str) -> String {
         let lines = self.files.iter().map(|file| (file.sha256.as_str(), file.path.as_str()));
         lines.chain([(own, MANIFEST)]).flat_map(|(sum, path)| [sum, "  ", path, "\n"]).collect()
     }
 
-    /// Reads the manifest of a backup whose sums say that it is what was written.
-    pub(super) fn read(from: &Path) -> Result<Self, Error> {
-        let wrong = |reason: String| Error::NoBackup { path: from.to_owned(), reason };
-        let missing = |name: &str| wrong(format!("there is no {name} in it; was it written to its end?"));
+    /// Reads the manifest of a backup and verifies its checksum.
+    pub(super) fn read(from: &Path) -> Result<Self, BackupFailure> {
+        let invalid = |reason: String| BackupFailure::NoBackup { path: from.to_owned(), reason };
+        let missing = |name: &str| invalid(format!("{name} is missing; the backup is possibly incomplete"));
         let sums = fs::read_to_string(from.join(SUMS)).map_err(|_| missing(SUMS))?;
         let (path, text) =
             (from.join(MANIFEST), fs::read(from.join(MANIFEST)).map_err(|_| missing(MANIFEST))?);
-        let own = sum(&path)?.sha256;
+        let own = checksum(&path)?.sha256;
         let stated = sums.lines().last().and_then(|line| line.strip_suffix(&format!("  {MANIFEST}")));
         if stated != Some(own.as_str()) {
-            return Err(Error::Damaged(vec![format!(
-                "{MANIFEST} is not what was written, or {SUMS} is not"
-            )]));
+            return Err(BackupFailure::Damaged(vec![format!("{MANIFEST} does not match {SUMS}")]));
         }
         let format =
-            serde_json::from_slice::<serde_json::Value>(&text).map_err(|error| wrong(error.to_string()))?;
+            serde_json::from_slice::<serde_json::Value>(&text).map_err(|error| invalid(error.to_string()))?;
         if let Some(found) = format["format"].as_u64().filter(|found| *found > u64::from(FORMAT)) {
             let reason =
-                format!("it has format {found}, this release reads up to {FORMAT}: use the newer release");
-            return Err(wrong(reason));
+                format!("format {found} is newer than the supported format {FORMAT}; use a newer release");
+            return Err(invalid(reason));
         }
-        let manifest: Self = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        let manifest: Self = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         if manifest.sums(&own) != sums {
-            return Err(Error::Damaged(vec![format!("{SUMS} is not what was written")]));
+            return Err(BackupFailure::Damaged(vec![format!("{SUMS} does not match the manifest")]));
         }
         Ok(manifest)
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

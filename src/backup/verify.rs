@@ -1,30 +1,33 @@
-//! Whether a backup is still what was written, and making a data folder of it.
+//! Verification of a backup, and its restore into a data directory.
 
 use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 
-use super::error::Error;
-use super::files::{MANIFEST, SUMS, at, below, new_folder, settle, sum, sync_folder};
+use super::error::BackupFailure;
+use super::files::{MANIFEST, SUMS, below, checksum, io_error, new_dir, sync_dir, sync_tree};
 use super::manifest::Manifest;
 
-/// Reads every file of a backup and compares it with its sum. Blocks.
+/// Reads every file of a backup and compares it with its checksum. Blocks.
 ///
 /// # Errors
-/// [`Error::NoBackup`]; [`Error::Damaged`] names every file that is not what was written, is missing, or is too many.
-pub fn verify(from: &Path) -> Result<Manifest, Error> {
+/// [`BackupFailure::NoBackup`]; [`BackupFailure::Damaged`] names every file that is changed, missing or
+/// unexpected.
+pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
     let manifest = Manifest::read(from)?;
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for file in &manifest.files {
         if !is_within(&file.path) {
-            return Err(Error::Damaged(vec![format!("{:?} leads out of the backup", file.path)]));
+            return Err(BackupFailure::Damaged(vec![format!("path {:?} is outside the backup", file.path)]));
         }
-        match sum(&from.join(&file.path)) {
+        match checksum(&from.join(&file.path)) {
             Ok(found) if found.bytes != file.bytes => {
-                wrong.push(format!("{} has {} bytes, {} were written", file.path, found.bytes, file.bytes));
+                errors.push(format!("{} has {} bytes, expected {}", file.path, found.bytes, file.bytes));
             }
-            Ok(found) if found.sha256 != file.sha256 => wrong.push(format!("{} was changed", file.path)),
+            Ok(found) if found.sha256 != file.sha256 => {
+                errors.push(format!("{} has another checksum", file.path));
+            }
             Ok(_) => {}
-            Err(Error::Io { source, .. }) => wrong.push(format!("{}: {source}", file.path)),
+            Err(BackupFailure::Io { source, .. }) => errors.push(format!("{}: {source}", file.path)),
             Err(error) => return Err(error),
         }
     }
@@ -33,49 +36,49 @@ pub fn verify(from: &Path) -> Result<Manifest, Error> {
         let is_known =
             [MANIFEST, SUMS].contains(&name.as_str()) || manifest.files.iter().any(|file| file.path == name);
         if !is_known {
-            wrong.push(format!("{name} does not belong to it"));
+            errors.push(format!("{name} is not listed in the manifest"));
         }
     }
-    if wrong.is_empty() { Ok(manifest) } else { Err(Error::Damaged(wrong)) }
+    if errors.is_empty() { Ok(manifest) } else { Err(BackupFailure::Damaged(errors)) }
 }
 
 fn is_within(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Verifies a backup whose files were just written, and returns once the disk has all of it. Blocks.
+/// Verifies a backup whose files were just written, and returns when the files are durable. Blocks.
 ///
 /// # Errors
 /// Those of [`verify`].
-pub fn fetched(to: &Path) -> Result<Manifest, Error> {
+pub fn verify_fetched(to: &Path) -> Result<Manifest, BackupFailure> {
     let manifest = verify(to)?;
-    settle(to)?;
+    sync_tree(to)?;
     Ok(manifest)
 }
 
-/// What a data folder holds while it is being made. No node starts on such a folder.
+/// Marker file of an unfinished restore. A node does not start on a directory that contains it.
 pub const RESTORING: &str = "restoring";
 
-/// Makes a data folder of a backup that is whole. What is at `to` is not touched unless it is an empty folder; when this returns an
-/// error it is as it was. Blocks.
+/// Restores a valid backup into a data directory. If `to` is not an empty directory, it is not changed.
+/// On error, `to` is restored to its previous state. Blocks.
 ///
 /// # Errors
-/// Those of [`verify`]; [`Error::NotEmpty`], [`Error::CutOff`].
-pub fn restore(from: &Path, to: &Path) -> Result<Manifest, Error> {
+/// Those of [`verify`]; [`BackupFailure::NotEmpty`], [`BackupFailure::Interrupted`].
+pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     let (was_there, part) = (to.exists(), to.join(RESTORING));
     if part.exists() {
-        return Err(Error::CutOff(to.to_owned()));
+        return Err(BackupFailure::Interrupted(to.to_owned()));
     }
     if was_there {
-        new_folder(to)?;
+        new_dir(to)?;
     }
     let manifest = verify(from)?;
-    new_folder(&part)?;
-    // Within the folder, not beside it: that may be a mount, over which nothing can be renamed.
+    new_dir(&part)?;
+    // Inside the directory, not beside it: the directory may be a mount point, and renames cannot cross it.
     let mut moved = Vec::new();
     let made = fill(&manifest, from, &part).and_then(|()| move_out(&part, to, &mut moved));
     if let Err(error) = made {
-        // What cannot be removed either is found by the next attempt, and by a node.
+        // If the removal fails too, the next restore attempt or a node detects the files.
         for path in &moved {
             remove(path).ok();
         }
@@ -85,37 +88,37 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
-/// Copies, and compares once more: what was read a moment ago may be read otherwise now.
-fn fill(manifest: &Manifest, from: &Path, to: &Path) -> Result<(), Error> {
+/// Copies the files and verifies the checksums again, because a second read can return other data.
+fn fill(manifest: &Manifest, from: &Path, to: &Path) -> Result<(), BackupFailure> {
     for file in &manifest.files {
         let (source, target) = (from.join(&file.path), to.join(&file.path));
-        if let Some(folder) = target.parent() {
-            fs::create_dir_all(folder).map_err(at(folder))?;
+        if let Some(dir) = target.parent() {
+            fs::create_dir_all(dir).map_err(io_error(dir))?;
         }
-        fs::copy(&source, &target).map_err(at(&target))?;
-        if sum(&target)?.sha256 != file.sha256 {
-            return Err(Error::Damaged(vec![format!("{} was read otherwise than before", file.path)]));
+        fs::copy(&source, &target).map_err(io_error(&target))?;
+        if checksum(&target)?.sha256 != file.sha256 {
+            return Err(BackupFailure::Damaged(vec![format!("{} changed between two reads", file.path)]));
         }
         let written = File::options().write(true).open(&target);
-        let settled = written.and_then(|open| open.set_len(file.length).and_then(|()| open.sync_all()));
-        settled.map_err(at(&target))?;
+        let synced = written.and_then(|open| open.set_len(file.length).and_then(|()| open.sync_all()));
+        synced.map_err(io_error(&target))?;
     }
-    settle(to)
+    sync_tree(to)
 }
 
-/// Moves everything up, and removes the mark last.
-fn move_out(part: &Path, to: &Path, moved: &mut Vec<PathBuf>) -> Result<(), Error> {
-    for entry in fs::read_dir(part).map_err(at(part))? {
-        let entry = entry.map_err(at(part))?;
+/// Moves all files to the target directory and removes the marker file last.
+fn move_out(part: &Path, to: &Path, moved: &mut Vec<PathBuf>) -> Result<(), BackupFailure> {
+    for entry in fs::read_dir(part).map_err(io_error(part))? {
+        let entry = entry.map_err(io_error(part))?;
         let target = to.join(entry.file_name());
-        fs::rename(entry.path(), &target).map_err(at(&target))?;
+        fs::rename(entry.path(), &target).map_err(io_error(&target))?;
         moved.push(target);
     }
-    sync_folder(to)?;
-    fs::remove_dir(part).map_err(at(part))?;
-    sync_folder(to)?;
+    sync_dir(to)?;
+    fs::remove_dir(part).map_err(io_error(part))?;
+    sync_dir(to)?;
     let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    sync_folder(above)
+    sync_dir(above)
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {

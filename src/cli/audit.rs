@@ -1,44 +1,44 @@
-//! `orlog audit`: who did what.
+//! `orlog audit`: lists the audit trail.
 
 use serde_json::{Value, json};
 
-use super::client::{Client, Server};
-use super::console::{Console, items, remark, text};
-use super::exit::Failure;
+use super::client::{ApiClient, ServerArgs};
+use super::console::{Console, items, note, text};
+use super::exit::CommandError;
 
-/// Records of one request.
+/// Records per request.
 const PAGE: usize = 200;
 
-/// Which records.
+/// Filter of audit records.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Those about every tenant and about the node, not only about --tenant
+    /// Include all tenants and node-wide records
     #[arg(long)]
     all: bool,
-    /// By whom
+    /// Filter by user
     #[arg(long, value_name = "NAME")]
-    who: Option<String>,
-    /// Whose route contains this text, for example /admin/
+    user: Option<String>,
+    /// Filter by text in the route, for example /admin/
     #[arg(long, value_name = "TEXT")]
     route: Option<String>,
-    /// done, refused, failed or unknown
+    /// Filter by outcome: succeeded, rejected, failed or unknown
     #[arg(long)]
     outcome: Option<String>,
-    /// Not older than this, RFC 3339
+    /// Records at or after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
-    /// At most so many
+    /// Maximum number of results
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
-    let (records, more) = ask(&client, &args).await?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let (records, more) = fetch(&client, &args).await?;
     if console.is_json() {
-        return console.json(&json!({ "items": records, "more": more }));
+        return console.json(&json!({ "items": records, "has_more": more }));
     }
     let row = |record: &Value| {
         let outcome = match text(record, "code") {
@@ -46,24 +46,24 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
             code => format!("{} {code}", text(record, "outcome")),
         };
         let method = text(record, "route").split(' ').next().unwrap_or_default().to_owned();
-        let what = format!("{method} {}", text(record, "target"));
-        let [at, who, role, tenant, source] =
-            ["at", "who", "role", "tenant", "source"].map(|field| text(record, field));
-        vec![at, who, role, tenant, what, outcome, source]
+        let action = format!("{method} {}", text(record, "target"));
+        let [at, user, role, tenant, source] =
+            ["at", "user", "role", "tenant", "source"].map(|field| text(record, field));
+        vec![at, user, role, tenant, action, outcome, source]
     };
     let rows: Vec<_> = records.iter().map(row).collect();
-    console.table(&["AT", "WHO", "ROLE", "TENANT", "WHAT", "OUTCOME", "FROM"], &rows, "no records")?;
+    console.table(&["TIME", "USER", "ROLE", "TENANT", "ROUTE", "OUTCOME", "SOURCE"], &rows, "no records")?;
     if more {
-        remark("there are more: raise --limit");
+        note("more results available; raise --limit");
     }
     Ok(())
 }
 
-async fn ask(client: &Client, args: &Args) -> Result<(Vec<Value>, bool), Failure> {
-    let given =
-        [("who", &args.who), ("route", &args.route), ("outcome", &args.outcome), ("from", &args.from)];
-    let given = given.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
-    let mut fixed: Vec<_> = given.into_iter().flatten().collect();
+async fn fetch(client: &ApiClient, args: &Args) -> Result<(Vec<Value>, bool), CommandError> {
+    let filters =
+        [("user", &args.user), ("route", &args.route), ("outcome", &args.outcome), ("from", &args.from)];
+    let filters = filters.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
+    let mut fixed: Vec<_> = filters.into_iter().flatten().collect();
     fixed.push(("all", args.all.to_string()));
     let (mut records, mut cursor) = (Vec::new(), None::<String>);
     loop {
@@ -72,7 +72,7 @@ async fn ask(client: &Client, args: &Args) -> Result<(Vec<Value>, bool), Failure
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         let page = client.get("/v1/audit", &query).await?;
         records.extend(items(&page, "items").iter().cloned());
-        cursor = page["next"].as_str().map(str::to_owned);
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
         if cursor.is_none() || records.len() >= args.limit {
             return Ok((records, cursor.is_some()));
         }

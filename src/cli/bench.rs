@@ -1,12 +1,12 @@
-//! `orlog bench`: how fast this machine runs sagas, from the durable publish of an event to the durable end.
+//! `orlog bench`: measures saga throughput, from the durable publish of an event to the durable end.
 //!
-//! | workload | what |
+//! | workload | description |
 //! |---|---|
-//! | A | sagas of three steps with effects in this process, N at once |
-//! | B | the same, but the third step fails and two are undone |
-//! | C | many instances that sleep on a timer; then 10,000 timers due within one second; then a restart |
-//! | D | instances that sleep are woken by signals, N at once |
-//! | E | a process under load A is killed with SIGKILL; the next one recovers |
+//! | A | sagas of three steps with in-process effects, N concurrent |
+//! | B | like A, but the third step fails and two steps are compensated |
+//! | C | many instances that wait for a timer; then 10,000 timers due within 1s; then a restart |
+//! | D | idle instances are woken by signals, N concurrent |
+//! | E | a process under load A is killed with SIGKILL; the next process recovers |
 
 mod client;
 mod idle_instances;
@@ -19,41 +19,41 @@ mod workload;
 
 use std::path::PathBuf;
 
-use report::Report;
+use report::BenchReport;
 
-pub use options::{Bench, Durability, Workload};
+pub use options::{BenchArgs, Durability, Workload};
 
-/// Measures, and returns what was measured.
+/// Runs a benchmark and returns its report.
 ///
 /// # Errors
-/// When the runner cannot start, or a saga does not end.
-pub async fn run(bench: &Bench) -> anyhow::Result<Report> {
-    let folder = match &bench.data {
+/// If the runner cannot start, or a saga does not end.
+pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
+    let dir = match &bench.data_dir {
         Some(data) => {
             std::fs::create_dir_all(data)?;
-            Folder::Kept(data.clone())
+            DataDir::Persistent(data.clone())
         }
-        None => Folder::Passing(tempfile::Builder::new().prefix(".orlog-bench-").tempdir_in(".")?),
+        None => DataDir::Temporary(tempfile::Builder::new().prefix(".orlog-bench-").tempdir_in(".")?),
     };
-    let config = bench.config(folder.path());
+    let config = bench.config(dir.path());
     match bench.workload {
         Workload::A | Workload::B => client::run(bench, config).await,
-        Workload::C => idle_instances::sleep(bench, config).await,
-        Workload::D => idle_instances::wake(bench, config).await,
+        Workload::C => idle_instances::workload_c(bench, config).await,
+        Workload::D => idle_instances::workload_d(bench, config).await,
         Workload::E => recover::run(bench, config).await,
     }
 }
 
-enum Folder {
-    Kept(PathBuf),
-    Passing(tempfile::TempDir),
+enum DataDir {
+    Persistent(PathBuf),
+    Temporary(tempfile::TempDir),
 }
 
-impl Folder {
+impl DataDir {
     fn path(&self) -> PathBuf {
         match self {
-            Folder::Kept(path) => path.clone(),
-            Folder::Passing(folder) => folder.path().to_owned(),
+            DataDir::Persistent(path) => path.clone(),
+            DataDir::Temporary(dir) => dir.path().to_owned(),
         }
     }
 }

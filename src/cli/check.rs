@@ -1,49 +1,49 @@
-//! `orlog check`: compiles definitions and prints everything that is wrong with them or probably should not be so, with
-//! file, line and column.
+//! `orlog check`: compiles definitions and prints all diagnostics, errors and warnings, with file, line
+//! and column.
 
 use std::path::{Path, PathBuf};
 
-use orlog_program::{Problem, Warning, lint};
+use orlog_program::{Diagnostic, LintWarning, lint};
 use serde_json::{Value, json};
 
 use super::console::Console;
-use super::exit::Failure;
-use crate::definitions::{self, Definition};
+use super::exit::CommandError;
+use crate::definitions::{self, LoadedDefinition};
 
-/// What to check.
+/// Definitions to check.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Files, or folders of definitions
+    /// Definition files, or directories of definitions
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
-    /// Fail on warnings too
+    /// Treat warnings as errors
     #[arg(long)]
     deny_warnings: bool,
-    /// How findings are written; without this as --output says
+    /// Format of the diagnostics; default: the value of --output
     #[arg(long, value_enum)]
     format: Option<Format>,
 }
 
-/// For whom findings are written.
+/// Format of the diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// People
+    /// Text
     Text,
-    /// Programs: one JSON document
+    /// One JSON document
     Json,
-    /// GitHub Actions: annotations at the lines of a pull request
+    /// GitHub Actions annotations on the lines of a pull request
     Github,
 }
 
-/// What came out.
+/// Result of a check.
 #[derive(Default)]
-struct Report {
-    good: Vec<Definition>,
-    warnings: Vec<Warning>,
-    problems: Vec<Problem>,
+struct CheckReport {
+    valid: Vec<LoadedDefinition>,
+    warnings: Vec<LintWarning>,
+    problems: Vec<Diagnostic>,
 }
 
-pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let report = check(&args.paths);
     let usual = if console.is_json() { Format::Json } else { Format::Text };
     match args.format.unwrap_or(usual) {
@@ -51,19 +51,19 @@ pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
         Format::Json => console.json(&to_json(&report))?,
         Format::Github => report.annotations().try_for_each(|line| console.line(&line))?,
     }
-    report.verdict(args.deny_warnings)
+    report.outcome(args.deny_warnings)
 }
 
-fn check(paths: &[PathBuf]) -> Report {
-    let mut report = Report::default();
+fn check(paths: &[PathBuf]) -> CheckReport {
+    let mut report = CheckReport::default();
     for found in paths.iter().flat_map(|path| files(path)) {
-        match found.and_then(|file| definitions::read(&file)) {
+        match found.and_then(|file| definitions::load_file(&file)) {
             Ok(definition) => {
                 let compiled = definition.compiled.as_deref();
                 report
                     .warnings
                     .extend(compiled.iter().flat_map(|compiled| lint(compiled, &file(&definition))));
-                report.good.push(definition);
+                report.valid.push(definition);
             }
             Err(found) => report.problems.extend(found),
         }
@@ -71,72 +71,71 @@ fn check(paths: &[PathBuf]) -> Report {
     report
 }
 
-impl Report {
+impl CheckReport {
     fn annotations(&self) -> impl Iterator<Item = String> {
-        let warnings = self.warnings.iter().map(|w| annotation("warning", Some(w.code), &w.problem));
+        let warnings = self.warnings.iter().map(|w| annotation("warning", Some(w.code), &w.diagnostic));
         self.problems.iter().map(|problem| annotation("error", None, problem)).chain(warnings)
     }
 
-    fn verdict(&self, deny_warnings: bool) -> Result<(), Failure> {
+    fn outcome(&self, deny_warnings: bool) -> Result<(), CommandError> {
         match (self.problems.len(), self.warnings.len()) {
-            (0, 0) if self.good.is_empty() => Err(Failure::failed(format!(
-                "there is no file named *{}",
-                definitions::SUFFIXES.join(" or *")
-            ))),
+            (0, 0) if self.valid.is_empty() => {
+                Err(CommandError::failed(format!("no file matches *{}", definitions::SUFFIXES.join(" or *"))))
+            }
             (0, warnings) if warnings > 0 && deny_warnings => {
-                Err(Failure::failed(counted(warnings, "warning")))
+                Err(CommandError::failed(counted(warnings, "warning")))
             }
             (0, _) => Ok(()),
-            (mistakes, _) => Err(Failure::failed(counted(mistakes, "mistake"))),
+            (errors, _) => Err(CommandError::failed(counted(errors, "error"))),
         }
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-fn print(report: &Report, console: &Console) -> Result<(), Failure> {
-    report.good.iter().try_for_each(|definition| console.line(&praise(definition)))?;
-    let warning = |w: &Warning| format!("{} [{}, a warning]", w.problem, w.code);
+fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
+    report.valid.iter().try_for_each(|definition| console.line(&praise(definition)))?;
+    let warning = |w: &LintWarning| format!("{} [{}, a warning]", w.diagnostic, w.code);
     report.warnings.iter().try_for_each(|found| console.line(&warning(found)))?;
     report.problems.iter().try_for_each(|problem| console.line(&problem.to_string()))
 }
 
-fn to_json(report: &Report) -> Value {
-    let good: Vec<_> = report.good.iter().map(summary).collect();
-    let wrong: Vec<_> = report.problems.iter().map(details).collect();
+fn to_json(report: &CheckReport) -> Value {
+    let valid: Vec<_> = report.valid.iter().map(summary).collect();
+    let invalid: Vec<_> = report.problems.iter().map(details).collect();
     let warnings = report.warnings.iter().map(|warning| {
-        let mut details = details(&warning.problem);
+        let mut details = details(&warning.diagnostic);
         details["code"] = Value::from(warning.code);
         details
     });
-    json!({ "definitions": good, "warnings": warnings.collect::<Vec<_>>(), "problems": wrong })
+    json!({ "definitions": valid, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
 }
 
-fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
-    if path.is_dir() { definitions::list(path) } else { vec![Ok(path.to_owned())] }
+fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
+    if path.is_dir() { definitions::list_files(path) } else { vec![Ok(path.to_owned())] }
 }
 
-fn file(definition: &Definition) -> String {
+fn file(definition: &LoadedDefinition) -> String {
     definition.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default()
 }
 
-fn praise(definition: &Definition) -> String {
-    let reference = definition.program.reference();
+fn praise(definition: &LoadedDefinition) -> String {
+    let reference = definition.program.definition_ref();
     let steps = match &definition.compiled {
         Some(compiled) => format!("steps: {}", compiled.definition().steps.len()),
-        None => "a WebAssembly module".to_owned(),
+        None => "WebAssembly module".to_owned(),
     };
     let effects = &definition.program.manifest().effects;
     let names: Vec<_> = effects.iter().map(AsRef::as_ref).collect();
     let effects = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let (file, saga, version) = (file(definition), &reference.saga, reference.version);
-    format!("{file}: {saga} version {version} is well: {steps}, effects: {effects}")
+    format!("{file}: {saga} v{version}: OK; {steps}, effects: {effects}")
 }
 
-fn summary(definition: &Definition) -> Value {
-    let reference = definition.program.reference();
+fn summary(definition: &LoadedDefinition) -> Value {
+    let reference = definition.program.definition_ref();
     json!({
         "file": file(definition),
         "saga": reference.saga,
@@ -145,22 +144,22 @@ fn summary(definition: &Definition) -> Value {
     })
 }
 
-pub(super) fn details(problem: &Problem) -> Value {
-    let Problem { file, line, column, path, message, suggestion } = problem;
+pub(super) fn details(problem: &Diagnostic) -> Value {
+    let Diagnostic { file, line, column, path, message, suggestion } = problem;
     json!({
         "file": file, "line": line, "column": column, "path": path, "message": message, "suggestion": suggestion,
     })
 }
 
-/// One workflow command, for example `::error file=a.saga.yaml,line=3,col=5::what is wrong`.
-pub(super) fn annotation(level: &str, code: Option<&str>, problem: &Problem) -> String {
-    let Problem { file, line, column, path, message, suggestion } = problem;
-    let place = if *line > 0 { format!(",line={line},col={column}") } else { String::new() };
+/// Formats one workflow command, for example `::error file=a.saga.yaml,line=3,col=5::message`.
+pub(super) fn annotation(level: &str, code: Option<&str>, problem: &Diagnostic) -> String {
+    let Diagnostic { file, line, column, path, message, suggestion } = problem;
+    let location = if *line > 0 { format!(",line={line},col={column}") } else { String::new() };
     let title = code.map(|code| format!(",title={}", property(code))).unwrap_or_default();
     let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
     let suggestion = suggestion.as_ref().map(|suggestion| format!("; {suggestion}")).unwrap_or_default();
     let text = data(&format!("{path}{message}{suggestion}"));
-    format!("::{level} file={}{place}{title}::{text}", property(file))
+    format!("::{level} file={}{location}{title}::{text}", property(file))
 }
 
 fn data(text: &str) -> String {
@@ -176,8 +175,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_text_ends_the_annotation() {
-        let problem = Problem {
+    fn annotation_text_is_escaped() {
+        let problem = Diagnostic {
             file: "a,b:c.yaml".to_owned(),
             line: 3,
             column: 5,

@@ -1,4 +1,4 @@
-//! Talks to a node over HTTP and turns its problems into failures with an exit code.
+//! HTTP client of a node. Converts problem responses to errors with an exit code.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,82 +10,87 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use super::console::{items, text};
-use super::exit::{Exit, Failure};
+use super::exit::{CommandError, CommandExit};
 
-/// What may stand in a part of a path as it is.
-const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Longer than a node takes at most for any answer but that to `drain`.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Characters of a path segment that need no escape.
+const PATH_SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// Request timeout, longer than the maximum response time of a node, except for `drain`.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Which node is asked, and for whom.
+/// Node and tenant of a request.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Server {
-    /// The node's address
+pub(super) struct ServerArgs {
+    /// URL of the node
     #[arg(long, env = "ORLOG_URL", default_value = "http://127.0.0.1:7070", hide_env_values = true)]
     url: String,
-    /// Whose data; the default tenant where absent
+    /// Tenant; the default tenant if omitted
     #[arg(long, env = "ORLOG_TENANT", hide_env_values = true)]
     tenant: Option<String>,
-    /// The file with the token that says who you are [default: what `ORLOG_TOKEN` holds]
+    /// File with the access token [default: value of `ORLOG_TOKEN`]
     #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
 }
 
-impl Server {
-    /// The token, where there is one. It is never an argument: others could read it.
-    fn token(&self) -> Result<Option<HeaderValue>, Failure> {
-        let (token, place) = match &self.token_file {
+impl ServerArgs {
+    /// Returns the access token, if set. It is never an argument, because other users can read arguments.
+    fn token(&self) -> Result<Option<HeaderValue>, CommandError> {
+        let (token, location) = match &self.token_file {
             Some(file) => {
-                let wrong = |error| Failure::usage(format!("--token-file {}: {error}", file.display()));
-                (std::fs::read_to_string(file).map_err(wrong)?, file.display().to_string())
+                let usage_error =
+                    |error| CommandError::usage(format!("--token-file {}: {error}", file.display()));
+                (std::fs::read_to_string(file).map_err(usage_error)?, file.display().to_string())
             }
             None => (std::env::var("ORLOG_TOKEN").unwrap_or_default(), "ORLOG_TOKEN".to_owned()),
         };
         if token.trim().is_empty() {
-            let is_wanted = self.token_file.is_some();
-            return if is_wanted { Err(Failure::usage(format!("{place} holds no token"))) } else { Ok(None) };
+            let is_configured = self.token_file.is_some();
+            return if is_configured {
+                Err(CommandError::usage(format!("{location} holds no token")))
+            } else {
+                Ok(None)
+            };
         }
         let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-        let mut header = header.map_err(|_| Failure::usage(format!("{place} holds no token")))?;
+        let mut header = header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;
         header.set_sensitive(true);
         Ok(Some(header))
     }
 
-    /// Whose data, where somebody is named.
+    /// Returns the tenant, if set.
     pub(super) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
     }
 }
 
-/// A node, from here.
-pub(super) struct Client {
+/// Client of the HTTP API of a node.
+pub(super) struct ApiClient {
     http: reqwest::Client,
     url: String,
     tenant: Option<String>,
     token: Option<HeaderValue>,
 }
 
-/// An answer that is no success.
-pub(super) enum Trouble {
-    /// The node said no.
+/// Unsuccessful response or missing response.
+pub(super) enum ClientError {
+    /// The node returned an error.
     Problem {
-        /// Its status.
+        /// HTTP status.
         status: u16,
-        /// What it said.
+        /// Response body.
         body: Value,
     },
-    /// Nothing came back.
-    Silence(String),
+    /// The node did not respond.
+    NoResponse(String),
 }
 
-impl Client {
-    pub(super) fn new(server: &Server) -> Result<Self, Failure> {
+impl ApiClient {
+    pub(super) fn new(server: &ServerArgs) -> Result<Self, CommandError> {
         let http = orlog_effect::http::client().build();
-        let http = http.map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
+        let http = http.map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))?;
         let url = server.url.trim_end_matches('/').to_owned();
         if reqwest::Url::parse(&url).is_err() {
-            return Err(Failure::usage(format!(
-                "--url {:?} is no URL such as http://127.0.0.1:7070",
+            return Err(CommandError::usage(format!(
+                "invalid --url {:?}; expected a URL such as http://127.0.0.1:7070",
                 server.url
             )));
         }
@@ -93,68 +98,76 @@ impl Client {
         Ok(Self { http, url, tenant, token: server.token()? })
     }
 
-    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
-        self.call(Method::GET, path, query, None, PATIENCE).await.map_err(|trouble| self.failure(trouble))
+    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
+        self.call(Method::GET, path, query, None, REQUEST_TIMEOUT)
+            .await
+            .map_err(|trouble| self.failure(trouble))
     }
 
-    pub(super) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        self.call(Method::POST, path, &[], body, PATIENCE).await.map_err(|trouble| self.failure(trouble))
+    pub(super) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, CommandError> {
+        self.call(Method::POST, path, &[], body, REQUEST_TIMEOUT)
+            .await
+            .map_err(|trouble| self.failure(trouble))
     }
 
-    /// For what takes as long as it takes.
-    pub(super) async fn post_patiently(
+    /// Sends a POST request with its own timeout, for requests of unbounded duration.
+    pub(super) async fn post_with_timeout(
         &self,
         path: &str,
         body: Option<&Value>,
-        patience: Duration,
-    ) -> Result<Value, Failure> {
-        self.call(Method::POST, path, &[], body, patience).await.map_err(|trouble| self.failure(trouble))
+        timeout: Duration,
+    ) -> Result<Value, CommandError> {
+        self.call(Method::POST, path, &[], body, timeout).await.map_err(|trouble| self.failure(trouble))
     }
 
-    pub(super) async fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let answer = self.call(Method::PUT, path, &[], Some(body), PATIENCE).await;
-        answer.map_err(|trouble| self.failure(trouble))
+    pub(super) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
+        let response = self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT).await;
+        response.map_err(|trouble| self.failure(trouble))
     }
 
-    pub(super) async fn delete(&self, path: &str) -> Result<Value, Failure> {
-        self.call(Method::DELETE, path, &[], None, PATIENCE).await.map_err(|trouble| self.failure(trouble))
+    pub(super) async fn delete(&self, path: &str) -> Result<Value, CommandError> {
+        self.call(Method::DELETE, path, &[], None, REQUEST_TIMEOUT)
+            .await
+            .map_err(|trouble| self.failure(trouble))
     }
 
-    /// Lines; the caller says what an answer that is no success means.
-    pub(super) async fn lines(&self, path: &str, query: &[(&str, String)]) -> Result<String, Trouble> {
-        let bytes = self.fetch(Method::GET, path, query, None, PATIENCE).await?;
-        String::from_utf8(bytes).map_err(|error| Trouble::Silence(format!("the answer is no text: {error}")))
+    /// Requests JSON lines. The caller handles error responses.
+    pub(super) async fn lines(&self, path: &str, query: &[(&str, String)]) -> Result<String, ClientError> {
+        let bytes = self.fetch(Method::GET, path, query, None, REQUEST_TIMEOUT).await?;
+        String::from_utf8(bytes)
+            .map_err(|error| ClientError::NoResponse(format!("the response is not UTF-8: {error}")))
     }
 
-    /// Publishes a batch.
-    pub(super) async fn publish(&self, events: &Value) -> Result<Value, Trouble> {
-        self.call(Method::POST, "/v1/events", &[], Some(events), PATIENCE).await
+    /// Publishes a batch of events.
+    pub(super) async fn publish(&self, events: &Value) -> Result<Value, ClientError> {
+        self.call(Method::POST, "/v1/events", &[], Some(events), REQUEST_TIMEOUT).await
     }
 
-    /// Sends a body; the caller says what an answer that is no success means.
-    pub(super) async fn send(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
-        self.call(Method::POST, path, &[], Some(body), PATIENCE).await
+    /// Sends a body. The caller handles error responses.
+    pub(super) async fn send(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+        self.call(Method::POST, path, &[], Some(body), REQUEST_TIMEOUT).await
     }
 
-    /// Fetches a file, as long as something comes.
-    pub(super) async fn download(&self, path: &str, to: &Path) -> Result<(), Failure> {
-        let silence = |error: reqwest::Error| self.failure(Trouble::Silence(innermost(&error)));
+    /// Downloads a file. The timeout applies to gaps between chunks, not to the whole download.
+    pub(super) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
+        let no_response = |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
         let mut request = self.http.get(format!("{}{path}", self.url));
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }
-        let mut answer = request.send().await.map_err(silence)?;
-        let status = answer.status();
+        let mut response = request.send().await.map_err(no_response)?;
+        let status = response.status();
         if !status.is_success() {
-            let body = answer.bytes().await.map_err(silence)?;
+            let body = response.bytes().await.map_err(no_response)?;
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            return Err(self.failure(Trouble::Problem { status: status.as_u16(), body }));
+            return Err(self.failure(ClientError::Problem { status: status.as_u16(), body }));
         }
         let mut file = std::fs::File::create(to)?;
         loop {
-            let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
-            let piece = piece.map_err(|_| self.failure(Trouble::Silence("it stopped sending".to_owned())))?;
-            let Some(piece) = piece.map_err(silence)? else { return Ok(file.sync_all()?) };
+            let piece = tokio::time::timeout(REQUEST_TIMEOUT, response.chunk()).await;
+            let piece = piece
+                .map_err(|_| self.failure(ClientError::NoResponse("the transfer stalled".to_owned())))?;
+            let Some(piece) = piece.map_err(no_response)? else { return Ok(file.sync_all()?) };
             file.write_all(&piece)?;
         }
     }
@@ -165,9 +178,9 @@ impl Client {
         path: &str,
         query: &[(&str, String)],
         body: Option<&Value>,
-        patience: Duration,
-    ) -> Result<Value, Trouble> {
-        let bytes = self.fetch(method, path, query, body, patience).await?;
+        timeout: Duration,
+    ) -> Result<Value, ClientError> {
+        let bytes = self.fetch(method, path, query, body, timeout).await?;
         Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
@@ -177,14 +190,14 @@ impl Client {
         path: &str,
         query: &[(&str, String)],
         body: Option<&Value>,
-        patience: Duration,
-    ) -> Result<Vec<u8>, Trouble> {
+        timeout: Duration,
+    ) -> Result<Vec<u8>, ClientError> {
         let mut url = reqwest::Url::parse(&format!("{}{path}", self.url))
-            .map_err(|e| Trouble::Silence(e.to_string()))?;
+            .map_err(|e| ClientError::NoResponse(e.to_string()))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut request = self.http.request(method, url).timeout(patience);
+        let mut request = self.http.request(method, url).timeout(timeout);
         if let Some(tenant) = &self.tenant {
             request = request.header("x-tenant-id", tenant);
         }
@@ -194,55 +207,61 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let silence = |error: reqwest::Error| Trouble::Silence(innermost(&error));
-        let response = request.send().await.map_err(silence)?;
+        let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
+        let response = request.send().await.map_err(no_response)?;
         let status = response.status();
-        let bytes = response.bytes().await.map_err(silence)?;
+        let bytes = response.bytes().await.map_err(no_response)?;
         if status.is_success() {
             return Ok(bytes.into());
         }
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Err(Trouble::Problem { status: status.as_u16(), body })
+        Err(ClientError::Problem { status: status.as_u16(), body })
     }
 
-    /// What it means for a command.
-    pub(super) fn failure(&self, trouble: Trouble) -> Failure {
+    /// Converts a client error to a command error.
+    pub(super) fn failure(&self, trouble: ClientError) -> CommandError {
         match trouble {
-            Trouble::Silence(why) => Failure::new(
-                Exit::Unavailable,
-                format!("no answer from {}: {why}; is a node running there? (--url, ORLOG_URL)", self.url),
+            ClientError::NoResponse(reason) => CommandError::new(
+                CommandExit::Unavailable,
+                format!(
+                    "no response from {}: {reason}; check that a node runs there (--url, ORLOG_URL)",
+                    self.url
+                ),
             ),
-            Trouble::Problem { status, body } => Failure::new(exit(status), problem(status, &body)),
+            ClientError::Problem { status, body } => CommandError::new(exit(status), problem(status, &body)),
         }
     }
 }
 
-/// A path whose parts are escaped.
+/// Joins path segments and escapes each one.
 pub(super) fn path(parts: &[&str]) -> String {
-    parts.iter().flat_map(|part| std::iter::once("/").chain(utf8_percent_encode(part, &PLAIN))).collect()
+    parts
+        .iter()
+        .flat_map(|part| std::iter::once("/").chain(utf8_percent_encode(part, &PATH_SEGMENT)))
+        .collect()
 }
 
-fn exit(status: u16) -> Exit {
+fn exit(status: u16) -> CommandExit {
     match StatusCode::from_u16(status) {
-        Ok(StatusCode::NOT_FOUND) => Exit::NotFound,
-        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => Exit::Refused,
-        Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => Exit::Unavailable,
-        _ => Exit::Failed,
+        Ok(StatusCode::NOT_FOUND) => CommandExit::NotFound,
+        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => CommandExit::Rejected,
+        Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => CommandExit::Unavailable,
+        _ => CommandExit::Failed,
     }
 }
 
 fn problem(status: u16, body: &Value) -> String {
     let (title, detail, code) = (text(body, "title"), text(body, "detail"), text(body, "code"));
     if code.is_empty() {
-        return format!("the node answered with HTTP status {status}");
+        return format!("the node returned HTTP status {status}");
     }
-    let places = items(body, "errors")
+    let locations = items(body, "errors")
         .iter()
-        .map(|place| format!("\n  {}: {}", text(place, "pointer"), text(place, "detail")));
-    format!("{title}: {detail} [{code}]{}", places.collect::<String>())
+        .map(|location| format!("\n  {}: {}", text(location, "pointer"), text(location, "detail")));
+    format!("{title}: {detail} [{code}]{}", locations.collect::<String>())
 }
 
-/// The error at the bottom says most: `connection refused`.
+/// Returns the root cause of an error, for example `connection refused`.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -1,19 +1,19 @@
-//! `orlog completions`: a script that completes this command line in a shell.
+//! `orlog completions`: prints a shell completion script.
 
 use clap::Command;
 use clap_complete::{Shell, generate};
 
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 
-/// For which shell.
+/// Shell of the script.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 
-pub(super) fn perform(args: &Args, mut commands: Command, console: &Console) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, mut commands: Command, console: &Console) -> Result<(), CommandError> {
     let mut script = Vec::new();
     generate(args.shell, &mut commands, "orlog", &mut script);
     console.line(String::from_utf8_lossy(&script).trim_end())

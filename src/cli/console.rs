@@ -1,19 +1,19 @@
-//! What commands write: tables for people, JSON for programs. Colours on a terminal only.
+//! Output of commands: tables or JSON. Colors only on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use super::exit::Failure;
+use super::exit::CommandError;
 
-/// For whom a result is written.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
-    /// People
+    /// Table
     #[default]
     Table,
-    /// Programs: what the node answered, as one JSON document
+    /// JSON: the response of the node as one document
     Json,
 }
 
@@ -31,23 +31,23 @@ impl Console {
         Self { output, colours, stdout }
     }
 
-    /// Whether programs read it.
+    /// Returns whether the output format is JSON.
     pub(super) fn is_json(&self) -> bool {
         self.output == Output::Json
     }
 
-    /// A line of text.
-    pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
+    /// Prints a line of text.
+    pub(super) fn line(&self, text: &str) -> Result<(), CommandError> {
         Ok(writeln!(self.stdout.lock(), "{text}")?)
     }
 
-    /// A JSON document.
-    pub(super) fn json(&self, value: &Value) -> Result<(), Failure> {
+    /// Prints a JSON document.
+    pub(super) fn json(&self, value: &Value) -> Result<(), CommandError> {
         self.line(&format!("{value:#}"))
     }
 
-    /// A table with a head; `empty` where there is no row.
-    pub(super) fn table(&self, head: &[&str], rows: &[Vec<String>], empty: &str) -> Result<(), Failure> {
+    /// Prints a table with a header; prints `empty` if there are no rows.
+    pub(super) fn table(&self, head: &[&str], rows: &[Vec<String>], empty: &str) -> Result<(), CommandError> {
         if rows.is_empty() {
             return self.line(empty);
         }
@@ -58,7 +58,7 @@ impl Console {
         self.line(&lines.join("\n"))
     }
 
-    /// A status in its colour.
+    /// Colors a status.
     pub(super) fn painted(&self, text: &str) -> String {
         let colour = match text {
             "completed" => 32,
@@ -71,13 +71,13 @@ impl Console {
     }
 }
 
-/// A word beside the result, on standard error.
-pub(super) fn remark(text: &str) {
-    // When nobody hears it, the result is the same.
+/// Prints a note on standard error, beside the result.
+pub(super) fn note(text: &str) {
+    // A write error on standard error does not change the result.
     drop(writeln!(io::stderr(), "{text}"));
 }
 
-/// A field as text; empty where it is not there or null.
+/// Returns a field as text; empty if the field is absent or null.
 pub(super) fn text(value: &Value, field: &str) -> String {
     match &value[field] {
         Value::Null => String::new(),
@@ -86,7 +86,7 @@ pub(super) fn text(value: &Value, field: &str) -> String {
     }
 }
 
-/// The members of an array field.
+/// Returns the elements of an array field.
 pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }

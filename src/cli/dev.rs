@@ -1,69 +1,82 @@
-//! `orlog dev`: a node for development that says what to do next.
+//! `orlog dev`: runs a development node and prints the next steps.
 
 mod sample;
-mod stub_upstreams;
+mod stand_in;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use crate::app::{App, Seams};
+use crate::app::{App, AppOverrides};
 use crate::config::Config;
 
-use super::config_flags::Flags;
+use super::config_flags::ConfigFlags;
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 use super::serve::serve;
+use stand_in::StandIn;
 
-/// A configuration, and whether something stands in for what is missing.
+/// Configuration of the node, and whether the stand-in is disabled.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    flags: Flags,
-    /// Perform effects and accept commands that nobody is configured for: each is logged and succeeds with {}
+    flags: ConfigFlags,
+    /// Disable the stand-in: reject definitions whose effects or commands have no configured upstream
     #[arg(long)]
-    stand_in: bool,
+    strict: bool,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let config = args.flags.load()?;
-    let upstreams = if args.stand_in { stub_upstreams::upstreams(&config) } else { Vec::new() };
-    let seams = Seams { upstreams, ..Seams::default() };
-    serve(config, seams, |app, address| greet(app, address, console)).await
+    let stand_in = Arc::new(StandIn::default());
+    let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };
+    let overrides = AppOverrides { upstreams, ..AppOverrides::default() };
+    serve(config, overrides, |app, address| {
+        stand_in.attach(app);
+        greet(app, address, args.strict, console)
+    })
+    .await
 }
 
-fn greet(app: &App, address: SocketAddr, console: &Console) -> Result<(), Failure> {
+fn greet(app: &App, address: SocketAddr, strict: bool, console: &Console) -> Result<(), CommandError> {
     let url = format!("http://{address}");
     if console.is_json() {
         let info = serde_json::to_value(app.info()).unwrap_or_default();
         return console.json(&serde_json::json!({ "url": url, "info": info }));
     }
-    let Config { data, store, .. } = &app.config;
+    let Config { data_dir: data, store, .. } = &app.config;
     let of_url = if address.port() == 7070 { String::new() } else { format!(" --url {url}") };
-    let in_force = app.definitions.in_force();
-    let sagas = in_force.iter().map(|definition| {
-        let reference = definition.program.reference();
+    let active = app.definitions.active();
+    let sagas = active.iter().map(|definition| {
+        let reference = definition.program.definition_ref();
         format!("{} v{}", reference.saga, reference.version)
     });
     let sagas = sagas.collect::<Vec<_>>().join(", ");
     let sagas = if sagas.is_empty() {
-        "none; give a folder of *.saga.yaml or *.saga.wasm with --definitions"
+        "none; set a directory with *.saga.yaml or *.saga.wasm files with --definitions-dir"
     } else {
         &sagas
     };
-    let body = sample::event(&in_force);
+    let body = sample::event(&active);
     console.line(&format!(
         "orlog {version} is ready
-  page    {url} (in a browser)
-  API     {url} (/info, /metrics, /openapi.json)
-  data    {data} (durability: {durability})
-  sagas   {sagas}
+  UI         {url} (in a browser)
+  API        {url} (/info, /metrics, /openapi.json)
+  data       {data} (durability: {durability})
+  sagas      {sagas}
+  upstreams  {upstreams}
 
-Publish an event, then look:
+Publish an event, then list the instances:
   curl -sS {url}/v1/events -H 'content-type: application/cloudevents+json' -d '{body}'
   orlog saga list{of_url}
   orlog dlq list{of_url}
-Ctrl-C drains and ends it; nothing is lost.",
+Ctrl-C drains and stops the node; no data is lost.",
         version = env!("CARGO_PKG_VERSION"),
         data = data.display(),
         durability = store.durability.as_str(),
+        upstreams = if strict {
+            "configured ones only"
+        } else {
+            "the stand-in executes work without a configured upstream (disable: --strict)"
+        },
     ))
 }

@@ -1,82 +1,82 @@
-//! `orlog dlq`: dead letters, what could not be applied.
+//! `orlog dlq`: lists, redrives and discards dead letters.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::client::{Client, Server, path};
-use super::console::{Console, items, remark, text};
-use super::exit::Failure;
+use super::client::{ApiClient, ServerArgs, path};
+use super::console::{Console, items, note, text};
+use super::exit::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List dead letters
     List(List),
-    /// Show a dead letter with what it holds
-    Show(One),
-    /// Send dead letters again; what fails again becomes a new letter
+    /// Show a dead letter with its content
+    Show(DeadLetterArg),
+    /// Redrive dead letters; a repeated failure creates a new dead letter
     Redrive(Redrive),
-    /// Forget dead letters
-    Discard(Some),
+    /// Discard dead letters
+    Discard(DeadLetterArgs),
 }
 
-/// How many.
+/// Page of dead letters.
 #[derive(Debug, clap::Args)]
 pub(super) struct List {
-    /// At most so many
+    /// Maximum number of results
     #[arg(long, default_value_t = 100)]
     limit: usize,
-    /// Go on where an earlier list ended
+    /// Cursor of the previous page
     #[arg(long)]
     cursor: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-/// Which letter.
+/// Dead letter to show.
 #[derive(Debug, clap::Args)]
-pub(super) struct One {
-    /// Its id
+pub(super) struct DeadLetterArg {
+    /// Id of the dead letter
     id: String,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-/// Which letters.
+/// Dead letters to discard.
 #[derive(Debug, clap::Args)]
-pub(super) struct Some {
-    /// Their ids
+pub(super) struct DeadLetterArgs {
+    /// Ids of the dead letters
     #[arg(required = true)]
     ids: Vec<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-/// Which letters to send again: by id, or all of a kind.
+/// Dead letters to redrive: by id, or by filter.
 #[derive(Debug, clap::Args)]
 pub(super) struct Redrive {
-    /// Their ids
+    /// Ids of the dead letters
     #[arg(required_unless_present_any = ["reason", "saga", "all"])]
     ids: Vec<String>,
-    /// All with this reason, as `orlog dlq list` shows it
+    /// All dead letters with this reason
     #[arg(long, conflicts_with = "ids")]
     reason: Option<String>,
-    /// All that were meant for this saga
+    /// All dead letters of this saga
     #[arg(long, conflicts_with = "ids")]
     saga: Option<String>,
-    /// All
+    /// All dead letters
     #[arg(long, conflicts_with_all = ["ids", "reason", "saga"])]
     all: bool,
-    /// At most so many, oldest first
+    /// Maximum number of dead letters, oldest first
     #[arg(long, conflicts_with = "ids", default_value_t = 100)]
     limit: usize,
-    /// So many first; the others only where none of these fails again
+    /// Canary size: redrive this many first, and the rest only if all of them succeed
     #[arg(long, conflicts_with = "ids")]
     canary: Option<usize>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
         Command::List(args) => list(args, console).await,
         Command::Show(args) => show(args, console).await,
@@ -85,8 +85,8 @@ pub(super) async fn perform(command: Command, console: &Console) -> Result<(), F
     }
 }
 
-async fn list(args: List, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+async fn list(args: List, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let mut query = vec![("limit", args.limit.to_string())];
     query.extend(args.cursor.map(|cursor| ("cursor", cursor)));
     let page = client.get("/v1/dead-letters", &query).await?;
@@ -94,80 +94,84 @@ async fn list(args: List, console: &Console) -> Result<(), Failure> {
         return console.json(&page);
     }
     let fields = ["id", "at", "reason", "saga", "correlation", "label", "message"];
-    let rows: Vec<_> =
-        items(&page, "items").iter().map(|letter| fields.map(|field| text(letter, field)).into()).collect();
+    let rows: Vec<_> = items(&page, "items")
+        .iter()
+        .map(|dead_letter| fields.map(|field| text(dead_letter, field)).into())
+        .collect();
     console.table(&fields.map(str::to_uppercase).each_ref().map(String::as_str), &rows, "no dead letters")?;
-    if let Option::Some(next) = page["next"].as_str() {
-        remark(&format!("there are more: --cursor {next}"));
+    if let Option::Some(next) = page["next_cursor"].as_str() {
+        note(&format!("more results available; use --cursor {next}"));
     }
     Ok(())
 }
 
-async fn show(args: One, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
-    let letter = client.get(&path(&["v1", "dead-letters", &args.id]), &[]).await?;
+async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let dead_letter = client.get(&path(&["v1", "dead-letters", &args.id]), &[]).await?;
     if console.is_json() {
-        return console.json(&letter);
+        return console.json(&dead_letter);
     }
     for field in ["id", "at", "reason", "message", "saga", "correlation", "label", "attempts", "node"] {
-        let value = text(&letter, field);
+        let value = text(&dead_letter, field);
         if !value.is_empty() {
             console.line(&format!("{field:<12} {value}"))?;
         }
     }
-    console.line(&format!("original     {:#}", letter["original"]))
+    console.line(&format!("original     {:#}", dead_letter["original"]))
 }
 
-/// One after the other; the first that fails ends it, and what was done before is told.
-async fn redrive(args: Redrive, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+/// Redrives dead letters in sequence and stops at the first failure. Prints the results before the
+/// failure.
+async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     if args.ids.is_empty() {
         return redrive_kind(&args, &client, console).await;
     }
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for id in &args.ids {
-        let answer = client.post(&path(&["v1", "dead-letters", id, "redrive"]), None).await?;
+        let response = client.post(&path(&["v1", "dead-letters", id, "redrive"]), None).await?;
         if !console.is_json() {
-            let status = console.painted(&text(&answer, "status"));
-            console.line(&format!("{id}: sent again; {status}, version {}", text(&answer, "version")))?;
+            let status = console.painted(&text(&response, "status"));
+            console.line(&format!("{id}: redriven; {status}, version {}", text(&response, "version")))?;
         }
-        answers.push(answer);
+        responses.push(response);
     }
-    if console.is_json() { console.json(&Value::Array(answers)) } else { Ok(()) }
+    if console.is_json() { console.json(&Value::Array(responses)) } else { Ok(()) }
 }
 
-/// All of a kind; a failure when any was not taken, after what became of them is told.
-async fn redrive_kind(args: &Redrive, client: &Client, console: &Console) -> Result<(), Failure> {
+/// Redrives all dead letters of a filter. Returns an error after printing the results if any was not
+/// applied.
+async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> Result<(), CommandError> {
     let Redrive { reason, saga, limit, canary, .. } = args;
     let selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
-    let answer = client.post("/v1/dead-letters/redrive", Option::Some(&selection)).await?;
+    let response = client.post("/v1/dead-letters/redrive", Option::Some(&selection)).await?;
     if console.is_json() {
-        console.json(&answer)?;
+        console.json(&response)?;
     } else {
-        for field in ["matched", "taken", "published", "set_aside", "refused", "left"] {
-            console.line(&format!("{field:<10} {}", text(&answer, field)))?;
+        for field in ["matched", "applied", "published", "dead_lettered", "rejected", "skipped"] {
+            console.line(&format!("{field:<13} {}", text(&response, field)))?;
         }
-        for failed in items(&answer, "failures") {
-            remark(&format!("{}: {}", text(failed, "id"), text(failed, "detail")));
+        for failed in items(&response, "failures") {
+            note(&format!("{}: {}", text(failed, "id"), text(failed, "detail")));
         }
-        if answer["more"] == true {
-            remark("there are more: say it again, or raise --limit");
+        if response["has_more"] == true {
+            note("more dead letters match; run the command again, or raise --limit");
         }
     }
-    if let Option::Some(why) = answer["stopped"].as_str() {
-        let left = text(&answer, "left");
-        return Err(Failure::failed(format!(
-            "stopped: {why}; {left} letters were not sent. Mend the cause, then say it again (orlog dlq list)"
+    if let Option::Some(cause) = response["stopped"].as_str() {
+        let skipped = text(&response, "skipped");
+        return Err(CommandError::failed(format!(
+            "stopped: {cause}; {skipped} dead letters were not redriven. Fix the cause and run the command again (orlog dlq list)"
         )));
     }
-    match answer["set_aside"].as_u64().unwrap_or(0) + answer["refused"].as_u64().unwrap_or(0) {
+    match response["dead_lettered"].as_u64().unwrap_or(0) + response["rejected"].as_u64().unwrap_or(0) {
         0 => Ok(()),
-        failed => Err(Failure::failed(format!("{failed} letters failed again (orlog dlq list)"))),
+        failed => Err(CommandError::failed(format!("{failed} dead letters failed again (orlog dlq list)"))),
     }
 }
 
-async fn discard(args: Some, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+async fn discard(args: DeadLetterArgs, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     for id in &args.ids {
         client.delete(&path(&["v1", "dead-letters", id])).await?;
         if !console.is_json() {

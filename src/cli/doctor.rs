@@ -1,32 +1,33 @@
-//! `orlog doctor`: looks at everything that a node needs, or at a running node, and says what is wrong and what to do.
+//! `orlog doctor`: checks the dependencies and settings of a node, or a running node, and prints
+//! remedies.
 
 use serde_json::{Value, json};
 
-use super::client::{Client, Server};
-use super::config_flags::Flags;
+use super::client::{ApiClient, ServerArgs};
+use super::config_flags::ConfigFlags;
 use super::console::{Console, items, text};
-use super::exit::{Exit, Failure};
-use crate::doctor::{self, Finding, Level};
+use super::exit::{CommandError, CommandExit};
+use crate::doctor::{self, CheckResult, CheckStatus};
 
-/// Letters and stuck instances that are counted.
+/// Maximum number of dead letters and stuck instances to count.
 const COUNTED: usize = 1000;
 
-/// What to look at.
+/// Checks to run.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    flags: Flags,
-    /// Ask the running node at --url, too
+    flags: ConfigFlags,
+    /// Also check the running node at --url
     #[arg(long)]
     node: bool,
-    /// Ask the running node only, and look at nothing on this machine
+    /// Check only the running node, not this machine
     #[arg(long)]
     node_only: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let mut findings = Vec::new();
     if !args.node_only {
         findings.extend(here(&args.flags).await);
@@ -35,118 +36,131 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         findings.extend(there(&args.server).await?);
     }
     report(&findings, console)?;
-    let bad = findings.iter().filter(|finding| finding.level == Level::Bad).count();
+    let bad = findings.iter().filter(|finding| finding.status == CheckStatus::Error).count();
     match bad {
         0 => Ok(()),
-        1 => Err(Failure::failed("1 thing is bad")),
-        bad => Err(Failure::failed(format!("{bad} things are bad"))),
+        1 => Err(CommandError::failed("1 check failed")),
+        bad => Err(CommandError::failed(format!("{bad} checks failed"))),
     }
 }
 
-fn report(findings: &[Finding], console: &Console) -> Result<(), Failure> {
+fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
-        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
-        return console.json(&json!({ "worst": worst, "findings": findings }));
+        let severity = checks.iter().map(|finding| finding.status).max().unwrap_or(CheckStatus::Ok);
+        return console.json(&json!({ "severity": severity, "checks": checks }));
     }
-    let row = |finding: &Finding| {
-        let Finding { check, level, found, remedy } = finding;
+    let row = |finding: &CheckResult| {
+        let CheckResult { name: check, status: level, message: found, remedy } = finding;
         let remedy = if remedy.is_empty() { String::new() } else { format!("-> {remedy}") };
         vec![level.as_str().to_owned(), check.clone(), found.replace('\n', "; "), remedy]
     };
-    let rows: Vec<_> = findings.iter().map(row).collect();
-    console.table(&["", "CHECK", "FOUND", "WHAT TO DO"], &rows, "nothing was looked at")
+    let rows: Vec<_> = checks.iter().map(row).collect();
+    console.table(&["STATUS", "CHECK", "MESSAGE", "REMEDY"], &rows, "no checks were run")
 }
 
-/// This machine, as a node with this configuration would find it.
-async fn here(flags: &Flags) -> Vec<Finding> {
+/// Checks this machine with this configuration.
+async fn here(flags: &ConfigFlags) -> Vec<CheckResult> {
     let layers = match flags.layers() {
         Ok(layers) => layers,
         Err(error) => {
-            return vec![Finding::bad("configuration", error.to_string(), "name a file that can be read")];
+            return vec![CheckResult::error(
+                "configuration",
+                error.to_string(),
+                "set a readable configuration file",
+            )];
         }
     };
-    let mistakes = layers.mistakes();
-    if !mistakes.is_empty() {
-        let finding = |mistake: &crate::config::Error| {
-            Finding::bad("configuration", mistake.to_string(), "config/default.toml lists every key")
+    let errors = layers.errors();
+    if !errors.is_empty() {
+        let finding = |config_error: &crate::config::Error| {
+            CheckResult::error(
+                "configuration",
+                config_error.to_string(),
+                "config/default.toml lists every key",
+            )
         };
-        return mistakes.iter().map(finding).collect();
+        return errors.iter().map(finding).collect();
     }
     match layers.load() {
         Ok(config) => {
-            let mut findings = vec![Finding::ok("configuration", format!("node {:?}", config.node_name()))];
-            findings.extend(doctor::examine(&config).await);
+            let mut findings =
+                vec![CheckResult::ok("configuration", format!("node {:?}", config.node_name()))];
+            findings.extend(doctor::run_checks(&config).await);
             findings
         }
         Err(error) => {
-            vec![Finding::bad("configuration", error.to_string(), "config/default.toml lists every key")]
+            vec![CheckResult::error(
+                "configuration",
+                error.to_string(),
+                "config/default.toml lists every key",
+            )]
         }
     }
 }
 
-/// A running node, as it sees itself, and what waits for a person.
-async fn there(server: &Server) -> Result<Vec<Finding>, Failure> {
-    let client = Client::new(server)?;
-    let found = client.get("/admin/diagnosis", &[]).await;
-    let answer = match found {
-        Ok(answer) => answer,
-        Err(failure) if failure.exit() == Exit::Unavailable => {
-            return Ok(vec![Finding::bad(
+/// Checks a running node through its API, and counts instances and dead letters that need an operator.
+async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
+    let client = ApiClient::new(server)?;
+    let found = client.get("/admin/diagnostics", &[]).await;
+    let response = match found {
+        Ok(response) => response,
+        Err(failure) if failure.exit() == CommandExit::Unavailable => {
+            return Ok(vec![CheckResult::error(
                 "node",
                 failure.to_string(),
-                "start it, or name another with --url",
+                "start the node, or set another URL with --url",
             )]);
         }
         Err(failure) => return Err(failure),
     };
-    let read = |finding: &Value| serde_json::from_value::<Finding>(finding.clone()).ok();
-    let mut findings: Vec<_> = items(&answer, "findings").iter().filter_map(read).collect();
+    let read = |finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok();
+    let mut findings: Vec<_> = items(&response, "checks").iter().filter_map(read).collect();
     findings.push(stuck(&client).await?);
-    findings.push(letters(&client).await?);
+    findings.push(dead_letters(&client).await?);
     Ok(findings)
 }
 
-async fn stuck(client: &Client) -> Result<Finding, Failure> {
+async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {
     let query = [("status", "stuck".to_owned()), ("limit", COUNTED.to_string())];
     let page = client.get("/v1/sagas", &query).await?;
     let found = items(&page, "items");
-    let more = if page["next"].is_null() { "" } else { " at least" };
+    let more = if page["next_cursor"].is_null() { "" } else { " at least" };
     Ok(match found.first() {
-        None => Finding::ok(
+        None => CheckResult::ok(
             "stuck",
             format!(
                 "no instance of this tenant{}",
-                if more.is_empty() { "" } else { " among those that were looked at" }
+                if more.is_empty() { "" } else { " among the scanned ones" }
             ),
         ),
         Some(first) => {
             let found = format!(
-                "{}{more} wait for a person, such as {}/{}",
+                "{}{more} need an operator, such as {}/{}",
                 found.len(),
                 text(first, "saga"),
                 text(first, "correlation")
             );
-            Finding::bad(
+            CheckResult::error(
                 "stuck",
                 found,
-                "`orlog saga show` says why; then `orlog saga retry`, `skip` or `force-complete`",
+                "see the reason with `orlog saga show`; then use `orlog saga retry`, `skip` or `force-complete`",
             )
         }
     })
 }
 
-async fn letters(client: &Client) -> Result<Finding, Failure> {
+async fn dead_letters(client: &ApiClient) -> Result<CheckResult, CommandError> {
     let page = client.get("/v1/dead-letters", &[("limit", COUNTED.to_string())]).await?;
     let found = items(&page, "items");
-    let more = if page["next"].is_null() { "" } else { " at least" };
+    let more = if page["next_cursor"].is_null() { "" } else { " at least" };
     Ok(match found.last() {
-        None => Finding::ok("dead letters", "none of this tenant"),
+        None => CheckResult::ok("dead letters", "none for this tenant"),
         Some(last) => {
-            let found = format!("{}{more}; the last: {}", found.len(), text(last, "message"));
-            Finding::warn(
+            let found = format!("{}{more}; latest: {}", found.len(), text(last, "message"));
+            CheckResult::warn(
                 "dead letters",
                 found,
-                "`orlog dlq list` shows them; mend the cause, then `orlog dlq redrive`",
+                "list them with `orlog dlq list`; fix the cause, then use `orlog dlq redrive`",
             )
         }
     })

@@ -1,34 +1,33 @@
-//! `orlog drain`: a node finishes what is under way, and ends.
+//! `orlog drain`: drains a node and stops it.
 
 use std::time::Duration;
 
-use super::client::{Client, Server};
+use super::client::{ApiClient, ServerArgs};
 use super::console::Console;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandError, CommandExit};
 
-/// Which node, and how long to wait for it.
+/// Node to drain, and the maximum wait time.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Seconds to wait for the answer; the node's own deadline is drain.deadline
+    /// Seconds to wait for the response; the node itself uses drain.timeout
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     wait: u64,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
-    let answer = client.post_patiently("/admin/drain", None, Duration::from_secs(args.wait)).await?;
-    let at_rest = answer["drained"].as_bool().unwrap_or_default();
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let response = client.post_with_timeout("/admin/drain", None, Duration::from_secs(args.wait)).await?;
+    let drained = response["drained"].as_bool().unwrap_or_default();
     if console.is_json() {
-        console.json(&answer)?;
-    } else if at_rest {
-        console.line("the node is at rest and ends")?;
+        console.json(&response)?;
+    } else if drained {
+        console.line("node drained and stopping")?;
     }
-    if at_rest {
+    if drained {
         return Ok(());
     }
-    let why =
-        "not everything came to rest in time; the node ends, and what is left goes on at its next start";
-    Err(Failure::new(Exit::Unavailable, why))
+    let reason = "drain timed out; the node stops, and remaining work resumes at the next start";
+    Err(CommandError::new(CommandExit::Unavailable, reason))
 }

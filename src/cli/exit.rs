@@ -1,95 +1,95 @@
-//! How a command ends: exit codes, and failures with a sentence.
+//! Result of a command: exit codes, and errors with a message.
 
 use std::io;
 use std::process::ExitCode;
 
-/// The exit codes, for `orlog --help`.
+/// Exit codes for `orlog --help`.
 pub(super) const HELP: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 refused or in conflict, 5 not available (try again), \
-70 a node gave up or met a bug, 130 ended by a second signal.";
+Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 rejected or conflict, 5 unavailable (retry), \
+70 node failure or internal error, 130 interrupted by a second signal.";
 
-/// How a command ended, as the process's exit code.
+/// Result of a command as an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
-    /// It was done.
+pub enum CommandExit {
+    /// The command succeeded.
     Done = 0,
-    /// It failed.
+    /// The command failed.
     Failed = 1,
-    /// The arguments or the configuration are wrong.
+    /// The arguments or the configuration are invalid.
     Usage = 2,
-    /// What it is about is not there.
+    /// The requested object does not exist.
     NotFound = 3,
-    /// The state of things forbids it.
-    Refused = 4,
-    /// Nobody answers, or not now.
+    /// The current state rejects the command.
+    Rejected = 4,
+    /// The node does not respond, or is temporarily unavailable.
     Unavailable = 5,
-    /// A bug, or a node that gave up.
+    /// Internal error, or failure of a node.
     Internal = 70,
-    /// A second signal ended it at once.
+    /// A second signal stopped the process immediately.
     Interrupted = 130,
 }
 
-/// Why a command did not do what it was told.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
-    exit: Exit,
+pub struct CommandError {
+    exit: CommandExit,
     message: String,
 }
 
-impl Failure {
-    /// A failure with its exit code.
-    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+impl CommandError {
+    /// Creates an error with its exit code.
+    pub fn new(exit: CommandExit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
 
     pub(super) fn failed(message: impl Into<String>) -> Self {
-        Self::new(Exit::Failed, message)
+        Self::new(CommandExit::Failed, message)
     }
 
     pub(super) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, message)
+        Self::new(CommandExit::Usage, message)
     }
 
     pub(super) fn internal(message: impl Into<String>) -> Self {
-        Self::new(Exit::Internal, message)
+        Self::new(CommandExit::Internal, message)
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> CommandExit {
         self.exit
     }
 
-    /// Says on standard error what happened and gives the exit code.
+    /// Prints the error on standard error and returns the exit code.
     pub(super) fn report(&self) -> ExitCode {
         use io::Write as _;
         if !self.message.is_empty() {
-            // When nobody hears it, the exit code still tells.
+            // If standard error is closed, the exit code still reports the failure.
             drop(writeln!(io::stderr(), "error: {}", self.message));
         }
         ExitCode::from(self.exit as u8)
     }
 }
 
-/// Whoever reads the output has seen enough: that is no failure.
-impl From<io::Error> for Failure {
+/// Converts an I/O error; a closed output pipe is not a failure.
+impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::new(Exit::Done, ""),
+            io::ErrorKind::BrokenPipe => Self::new(CommandExit::Done, ""),
             _ => Self::failed(error.to_string()),
         }
     }
 }
 
-impl From<anyhow::Error> for Failure {
+impl From<anyhow::Error> for CommandError {
     fn from(error: anyhow::Error) -> Self {
         Self::failed(format!("{error:#}"))
     }
 }
 
-impl From<crate::config::Error> for Failure {
+impl From<crate::config::Error> for CommandError {
     fn from(error: crate::config::Error) -> Self {
         Self::usage(error.to_string())
     }

@@ -1,4 +1,4 @@
-//! `orlog export`: keeps a copy of instances and tasks elsewhere, from what a node tells of its changes.
+//! `orlog export`: maintains a copy of instances and tasks from the change stream of a node.
 
 mod error;
 mod file;
@@ -11,54 +11,54 @@ use std::time::Duration;
 
 use clap::ArgGroup;
 
-use super::client::{Client, Server, Trouble};
-use super::console::{Console, remark, text};
-use super::exit::Failure;
-use error::Stop;
-use page::Page;
+use super::client::{ApiClient, ClientError, ServerArgs};
+use super::console::{Console, note, text};
+use super::exit::CommandError;
+use error::ExportError;
+use page::ExportPage;
 use statements::SCHEMA;
-use target::Target;
+use target::ExportTarget;
 
-/// How long the node waits for a change before it says that there is none.
+/// Maximum time that the node waits for a change before it responds. Default: 20s.
 const WAIT: &str = "20s";
-/// The pauses before something is tried again.
+/// Delays between retries.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// What a node answers to a cursor that leads nowhere any more.
-const GONE: u16 = 410;
+/// HTTP status of a node for an expired cursor.
+const HTTP_GONE: u16 = 410;
 
-/// What goes where.
+/// Source and target of an export.
 #[derive(Debug, clap::Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag is independent")]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["to", "print_schema"]))]
 pub(super) struct Args {
-    /// Where it is kept: `env:NAME` or `file:/PATH` for what holds the URL of a database, or <postgres://…> itself; a file for
-    /// lines; - for standard output
+    /// Target: `env:NAME` or `file:/PATH` with the URL of a database, <postgres://…> itself, a file for
+    /// JSON lines, or - for standard output
     #[arg(long, value_name = "TARGET", env = "ORLOG_EXPORT_TO", hide_env_values = true)]
     to: Option<String>,
-    /// Go on with what changes; without it, end when everything is told
+    /// Follow changes; default: stop after the snapshot
     #[arg(long)]
     follow: bool,
-    /// End when everything is told; the default
+    /// Stop after the snapshot; the default
     #[arg(long, conflicts_with = "follow")]
     once: bool,
-    /// What is kept: instances, tasks, `task_events`, history
+    /// Kinds to export: instances, tasks, `task_events`, history
     #[arg(long, value_name = "KINDS", value_delimiter = ',', default_value = "instances,tasks,task_events")]
     kinds: Vec<String>,
-    /// What every tenant has, not only --tenant
+    /// Include all tenants, not only --tenant
     #[arg(long)]
     all: bool,
-    /// Forget the cursor and begin with everything that is there
+    /// Discard the cursor and export a new snapshot
     #[arg(long)]
-    anew: bool,
-    /// Print the tables that are kept in PostgreSQL, and end
+    reset: bool,
+    /// Print the PostgreSQL schema and exit
     #[arg(long)]
     print_schema: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let Some(to) = args.to.as_deref().filter(|_| !args.print_schema) else {
         return console.line(SCHEMA.trim_end());
     };
@@ -73,54 +73,56 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
     if args.all {
         query.push(("all", "true".to_owned()));
     }
-    let target = Target::new(to, scope, kinds.join(","))?;
-    let export = Export { client: Client::new(&args.server)?, target, query, follow: args.follow };
-    export.run(args.anew).await
+    let target = ExportTarget::new(to, scope, kinds.join(","))?;
+    let export = ExportRun { client: ApiClient::new(&args.server)?, target, query, follow: args.follow };
+    export.run(args.reset).await
 }
 
-/// A copy being kept.
-struct Export {
-    client: Client,
-    target: Target,
+/// Run of an export.
+struct ExportRun {
+    client: ApiClient,
+    target: ExportTarget,
     query: Vec<(&'static str, String)>,
     follow: bool,
 }
 
-impl Export {
-    async fn run(mut self, anew: bool) -> Result<(), Failure> {
-        let (mut pause, mut begins_anew) = (FIRST_PAUSE, anew);
+impl ExportRun {
+    async fn run(mut self, reset: bool) -> Result<(), CommandError> {
+        let (mut pause, mut needs_reset) = (FIRST_PAUSE, reset);
         loop {
-            match self.pass(&mut begins_anew, &mut pause).await {
+            match self.pass(&mut needs_reset, &mut pause).await {
                 Ok(()) => return Ok(()),
-                Err(Stop::Passing(failure)) if self.follow => {
-                    remark(&format!("{failure}; it is tried again in {pause:?}"));
+                Err(ExportError::Transient(failure)) if self.follow => {
+                    note(&format!("{failure}; retrying in {pause:?}"));
                     tokio::time::sleep(pause).await;
                     pause = LAST_PAUSE.min(pause * 2);
                 }
-                Err(Stop::Passing(failure) | Stop::Final(failure)) => return Err(failure),
+                Err(ExportError::Transient(failure) | ExportError::Permanent(failure)) => {
+                    return Err(failure);
+                }
             }
         }
     }
 
-    /// Goes on from where the target stands, until everything is told, or something fails.
-    async fn pass(&mut self, begins_anew: &mut bool, pause: &mut Duration) -> Result<(), Stop> {
+    /// Exports from the current cursor until all changes are written, or until an error occurs.
+    async fn pass(&mut self, needs_reset: &mut bool, pause: &mut Duration) -> Result<(), ExportError> {
         let mut cursor = self.target.open().await?;
-        if std::mem::take(begins_anew) {
+        if std::mem::take(needs_reset) {
             cursor = None;
         }
         loop {
             if cursor.is_none() {
-                self.target.begin().await?;
+                self.target.start().await?;
             }
-            let page = match self.ask(cursor.as_deref()).await {
+            let page = match self.fetch_page(cursor.as_deref()).await {
                 Ok(page) => page?,
-                Err(Trouble::Problem { status: GONE, body }) if cursor.is_some() => {
-                    let why = text(&body, "detail");
-                    remark(&format!("{why}: everything is copied anew"));
+                Err(ClientError::Problem { status: HTTP_GONE, body }) if cursor.is_some() => {
+                    let reason = text(&body, "detail");
+                    note(&format!("{reason}: exporting a new snapshot"));
                     cursor = None;
                     continue;
                 }
-                Err(trouble) => return Err(self.judged(trouble)),
+                Err(trouble) => return Err(self.classify(trouble)),
             };
             self.target.take(&page).await?;
             *pause = FIRST_PAUSE;
@@ -131,22 +133,22 @@ impl Export {
         }
     }
 
-    async fn ask(&self, cursor: Option<&str>) -> Result<Result<Page, Stop>, Trouble> {
+    async fn fetch_page(&self, cursor: Option<&str>) -> Result<Result<ExportPage, ExportError>, ClientError> {
         let mut query = self.query.clone();
         query.extend(cursor.map(|cursor| ("after", cursor.to_owned())));
         if self.follow {
             query.push(("wait", WAIT.to_owned()));
         }
-        Ok(Page::read(&self.client.lines("/v1/export", &query).await?))
+        Ok(ExportPage::read(&self.client.lines("/v1/export", &query).await?))
     }
 
-    /// A node that is away or busy comes back; one that says no does not change its mind.
-    fn judged(&self, trouble: Trouble) -> Stop {
+    /// Classifies an error: an unavailable or busy node is transient, a rejection is permanent.
+    fn classify(&self, trouble: ClientError) -> ExportError {
         let passes = match &trouble {
-            Trouble::Silence(_) => true,
-            Trouble::Problem { status, .. } => *status >= 500 || *status == 429,
+            ClientError::NoResponse(_) => true,
+            ClientError::Problem { status, .. } => *status >= 500 || *status == 429,
         };
         let failure = self.client.failure(trouble);
-        if passes { Stop::Passing(failure) } else { Stop::Final(failure) }
+        if passes { ExportError::Transient(failure) } else { ExportError::Permanent(failure) }
     }
 }

@@ -1,77 +1,78 @@
-//! `orlog graph`: a picture of a definition, with the place where an instance stands.
+//! `orlog graph`: renders a definition as a graph, with the current steps of an instance.
 
 use std::path::{Path, PathBuf};
 
-use orlog_simulator::graph::{self, Format, Place};
+use orlog_simulator::graph::{self, GraphFormat, InstanceOverlay};
 use serde_json::Value;
 
-use super::client::{Client, Server, path};
+use super::client::{ApiClient, ServerArgs, path};
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 use crate::definitions;
 
-/// What to draw, and how.
+/// Definition, state and format of the graph.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The definition
+    /// Definition file
     file: PathBuf,
-    /// Colour where this instance stands; a node is asked
+    /// Overlay the state of this instance, read from a node
     #[arg(long, value_name = "SAGA/CORRELATION", conflicts_with = "state")]
     instance: Option<String>,
-    /// Colour where an instance stands: JSON as `orlog saga show --output json` prints it, or its `state` alone
+    /// File with the state to overlay: JSON from `orlog saga show --output json`, or only its `state`
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// How it is drawn
-    #[arg(long, value_enum, default_value_t = Kind::Mermaid)]
-    format: Kind,
+    /// Graph format
+    #[arg(long, value_enum, default_value_t = GraphFormatArg::Mermaid)]
+    format: GraphFormatArg,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-/// How it is drawn.
+/// Graph format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
-    /// Text that Mermaid draws, as GitHub and many editors do
+enum GraphFormatArg {
+    /// Mermaid text, which GitHub and many editors render
     Mermaid,
-    /// A drawing
+    /// SVG image
     Svg,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let definition = definitions::read(&args.file).map_err(|problems| {
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let definition = definitions::load_file(&args.file).map_err(|problems| {
         let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-        Failure::failed(lines.join("\n"))
+        CommandError::failed(lines.join("\n"))
     })?;
-    let compiled = definition.compiled.ok_or_else(|| Failure::failed("it has no steps to draw"))?;
-    let shown = match (&args.instance, &args.state) {
-        (Some(instance), _) => Some(ask(instance, &args.server).await?),
+    let compiled =
+        definition.compiled.ok_or_else(|| CommandError::failed("the definition has no steps to render"))?;
+    let view = match (&args.instance, &args.state) {
+        (Some(instance), _) => Some(fetch(instance, &args.server).await?),
         (None, Some(file)) => Some(read(file)?),
         (None, None) => None,
     };
-    let place = shown.as_ref().map(Place::of);
+    let overlay = view.as_ref().map(InstanceOverlay::of);
     let format = match args.format {
-        Kind::Mermaid => Format::Mermaid,
-        Kind::Svg => Format::Svg,
+        GraphFormatArg::Mermaid => GraphFormat::Mermaid,
+        GraphFormatArg::Svg => GraphFormat::Svg,
     };
-    console.line(graph::draw(compiled.definition(), place.as_ref(), format).trim_end())
+    console.line(graph::render(compiled.definition(), overlay.as_ref(), format).trim_end())
 }
 
-async fn ask(instance: &str, server: &Server) -> Result<Value, Failure> {
-    let (saga, correlation) = instance
-        .split_once('/')
-        .ok_or_else(|| Failure::usage(format!("--instance {instance:?}: write it as SAGA/CORRELATION")))?;
-    let mut found = Client::new(server)?.get(&path(&["v1", "sagas", saga, correlation]), &[]).await?;
+async fn fetch(instance: &str, server: &ServerArgs) -> Result<Value, CommandError> {
+    let (saga, correlation) = instance.split_once('/').ok_or_else(|| {
+        CommandError::usage(format!("invalid --instance {instance:?}; expected SAGA/CORRELATION"))
+    })?;
+    let mut found = ApiClient::new(server)?.get(&path(&["v1", "sagas", saga, correlation]), &[]).await?;
     Ok(found["state"].take())
 }
 
-fn read(file: &Path) -> Result<Value, Failure> {
-    let wrong = |why: String| Failure::failed(format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+fn read(file: &Path) -> Result<Value, CommandError> {
+    let invalid = |reason: String| CommandError::failed(format!("{}: {reason}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| invalid(format!("cannot be read: {error}")))?;
     let mut value: Value =
-        serde_json::from_str(&text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
-    let shown = if value["state"].is_object() { value["state"].take() } else { value };
-    if shown["steps"].is_array() {
-        return Ok(shown);
+        serde_json::from_str(&text).map_err(|error| invalid(format!("is not JSON: {error}")))?;
+    let view = if value["state"].is_object() { value["state"].take() } else { value };
+    if view["steps"].is_array() {
+        return Ok(view);
     }
-    Err(wrong("it shows no steps; print it with `orlog saga show --output json`".to_owned()))
+    Err(invalid("has no steps; create the file with `orlog saga show --output json`".to_owned()))
 }

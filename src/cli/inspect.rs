@@ -1,36 +1,37 @@
-//! `orlog inspect`: the rows of a table as they are stored, from a running node or from a data folder at rest.
+//! `orlog inspect`: prints the stored rows of a table, from a running node or an offline data
+//! directory.
 
 use std::path::{Path, PathBuf};
 
 use orlog_model::TenantId;
 use serde_json::{Value, json};
 
-use crate::app::Look;
+use crate::app::ReadOnlyStores;
 
-use super::client::{Client, Server, path};
+use super::client::{ApiClient, ServerArgs, path};
 use super::console::{Console, items, text};
-use super::exit::Failure;
+use super::exit::CommandError;
 
-/// Which rows, and whose.
+/// Table, tenant and number of rows.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Which table; an unknown name is answered with those there are
+    /// Table name; an unknown name lists the tables
     table: String,
-    /// Rows at most
+    /// Maximum number of rows
     #[arg(long, default_value_t = 100)]
     limit: usize,
-    /// Read this data folder, which no node may be using, and all tenants in it unless --tenant names one
+    /// Read this data directory (the node must be stopped), all tenants unless --tenant is set
     #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let found = if let Some(data) = &args.data {
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let found = if let Some(data) = &args.data_dir {
         offline(data, &args)?
     } else {
-        let client = Client::new(&args.server)?;
+        let client = ApiClient::new(&args.server)?;
         client.get(&path(&["v1", "inspect", &args.table]), &[("limit", args.limit.to_string())]).await?
     };
     if console.is_json() {
@@ -42,16 +43,16 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
     Ok(())
 }
 
-fn offline(data: &Path, args: &Args) -> Result<Value, Failure> {
+fn offline(data: &Path, args: &Args) -> Result<Value, CommandError> {
     let tenant = args.server.tenant().map(TenantId::new).transpose();
-    let tenant = tenant.map_err(|error| Failure::usage(format!("--tenant: {error}")))?;
-    let look = Look::into(data)?;
+    let tenant = tenant.map_err(|error| CommandError::usage(format!("--tenant: {error}")))?;
+    let stores = ReadOnlyStores::open(data)?;
     let mut rows = Vec::new();
-    for reader in look.readers() {
+    for reader in stores.readers() {
         let left = args.limit - rows.len();
         let found = reader
-            .rows(&args.table, tenant.as_ref(), left)
-            .map_err(|error| Failure::failed(error.to_string()))?;
+            .inspect_rows(&args.table, tenant.as_ref(), left)
+            .map_err(|error| CommandError::failed(error.to_string()))?;
         rows.extend(found.into_iter().map(|row| json!({ "key": row.key, "value": row.value })));
     }
     Ok(json!({ "table": args.table, "rows": rows }))

@@ -1,43 +1,43 @@
-//! `orlog log-level`: which lines a node logs, looked at and changed while it runs.
+//! `orlog log-level`: shows or changes the log filter of a running node.
 
 use serde_json::json;
 
-use super::client::{Client, Server};
+use super::client::{ApiClient, ServerArgs};
 use super::console::{Console, text};
-use super::exit::Failure;
+use super::exit::CommandError;
 
-/// The path of the one resource that this is about.
+/// Path of the log filter resource.
 const PATH: &str = "/admin/log";
 
-/// What to log, and for how long.
+/// Log filter and its duration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A level, and levels for modules, for example `info,orlog_actors=debug`; absent: only look
+    /// Log filter, for example `info,orlog_actors=debug`; omit to print the current one
     filter: Option<String>,
-    /// For how long, for example 10m; absent: until it is changed again
+    /// Duration, for example 10m; default: until the next change
     #[arg(long = "for", value_name = "DURATION", requires = "filter")]
-    lasting: Option<String>,
-    /// Log again as the configuration says
+    duration: Option<String>,
+    /// Restore the configured filter
     #[arg(long, conflicts_with = "filter")]
     reset: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
-    let answer = match (&args.filter, args.reset) {
-        (Some(filter), _) => client.put(PATH, &json!({ "filter": filter, "for": args.lasting })).await?,
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let response = match (&args.filter, args.reset) {
+        (Some(filter), _) => client.put(PATH, &json!({ "filter": filter, "for": args.duration })).await?,
         (None, true) => client.delete(PATH).await?,
         (None, false) => client.get(PATH, &[]).await?,
     };
     if console.is_json() {
-        return console.json(&answer);
+        return console.json(&response);
     }
-    let (filter, configured) = (text(&answer, "filter"), text(&answer, "configured"));
-    match text(&answer, "until") {
+    let (filter, configured) = (text(&response, "filter"), text(&response, "configured"));
+    match text(&response, "until") {
         until if !until.is_empty() => console.line(&format!("{filter}, until {until}; then {configured}")),
         _ if filter == configured => console.line(&format!("{filter}, as configured")),
-        _ => console.line(&format!("{filter}; configured is {configured}")),
+        _ => console.line(&format!("{filter}; configured: {configured}")),
     }
 }

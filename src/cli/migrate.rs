@@ -1,48 +1,48 @@
-//! `orlog migrate`: moves running instances to another definition of their saga.
+//! `orlog migrate`: migrates running instances to another definition of their saga.
 
 use serde_json::{Value, json};
 
-use super::client::{Client, Server, path};
-use super::console::{Console, items, remark, text};
-use super::exit::{Exit, Failure};
+use super::client::{ApiClient, ServerArgs, path};
+use super::console::{Console, items, note, text};
+use super::exit::{CommandError, CommandExit};
 
-/// Instances of one request.
+/// Instances per request.
 const PAGE: usize = 200;
-/// Blocked instances that are shown one by one.
-const SHOWN: usize = 100;
+/// Maximum number of blocked instances to print.
+const MAX_ROWS: usize = 100;
 
-/// Which instances go where.
+/// Instances and target definition of a migration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The saga
+    /// Saga
     saga: String,
-    /// The definition they go by now: its version, or the beginning of its hash
+    /// Current definition: version or hash prefix
     #[arg(long, value_name = "VERSION|HASH")]
     from: String,
-    /// The definition they are to go by [default: the one in force]
+    /// Target definition: version or hash prefix [default: the active one]
     #[arg(long, value_name = "VERSION|HASH")]
     to: Option<String>,
-    /// Say what would become of each, and change nothing
+    /// Print the plan without migrating (dry run)
     #[arg(long)]
     dry_run: bool,
-    /// Only these instances
+    /// Migrate only these instances
     #[arg(long, value_name = "CORRELATION", num_args = 1..)]
     only: Vec<String>,
-    /// At most so many instances
+    /// Maximum number of instances
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
-    /// End with 0 even if instances are blocked
+    /// Exit with 0 even if instances are blocked
     #[arg(long)]
     skip_blocked: bool,
-    /// Who says so, for the record
+    /// User name recorded in the history
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
-    by: Option<String>,
+    user: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let result = everything(&client, &args).await?;
     if console.is_json() {
         console.json(&result)?;
@@ -50,25 +50,27 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         report(&result, console)?;
     }
     match result["counts"]["blocked"].as_u64() {
-        Some(blocked) if blocked > 0 && !args.skip_blocked => {
-            Err(Failure::new(Exit::Refused, format!("{blocked} blocked; --skip-blocked takes that as it is")))
-        }
+        Some(blocked) if blocked > 0 && !args.skip_blocked => Err(CommandError::new(
+            CommandExit::Rejected,
+            format!("{blocked} instances cannot migrate; --skip-blocked migrates the others"),
+        )),
         _ => Ok(()),
     }
 }
 
-/// Page after page. Where it breaks off, the same command goes on: what has moved is left alone.
-async fn everything(client: &Client, args: &Args) -> Result<Value, Failure> {
+/// Migrates page by page. After an interruption, the same command resumes: migrated instances are
+/// skipped.
+async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandError> {
     let (mut all, mut cursor, mut last) = (Vec::new(), Value::Null, Value::Null);
     let limit = args.limit.unwrap_or(usize::MAX);
     while all.len() < limit {
         let body = json!({
-            "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run, "by": args.by,
+            "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run, "user": args.user,
             "limit": PAGE.min(limit - all.len()), "cursor": cursor,
         });
         last = client.post(&path(&["v1", "definitions", &args.saga, "migrate"]), Some(&body)).await?;
         all.extend(items(&last, "items").iter().cloned());
-        cursor = last["next"].take();
+        cursor = last["next_cursor"].take();
         if cursor.is_null() {
             break;
         }
@@ -81,35 +83,35 @@ async fn everything(client: &Client, args: &Args) -> Result<Value, Failure> {
     let (version, hash) = (last["to_version"].take(), last["to_hash"].take());
     Ok(json!({
         "dry_run": args.dry_run, "to_version": version, "to_hash": hash, "counts": counts, "items": all,
-        "next": cursor,
+        "next_cursor": cursor,
     }))
 }
 
-fn report(result: &Value, console: &Console) -> Result<(), Failure> {
+fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
     let (mut blocked, others): (Vec<_>, Vec<_>) =
         items(result, "items").iter().partition(|one| one["class"] == "blocked");
-    let shown = if result["dry_run"] == true { &others[..] } else { &[] };
-    let hidden = blocked.len().saturating_sub(SHOWN) + shown.len().saturating_sub(SHOWN);
-    blocked.truncate(SHOWN);
-    let rows = shown.iter().take(SHOWN).chain(&blocked).map(|one| {
+    let listed = if result["dry_run"] == true { &others[..] } else { &[] };
+    let hidden = blocked.len().saturating_sub(MAX_ROWS) + listed.len().saturating_sub(MAX_ROWS);
+    blocked.truncate(MAX_ROWS);
+    let rows = listed.iter().take(MAX_ROWS).chain(&blocked).map(|one| {
         let reasons: Vec<_> = items(one, "reasons").iter().filter_map(Value::as_str).collect();
         vec![text(one, "correlation"), text(one, "class"), reasons.join("; ")]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        console.table(&["INSTANCE", "CLASS", "WHY"], &rows, "")?;
+        console.table(&["INSTANCE", "PLAN", "REASON"], &rows, "")?;
     }
     if hidden > 0 {
-        remark(&format!("{hidden} more are not shown; --output json lists all"));
+        note(&format!("{hidden} more are not printed; --output json lists all"));
     }
-    if !result["next"].is_null() {
-        remark("there may be more: --limit ended it");
+    if !result["next_cursor"].is_null() {
+        note("--limit reached; more instances possible");
     }
     let counts = &result["counts"];
     let classes = ["safe", "mapped", "blocked"].map(|class| format!("{} {class}", counts[class])).join(", ");
     let done = match result["dry_run"].as_bool() {
-        Some(true) => "nothing was changed: a dry run".to_owned(),
-        _ => format!("{} go by version {} now", counts["migrated"], text(result, "to_version")),
+        Some(true) => "dry run: no changes made".to_owned(),
+        _ => format!("{} instances migrated to v{}", counts["migrated"], text(result, "to_version")),
     };
     console.line(&format!("{classes}; {done}"))
 }

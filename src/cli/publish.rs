@@ -1,7 +1,7 @@
-//! `orlog publish`: events from a file or standard input to a node, in batches and in their order.
+//! `orlog publish`: publishes events from a file or standard input to a node, in batches and in order.
 //!
-//! A batch that the node has no room or time for is tried again. The ids of the events make that harmless, and publishing the
-//! same file once more as well.
+//! If the node is busy or its store is full, the batch is retried. Event ids make the retry idempotent;
+//! the same holds for a second publish of the same file.
 
 mod batches;
 mod csv_rows;
@@ -15,134 +15,138 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub(super) use batches::Line;
+pub(super) use batches::EventLine;
 use batches::{Batch, Batches};
 pub(super) use csv_rows::Columns;
 use progress::Progress;
 
-use super::client::{Client, Server, Trouble};
+use super::client::{ApiClient, ClientError, ServerArgs};
 use super::console::{Console, items, text};
-use super::exit::Failure;
+use super::exit::CommandError;
 
-/// The pause after a first refusal; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Refusals in a row after which it gives up.
-const TRIES: u32 = 12;
+/// Delay after the first rejection; it doubles up to [`MAX_RETRY_DELAY`].
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Maximum number of consecutive rejections.
+const MAX_ATTEMPTS: u32 = 12;
 
-/// What to publish, and where.
+/// Events to publish, and the target node.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// JSON Lines, one event a line (CloudEvents or the Aggregate envelope), or CSV with --csv; `-` or nothing: standard input
+    /// JSON Lines, one event a line (CloudEvents or the Aggregate envelope), or CSV with --csv; `-` or
+    /// omitted: standard input
     file: Option<PathBuf>,
     #[command(flatten)]
     columns: Columns,
-    /// Events in one request
+    /// Events per request
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
     batch: u16,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-/// What was accepted.
+/// Counts of accepted events.
 #[derive(Default)]
-struct Tally {
+struct PublishCounts {
     events: u64,
     duplicates: u64,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let (lines, bytes) = lines(args.file.as_ref(), &args.columns)?;
     let progress = Progress::new(bytes);
-    let mut tally = Tally::default();
+    let mut counts = PublishCounts::default();
     for batch in Batches::new(lines, usize::from(args.batch)) {
-        let batch = batch.map_err(|failure| so_far(&failure, &tally))?;
-        let answer = send(&client, &batch, &progress).await.map_err(|failure| so_far(&failure, &tally))?;
-        let accepted = items(&answer, "accepted");
-        tally.events += accepted.len() as u64;
-        tally.duplicates +=
+        let batch = batch.map_err(|failure| so_far(&failure, &counts))?;
+        let response = send(&client, &batch, &progress).await.map_err(|failure| so_far(&failure, &counts))?;
+        let accepted = items(&response, "accepted");
+        counts.events += accepted.len() as u64;
+        counts.duplicates +=
             accepted.iter().filter(|one| one["duplicate"] == Value::Bool(true)).count() as u64;
-        progress.advance(batch.bytes, tally.events);
+        progress.advance(batch.bytes, counts.events);
     }
     progress.finish();
-    report(&tally, console)
+    report(&counts, console)
 }
 
-/// Events, one after another.
-type Lines = Box<dyn Iterator<Item = Result<Line, Failure>>>;
+/// Iterator of event lines.
+type EventLines = Box<dyn Iterator<Item = Result<EventLine, CommandError>>>;
 
-/// The events of a file, and its size where it is known.
-pub(super) fn lines(file: Option<&PathBuf>, columns: &Columns) -> Result<(Lines, Option<u64>), Failure> {
+/// Returns the events of a file, and its size if known.
+pub(super) fn lines(
+    file: Option<&PathBuf>,
+    columns: &Columns,
+) -> Result<(EventLines, Option<u64>), CommandError> {
     let (input, bytes) = open(file)?;
-    let lines: Lines = match columns.wanted() {
+    let lines: EventLines = match columns.csv_columns() {
         Some(columns) => csv_rows::read(input, columns)?,
         None => Box::new(json_lines::read(BufReader::new(input))),
     };
     Ok((lines, bytes))
 }
 
-fn report(tally: &Tally, console: &Console) -> Result<(), Failure> {
-    let Tally { events, duplicates } = tally;
+fn report(counts: &PublishCounts, console: &Console) -> Result<(), CommandError> {
+    let PublishCounts { events, duplicates } = counts;
     if console.is_json() {
         return console.json(&json!({ "accepted": events, "duplicates": duplicates }));
     }
-    let known = if *duplicates > 0 { format!(", {duplicates} of them known before") } else { String::new() };
+    let known = if *duplicates > 0 { format!(", {duplicates} duplicates") } else { String::new() };
     console.line(&format!("{events} events accepted{known}"))
 }
 
-fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), Failure> {
+fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), CommandError> {
     let Some(path) = file.filter(|path| path.as_os_str() != "-") else {
         return Ok((Box::new(std::io::stdin()), None));
     };
-    let cannot = |error| Failure::failed(format!("{} cannot be read: {error}", path.display()));
+    let cannot = |error| CommandError::failed(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(cannot)?;
     let bytes = file.metadata().map_err(cannot)?.len();
     Ok((Box::new(file), Some(bytes)))
 }
 
-/// Tries until the node takes the batch, says that it never will, or has been away for too long.
-async fn send(client: &Client, batch: &Batch, progress: &Progress) -> Result<Value, Failure> {
-    let mut pause = FIRST_PAUSE;
+/// Retries until the node accepts the batch, rejects it permanently, or is unavailable for too long.
+async fn send(client: &ApiClient, batch: &Batch, progress: &Progress) -> Result<Value, CommandError> {
+    let mut pause = INITIAL_RETRY_DELAY;
     for attempt in 1.. {
         let trouble = match client.publish(&batch.events).await {
-            Ok(answer) => return Ok(answer),
+            Ok(response) => return Ok(response),
             Err(trouble) => trouble,
         };
         let passes = match &trouble {
-            Trouble::Silence(_) => true,
-            Trouble::Problem { status, .. } => matches!(status, 429 | 503 | 507),
+            ClientError::NoResponse(_) => true,
+            ClientError::Problem { status, .. } => matches!(status, 429 | 503 | 507),
         };
-        if !passes || attempt == TRIES {
+        if !passes || attempt == MAX_ATTEMPTS {
             return Err(located(client, batch, trouble));
         }
         progress.wait(attempt);
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_RETRY_DELAY);
     }
-    Err(Failure::internal("a loop without an end ended"))
+    Err(CommandError::internal("an infinite loop ended"))
 }
 
-/// Names the lines of the file in the place of positions in the batch.
-fn located(client: &Client, batch: &Batch, trouble: Trouble) -> Failure {
-    let Trouble::Problem { status: 422, body } = &trouble else { return client.failure(trouble) };
-    let places = items(body, "errors").iter().filter_map(|place| {
-        let pointer = text(place, "pointer");
+/// Replaces positions in the batch with line numbers of the file.
+fn located(client: &ApiClient, batch: &Batch, trouble: ClientError) -> CommandError {
+    let ClientError::Problem { status: 422, body } = &trouble else { return client.failure(trouble) };
+    let locations = items(body, "errors").iter().filter_map(|location| {
+        let pointer = text(location, "pointer");
         let index: usize = pointer.split('/').nth(1)?.parse().ok()?;
-        Some(format!("\n  line {}: {}", batch.lines.get(index)?, text(place, "detail")))
+        Some(format!("\n  line {}: {}", batch.lines.get(index)?, text(location, "detail")))
     });
-    let places: String = places.collect();
-    if places.is_empty() {
+    let locations: String = locations.collect();
+    if locations.is_empty() {
         client.failure(trouble)
     } else {
-        Failure::failed(format!("events were refused [{}]:{places}", text(body, "code")))
+        CommandError::failed(format!("events were rejected [{}]:{locations}", text(body, "code")))
     }
 }
 
-fn so_far(failure: &Failure, tally: &Tally) -> Failure {
-    let events = tally.events;
-    Failure::new(
+fn so_far(failure: &CommandError, counts: &PublishCounts) -> CommandError {
+    let events = counts.events;
+    CommandError::new(
         failure.exit(),
-        format!("{failure}\n{events} events before were accepted; publishing them again is harmless"),
+        format!("{failure}\n{events} earlier events were accepted; it is safe to publish them again"),
     )
 }

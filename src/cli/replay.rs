@@ -1,93 +1,96 @@
-//! `orlog replay`: the instances of a saga take again what the bus still has of their inputs.
+//! `orlog replay`: replays the inputs that the bus still stores into the instances of a saga.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::client::{Client, Server};
-use super::console::{Console, items, remark, text};
-use super::exit::{Exit, Failure};
+use super::client::{ApiClient, ServerArgs};
+use super::console::{Console, items, note, text};
+use super::exit::{CommandError, CommandExit};
 
-/// Instances that are shown one by one.
-const SHOWN: usize = 100;
+/// Maximum number of instances to print.
+const MAX_ROWS: usize = 100;
 
-/// What to replay.
+/// Saga and options of a replay.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The saga; its instances go by the definition that is in force
+    /// Saga; its instances use the active definition
     #[arg(long)]
     saga: String,
-    /// What was published then or later is read again, for example 2026-11-21T00:00:00Z
+    /// Start time of the replayed messages (RFC 3339), for example 2026-11-21T00:00:00Z
     #[arg(long, value_name = "TIME")]
     from: String,
-    /// What becomes of the work that is asked for on the way
+    /// Handling of the requested work
     #[arg(long, value_enum)]
-    work: Work,
-    /// Only these instances
+    work: WorkModeArg,
+    /// Replay only these instances
     #[arg(long, value_name = "CORRELATION", num_args = 1..)]
     only: Vec<String>,
-    /// Do it; without this nothing is changed, and it is said what would be
+    /// Apply the replay; default: print the plan only
     #[arg(long)]
     yes: bool,
-    /// Why, for the record
+    /// Reason recorded in the history
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who says so, for the record
+    /// User name recorded in the history
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
-    by: Option<String>,
-    /// Seconds to wait for the answer; the node goes on to the end also when nobody waits
+    user: Option<String>,
+    /// Seconds to wait for the response; the node finishes the replay even if the client disconnects
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     wait: u64,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 /// See [`Args::work`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Work {
-    /// Nothing is sent or performed, and time passes as it did
+enum WorkModeArg {
+    /// Dispatch no work; time passes as recorded
     Suppress,
-    /// It is sent and performed, under its old ids where the history tells them, as if everything came now
+    /// Dispatch work, under its old ids if the history has them, as if all inputs arrived now
     Emit,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let work = match args.work {
-        Work::Suppress => "suppress",
-        Work::Emit => "emit",
+        WorkModeArg::Suppress => "suppress",
+        WorkModeArg::Emit => "emit",
     };
     let body = json!({
         "saga": args.saga, "from": args.from, "work": work, "only": args.only, "dry_run": !args.yes,
-        "by": args.by, "reason": args.reason,
+        "user": args.user, "reason": args.reason,
     });
-    let result = client.post_patiently("/v1/replays", Some(&body), Duration::from_secs(args.wait)).await?;
+    let result = client.post_with_timeout("/v1/replays", Some(&body), Duration::from_secs(args.wait)).await?;
     if console.is_json() {
         console.json(&result)?;
     } else {
         report(&result, args.yes, console)?;
     }
-    match result["counts"]["left"].as_u64() {
-        Some(left) if left > 0 => Err(Failure::new(Exit::Refused, format!("{left} were left as they are"))),
+    match result["counts"]["skipped"].as_u64() {
+        Some(skipped) if skipped > 0 => {
+            Err(CommandError::new(CommandExit::Rejected, format!("{skipped} instances were skipped")))
+        }
         _ => Ok(()),
     }
 }
 
-fn report(result: &Value, done: bool, console: &Console) -> Result<(), Failure> {
-    let changed: Vec<_> = items(result, "items").iter().filter(|one| one["fate"] != "unchanged").collect();
-    let rows = changed.iter().take(SHOWN).map(|one| {
-        ["correlation", "fate", "was", "becomes", "work", "why"].map(|name| text(one, name)).to_vec()
+fn report(result: &Value, done: bool, console: &Console) -> Result<(), CommandError> {
+    let changed: Vec<_> = items(result, "items").iter().filter(|one| one["result"] != "unchanged").collect();
+    let rows = changed.iter().take(MAX_ROWS).map(|one| {
+        ["correlation", "result", "before", "after", "work", "reason"].map(|name| text(one, name)).to_vec()
     });
     let rows: Vec<_> = rows.collect();
-    let head = ["INSTANCE", "FATE", "WAS", "BECOMES", "WORK", "WHY"];
-    console.table(&head, &rows, "no instance would stand otherwise than it stands")?;
-    if changed.len() > SHOWN {
-        remark(&format!("{} more are not shown; --output json lists all", changed.len() - SHOWN));
+    let head = ["INSTANCE", "RESULT", "BEFORE", "AFTER", "WORK", "REASON"];
+    console.table(&head, &rows, "no instance changes")?;
+    if changed.len() > MAX_ROWS {
+        note(&format!("{} more are not printed; --output json lists all", changed.len() - MAX_ROWS));
     }
     let counts = &result["counts"];
-    let fates =
-        ["new", "replaced", "unchanged", "left"].map(|fate| format!("{} {fate}", counts[fate])).join(", ");
-    let end = if done { "" } else { "; nothing was changed: --yes does it" };
-    console.line(&format!("{} messages read; {fates}{end}", result["read"]))
+    let results = ["created", "replaced", "unchanged", "skipped"]
+        .map(|name| format!("{} {name}", counts[name]))
+        .join(", ");
+    let end = if done { "" } else { "; no changes made: apply with --yes" };
+    console.line(&format!("{} messages read; {results}{end}", result["read"]))
 }

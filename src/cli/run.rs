@@ -1,18 +1,18 @@
-//! `orlog run`: a node as the configuration says, until SIGTERM or SIGINT.
+//! `orlog run`: runs a node with its configuration until SIGTERM or SIGINT.
 
-use crate::app::Seams;
+use crate::app::AppOverrides;
 
-use super::config_flags::Flags;
-use super::exit::Failure;
+use super::config_flags::ConfigFlags;
+use super::exit::CommandError;
 use super::serve::serve;
 
-/// A configuration.
+/// Configuration of the node.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    flags: Flags,
+    flags: ConfigFlags,
 }
 
-pub(super) async fn perform(args: Args) -> Result<(), Failure> {
-    serve(args.flags.load()?, Seams::default(), |_, _| Ok(())).await
+pub(super) async fn run(args: Args) -> Result<(), CommandError> {
+    serve(args.flags.load()?, AppOverrides::default(), |_, _| Ok(())).await
 }

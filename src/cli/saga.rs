@@ -1,4 +1,4 @@
-//! `orlog saga`: look at instances and instruct them.
+//! `orlog saga`: inspects and controls saga instances.
 
 mod control;
 mod instance_arg;
@@ -8,40 +8,40 @@ mod show;
 use clap::Subcommand;
 
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Find instances
+    /// List instances
     List(list::Args),
-    /// Show everything about an instance
+    /// Show an instance with its state, pending work and history
     Show(show::Args),
-    /// Hand an instance an event that is addressed to it alone
-    Signal(control::Signal),
-    /// Stop going forward and undo what was done
-    Cancel(control::Plain),
-    /// Keep inputs and apply none
-    Pause(control::Plain),
-    /// Apply what was kept, then go on
-    Resume(control::Plain),
-    /// Try again what made an instance stuck
-    Retry(control::Plain),
-    /// Leave undone what made an instance stuck, and go on
-    Skip(control::Plain),
-    /// End a stuck instance as it is: nothing more is done or undone
-    ForceComplete(control::Plain),
+    /// Send an event to one instance only
+    Signal(control::SignalArgs),
+    /// Cancel an instance and compensate its completed steps
+    Cancel(control::ControlArgs),
+    /// Pause an instance: buffer inputs without applying them
+    Pause(control::ControlArgs),
+    /// Resume an instance: apply the buffered inputs and continue
+    Resume(control::ControlArgs),
+    /// Retry the failed action of a stuck instance
+    Retry(control::ControlArgs),
+    /// Skip the failed compensation of a stuck instance and continue
+    Skip(control::ControlArgs),
+    /// Force-complete a stuck instance: end it without further steps or compensations
+    ForceComplete(control::ControlArgs),
 }
 
-pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
-        Command::List(args) => list::perform(args, console).await,
-        Command::Show(args) => show::perform(args, console).await,
+        Command::List(args) => list::run(args, console).await,
+        Command::Show(args) => show::run(args, console).await,
         Command::Signal(args) => control::signal(args, console).await,
-        Command::Cancel(args) => control::plain("cancel", args, console).await,
-        Command::Pause(args) => control::plain("pause", args, console).await,
-        Command::Resume(args) => control::plain("resume", args, console).await,
-        Command::Retry(args) => control::plain("retry", args, console).await,
-        Command::Skip(args) => control::plain("skip", args, console).await,
-        Command::ForceComplete(args) => control::plain("force-complete", args, console).await,
+        Command::Cancel(args) => control::send_action("cancel", args, console).await,
+        Command::Pause(args) => control::send_action("pause", args, console).await,
+        Command::Resume(args) => control::send_action("resume", args, console).await,
+        Command::Retry(args) => control::send_action("retry", args, console).await,
+        Command::Skip(args) => control::send_action("skip", args, console).await,
+        Command::ForceComplete(args) => control::send_action("force-complete", args, console).await,
     }
 }

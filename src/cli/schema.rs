@@ -1,8 +1,8 @@
-//! `orlog schema`: the JSON Schema of definitions, for editors.
+//! `orlog schema`: prints the JSON Schema of definitions for editors.
 
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 
-pub(super) fn perform(console: &Console) -> Result<(), Failure> {
-    console.json(&orlog_program::schema())
+pub(super) fn run(console: &Console) -> Result<(), CommandError> {
+    console.json(&orlog_program::json_schema())
 }

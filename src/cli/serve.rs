@@ -1,4 +1,4 @@
-//! Runs a node until somebody ends it: start, serve, drain, stop.
+//! Runs a node: start, serve, drain, stop.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,115 +7,118 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::app::{App, DeployError, Seams};
+use crate::app::{App, AppOverrides, DeployError};
 use crate::config::Config;
-use crate::definitions::Refused;
+use crate::definitions::DefinitionErrors;
 use crate::{api, telemetry};
 
-use super::exit::{Exit, Failure};
+use super::exit::{CommandError, CommandExit};
 
-/// Who reloads, for the record.
-const RELOADER: &str = "SIGHUP";
+/// User name recorded for a reload by SIGHUP.
+const RELOAD_USER: &str = "SIGHUP";
 
-/// Why a node ends.
-enum End {
+/// Reason why a node stops.
+enum StopReason {
     /// SIGTERM or SIGINT.
     Signal,
-    /// Somebody called `/admin/drain`.
+    /// A drain through `/admin/drain`.
     Drained,
-    /// Its parts died too often.
-    GaveUp,
+    /// Too many restarts of an actor.
+    Failed,
 }
 
-/// Starts a node, tells `ready` where it listens, and returns when it has come to rest.
+/// Starts a node, sends its listen address to `ready`, and returns after the drain.
 pub(super) async fn serve(
     config: Config,
-    seams: Seams,
-    ready: impl FnOnce(&App, SocketAddr) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    overrides: AppOverrides,
+    ready: impl FnOnce(&Arc<App>, SocketAddr) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let telemetry = telemetry::start(&config)?;
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        Failure::failed(format!("cannot listen on {}: {error}; choose another with --listen", config.listen))
+        CommandError::failed(format!(
+            "cannot listen on {}: {error}; set another address with --listen",
+            config.listen
+        ))
     })?;
     let address = listener.local_addr()?;
-    // Other pods are told where this one really listens.
+    // Other pods receive the actual address.
     let config = Config { listen: address, ..config };
-    let app = App::start_with(config, Seams { telemetry: telemetry.clone(), ..seams }).await?;
+    let app = App::start_with(config, AppOverrides { telemetry: telemetry.clone(), ..overrides }).await?;
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(api::serve(Arc::clone(&app), listener, async {
-        // An error means the same: nobody wants it to go on.
+        // An error means the same: the sender was dropped.
         drop(closed.await);
     }));
     let end = match ready(&app, address) {
         Ok(()) => until(&app, &mut signals).await,
         Err(failure) => {
-            finish(&app, &End::Signal).await?;
+            finish(&app, &StopReason::Signal).await?;
             return Err(failure);
         }
     };
     tokio::spawn(async move {
         signals.next().await;
-        std::process::exit(Exit::Interrupted as i32);
+        std::process::exit(CommandExit::Interrupted as i32);
     });
-    if matches!(end, End::Signal) {
-        tracing::info!("draining; a second signal ends the process at once");
+    if matches!(end, StopReason::Signal) {
+        tracing::info!("draining; send a second signal to stop immediately");
         if !app.drain().await {
-            tracing::warn!("not everything came to rest in time; it goes on at the next start");
+            tracing::warn!("drain timed out; remaining work resumes at the next start");
         }
     }
-    // An error means that the server has ended already.
+    // An error means that the server has already stopped.
     close.send(()).ok();
     if let Ok(Err(error)) = server.await {
-        tracing::warn!(%error, "the HTTP server ended");
+        tracing::warn!(%error, "HTTP server stopped");
     }
     let finished = finish(&app, &end).await;
     telemetry.stop().await;
     finished
 }
 
-async fn until(app: &Arc<App>, signals: &mut Signals) -> End {
+async fn until(app: &Arc<App>, signals: &mut Signals) -> StopReason {
     loop {
         let Signals { terminate, interrupt, hangup } = signals;
         tokio::select! {
-            _ = terminate.recv() => return End::Signal,
-            _ = interrupt.recv() => return End::Signal,
+            _ = terminate.recv() => return StopReason::Signal,
+            _ = interrupt.recv() => return StopReason::Signal,
             _ = hangup.recv() => reload(app).await,
-            () = app.drained() => return End::Drained,
-            () = app.gave_up() => return End::GaveUp,
+            () = app.drained() => return StopReason::Drained,
+            () = app.has_failed() => return StopReason::Failed,
         }
     }
 }
 
-/// A mistake changes nothing and is logged, place by place.
+/// Reloads the definitions. On an error, nothing changes and every diagnostic is logged.
 async fn reload(app: &Arc<App>) {
-    let Err(error) = app.reload(RELOADER.to_owned()).await else { return };
-    let DeployError::Refused(Refused(problems)) = &error else {
-        tracing::error!(%error, "not reloaded");
+    let Err(error) = app.reload(RELOAD_USER.to_owned()).await else { return };
+    let DeployError::Rejected(DefinitionErrors(problems)) = &error else {
+        tracing::error!(%error, "reload rejected");
         return;
     };
     for problem in problems {
         let (file, line, column) = (&problem.file, problem.line, problem.column);
-        tracing::error!(file, line, column, "not reloaded: {problem}");
+        tracing::error!(file, line, column, "reload rejected: {problem}");
     }
 }
 
-async fn finish(app: &App, end: &End) -> Result<(), Failure> {
+async fn finish(app: &App, end: &StopReason) -> Result<(), CommandError> {
     let stopped = app.stop().await;
     match end {
-        End::Signal | End::Drained => {
+        StopReason::Signal | StopReason::Drained => {
             stopped?;
             tracing::info!("stopped");
             Ok(())
         }
-        End::GaveUp => {
-            let why = "the node gave up: a part of it was restarted too often (limits.restarts); the log says which and why";
-            Err(Failure::internal(why))
+        StopReason::Failed => {
+            let reason = "node failed: too many restarts of one component (limits.max_restarts); see the log for the cause";
+            Err(CommandError::internal(reason))
         }
     }
 }
 
-/// The signals that ask the process to end, and SIGHUP, which asks it to reload.
+/// Signal handlers: SIGTERM and SIGINT stop the process, SIGHUP reloads it.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -123,7 +126,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Result<Self, CommandError> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

@@ -1,30 +1,30 @@
-//! `orlog streams`: compares the streams of JetStream with what the configuration wants, and brings them there.
+//! `orlog streams`: compares the JetStream streams with the configuration and applies the differences.
 
 use crate::app;
 use crate::clock::SystemClock;
 use orlog_model::Clock as _;
 
-use super::config_flags::Flags;
+use super::config_flags::ConfigFlags;
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 
-/// What to do about the streams.
+/// Command on the streams.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Make what is missing and change what may be changed; nothing is dropped
+    /// Create missing streams and update mutable settings; deletes no data
     Apply(Args),
-    /// Show what differs from the configuration; exit code 1 when something does
+    /// Show the differences from the configuration; exit code 1 if there are any
     Diff(Args),
 }
 
-/// A configuration.
+/// Configuration to compare with.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    flags: Flags,
+    flags: ConfigFlags,
 }
 
-pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     let (args, change) = match command {
         Command::Apply(args) => (args, true),
         Command::Diff(args) => (args, false),
@@ -33,25 +33,25 @@ pub(super) async fn perform(command: Command, console: &Console) -> Result<(), F
     let connection = app::connect(&config).await?;
     let found = app::streams(&connection, &config, SystemClock.now(), change).await;
     let found = found.map_err(anyhow::Error::from)?;
-    let left = found.iter().filter(|difference| !change || difference.refused.is_some()).count();
+    let left = found.iter().filter(|difference| !change || difference.rejected.is_some()).count();
     if console.is_json() {
         let rows = found.iter().map(|difference| {
             serde_json::json!({
                 "stream": difference.stream,
-                "what": difference.what,
-                "changed": change && difference.refused.is_none(),
-                "refused": difference.refused,
+                "field": difference.field,
+                "changed": change && difference.rejected.is_none(),
+                "rejected": difference.rejected,
             })
         });
         console.json(&serde_json::json!({ "differences": rows.collect::<Vec<_>>() }))?;
     } else {
         for difference in &found {
-            let done = if change && difference.refused.is_none() { " - done" } else { "" };
+            let done = if change && difference.rejected.is_none() { " - done" } else { "" };
             console.line(&format!("{difference}{done}"))?;
         }
         if found.is_empty() {
-            console.line("the streams are as the configuration wants them")?;
+            console.line("streams match the configuration")?;
         }
     }
-    if left == 0 { Ok(()) } else { Err(Failure::failed(format!("{left} differences are left"))) }
+    if left == 0 { Ok(()) } else { Err(CommandError::failed(format!("{left} differences remain"))) }
 }

@@ -1,4 +1,4 @@
-//! `orlog task`: what people are asked, and what they do about it.
+//! `orlog task`: lists, claims and completes human tasks.
 
 mod actions;
 mod list;
@@ -7,30 +7,30 @@ mod show;
 use clap::Subcommand;
 
 use super::console::Console;
-use super::exit::Failure;
+use super::exit::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Find tasks
+    /// List tasks
     List(list::Args),
-    /// Show a task and what happened to it
+    /// Show a task with its events
     Show(show::Args),
-    /// Take a task, so that no other does
-    Claim(actions::Plain),
-    /// Give a task back
-    Release(actions::Plain),
-    /// Give a task to somebody else
+    /// Claim a task exclusively
+    Claim(actions::TaskActionArgs),
+    /// Release a claimed task
+    Release(actions::TaskActionArgs),
+    /// Assign a task to another user
     Assign(actions::Assign),
-    /// Answer a task; its saga goes on
+    /// Complete a task; its saga continues
     Complete(actions::Complete),
 }
 
-pub(super) async fn perform(command: Command, console: &Console) -> Result<(), Failure> {
+pub(super) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
-        Command::List(args) => list::perform(args, console).await,
-        Command::Show(args) => show::perform(args, console).await,
-        Command::Claim(args) => actions::plain("claim", args, console).await,
-        Command::Release(args) => actions::plain("release", args, console).await,
+        Command::List(args) => list::run(args, console).await,
+        Command::Show(args) => show::run(args, console).await,
+        Command::Claim(args) => actions::claim_or_release("claim", args, console).await,
+        Command::Release(args) => actions::claim_or_release("release", args, console).await,
         Command::Assign(args) => actions::assign(args, console).await,
         Command::Complete(args) => actions::complete(args, console).await,
     }

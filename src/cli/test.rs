@@ -1,4 +1,4 @@
-//! `orlog test`: plays the test files that stand beside definitions, in virtual time and without a node.
+//! `orlog test`: runs the test files of definitions in virtual time, without a node.
 
 mod files;
 mod watch;
@@ -6,69 +6,69 @@ mod watch;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use orlog_program::Problem;
-use orlog_simulator::test_file::{self, Outcome, Summary};
+use orlog_program::Diagnostic;
+use orlog_simulator::test_file::{self, Summary, TestResult};
 use serde_json::{Value, json};
 
 use super::console::Console;
-use super::exit::Failure;
-use files::Suite;
+use super::exit::CommandError;
+use files::TestSuite;
 
-/// Which tests, and how to tell.
+/// Tests to run, and the report format.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Test files, or folders with *.saga.test.yaml in them, at any depth
+    /// Test files, or directories with *.saga.test.yaml, searched recursively
     #[arg(default_value = ".", value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
-    /// Only tests whose name holds this
+    /// Run only tests whose name contains this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// How the result is written
+    /// Output format
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Write `JUnit` XML there too
+    /// Also write `JUnit` XML to this file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Run again whenever a test or a definition changes
+    /// Watch tests and definitions and rerun on change
     #[arg(long)]
     watch: bool,
 }
 
-/// How a result is written.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
-    /// For people
+    /// Text
     Text,
-    /// For programs
+    /// JSON
     Json,
 }
 
 impl Format {
-    /// Whether programs read it: because it was said here, or for all commands.
+    /// Returns whether the output is JSON, by this option or by the global one.
     pub(super) fn is_json(format: Option<Self>, console: &Console) -> bool {
         format.map_or(console.is_json(), |format| format == Self::Json)
     }
 }
 
-/// What a run came to.
-struct Run {
-    outcomes: Vec<Outcome>,
-    problems: Vec<Problem>,
+/// Result of a test run.
+struct TestRun {
+    outcomes: Vec<TestResult>,
+    problems: Vec<Diagnostic>,
     took: Duration,
 }
 
-pub(super) fn perform(args: &Args, console: &Console) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     if args.watch {
-        return watch::forever(&args.paths, || report(args, console));
+        return watch::run_on_change(&args.paths, || report(args, console));
     }
     report(args, console)
 }
 
-fn report(args: &Args, console: &Console) -> Result<(), Failure> {
-    let run = run(args);
+fn report(args: &Args, console: &Console) -> Result<(), CommandError> {
+    let run = run_suites(args);
     if let Some(path) = &args.junit {
         let written = std::fs::write(path, test_file::junit(&run.outcomes));
-        written.map_err(|e| Failure::failed(format!("{} cannot be written: {e}", path.display())))?;
+        written.map_err(|e| CommandError::failed(format!("cannot write {}: {e}", path.display())))?;
     }
     if Format::is_json(args.format, console) {
         console.json(&as_json(&run))?;
@@ -77,22 +77,22 @@ fn report(args: &Args, console: &Console) -> Result<(), Failure> {
     }
     let Summary { passed, failed } = Summary::of(&run.outcomes);
     match (failed, run.problems.len()) {
-        (0, 0) if passed == 0 => Err(Failure::failed(nothing(args))),
+        (0, 0) if passed == 0 => Err(CommandError::failed(nothing(args))),
         (0, 0) => Ok(()),
-        (0, problems) => Err(Failure::failed(format!("{problems} mistakes in the files"))),
-        (failed, _) => Err(Failure::failed(format!("{failed} of {} tests failed", failed + passed))),
+        (0, problems) => Err(CommandError::failed(format!("{problems} errors in the files"))),
+        (failed, _) => Err(CommandError::failed(format!("{failed} of {} tests failed", failed + passed))),
     }
 }
 
 fn nothing(args: &Args) -> String {
     let paths: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
     match &args.filter {
-        Some(filter) => format!("no test in {} has {filter:?} in its name", paths.join(", ")),
-        None => format!("there is no test in {}", paths.join(", ")),
+        Some(filter) => format!("no test in {} has a name that contains {filter:?}", paths.join(", ")),
+        None => format!("no test found in {}", paths.join(", ")),
     }
 }
 
-fn run(args: &Args) -> Run {
+fn run_suites(args: &Args) -> TestRun {
     let began = Instant::now();
     let (mut outcomes, mut problems) = (Vec::new(), Vec::new());
     for file in args.paths.iter().flat_map(|path| files::find(path)) {
@@ -101,30 +101,37 @@ fn run(args: &Args) -> Run {
             Err(found) => problems.extend(found),
         }
     }
-    Run { outcomes, problems, took: began.elapsed() }
+    TestRun { outcomes, problems, took: began.elapsed() }
 }
 
-fn play(suite: &Suite, filter: Option<&str>, outcomes: &mut Vec<Outcome>) {
-    let chosen = |case: &&test_file::Case| filter.is_none_or(|filter| case.name.contains(filter));
-    for case in suite.book.cases.iter().filter(chosen) {
+fn play(suite: &TestSuite, filter: Option<&str>, outcomes: &mut Vec<TestResult>) {
+    let chosen = |case: &&test_file::TestCase| filter.is_none_or(|filter| case.name.contains(filter));
+    for case in suite.test_file.cases.iter().filter(chosen) {
         let began = Instant::now();
         let misses = test_file::run(case, &suite.saga, &suite.programs);
         let took = began.elapsed();
         let story = if misses.is_empty() {
             Vec::new()
         } else {
-            test_file::story_of(case, &suite.saga, &suite.programs)
+            test_file::history_of(case, &suite.saga, &suite.programs)
         };
         let (file, name) = (suite.file.clone(), case.name.clone());
-        outcomes.push(Outcome { file, line: case.line, name, took, misses, story });
+        outcomes.push(TestResult {
+            file,
+            line: case.line,
+            name,
+            duration: took,
+            mismatches: misses,
+            history: story,
+        });
     }
 }
 
-fn as_text(run: &Run, console: &Console) -> Result<(), Failure> {
+fn as_text(run: &TestRun, console: &Console) -> Result<(), CommandError> {
     for outcome in &run.outcomes {
-        let mark = if outcome.misses.is_empty() { "ok    " } else { "FAILED" };
-        console.line(&format!("{mark} {}: {} ({})", outcome.file, outcome.name, millis(outcome.took)))?;
-        if !outcome.misses.is_empty() {
+        let mark = if outcome.mismatches.is_empty() { "ok    " } else { "FAILED" };
+        console.line(&format!("{mark} {}: {} ({})", outcome.file, outcome.name, millis(outcome.duration)))?;
+        if !outcome.mismatches.is_empty() {
             for line in outcome.lines() {
                 console.line(&format!("       {}", line.replace('\n', "\n       ")))?;
             }
@@ -137,18 +144,19 @@ fn as_text(run: &Run, console: &Console) -> Result<(), Failure> {
     console.line(&format!("{passed} passed, {failed} failed, in {}", millis(run.took)))
 }
 
-fn as_json(run: &Run) -> Value {
+fn as_json(run: &TestRun) -> Value {
     let Summary { passed, failed } = Summary::of(&run.outcomes);
-    let outcome = |outcome: &Outcome| {
-        let misses = outcome.misses.iter().map(|miss| json!({ "line": miss.line, "message": miss.message }));
+    let outcome = |outcome: &TestResult| {
+        let misses =
+            outcome.mismatches.iter().map(|miss| json!({ "line": miss.line, "message": miss.message }));
         json!({
             "file": outcome.file,
             "line": outcome.line,
             "name": outcome.name,
-            "passed": outcome.misses.is_empty(),
-            "milliseconds": outcome.took.as_secs_f64() * 1000.0,
+            "passed": outcome.mismatches.is_empty(),
+            "milliseconds": outcome.duration.as_secs_f64() * 1000.0,
             "misses": misses.collect::<Vec<_>>(),
-            "history": outcome.story,
+            "history": outcome.history,
         })
     };
     json!({

@@ -1,5 +1,5 @@
-//! `[auth]` and `[audit]`: who may call the API, and what is kept of what they did. What a key means stands in
-//! `config/default.toml`.
+//! Configuration of `[auth]` and `[audit]`: authentication of API callers and the audit trail.
+//! `config/default.toml` describes the keys.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,40 +12,40 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// The routes that can be made public.
+/// Routes that can be public.
 const CAN_BE_PUBLIC: [&str; 2] = ["/metrics", "/info"];
 
-/// `[auth]`: who may call the API.
+/// Configuration of `[auth]`: authentication of API callers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Auth {
-    /// How callers show who they are.
+pub struct AuthConfig {
+    /// Authentication mode.
     pub mode: AuthMode,
-    /// Whether everybody is let in although the address is not loopback.
-    pub open: bool,
-    /// Routes that need nobody.
-    pub public: Vec<String>,
+    /// Allows unauthenticated access on a non-loopback address.
+    pub allow_unauthenticated: bool,
+    /// Routes without authentication.
+    pub public_routes: Vec<String>,
     /// Bearer tokens.
-    pub jwt: Jwt,
-    /// Headers of a gateway.
-    pub gateway: TrustedGateway,
+    pub jwt: JwtConfig,
+    /// Headers of a trusted gateway.
+    pub gateway: TrustedGatewayConfig,
 }
 
-/// How callers show who they are.
+/// Authentication mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuthMode {
-    /// Not at all.
+    /// No authentication.
     #[default]
     Off,
-    /// By a signed token.
+    /// Signed token (JWT).
     Jwt,
-    /// A gateway in front says it.
+    /// Headers of a trusted gateway.
     Gateway,
 }
 
 impl AuthMode {
-    /// The word people write.
+    /// Returns the name in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,39 +56,39 @@ impl AuthMode {
     }
 }
 
-/// `[auth.jwt]`: tokens, and the keys that sign them.
+/// Configuration of `[auth.jwt]`: tokens and the keys that sign them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Jwt {
-    /// Where the issuer publishes its keys; nowhere where it is empty.
+pub struct JwtConfig {
+    /// URL of the key set of the issuer; empty: none.
     pub jwks_url: String,
-    /// A file with keys, as a JSON Web Key Set.
+    /// File with a JSON Web Key Set.
     #[serde(with = "units::optional")]
     pub jwks_file: Option<PathBuf>,
-    /// Keys, each a JSON Web Key.
+    /// Inline keys, each a JSON Web Key.
     pub keys: Vec<BTreeMap<String, String>>,
-    /// Who must have issued a token.
+    /// Required issuer of a token.
     pub issuer: String,
-    /// For whom a token must be: one of these.
+    /// Accepted audiences; a token requires one of them.
     pub audience: Vec<String>,
-    /// How far clocks may be apart.
+    /// Allowed clock skew.
     #[serde(with = "units::duration")]
     pub leeway: Duration,
-    /// Keys are fetched anew when they are this old.
+    /// Interval between key refreshes.
     #[serde(with = "units::duration")]
-    pub refresh: Duration,
-    /// Between two tries to fetch keys passes at least this.
+    pub refresh_interval: Duration,
+    /// Minimum interval between attempts to fetch keys.
     #[serde(with = "units::duration")]
-    pub refetch_pause: Duration,
-    /// The claim with the tenant, or the list of tenants.
+    pub min_refresh_interval: Duration,
+    /// Claim with the tenant, or the list of tenants.
     pub tenant_claim: String,
-    /// The claim with the role, or the list of roles.
+    /// Claim with the role, or the list of roles.
     pub role_claim: String,
-    /// The claim with the roles that tasks for people name.
+    /// Claim with the roles for human tasks.
     pub groups_claim: String,
 }
 
-impl Default for Jwt {
+impl Default for JwtConfig {
     fn default() -> Self {
         Self {
             jwks_url: String::new(),
@@ -97,8 +97,8 @@ impl Default for Jwt {
             issuer: String::new(),
             audience: Vec::new(),
             leeway: Duration::from_secs(30),
-            refresh: Duration::from_mins(10),
-            refetch_pause: Duration::from_secs(10),
+            refresh_interval: Duration::from_mins(10),
+            min_refresh_interval: Duration::from_secs(10),
             tenant_claim: "tenant".to_owned(),
             role_claim: "role".to_owned(),
             groups_claim: "groups".to_owned(),
@@ -106,28 +106,28 @@ impl Default for Jwt {
     }
 }
 
-/// `[auth.gateway]`: whose headers are believed, and which.
+/// Configuration of `[auth.gateway]`: the trusted gateway and its headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TrustedGateway {
-    /// Where it calls from: addresses and networks.
+pub struct TrustedGatewayConfig {
+    /// Source addresses and networks of the gateway.
     pub sources: Vec<String>,
-    /// What it shows in `secret_header`.
+    /// Secret that the gateway sends in `secret_header`.
     #[serde(with = "units::secret")]
     pub secret: Option<SecretRef>,
-    /// The header with the secret.
+    /// Header with the secret.
     pub secret_header: String,
-    /// The header with the caller's name.
+    /// Header with the user name.
     pub user_header: String,
-    /// The header with the caller's role.
+    /// Header with the role of the user.
     pub role_header: String,
-    /// The header with the caller's tenants.
+    /// Header with the tenants of the user.
     pub tenants_header: String,
-    /// The header with the roles that tasks for people name.
+    /// Header with the roles for human tasks.
     pub groups_header: String,
 }
 
-impl Default for TrustedGateway {
+impl Default for TrustedGatewayConfig {
     fn default() -> Self {
         Self {
             sources: Vec::new(),
@@ -141,94 +141,102 @@ impl Default for TrustedGateway {
     }
 }
 
-impl TrustedGateway {
-    /// The networks that it calls from.
+impl TrustedGatewayConfig {
+    /// Returns the source networks of the gateway.
     ///
     /// # Errors
-    /// The first text that is none.
+    /// The first text that is not an address or network.
     pub fn networks(&self) -> Result<Vec<IpNet>, String> {
         let network = |text: &String| {
             let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-            network.map_err(|_| format!("{text:?} is no address or network such as 10.0.0.7 or 10.0.0.0/8"))
+            network.map_err(|_| {
+                format!("invalid address or network {text:?}; expected for example 10.0.0.7 or 10.0.0.0/8")
+            })
         };
         self.sources.iter().map(network).collect()
     }
 }
 
-impl Default for Auth {
+impl Default for AuthConfig {
     fn default() -> Self {
         Self {
             mode: AuthMode::Off,
-            open: false,
-            public: vec!["/metrics".to_owned()],
-            jwt: Jwt::default(),
-            gateway: TrustedGateway::default(),
+            allow_unauthenticated: false,
+            public_routes: vec!["/metrics".to_owned()],
+            jwt: JwtConfig::default(),
+            gateway: TrustedGatewayConfig::default(),
         }
     }
 }
 
-impl Auth {
-    /// What does not go together: the key, and why.
-    pub(super) fn mistakes(&self, listen: SocketAddr, many_pods: bool) -> Vec<(&'static str, String)> {
+impl AuthConfig {
+    /// Validates rules that involve several keys. Returns each key and the reason.
+    pub(super) fn validate(&self, listen: SocketAddr, many_pods: bool) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
-        if let Some(other) = self.public.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str())) {
-            let what = format!("{other:?} cannot be public; only {} can", CAN_BE_PUBLIC.join(" and "));
-            found.push(("auth.public", what));
+        if let Some(other) = self.public_routes.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
+        {
+            let message = format!("{other:?} cannot be public; only {} can", CAN_BE_PUBLIC.join(" and "));
+            found.push(("auth.public", message));
         }
         match self.mode {
-            AuthMode::Off if !listen.ip().is_loopback() && !self.open => {
-                let what = format!(
-                    "everybody who reaches {listen} could do everything; write auth.mode = \"jwt\" or \"gateway\", listen on \
-                     127.0.0.1, or say with auth.open = true that something else keeps strangers away"
+            AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
+                let message = format!(
+                    "{listen} is reachable without authentication; set auth.mode = \"jwt\" or \"gateway\", listen on \
+                     127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
                 );
-                found.push(("auth.mode", what));
+                found.push(("auth.mode", message));
             }
             AuthMode::Off => {}
-            AuthMode::Jwt => found.extend(self.jwt.mistakes()),
-            AuthMode::Gateway => found.extend(self.gateway.mistake(many_pods)),
+            AuthMode::Jwt => found.extend(self.jwt.errors()),
+            AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
         }
         found
     }
 }
 
-impl Jwt {
-    fn mistakes(&self) -> Vec<(&'static str, String)> {
+impl JwtConfig {
+    fn errors(&self) -> Vec<(&'static str, String)> {
         let checks = [
             (
                 self.jwks_url.is_empty() && self.jwks_file.is_none() && self.keys.is_empty(),
                 "auth.jwt.jwks_url",
-                "there are no keys; give jwks_url, jwks_file or keys",
+                "no keys are configured; set jwks_url, jwks_file or keys",
             ),
             (
                 !["", "http://", "https://"].iter().any(|start| {
                     if start.is_empty() { self.jwks_url.is_empty() } else { self.jwks_url.starts_with(start) }
                 }),
                 "auth.jwt.jwks_url",
-                "it is no URL that begins with https:// or http://",
+                "the URL does not start with https:// or http://",
             ),
-            (self.issuer.is_empty(), "auth.jwt.issuer", "say who issues tokens: their claim iss"),
+            (
+                self.issuer.is_empty(),
+                "auth.jwt.issuer",
+                "the issuer is missing; set the expected iss claim of tokens",
+            ),
             (
                 self.audience.is_empty(),
                 "auth.jwt.audience",
-                "say for whom tokens are: their claim aud; otherwise those for any other service were accepted",
+                "the audience is missing; set the expected aud claim, otherwise tokens of other services are accepted",
             ),
-            (self.tenant_claim.is_empty(), "auth.jwt.tenant_claim", "name the claim"),
-            (self.role_claim.is_empty(), "auth.jwt.role_claim", "name the claim"),
-            (self.groups_claim.is_empty(), "auth.jwt.groups_claim", "name the claim"),
+            (self.tenant_claim.is_empty(), "auth.jwt.tenant_claim", "the claim name is missing"),
+            (self.role_claim.is_empty(), "auth.jwt.role_claim", "the claim name is missing"),
+            (self.groups_claim.is_empty(), "auth.jwt.groups_claim", "the claim name is missing"),
         ];
-        let wrong = checks.into_iter().filter(|(wrong, ..)| *wrong);
-        wrong.map(|(_, place, what)| (place, what.to_owned())).collect()
+        let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
+        invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
     }
 }
 
-impl TrustedGateway {
-    fn mistake(&self, many_pods: bool) -> Option<(&'static str, String)> {
-        if let Err(what) = self.networks() {
-            return Some(("auth.gateway.sources", what));
+impl TrustedGatewayConfig {
+    fn error(&self, many_pods: bool) -> Option<(&'static str, String)> {
+        if let Err(message) = self.networks() {
+            return Some(("auth.gateway.sources", message));
         }
         if self.sources.is_empty() && self.secret.is_none() {
-            let what = "anybody could say what the gateway says; give sources, a secret, or both".to_owned();
-            return Some(("auth.gateway.sources", what));
+            let message =
+                "any client can send the gateway headers; set sources, a secret, or both".to_owned();
+            return Some(("auth.gateway.sources", message));
         }
         let Self { secret_header, user_header, role_header, tenants_header, groups_header, .. } = self;
         let headers = [secret_header, user_header, role_header, tenants_header, groups_header];
@@ -237,50 +245,56 @@ impl TrustedGateway {
                 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
         if let Some(name) = headers.into_iter().find(|name| !is_name(name)) {
-            let what = format!("{name:?} is no name of a header: lowercase letters, digits and - only");
-            return Some(("auth.gateway", what));
+            let message = format!("invalid header name {name:?}; use only lowercase letters, digits and -");
+            return Some(("auth.gateway", message));
         }
         (many_pods && self.secret.is_none()).then(|| {
-            let what = "pods send requests on to each other, from addresses that are not the gateway's; they know each \
-                        other by the secret";
-            ("auth.gateway.secret", what.to_owned())
+            let message = "pods forward requests to each other from addresses other than the gateway's; set a secret to \
+                        authenticate them";
+            ("auth.gateway.secret", message.to_owned())
         })
     }
 }
 
-/// `[audit]`: what is kept of calls that change something.
+/// Configuration of `[audit]`: the audit trail of API calls that change state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Audit {
-    /// The folder of the records; `audit` in the data folder where it is empty.
+pub struct AuditConfig {
+    /// Directory of the audit files; `audit` in the data directory if empty.
     #[serde(with = "units::optional")]
-    pub folder: Option<PathBuf>,
-    /// A file is followed by the next one when it has this many bytes.
+    pub dir: Option<PathBuf>,
+    /// Maximum size of one file in bytes.
     #[serde(with = "units::size")]
-    pub max_size: u64,
-    /// So many files are kept.
-    pub keep: u32,
-    /// Routes that leave a record only where they are refused.
-    pub except: Vec<String>,
-    /// Whether records are logged too.
-    pub log: bool,
+    pub max_file_size: u64,
+    /// Maximum number of files.
+    pub max_files: u32,
+    /// Routes that are audited only if the request is rejected.
+    pub exclude_routes: Vec<String>,
+    /// Whether records are also logged.
+    pub also_log: bool,
 }
 
-impl Default for Audit {
+impl Default for AuditConfig {
     fn default() -> Self {
-        Self { folder: None, max_size: 16 << 20, keep: 16, except: Vec::new(), log: false }
+        Self {
+            dir: None,
+            max_file_size: 16 << 20,
+            max_files: 16,
+            exclude_routes: Vec::new(),
+            also_log: false,
+        }
     }
 }
 
-impl Audit {
-    /// What cannot be: the key, and why.
-    pub(super) fn mistake(&self) -> Option<(&'static str, String)> {
+impl AuditConfig {
+    /// Validates the keys. Returns the invalid key and the reason.
+    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
         let is_route = |text: &&String| text.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
-        if let Some(other) = self.except.iter().find(|text| !is_route(text)) {
-            let what = format!("{other:?} is no route such as \"POST /v1/work/claim\"");
-            return Some(("audit.except", what));
+        if let Some(other) = self.exclude_routes.iter().find(|text| !is_route(text)) {
+            let message = format!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
+            return Some(("audit.except", message));
         }
-        (self.keep == 0).then(|| ("audit.keep", "at least 1 file is kept".to_owned()))
+        (self.max_files == 0).then(|| ("audit.keep", "must be at least 1".to_owned()))
     }
 }
 
@@ -289,30 +303,35 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(auth: &Auth, listen: &str, many: bool, expected: &[&str]) {
-        let found = auth.mistakes(listen.parse().unwrap(), many);
-        assert_eq!(found.iter().map(|(place, _)| *place).collect::<Vec<_>>(), expected, "{found:?}");
+    fn check(auth: &AuthConfig, listen: &str, many: bool, expected: &[&str]) {
+        let found = auth.validate(listen.parse().unwrap(), many);
+        assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), expected, "{found:?}");
     }
 
     #[test]
-    fn nobody_is_let_in_unseen_unless_somebody_says_so() {
-        let off = Auth::default();
+    fn unauthenticated_access_requires_opt_in() {
+        let off = AuthConfig::default();
         check(&off, "127.0.0.1:7070", false, &[]);
         check(&off, "[::1]:7070", false, &[]);
         check(&off, "0.0.0.0:7070", false, &["auth.mode"]);
-        check(&Auth { open: true, ..off.clone() }, "0.0.0.0:7070", false, &[]);
-        check(&Auth { public: vec!["/admin/drain".to_owned()], ..off }, "[::1]:1", false, &["auth.public"]);
+        check(&AuthConfig { allow_unauthenticated: true, ..off.clone() }, "0.0.0.0:7070", false, &[]);
+        check(
+            &AuthConfig { public_routes: vec!["/admin/drain".to_owned()], ..off },
+            "[::1]:1",
+            false,
+            &["auth.public"],
+        );
     }
 
     #[test]
-    fn every_mistake_about_tokens_is_found() {
-        let auth = Auth { mode: AuthMode::Jwt, ..Auth::default() };
+    fn reports_every_jwt_config_error() {
+        let auth = AuthConfig { mode: AuthMode::Jwt, ..AuthConfig::default() };
         check(&auth, "0.0.0.0:1", false, &["auth.jwt.jwks_url", "auth.jwt.issuer", "auth.jwt.audience"]);
     }
 
     #[test]
-    fn a_gateway_is_known_by_something() {
-        let mut auth = Auth { mode: AuthMode::Gateway, ..Auth::default() };
+    fn trusted_gateway_requires_a_criterion() {
+        let mut auth = AuthConfig { mode: AuthMode::Gateway, ..AuthConfig::default() };
         check(&auth, "0.0.0.0:1", false, &["auth.gateway.sources"]);
         auth.gateway.sources = vec!["10.0.0.0/8".to_owned(), "::1".to_owned()];
         check(&auth, "0.0.0.0:1", false, &[]);

@@ -1,4 +1,5 @@
-//! `[cluster]`: which shards this pod runs. What a key means stands in `config/default.toml`.
+//! Configuration of `[cluster]`: assignment of shards to pods. `config/default.toml` describes the
+//! keys.
 
 use std::time::Duration;
 
@@ -6,83 +7,84 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// `[cluster]`: one pod or many.
+/// Configuration of `[cluster]`: one pod or many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Cluster {
-    /// How shards find their pods.
+pub struct ClusterConfig {
+    /// Mode of shard assignment.
     pub mode: ClusterMode,
-    /// Pods that share a name share the shards.
+    /// Cluster name; pods with the same name share the shards.
     pub name: String,
-    /// How many pods there are, with [`ClusterMode::Fixed`].
-    pub pods: u16,
-    /// How long a pod counts as alive after it was heard last.
+    /// Number of pods, with [`ClusterMode::Static`].
+    pub pod_count: u16,
+    /// Time after the last lease renewal until a pod counts as failed.
     #[serde(with = "units::duration")]
-    pub ttl: Duration,
-    /// What is under way gets this long when a shard is handed over.
+    pub lease_ttl: Duration,
+    /// Maximum time to finish in-flight work when a shard is handed over.
     #[serde(with = "units::duration")]
-    pub handover: Duration,
-    /// Where other pods reach the HTTP API of this one; `http://<listen>` where it is empty.
-    pub advertise: String,
+    pub handover_timeout: Duration,
+    /// URL at which other pods reach the HTTP API; `http://<listen>` if empty.
+    pub advertise_url: String,
 }
 
-/// How shards find their pods.
+/// Mode of shard assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClusterMode {
-    /// This process has all of them.
+    /// This process owns all shards.
     #[default]
-    Alone,
-    /// Divided evenly among the pods that are alive; they move when pods come and go.
-    Leased,
-    /// By the number at the end of the pod's name: each is tied to its volume.
-    Fixed,
+    Standalone,
+    /// Shards are divided evenly among the live pods and move when pods join or leave.
+    Leases,
+    /// Shards are assigned by the ordinal in the pod name; each pod is bound to its volume.
+    Static,
 }
 
-impl Default for Cluster {
+impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
-            mode: ClusterMode::Alone,
+            mode: ClusterMode::Standalone,
             name: "orlog".to_owned(),
-            pods: 1,
-            ttl: Duration::from_secs(3),
-            handover: Duration::from_millis(500),
-            advertise: String::new(),
+            pod_count: 1,
+            lease_ttl: Duration::from_secs(3),
+            handover_timeout: Duration::from_millis(500),
+            advertise_url: String::new(),
         }
     }
 }
 
-/// The number at the end of a pod's name, as a StatefulSet makes it.
+/// Returns the ordinal at the end of a pod name, as in a StatefulSet.
 #[must_use]
 pub fn ordinal(pod: &str) -> Option<u16> {
     pod.rsplit_once('-')?.1.parse().ok()
 }
 
-impl Cluster {
-    /// What does not go together: the key, and why.
-    pub(super) fn mistake(&self, node: &str, nats: bool) -> Option<(&'static str, String)> {
-        if self.mode == ClusterMode::Alone {
+impl ClusterConfig {
+    /// Validates rules that involve several keys. Returns the key and the reason.
+    pub(super) fn validate(&self, node: &str, nats: bool) -> Option<(&'static str, String)> {
+        if self.mode == ClusterMode::Standalone {
             return None;
         }
         if !nats {
-            return Some(("cluster.mode", "many pods need `bus.kind = \"nats\"`".to_owned()));
+            return Some(("cluster.mode", "several pods require `bus.kind = \"nats\"`".to_owned()));
         }
-        let word = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-        if self.name.is_empty() || !word(&self.name) {
+        let is_valid_name =
+            |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if self.name.is_empty() || !is_valid_name(&self.name) {
             return Some((
                 "cluster.name",
-                format!("{:?} is not made of letters, digits, - and _", self.name),
+                format!("{:?} contains characters other than letters, digits, - and _", self.name),
             ));
         }
-        if self.ttl < Duration::from_secs(1) {
-            return Some(("cluster.ttl", "less than a second is too short for a network".to_owned()));
+        if self.lease_ttl < Duration::from_secs(1) {
+            return Some(("cluster.ttl", "must be at least 1s".to_owned()));
         }
-        if self.mode == ClusterMode::Fixed && ordinal(node).is_none_or(|ordinal| ordinal >= self.pods) {
-            let what = format!(
-                "with `fixed`, the node's name ends in a number below {} as in orlog-0; it is {node:?}",
-                self.pods
+        if self.mode == ClusterMode::Static && ordinal(node).is_none_or(|ordinal| ordinal >= self.pod_count) {
+            let message = format!(
+                "with `static`, the node name must end in a number below {}, as in orlog-0; it is {node:?}",
+                self.pod_count
             );
-            return Some(("cluster.mode", what));
+            return Some(("cluster.mode", message));
         }
         None
     }
@@ -93,19 +95,24 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(cluster: &Cluster, node: &str, nats: bool, key: Option<&str>) {
-        assert_eq!(cluster.mistake(node, nats).map(|(key, _)| key), key);
+    fn check(cluster: &ClusterConfig, node: &str, nats: bool, key: Option<&str>) {
+        assert_eq!(cluster.validate(node, nats).map(|(key, _)| key), key);
     }
 
     #[test]
-    fn what_does_not_go_together_is_named() {
-        let leased = Cluster { mode: ClusterMode::Leased, ..Cluster::default() };
-        check(&Cluster::default(), "n", false, None);
+    fn conflicting_cluster_settings_are_reported() {
+        let leased = ClusterConfig { mode: ClusterMode::Leases, ..ClusterConfig::default() };
+        check(&ClusterConfig::default(), "n", false, None);
         check(&leased, "n", true, None);
         check(&leased, "n", false, Some("cluster.mode"));
-        check(&Cluster { name: "a.b".to_owned(), ..leased.clone() }, "n", true, Some("cluster.name"));
-        check(&Cluster { ttl: Duration::from_millis(10), ..leased.clone() }, "n", true, Some("cluster.ttl"));
-        let fixed = Cluster { mode: ClusterMode::Fixed, pods: 3, ..leased };
+        check(&ClusterConfig { name: "a.b".to_owned(), ..leased.clone() }, "n", true, Some("cluster.name"));
+        check(
+            &ClusterConfig { lease_ttl: Duration::from_millis(10), ..leased.clone() },
+            "n",
+            true,
+            Some("cluster.ttl"),
+        );
+        let fixed = ClusterConfig { mode: ClusterMode::Static, pod_count: 3, ..leased };
         check(&fixed, "orlog-2", true, None);
         check(&fixed, "orlog-3", true, Some("cluster.mode"));
         check(&fixed, "orlog", true, Some("cluster.mode"));

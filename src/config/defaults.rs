@@ -1,8 +1,8 @@
-//! The defaults as a table, to lay other layers over.
+//! Default values as a TOML table, the base of the other layers.
 
 use toml::Table;
 
-/// Every key with its default.
+/// Returns every key with its default.
 pub(super) fn table() -> Table {
-    super::DEFAULT.parse().expect("a test reads the file of defaults")
+    super::DEFAULT.parse().expect("a test parses the default configuration")
 }

@@ -1,4 +1,4 @@
-//! Who is to blame for a configuration that cannot be used, in which line, and what was probably meant.
+//! Diagnostics of an invalid configuration: the layer, the line, and a suggestion.
 
 use std::path::Path;
 
@@ -7,41 +7,41 @@ use toml::{Table, Value};
 
 use super::{Config, Error, defaults};
 
-/// How alike two names must be for one to be taken for a slip of the other.
+/// Minimum similarity of two names for a suggestion, from 0 to 1.
 const LIKENESS: f64 = 0.8;
 const MISSING: &str = "missing field";
 
-/// A mistake in a TOML text: where it stands, what is wrong, and what was probably meant.
+/// Diagnostic in a TOML text: location, reason and suggestion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// From 1.
+pub struct ConfigDiagnostic {
+    /// Line number, from 1.
     pub line: usize,
-    /// From 1, in characters.
+    /// Column number in characters, from 1.
     pub column: usize,
-    /// What is wrong.
-    pub what: String,
+    /// Reason.
+    pub message: String,
 }
 
-impl Mistake {
-    /// The mistake behind an error in this text.
+impl ConfigDiagnostic {
+    /// Converts a TOML error in this text to a diagnostic.
     #[must_use]
     pub fn of(text: &str, error: &toml::de::Error) -> Self {
         let offset = error.span().map_or(0, |span| span.start);
         let before = &text[..offset.min(text.len())];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Self { line, column, what: explain(error.message()) }
+        Self { line, column, message: explain(error.message()) }
     }
 }
 
-/// An error in the text of the file itself.
+/// Creates an error in the text of the configuration file.
 pub(super) fn file(path: &Path, text: &str, error: &toml::de::Error) -> Error {
-    let Mistake { line, column, what } = Mistake::of(text, error);
-    Error::Wrong { place: format!("{}:{line}:{column}", path.display()), what }
+    let ConfigDiagnostic { line, column, message: what } = ConfigDiagnostic::of(text, error);
+    Error::Invalid { location: format!("{}:{line}:{column}", path.display()), message: what }
 }
 
-/// The layer that makes the whole unusable: the first that is wrong on its own, else nobody in particular. A layer may
-/// lack what another one gives, unless nobody does.
+/// Returns the layer that causes the error: the first layer that is invalid on its own, else no layer.
+/// A key that a layer lacks is not an error if another layer has it.
 pub(super) fn layer<'a>(
     from_file: Option<(&Path, &str)>,
     mut settings: impl Iterator<Item = (&'a str, Table)>,
@@ -55,31 +55,31 @@ pub(super) fn layer<'a>(
     {
         return file(path, text, &error);
     }
-    let wrong = settings.find_map(|(place, table)| {
+    let invalid = settings.find_map(|(location, table)| {
         let error = Config::deserialize(Value::Table(table)).err().filter(counts)?;
-        Some(Error::Wrong { place: place.to_owned(), what: explain(error.message()) })
+        Some(Error::Invalid { location: location.to_owned(), message: explain(error.message()) })
     });
-    wrong.unwrap_or_else(|| Error::Wrong {
-        place: "the configuration".to_owned(),
-        what: whole.to_string().trim_end().replace('\n', " "),
+    invalid.unwrap_or_else(|| Error::Invalid {
+        location: "the configuration".to_owned(),
+        message: whole.to_string().trim_end().replace('\n', " "),
     })
 }
 
-/// What is wrong about a key on its own; nothing where it only lacks others.
-pub(super) fn alone(place: &str, table: Table) -> Option<Error> {
+/// Returns the error of a single key; `None` if only other keys are missing.
+pub(super) fn diagnose_key(location: &str, table: Table) -> Option<Error> {
     let error = Config::deserialize(Value::Table(table)).err()?;
     let counts = !error.message().starts_with(MISSING);
-    counts.then(|| Error::Wrong { place: place.to_owned(), what: explain(error.message()) })
+    counts.then(|| Error::Invalid { location: location.to_owned(), message: explain(error.message()) })
 }
 
-/// Serde's message, with the nearest known name in place of a list of all.
+/// Shortens the message of serde: suggests the most similar name in place of the list of all names.
 fn explain(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field ") else { return message.trim_end().to_owned() };
     let mut names = rest.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();
-    let ends_so = |name: &str| name.rsplit('_').next() == Some(found);
-    let likeness = |name: &str| if ends_so(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
+    let has_suffix = |name: &str| name.rsplit('_').next() == Some(found);
+    let likeness = |name: &str| if has_suffix(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let elsewhere =
         || paths(&defaults::table()).into_iter().find(|path| path.rsplit('.').next() == Some(found));
@@ -87,7 +87,7 @@ fn explain(message: &str) -> String {
         Some(name) => format!("unknown key `{found}`; did you mean `{name}`?"),
         None => match elsewhere() {
             Some(path) => format!("unknown key `{found}`; did you mean `{path}`?"),
-            None => format!("unknown key `{found}`; here can stand: {}", known.join(", ")),
+            None => format!("unknown key `{found}`; known keys: {}", known.join(", ")),
         },
     }
 }

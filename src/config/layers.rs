@@ -1,4 +1,4 @@
-//! The layers above the defaults, and how they are laid over one another.
+//! Layers above the defaults, and their merge.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use toml::{Table, Value};
 use super::{Config, Error, defaults, diagnostics};
 
 const PREFIX: &str = "ORLOG_";
-/// Variables that the command line reads itself.
-const CLIENT: [&str; 8] = [
+/// Environment variables that the command line reads itself.
+const CLIENT_VARIABLES: [&str; 8] = [
     "ORLOG_CONFIG",
     "ORLOG_EXPORT_TO",
     "ORLOG_LOG",
@@ -23,35 +23,36 @@ const CLIENT: [&str; 8] = [
 /// One key set by a variable or a flag.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Who set it: `--listen`, `ORLOG_LISTEN`.
-    pub place: String,
-    /// The key's path.
+    /// Origin: `--listen`, `ORLOG_LISTEN`.
+    pub origin: String,
+    /// Path of the key.
     pub path: Vec<String>,
-    /// What it was set to.
+    /// Value of the key.
     pub value: Value,
 }
 
 impl Setting {
-    /// A key set by a flag; `key` is its path with dots.
+    /// Creates a setting from a flag; `key` is its path with dots.
     pub fn flag(flag: &str, key: &str, value: impl Into<Value>) -> Self {
         let path = key.split('.').map(str::to_owned).collect();
-        Self { place: flag.to_owned(), path, value: value.into() }
+        Self { origin: flag.to_owned(), path, value: value.into() }
     }
 
-    /// The setting that an environment variable makes; `None` when it is none of the configuration's: another program's,
-    /// one that the command line reads, or one that Kubernetes makes for a service named `orlog`.
+    /// Creates a setting from an environment variable. Returns `None` if the variable is not part of the
+    /// configuration: it belongs to another program, to the command line, or to a Kubernetes service named
+    /// `orlog`.
     fn variable(name: &str, text: &str) -> Option<Self> {
         let key = name.strip_prefix(PREFIX)?;
         let is_service = key == "PORT" || ["PORT_", "SERVICE_"].iter().any(|start| key.starts_with(start));
-        if CLIENT.contains(&name) || is_service {
+        if CLIENT_VARIABLES.contains(&name) || is_service {
             return None;
         }
         let path: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();
         let value = typed(default_of(&path).as_ref(), text);
-        Some(Self { place: format!("environment variable {name}"), path, value })
+        Some(Self { origin: format!("environment variable {name}"), path, value })
     }
 
-    /// A table that holds nothing but this key.
+    /// Returns a table with only this key.
     fn alone(&self) -> Table {
         let (last, parents) = self.path.split_last().expect("a key has at least one part");
         let innermost = Table::from_iter([(last.clone(), self.value.clone())]);
@@ -62,7 +63,7 @@ impl Setting {
     }
 }
 
-/// What lies above the defaults.
+/// Layers above the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     file: Option<(PathBuf, String)>,
@@ -70,7 +71,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Nothing above the defaults.
+    /// Returns an empty set of layers.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -79,7 +80,7 @@ impl Layers {
     /// Adds a file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     pub fn file(mut self, path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| Error::Read { path: path.to_owned(), source })?;
@@ -87,28 +88,28 @@ impl Layers {
         Ok(self)
     }
 
-    /// Adds the variables among these that begin with `ORLOG_`.
+    /// Adds the environment variables with the prefix `ORLOG_`.
     #[must_use]
     pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let text =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let variables = variables.into_iter().filter_map(text);
         self.settings.extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
-        self.settings.sort_by(|a, b| a.place.cmp(&b.place));
+        self.settings.sort_by(|a, b| a.origin.cmp(&b.origin));
         self
     }
 
-    /// Adds flags, which win over everything before them.
+    /// Adds flags, which override all earlier layers.
     #[must_use]
     pub fn flags(mut self, flags: impl IntoIterator<Item = Setting>) -> Self {
         self.settings.extend(flags);
         self
     }
 
-    /// Lays the layers over the defaults.
+    /// Merges the layers with the defaults.
     ///
     /// # Errors
-    /// When a layer holds an unknown key or a value that cannot be; the text names the place.
+    /// If a layer contains an unknown key or an invalid value; the text names the location.
     pub fn load(&self) -> Result<Config, Error> {
         let config = self.merged()?;
         config.check()?;
@@ -127,30 +128,31 @@ impl Layers {
         Value::Table(merged).try_into().map_err(|error| self.blame(&error))
     }
 
-    /// Everything that is wrong, layer by layer and key by key; what no single key shows comes once the keys are right.
+    /// Returns all errors, by layer and key. Rules that involve several keys are validated only if each key
+    /// is valid.
     #[must_use]
-    pub fn mistakes(&self) -> Vec<Error> {
+    pub fn errors(&self) -> Vec<Error> {
         let mut found = Vec::new();
         if let Some((path, text)) = &self.file {
             match text.parse::<Table>() {
                 Ok(table) => {
-                    let place = |key: &str| format!("{}: {key}", path.display());
-                    found.extend(
-                        leaves(&table).into_iter().filter_map(|leaf| {
-                            diagnostics::alone(&place(&leaf.path.join(".")), leaf.alone())
-                        }),
-                    );
+                    let origin = |key: &str| format!("{}: {key}", path.display());
+                    found.extend(leaves(&table).into_iter().filter_map(|leaf| {
+                        diagnostics::diagnose_key(&origin(&leaf.path.join(".")), leaf.alone())
+                    }));
                 }
                 Err(error) => found.push(diagnostics::file(path, text, &error)),
             }
         }
         found.extend(
-            self.settings.iter().filter_map(|setting| diagnostics::alone(&setting.place, setting.alone())),
+            self.settings
+                .iter()
+                .filter_map(|setting| diagnostics::diagnose_key(&setting.origin, setting.alone())),
         );
         if found.is_empty()
             && let Ok(config) = self.merged()
         {
-            return config.mistakes();
+            return config.validate();
         }
         if found.is_empty() {
             found.extend(self.load().err());
@@ -160,12 +162,12 @@ impl Layers {
 
     fn blame(&self, error: &toml::de::Error) -> Error {
         let file = self.file.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
-        let settings = self.settings.iter().map(|setting| (setting.place.as_str(), setting.alone()));
+        let settings = self.settings.iter().map(|setting| (setting.origin.as_str(), setting.alone()));
         diagnostics::layer(file, settings, error)
     }
 }
 
-/// The keys of a table that hold no table, each with its path.
+/// Returns the leaf keys of a table, each with its path.
 fn leaves(table: &Table) -> Vec<Setting> {
     let mut found = Vec::new();
     for (key, value) in table {
@@ -176,7 +178,7 @@ fn leaves(table: &Table) -> Vec<Setting> {
                     leaf
                 }));
             }
-            _ => found.push(Setting { place: String::new(), path: vec![key.clone()], value: value.clone() }),
+            _ => found.push(Setting { origin: String::new(), path: vec![key.clone()], value: value.clone() }),
         }
     }
     found
@@ -189,8 +191,8 @@ fn default_of(path: &[String]) -> Option<Value> {
     rest.iter().try_fold(value, |value, key| value.get(key).cloned())
 }
 
-/// The text of a variable as a value of the type that the key has; where it cannot be that, or the key has no default, as
-/// TOML; else as text.
+/// Converts the text of a variable to the type of the key. If that fails, or the key has no default,
+/// parses it as TOML, else keeps it as text.
 fn typed(default: Option<&Value>, text: &str) -> Value {
     let list = || text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Value::from).collect();
     match default {
@@ -220,17 +222,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_take_the_type_of_their_key() {
+    fn environment_values_use_the_key_type() {
         let value = |name: &str, text: &str| Setting::variable(name, text).unwrap().value;
-        assert_eq!(value("ORLOG_NODE", "7"), Value::from("7"));
+        assert_eq!(value("ORLOG_NODE_NAME", "7"), Value::from("7"));
         assert_eq!(value("ORLOG_SHARDS", "7"), Value::from(7));
-        assert_eq!(value("ORLOG_TENANTS__LIST", "a, b"), Value::from(vec!["a", "b"]));
-        assert_eq!(value("ORLOG_UPSTREAMS__PAY__CONCURRENCY", "8"), Value::from(8));
+        assert_eq!(value("ORLOG_TENANTS__ALLOWED", "a, b"), Value::from(vec!["a", "b"]));
+        assert_eq!(value("ORLOG_UPSTREAMS__PAY__MAX_CONCURRENCY", "8"), Value::from(8));
         assert_eq!(value("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://h"), Value::from("http://h"));
     }
 
     #[test]
-    fn variables_of_others_are_left_alone() {
+    fn unrelated_environment_variables_are_ignored() {
         for name in ["PATH", "ORLOG_URL", "ORLOG_PORT", "ORLOG_PORT_7070_TCP_ADDR", "ORLOG_SERVICE_HOST"] {
             assert_eq!(Setting::variable(name, "x"), None, "{name}");
         }

@@ -1,4 +1,5 @@
-//! `[nats]`: the servers, who this is there, and what the streams keep. What a key means stands in `config/default.toml`.
+//! Configuration of `[nats]`: servers, credentials and stream limits. `config/default.toml` describes
+//! the keys.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,72 +9,72 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// `[nats]`: JetStream under one pod or many.
+/// Configuration of `[nats]`: JetStream for one or more pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Nats {
-    /// Where the servers are; any of a cluster.
+pub struct NatsConfig {
+    /// Server URLs; any servers of the cluster.
     pub servers: Vec<String>,
-    /// A user, with `password`.
+    /// User name, used with `password`.
     pub user: String,
-    /// The user's password.
+    /// Password of the user.
     #[serde(with = "units::secret")]
     pub password: Option<SecretRef>,
-    /// A token.
+    /// Access token.
     #[serde(with = "units::secret")]
     pub token: Option<SecretRef>,
-    /// The seed of an nkey.
+    /// Seed of an nkey.
     #[serde(with = "units::secret")]
     pub nkey: Option<SecretRef>,
-    /// The contents of a `.creds` file.
+    /// Content of a `.creds` file.
     #[serde(with = "units::secret")]
     pub creds: Option<SecretRef>,
-    /// Whether streams that are missing are made at the start.
+    /// Whether missing streams are created at startup.
     pub provision: bool,
-    /// Whether `AGGREGATE_EVENTS` is made here too, since nobody else does.
-    pub own_aggregate_stream: bool,
-    /// Copies of each message.
+    /// Whether Orlog also creates `AGGREGATE_EVENTS`, if no other system does.
+    pub manage_aggregate_stream: bool,
+    /// Replicas of each stream.
     pub replicas: usize,
-    /// For how long the id of a message is remembered.
+    /// Time for which a message id is deduplicated.
     #[serde(with = "units::duration")]
     pub duplicate_window: Duration,
-    /// How the connection is protected.
-    pub tls: NatsTls,
-    /// What `AGGREGATE_EVENTS` keeps, where it is made here.
+    /// TLS of the connection.
+    pub tls: NatsTlsConfig,
+    /// Limits of `AGGREGATE_EVENTS`, if Orlog creates it.
     pub aggregates: StreamLimits,
-    /// What `WORKFLOW_COMMANDS` keeps.
+    /// Limits of `WORKFLOW_COMMANDS`.
     pub commands: StreamLimits,
-    /// What `WORKFLOW_EVENTS` keeps.
+    /// Limits of `WORKFLOW_EVENTS`.
     pub events: StreamLimits,
-    /// What `WORKFLOW_DEADLETTERS` keeps.
+    /// Limits of `WORKFLOW_DEADLETTERS`.
     pub dead_letters: StreamLimits,
 }
 
-/// `[nats.tls]`: how the connection is protected.
+/// Configuration of `[nats.tls]`: TLS of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct NatsTls {
-    /// Whether a server that speaks in the clear is refused.
+pub struct NatsTlsConfig {
+    /// Whether a server without TLS is rejected.
     pub required: bool,
-    /// Whom to trust, beside those the system trusts; PEM.
+    /// CA certificates trusted in addition to those of the system; PEM.
     #[serde(with = "units::optional")]
     pub ca: Option<PathBuf>,
-    /// What to show; PEM.
+    /// Client certificate; PEM.
     #[serde(with = "units::optional")]
     pub certificate: Option<PathBuf>,
-    /// Its key; PEM.
+    /// Private key of the client certificate; PEM.
     #[serde(with = "units::optional")]
     pub key: Option<PathBuf>,
 }
 
-/// What a stream keeps. What is older or more is dropped, read or not.
+/// Limits of a stream. Messages beyond the limits are dropped, even if they are unread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamLimits {
-    /// For how long; for ever where it is empty.
+    /// Maximum age of a message; unlimited if empty.
     #[serde(with = "units::optional_duration")]
     pub max_age: Option<Duration>,
-    /// How much, in bytes; as much as the servers take where it is empty.
+    /// Maximum size in bytes; the limit of the server if empty.
     #[serde(with = "units::optional_size")]
     pub max_size: Option<u64>,
 }
@@ -84,7 +85,7 @@ impl Default for StreamLimits {
     }
 }
 
-impl Default for Nats {
+impl Default for NatsConfig {
     fn default() -> Self {
         let month = || StreamLimits { max_age: Some(Duration::from_hours(30 * 24)), max_size: None };
         Self {
@@ -95,10 +96,10 @@ impl Default for Nats {
             nkey: None,
             creds: None,
             provision: true,
-            own_aggregate_stream: false,
+            manage_aggregate_stream: false,
             replicas: 1,
             duplicate_window: Duration::from_mins(2),
-            tls: NatsTls::default(),
+            tls: NatsTlsConfig::default(),
             aggregates: month(),
             commands: StreamLimits::default(),
             events: StreamLimits::default(),
@@ -107,28 +108,29 @@ impl Default for Nats {
     }
 }
 
-impl Nats {
-    /// What does not go together: the key, and why.
-    pub(super) fn mistake(&self) -> Option<(&'static str, String)> {
-        let given = [
+impl NatsConfig {
+    /// Validates rules that involve several keys. Returns the key and the reason.
+    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
+        let provided = [
             ("nats.user", !self.user.is_empty()),
             ("nats.token", self.token.is_some()),
             ("nats.nkey", self.nkey.is_some()),
             ("nats.creds", self.creds.is_some()),
         ];
-        let given: Vec<_> = given.iter().filter(|(_, given)| *given).map(|(key, _)| *key).collect();
-        if let [first, second, ..] = given[..] {
-            return Some((first, format!("only one of it and {second} can say who this is")));
+        let provided: Vec<_> =
+            provided.iter().filter(|(_, provided)| *provided).map(|(key, _)| *key).collect();
+        if let [first, second, ..] = provided[..] {
+            return Some((first, format!("conflicts with {second}; set only one of them")));
         }
         if self.user.is_empty() != self.password.is_none() {
-            return Some(("nats.user", "a user and a password belong together".to_owned()));
+            return Some(("nats.user", "user and password must be set together".to_owned()));
         }
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
-            return Some(("nats.tls.certificate", "a certificate and its key belong together".to_owned()));
+            return Some(("nats.tls.certificate", "certificate and key must be set together".to_owned()));
         }
         if !(1..=5).contains(&self.replicas) {
             return Some(("nats.replicas", format!("{} is not between 1 and 5", self.replicas)));
         }
-        self.servers.is_empty().then(|| ("nats.servers", "name at least one server".to_owned()))
+        self.servers.is_empty().then(|| ("nats.servers", "set at least one server".to_owned()))
     }
 }

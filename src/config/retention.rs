@@ -1,4 +1,5 @@
-//! `[retention]`: for how long what is over is kept. What a key means stands in `config/default.toml`.
+//! Configuration of `[retention]`: retention of ended instances and dead letters. `config/default.toml`
+//! describes the keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,110 +9,112 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// For how long something is kept. The longer window is the greater one.
+/// Retention period. A longer period is the greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Text", into = "Text")]
-pub enum Window {
-    /// So long.
+pub enum RetentionPeriod {
+    /// Limited period.
     For(Duration),
-    /// For ever; written as an empty text.
-    ForEver,
+    /// Unlimited; written as an empty text.
+    Forever,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
 struct Text(#[serde(with = "units::optional_duration")] Option<Duration>);
 
-impl From<Text> for Window {
+impl From<Text> for RetentionPeriod {
     fn from(Text(window): Text) -> Self {
-        window.map_or(Window::ForEver, Window::For)
+        window.map_or(RetentionPeriod::Forever, RetentionPeriod::For)
     }
 }
 
-impl From<Window> for Text {
-    fn from(window: Window) -> Self {
+impl From<RetentionPeriod> for Text {
+    fn from(window: RetentionPeriod) -> Self {
         Text(window.limit())
     }
 }
 
-impl Window {
-    /// How long that is; `None`: for ever.
+impl RetentionPeriod {
+    /// Returns the period; `None` if it is unlimited.
     #[must_use]
     pub fn limit(self) -> Option<Duration> {
         match self {
-            Window::For(window) => Some(window),
-            Window::ForEver => None,
+            RetentionPeriod::For(window) => Some(window),
+            RetentionPeriod::Forever => None,
         }
     }
 }
 
-/// `[retention]`: what is forgotten when.
+/// Configuration of `[retention]`: retention periods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Retention {
-    /// Instances that have ended, with their histories and tasks, from their end on.
-    pub instances: Window,
+pub struct RetentionConfig {
+    /// Ended instances, with their history and tasks; the period starts at their end.
+    pub instances: RetentionPeriod,
     /// Dead letters.
-    pub dead_letters: Window,
-    /// How often it is looked for what was kept long enough.
+    pub dead_letters: RetentionPeriod,
+    /// Interval between garbage collections.
     #[serde(with = "units::duration")]
-    pub every: Duration,
-    /// Other windows for a saga.
+    pub interval: Duration,
+    /// Retention periods by saga.
     pub sagas: BTreeMap<SagaName, SagaRetention>,
-    /// Other windows for a tenant.
+    /// Retention periods by tenant.
     pub tenants: BTreeMap<TenantId, TenantRetention>,
 }
 
-/// `[retention.sagas.<name>]`.
+/// Configuration of `[retention.sagas.<name>]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SagaRetention {
-    /// Its instances.
+    /// Retention of the instances of the saga.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub instances: Option<Window>,
+    pub instances: Option<RetentionPeriod>,
 }
 
-/// `[retention.tenants.<name>]`.
+/// Configuration of `[retention.tenants.<name>]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantRetention {
-    /// Its instances.
+    /// Retention of the instances of the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub instances: Option<Window>,
-    /// Its dead letters.
+    pub instances: Option<RetentionPeriod>,
+    /// Retention of the dead letters of the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_letters: Option<Window>,
+    pub dead_letters: Option<RetentionPeriod>,
 }
 
-impl Default for Retention {
+impl Default for RetentionConfig {
     fn default() -> Self {
         Self {
-            instances: Window::For(Duration::from_hours(30 * 24)),
-            dead_letters: Window::For(Duration::from_hours(90 * 24)),
-            every: Duration::from_hours(1),
+            instances: RetentionPeriod::For(Duration::from_hours(30 * 24)),
+            dead_letters: RetentionPeriod::For(Duration::from_hours(90 * 24)),
+            interval: Duration::from_hours(1),
             sagas: BTreeMap::new(),
             tenants: BTreeMap::new(),
         }
     }
 }
 
-impl Retention {
-    /// For how long an instance is kept after its end. Where tenant and saga both say something, the longer window holds.
+impl RetentionConfig {
+    /// Returns the retention of an ended instance. If tenant and saga both have a period, the longer one
+    /// applies.
     #[must_use]
-    pub fn of_instance(&self, tenant: &TenantId, saga: &SagaName) -> Window {
+    pub fn for_instance(&self, tenant: &TenantId, saga: &SagaName) -> RetentionPeriod {
         let by_tenant = self.tenants.get(tenant).and_then(|tenant| tenant.instances);
         let by_saga = self.sagas.get(saga).and_then(|saga| saga.instances);
         by_tenant.max(by_saga).unwrap_or(self.instances)
     }
 
-    /// For how long a dead letter is kept.
+    /// Returns the retention of a dead letter.
     #[must_use]
-    pub fn of_dead_letter(&self, tenant: &TenantId) -> Window {
+    pub fn for_dead_letter(&self, tenant: &TenantId) -> RetentionPeriod {
         self.tenants.get(tenant).and_then(|tenant| tenant.dead_letters).unwrap_or(self.dead_letters)
     }
 
-    /// A window for instances that is shorter than events are remembered: the key, and why that cannot be.
-    pub(super) fn mistake(&self, remembered: Duration) -> Option<(String, String)> {
+    /// Validates that no retention of instances is shorter than the dedupe window. Returns the key and the
+    /// reason.
+    pub(super) fn validate(&self, remembered: Duration) -> Option<(String, String)> {
         let sagas = self.sagas.iter().map(|(saga, of)| (format!("retention.sagas.{saga}"), of.instances));
         let tenants =
             self.tenants.iter().map(|(tenant, of)| (format!("retention.tenants.{tenant}"), of.instances));
@@ -119,11 +122,11 @@ impl Retention {
         let (table, window) = all
             .filter_map(|(table, window)| Some((table, window?.limit()?)))
             .find(|(_, window)| *window < remembered)?;
-        let what = format!(
-            "{window:?} is shorter than store.dedupe_window, {remembered:?}: an event that comes a second time would begin the \
-             instance anew"
+        let message = format!(
+            "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event would start the \
+             instance again"
         );
-        Some((format!("{table}.instances"), what))
+        Some((format!("{table}.instances"), message))
     }
 }
 
@@ -131,40 +134,40 @@ impl Retention {
 mod tests {
     use super::*;
 
-    fn days(days: u64) -> Window {
-        Window::For(Duration::from_hours(24 * days))
+    fn days(days: u64) -> RetentionPeriod {
+        RetentionPeriod::For(Duration::from_hours(24 * days))
     }
 
-    fn read(text: &str) -> Retention {
+    fn read(text: &str) -> RetentionConfig {
         toml::from_str(text).unwrap()
     }
 
     #[test]
-    fn the_longer_of_what_tenant_and_saga_say_holds() {
+    fn longest_matching_retention_applies() {
         let retention = read(
             "[sagas.beat]\ninstances = \"48h\"\n[sagas.tax]\ninstances = \"\"\n[tenants.acme]\ninstances = \"72h\"\n\
              dead_letters = \"24h\"\n",
         );
         let check = |tenant: &str, saga: &str, expected| {
             let (tenant, saga) = (TenantId::new(tenant).unwrap(), SagaName::new(saga).unwrap());
-            assert_eq!(retention.of_instance(&tenant, &saga), expected, "{tenant} {saga}");
+            assert_eq!(retention.for_instance(&tenant, &saga), expected, "{tenant} {saga}");
         };
         check("", "order", days(30));
         check("", "beat", days(2));
         check("acme", "order", days(3));
         check("acme", "beat", days(3));
-        check("acme", "tax", Window::ForEver);
-        assert_eq!(retention.of_dead_letter(&TenantId::new("acme").unwrap()), days(1));
-        assert_eq!(retention.of_dead_letter(&TenantId::default()), days(90));
+        check("acme", "tax", RetentionPeriod::Forever);
+        assert_eq!(retention.for_dead_letter(&TenantId::new("acme").unwrap()), days(1));
+        assert_eq!(retention.for_dead_letter(&TenantId::default()), days(90));
     }
 
     #[test]
-    fn a_window_in_which_an_event_could_come_again_is_refused_with_its_key() {
+    fn retention_shorter_than_redelivery_is_rejected() {
         let day = Duration::from_hours(24);
-        assert_eq!(Retention::default().mistake(day), None);
-        let (key, what) = read("[tenants.acme]\ninstances = \"1h\"").mistake(day).unwrap();
+        assert_eq!(RetentionConfig::default().validate(day), None);
+        let (key, message) = read("[tenants.acme]\ninstances = \"1h\"").validate(day).unwrap();
         assert_eq!(key, "retention.tenants.acme.instances");
-        assert!(what.contains("store.dedupe_window"), "{what}");
-        assert_eq!(read("instances = \"\"").mistake(day), None);
+        assert!(message.contains("store.dedupe_window"), "{message}");
+        assert_eq!(read("instances = \"\"").validate(day), None);
     }
 }

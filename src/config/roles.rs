@@ -1,4 +1,4 @@
-//! What a node does, and how effects travel between nodes that do different things.
+//! Role of a node, and the transport of effects between nodes with different roles.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// What a node does.
+/// Role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Runs sagas and performs their effects.
+    /// Runs sagas and executes their effects.
     #[default]
     Combined,
-    /// Runs sagas; their effects are performed elsewhere.
+    /// Runs sagas; other nodes execute their effects.
     Saga,
-    /// Performs effects that others ask for.
+    /// Executes effects of other nodes.
     Effect,
 }
 
 impl Role {
-    /// The parts that `/info` names.
+    /// Returns the role names in `/info`.
     #[must_use]
     pub fn parts(self) -> Vec<&'static str> {
         match self {
@@ -30,7 +30,7 @@ impl Role {
         }
     }
 
-    /// The word people write.
+    /// Returns the name in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -40,42 +40,48 @@ impl Role {
         }
     }
 
-    /// Whether it runs sagas, and so has stores.
+    /// Returns whether the node runs sagas, and therefore has stores.
     #[must_use]
     pub fn runs_sagas(self) -> bool {
         self != Role::Effect
     }
 }
 
-/// `[queue]`: effects between nodes.
+/// Configuration of `[queue]`: effects between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Queue {
-    /// After this a command of which nothing was heard is looked for.
+pub struct QueueConfig {
+    /// Time without a result after which a command is dispatched again.
     #[serde(with = "units::duration")]
-    pub patience: Duration,
-    /// Jobs of one effect that a worker has at once.
-    pub in_flight: usize,
-    /// A job of whose worker nothing is heard for this long is given to another.
+    pub redispatch_after: Duration,
+    /// Maximum concurrent jobs of one effect per worker.
+    pub max_in_flight: usize,
+    /// Time without a message from the worker after which another worker receives the job.
     #[serde(with = "units::duration")]
     pub ack_wait: Duration,
 }
 
-impl Default for Queue {
+impl Default for QueueConfig {
     fn default() -> Self {
-        Self { patience: Duration::from_mins(1), in_flight: 256, ack_wait: Duration::from_secs(30) }
+        Self {
+            redispatch_after: Duration::from_mins(1),
+            max_in_flight: 256,
+            ack_wait: Duration::from_secs(30),
+        }
     }
 }
 
-impl Queue {
-    /// What is wrong with it: the key, and why.
-    pub(super) fn mistake(&self) -> Option<(&'static str, String)> {
-        if self.in_flight == 0 {
+impl QueueConfig {
+    /// Validates the keys. Returns the invalid key and the reason.
+    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
+        if self.max_in_flight == 0 {
             return Some(("queue.in_flight", "must be at least 1".to_owned()));
         }
         if self.ack_wait < Duration::from_millis(100) {
             return Some(("queue.ack_wait", "must be at least 100ms".to_owned()));
         }
-        self.patience.is_zero().then(|| ("queue.patience", "must be greater than 0s".to_owned()))
+        self.redispatch_after
+            .is_zero()
+            .then(|| ("queue.redispatch_after", "must be greater than 0s".to_owned()))
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of the configuration file, one type each. What a key means stands in `config/default.toml`.
+//! Tables of the configuration file, one type each. `config/default.toml` describes the keys.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -11,50 +11,50 @@ use super::units;
 
 const MIB: u64 = 1 << 20;
 
-/// `[tenants]`: who is let in.
+/// Configuration of `[tenants]`: the tenants that a node accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tenants {
-    /// Whether anybody is, or those listed.
+pub struct TenantsConfig {
+    /// Whether all tenants are accepted, or only those in the allowlist.
     pub mode: TenantMode,
-    /// Those listed.
-    pub list: Vec<TenantId>,
-    /// Those whose instances are spread over all shards.
-    pub spread: Vec<TenantId>,
+    /// Allowlist of tenants.
+    pub allowed: Vec<TenantId>,
+    /// Tenants whose instances are distributed over all shards.
+    pub key_sharded: Vec<TenantId>,
 }
 
-/// Which tenants there are.
+/// Mode of tenant admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TenantMode {
-    /// Any that is well formed.
+    /// Any valid tenant id.
     #[default]
     Open,
-    /// Those listed, and the default tenant.
-    Listed,
+    /// Only the tenants in the allowlist, and the default tenant.
+    Allowlist,
 }
 
-impl Tenants {
-    /// Whether a tenant is let in.
+impl TenantsConfig {
+    /// Returns whether a tenant is accepted.
     #[must_use]
     pub fn admits(&self, tenant: &TenantId) -> bool {
-        self.mode == TenantMode::Open || tenant.as_str().is_empty() || self.list.contains(tenant)
+        self.mode == TenantMode::Open || tenant.as_str().is_empty() || self.allowed.contains(tenant)
     }
 }
 
-/// When something counts as done.
+/// Durability of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Once the disk has it.
+    /// The write completes after the fsync.
     #[default]
     Sync,
-    /// Before; the disk has it an interval later.
+    /// The write completes before the fsync, which follows within one interval.
     Interval,
 }
 
 impl Durability {
-    /// The word people write.
+    /// Returns the name in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,94 +64,95 @@ impl Durability {
     }
 }
 
-/// Where a commit is kept besides the disk of the node that makes it.
+/// Replication of commits beyond the local disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Replication {
-    /// In the shard's log on NATS, where the bus is NATS and more than one node may own the shard; else nowhere.
+pub enum ReplicationMode {
+    /// Replicates to the shard log on NATS if the bus is NATS and several nodes can own the shard; else
+    /// none.
     #[default]
     Auto,
-    /// Nowhere: a shard is tied to its folder.
+    /// No replication: a shard is bound to its directory.
     None,
-    /// In the shard's log on NATS.
+    /// Replicates to the shard log on NATS.
     JetStream,
 }
 
-impl Replication {
-    /// Whether commits go to a log, given what `auto` asks for.
+impl ReplicationMode {
+    /// Returns whether commits are replicated, given the conditions of `auto`.
     #[must_use]
     pub fn is_on(self, bus_is_nats: bool, several_nodes: bool) -> bool {
         match self {
-            Replication::Auto => bus_is_nats && several_nodes,
-            Replication::None => false,
-            Replication::JetStream => true,
+            ReplicationMode::Auto => bus_is_nats && several_nodes,
+            ReplicationMode::None => false,
+            ReplicationMode::JetStream => true,
         }
     }
 }
 
-/// `[store]`: how instances are kept.
+/// Configuration of `[store]`: storage of instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Store {
-    /// When a commit counts as done.
+pub struct StoreConfig {
+    /// Durability of commits.
     pub durability: Durability,
-    /// How much a power failure may lose with [`Durability::Interval`].
+    /// Fsync interval: maximum data loss on a power failure with [`Durability::Interval`].
     #[serde(with = "units::duration")]
     pub interval: Duration,
-    /// Where a commit is kept besides this disk.
-    pub replication: Replication,
-    /// With replication: a snapshot is saved after so many commits.
+    /// Replication of commits beyond the local disk.
+    pub replication: ReplicationMode,
+    /// With replication: number of commits between snapshots.
     pub snapshot_commits: u64,
-    /// Or when they take this many bytes.
+    /// With replication: bytes of commits between snapshots.
     #[serde(with = "units::size")]
     pub snapshot_size: u64,
-    /// For how long an applied event is remembered.
+    /// Time for which the dedupe key of an applied event is stored.
     #[serde(with = "units::duration")]
     pub dedupe_window: Duration,
-    /// The largest size of the tables of one shard, in bytes.
+    /// Maximum size of the tables of one shard, in bytes.
     #[serde(with = "units::size")]
     pub max_size: u64,
-    /// Changes are folded into the tables when they take this many bytes.
+    /// Memtable size in bytes that triggers a flush.
     #[serde(with = "units::size")]
-    pub generation_size: u64,
-    /// Or when the oldest of them is this old.
+    pub memtable_size: u64,
+    /// Memtable age that triggers a flush.
     #[serde(with = "units::duration")]
-    pub generation_age: Duration,
-    /// Bytes of one file of the journal.
+    pub memtable_max_age: Duration,
+    /// Size of one journal segment in bytes.
     #[serde(with = "units::size")]
     pub journal_segment_size: u64,
 }
 
-impl Default for Store {
+impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             durability: Durability::Sync,
             interval: Duration::from_millis(20),
-            replication: Replication::Auto,
+            replication: ReplicationMode::Auto,
             snapshot_commits: 100_000,
             snapshot_size: 256 * MIB,
             dedupe_window: Duration::from_hours(24),
             max_size: 64 << 30,
-            generation_size: 64 * MIB,
-            generation_age: Duration::from_secs(5),
+            memtable_size: 64 * MIB,
+            memtable_max_age: Duration::from_secs(5),
             journal_segment_size: 64 * MIB,
         }
     }
 }
 
-/// What carries events.
+/// Transport of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BusKind {
-    /// A log in the data folder; one process, no server.
+    /// Embedded log in the data directory; one process, no server.
     #[default]
     Embedded,
-    /// JetStream.
+    /// NATS JetStream.
     Nats,
 }
 
 impl BusKind {
-    /// The word people write.
+    /// Returns the name in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -161,37 +162,37 @@ impl BusKind {
     }
 }
 
-/// `[bus]`: how events are kept.
+/// Configuration of `[bus]`: storage of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Bus {
-    /// What carries events.
+pub struct BusConfig {
+    /// Transport of events.
     pub kind: BusKind,
-    /// When a published event counts as accepted.
+    /// Durability of published events.
     pub durability: Durability,
-    /// How much a power failure may lose with [`Durability::Interval`].
+    /// Fsync interval: maximum data loss on a power failure with [`Durability::Interval`].
     #[serde(with = "units::duration")]
     pub interval: Duration,
-    /// Bytes of one file of the log.
+    /// Size of one log segment in bytes.
     #[serde(with = "units::size")]
     pub segment_size: u64,
-    /// Events that are done with are kept until the log has this many bytes.
+    /// Log size in bytes up to which processed events are retained.
     #[serde(with = "units::size")]
     pub retention_size: u64,
-    /// The largest message, in bytes.
+    /// Maximum message size in bytes.
     #[serde(with = "units::size")]
     pub max_message_size: u64,
-    /// Bytes of recent messages kept in memory.
+    /// Cache size for recent messages in bytes.
     #[serde(with = "units::size")]
-    pub recent_size: u64,
-    /// For how long a published id is remembered.
+    pub cache_size: u64,
+    /// Time for which a published id is deduplicated.
     #[serde(with = "units::duration")]
     pub dedupe_window: Duration,
-    /// How many published ids are remembered.
+    /// Maximum number of published ids for deduplication.
     pub dedupe_ids: usize,
 }
 
-impl Default for Bus {
+impl Default for BusConfig {
     fn default() -> Self {
         Self {
             kind: BusKind::Embedded,
@@ -200,186 +201,186 @@ impl Default for Bus {
             segment_size: 64 * MIB,
             retention_size: 256 * MIB,
             max_message_size: MIB,
-            recent_size: 64 * MIB,
+            cache_size: 64 * MIB,
             dedupe_window: Duration::from_mins(2),
             dedupe_ids: 1_000_000,
         }
     }
 }
 
-/// `[limits]`: bounds of one shard.
+/// Configuration of `[limits]`: limits of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// Messages taken from the bus whose consequences are not durable yet.
-    pub in_flight_per_ingester: usize,
-    /// Inputs that wait for one instance before no more is read.
-    pub in_flight_per_instance: usize,
-    /// Work items for one destination that are offered and not done.
-    pub offered_per_lane: usize,
-    /// Changes in one commit.
-    pub group: usize,
-    /// Instances held in memory.
-    pub live_instances: usize,
-    /// An instance that has nothing to do for this long leaves memory.
+pub struct LimitsConfig {
+    /// Maximum consumed messages whose transitions are not durable yet.
+    pub max_in_flight_per_ingester: usize,
+    /// Maximum queued inputs of one instance before consumption pauses.
+    pub max_in_flight_per_instance: usize,
+    /// Maximum dispatched and uncompleted work items of one destination.
+    pub max_in_flight_per_destination: usize,
+    /// Maximum transitions in one commit.
+    pub max_group_commit: usize,
+    /// Maximum number of instances in memory.
+    pub max_live_instances: usize,
+    /// Idle time after which an instance is passivated.
     #[serde(with = "units::duration")]
-    pub idle: Duration,
-    /// How often an input may crash its instance.
-    pub attempts_per_input: u32,
-    /// Restarts within the period before the process gives up.
-    pub restarts: usize,
-    /// The period.
+    pub idle_timeout: Duration,
+    /// Maximum attempts to apply an input that crashes its instance.
+    pub max_attempts_per_input: u32,
+    /// Maximum restarts within the period before the process stops.
+    pub max_restarts: usize,
+    /// Period of the restart limit.
     #[serde(with = "units::duration")]
     pub restart_period: Duration,
 }
 
-impl Default for Limits {
+impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
-            in_flight_per_ingester: 8192,
-            in_flight_per_instance: 256,
-            offered_per_lane: 4096,
-            group: 1024,
-            live_instances: 50_000,
-            idle: Duration::from_secs(30),
-            attempts_per_input: 3,
-            restarts: 10,
+            max_in_flight_per_ingester: 8192,
+            max_in_flight_per_instance: 256,
+            max_in_flight_per_destination: 4096,
+            max_group_commit: 1024,
+            max_live_instances: 50_000,
+            idle_timeout: Duration::from_secs(30),
+            max_attempts_per_input: 3,
+            max_restarts: 10,
             restart_period: Duration::from_mins(1),
         }
     }
 }
 
-/// `[export]`: what is told to whoever keeps a copy elsewhere.
+/// Configuration of `[export]`: change feed for exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Export {
-    /// Whether commits note what they touch.
+pub struct ExportConfig {
+    /// Whether commits record the changed rows.
     pub enabled: bool,
-    /// For how long that is kept.
+    /// Retention of the change feed.
     #[serde(with = "units::duration")]
-    pub keep: Duration,
-    /// And of how many commits of a shard at most.
-    pub keep_commits: NonZeroU64,
+    pub retention: Duration,
+    /// Maximum number of commits in the change feed of a shard.
+    pub max_commits: NonZeroU64,
 }
 
-impl Default for Export {
+impl Default for ExportConfig {
     fn default() -> Self {
-        let keep_commits = NonZeroU64::new(1_000_000).expect("a million is not zero");
-        Self { enabled: false, keep: Duration::from_hours(24), keep_commits }
+        let max_commits = NonZeroU64::new(1_000_000).expect("a million is not zero");
+        Self { enabled: false, retention: Duration::from_hours(24), max_commits }
     }
 }
 
-/// `[http]`: bounds of the HTTP API.
+/// Configuration of `[http]`: limits of the HTTP API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http {
-    /// The largest body with one event or instruction, in bytes.
+pub struct HttpServerConfig {
+    /// Maximum body size with one event or control request, in bytes.
     #[serde(with = "units::size")]
     pub max_body_size: u64,
-    /// The largest body with a batch of events, in bytes.
+    /// Maximum body size with a batch of events, in bytes.
     #[serde(with = "units::size")]
     pub max_batch_size: u64,
-    /// The longest page of a list.
-    pub page_limit: usize,
-    /// Rows that one request for a list may look at.
+    /// Maximum page size of a list.
+    pub max_page_size: usize,
+    /// Maximum rows that one list request scans.
     pub scan_limit: usize,
-    /// The time a request may take.
+    /// Timeout of a request.
     #[serde(with = "units::duration")]
     pub request_timeout: Duration,
 }
 
-impl Default for Http {
+impl Default for HttpServerConfig {
     fn default() -> Self {
         Self {
             max_body_size: MIB,
             max_batch_size: 8 * MIB,
-            page_limit: 1000,
+            max_page_size: 1000,
             scan_limit: 20_000,
             request_timeout: Duration::from_secs(30),
         }
     }
 }
 
-/// `[backup]`: copies of what is stored.
+/// Configuration of `[backup]`: backups of the stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Backup {
-    /// Where copies lie until they are fetched; `backups` in the data folder where it is empty.
+pub struct BackupConfig {
+    /// Directory of backups that are not fetched yet; `backups` in the data directory if empty.
     #[serde(with = "units::optional")]
-    pub folder: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
 }
 
-/// `[drain]`: how the process comes to rest.
+/// Configuration of `[drain]`: drain of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Drain {
-    /// How long it waits for what is under way.
+pub struct DrainConfig {
+    /// Maximum time to finish in-flight work.
     #[serde(with = "units::duration")]
-    pub deadline: Duration,
+    pub timeout: Duration,
 }
 
-impl Default for Drain {
+impl Default for DrainConfig {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(30) }
+        Self { timeout: Duration::from_secs(30) }
     }
 }
 
-/// `[log]`: what is logged, and how.
+/// Configuration of `[log]`: log format and filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// For people or for programs.
+pub struct LogConfig {
+    /// Log format: text or JSON.
     pub format: LogFormat,
-    /// Which lines.
+    /// Log filter.
     pub filter: String,
 }
 
-impl Default for Log {
+impl Default for LogConfig {
     fn default() -> Self {
         Self { format: LogFormat::Auto, filter: "info".to_owned() }
     }
 }
 
-/// For whom a log is written.
+/// Log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// People on a terminal, else programs.
+    /// Text on a terminal, else JSON.
     #[default]
     Auto,
-    /// People.
+    /// Text.
     Human,
-    /// Programs: one JSON object a line.
+    /// JSON, one object a line.
     Json,
 }
 
-/// `[telemetry]`: what goes to a collector, and what is counted.
+/// Configuration of `[telemetry]`: export of spans and logs, and metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
-    /// The collector's base URL; nowhere where it is empty.
+pub struct TelemetryConfig {
+    /// Base URL of the OTLP collector; empty: none.
     pub otlp_endpoint: String,
-    /// Whether spans go there.
+    /// Whether spans are exported.
     pub traces: bool,
-    /// Whether log lines go there.
+    /// Whether logs are exported.
     pub logs: bool,
-    /// The share of the traces that begin here that is kept, from 0 to 1.
+    /// Sampling ratio of traces that start in this process, from 0 to 1.
     pub sample_ratio: f64,
-    /// Tenants with metrics of their own.
-    pub tenants: usize,
-    /// Spans, and log lines, that wait to be sent at most; more are dropped and counted.
-    pub queue: usize,
+    /// Maximum number of tenants with their own metric series.
+    pub max_tenant_series: usize,
+    /// Maximum queued spans and log records; more are dropped and counted.
+    pub queue_size: usize,
 }
 
-impl Default for Telemetry {
+impl Default for TelemetryConfig {
     fn default() -> Self {
         Self {
             otlp_endpoint: String::new(),
             traces: true,
             logs: false,
             sample_ratio: 1.0,
-            tenants: 50,
-            queue: 32_768,
+            max_tenant_series: 50,
+            queue_size: 32_768,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Values that people write as text: durations (`30s`), sizes (`64MiB`), paths that may be absent (empty).
+//! Text values of the configuration: durations (`30s`), sizes (`64MiB`), optional paths (empty: none).
 
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Durations greater than zero, such as `500ms`, `30s`, `1h30m`.
+/// Positive durations, such as `500ms`, `30s`, `1h30m`.
 pub(super) mod duration {
     use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) mod duration {
         let parsed = text.parse::<SignedDuration>().ok().and_then(|signed| Duration::try_from(signed).ok());
         parsed.filter(|duration| !duration.is_zero()).ok_or_else(|| {
             D::Error::custom(format!(
-                "{text:?} is no duration greater than zero, such as \"500ms\", \"30s\", \"1h30m\""
+                "invalid duration {text:?}; expected a positive duration such as \"500ms\", \"30s\", \"1h30m\""
             ))
         })
     }
@@ -32,7 +32,7 @@ pub(super) mod duration {
     }
 }
 
-/// Sizes in bytes, such as `512`, `64KiB`, `1GB`; greater than zero.
+/// Positive sizes in bytes, such as `512`, `64KiB`, `1GB`.
 pub(super) mod size {
     use super::{Deserialize, Deserializer, Serializer, UNITS, read_size};
     use serde::de::Error as _;
@@ -43,12 +43,12 @@ pub(super) mod size {
         let text = String::deserialize(deserializer)?;
         read_size(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "{text:?} is no size greater than zero, such as \"64MiB\", \"1GB\", \"512B\""
+                "invalid size {text:?}; expected a positive size such as \"64MiB\", \"1GB\", \"512B\""
             ))
         })
     }
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
     pub(in crate::config) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         let fits = |(_, unit): &&(&str, u64)| *bytes >= *unit && bytes.is_multiple_of(*unit);
         let (name, unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
@@ -56,7 +56,7 @@ pub(super) mod size {
     }
 }
 
-/// Names of units and their bytes; the last that divides a size is the one it is written in.
+/// Names and bytes of size units. A size is written in the last unit that divides it.
 const UNITS: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1_000),
@@ -80,7 +80,7 @@ fn read_size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(bytes).filter(|size| *size > 0)
 }
 
-/// A path; none where the text is empty.
+/// Optional path; empty text: none.
 pub(super) mod optional {
     use std::path::PathBuf;
 
@@ -92,7 +92,7 @@ pub(super) mod optional {
         Ok(Some(PathBuf::deserialize(deserializer)?).filter(|path| !path.as_os_str().is_empty()))
     }
 
-    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    #[expect(clippy::ref_option, reason = "serde requires this signature")]
     pub(in crate::config) fn serialize<S: Serializer>(
         path: &Option<PathBuf>,
         serializer: S,
@@ -102,7 +102,7 @@ pub(super) mod optional {
     }
 }
 
-/// A secret by reference; none where the text is empty.
+/// Optional secret reference; empty text: none.
 pub(super) mod secret {
     use orlog_effect::secret::SecretRef;
 
@@ -116,7 +116,7 @@ pub(super) mod secret {
         (!text.is_empty()).then(|| text.parse().map_err(D::Error::custom)).transpose()
     }
 
-    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    #[expect(clippy::ref_option, reason = "serde requires this signature")]
     pub(in crate::config) fn serialize<S: Serializer>(
         secret: &Option<SecretRef>,
         serializer: S,
@@ -128,7 +128,7 @@ pub(super) mod secret {
     }
 }
 
-/// A duration; none where the text is empty.
+/// Optional duration; empty text: none.
 pub(super) mod optional_duration {
     use std::time::Duration;
 
@@ -143,7 +143,7 @@ pub(super) mod optional_duration {
         (!text.is_empty()).then(|| duration::deserialize(text.into_deserializer())).transpose()
     }
 
-    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    #[expect(clippy::ref_option, reason = "serde requires this signature")]
     pub(in crate::config) fn serialize<S: Serializer>(
         value: &Option<Duration>,
         serializer: S,
@@ -155,7 +155,7 @@ pub(super) mod optional_duration {
     }
 }
 
-/// A size; none where the text is empty.
+/// Optional size; empty text: none.
 pub(super) mod optional_size {
     use serde::de::IntoDeserializer as _;
 
@@ -168,7 +168,7 @@ pub(super) mod optional_size {
         (!text.is_empty()).then(|| size::deserialize(text.into_deserializer())).transpose()
     }
 
-    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    #[expect(clippy::ref_option, reason = "serde requires this signature")]
     pub(in crate::config) fn serialize<S: Serializer>(
         value: &Option<u64>,
         serializer: S,
@@ -181,7 +181,7 @@ pub(super) mod optional_size {
 }
 
 fn not_text<S: Serializer>(path: &std::path::Path) -> S::Error {
-    serde::ser::Error::custom(format!("{} is no text", path.display()))
+    serde::ser::Error::custom(format!("{} is not UTF-8", path.display()))
 }
 
 #[cfg(test)]
@@ -189,14 +189,14 @@ mod tests {
     use super::read_size;
 
     #[test]
-    fn reads_sizes_in_decimal_and_binary_units() {
+    fn parses_decimal_and_binary_sizes() {
         for (text, expected) in
             [("512", 512), ("1 kB", 1000), ("64MiB", 64 << 20), ("2gib", 2 << 30), ("1TB", 1_000_000_000_000)]
         {
             assert_eq!(read_size(text), Some(expected), "{text}");
         }
-        for wrong in ["", "0", "-1", "1.5MiB", "64 apples", "MiB", "99999999999TiB"] {
-            assert_eq!(read_size(wrong), None, "{wrong}");
+        for invalid in ["", "0", "-1", "1.5MiB", "64 apples", "MiB", "99999999999TiB"] {
+            assert_eq!(read_size(invalid), None, "{invalid}");
         }
     }
 }

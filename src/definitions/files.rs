@@ -1,27 +1,27 @@
-//! Files of definitions: found in a folder or sent to the node, read within a bound, and compiled.
+//! Definition files: listed in a directory or sent to the node, read with a size limit, and compiled.
 
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_program::{Compiled, Problem, Program};
+use orlog_program::{CompiledDefinition, Diagnostic, Program};
 use sha2::{Digest as _, Sha256};
 
-/// What the name of a definition's file ends with: a text, a WebAssembly module.
+/// Suffixes of definition files: YAML text, WebAssembly module.
 pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];
 
-/// A file of a definition.
+/// File of a definition.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Where it lies, or only its name where it lies on another machine. Mistakes name it so.
+    /// Path, or only the file name if the file is on another machine. Diagnostics use it.
     pub path: PathBuf,
-    /// What is in it.
+    /// Content of the file.
     pub bytes: Arc<[u8]>,
 }
 
 impl SourceFile {
-    /// Its name without the folder.
+    /// Returns the file name without the directory.
     #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -34,34 +34,34 @@ impl fmt::Debug for SourceFile {
     }
 }
 
-/// Whether a file with this name is a definition.
+/// Returns whether a file with this name is a definition.
 #[must_use]
 pub fn is_definition(name: &str) -> bool {
     SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// The definition files of a folder, in the order of their names; instead of them, what is wrong with the folder.
+/// Returns the definition files of a directory, sorted by name, or the error of the directory.
 #[must_use]
-pub fn list(folder: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
-    let wrong = |error: std::io::Error| vec![problem(folder, format!("cannot be read: {error}"))];
-    let entries = match std::fs::read_dir(folder) {
+pub fn list_files(dir: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
+    let read_error = |error: std::io::Error| vec![problem(dir, format!("cannot be read: {error}"))];
+    let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(error) => return vec![Err(wrong(error))],
+        Err(error) => return vec![Err(read_error(error))],
     };
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(wrong));
-    let wanted = |path: &PathBuf| is_definition(&path.to_string_lossy());
-    let mut files: Vec<_> = paths.filter(|path| path.as_ref().map_or(true, wanted)).collect();
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(read_error));
+    let is_candidate = |path: &PathBuf| is_definition(&path.to_string_lossy());
+    let mut files: Vec<_> = paths.filter(|path| path.as_ref().map_or(true, is_candidate)).collect();
     files.sort_by(|a, b| a.as_ref().ok().cmp(&b.as_ref().ok()));
     files
 }
 
-/// Reads the definition files of a folder, in the order of their names.
+/// Reads the definition files of a directory, sorted by name.
 ///
 /// # Errors
-/// Each that cannot be read.
-pub fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Problem>> {
+/// Every unreadable file.
+pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
-    for path in list(folder) {
+    for path in list_files(dir) {
         match path.and_then(|path| read_file(&path)) {
             Ok(file) => files.push(file),
             Err(found) => problems.extend(found),
@@ -70,13 +70,14 @@ pub fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Problem>> {
     if problems.is_empty() { Ok(files) } else { Err(problems) }
 }
 
-fn read_file(path: &Path) -> Result<SourceFile, Vec<Problem>> {
+fn read_file(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
     let bytes =
         read_bounded(path).map_err(|error| vec![problem(path, format!("cannot be read: {error}"))])?;
     Ok(SourceFile { path: path.to_owned(), bytes: bytes.into() })
 }
 
-/// Reads one byte more than a definition may have, so that a larger one is refused without reading it whole.
+/// Reads at most one byte more than the size limit, so that a larger file is rejected without a full
+/// read.
 fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
     let limit = orlog_program::MAX_MODULE_BYTES.max(orlog_program::MAX_SOURCE_BYTES) as u64;
     let mut bytes = Vec::new();
@@ -87,16 +88,16 @@ fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
 /// Reads and compiles one file.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn read(file: &Path) -> Result<Definition, Vec<Problem>> {
+/// All diagnostics of the file.
+pub fn load_file(file: &Path) -> Result<LoadedDefinition, Vec<Diagnostic>> {
     compile(&read_file(file)?)
 }
 
-/// Compiles what a file holds; its name says in which language it is.
+/// Compiles the content of a file; the suffix of its name selects the language.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub(super) fn compile(file: &SourceFile) -> Result<Definition, Vec<Problem>> {
+/// All diagnostics of the file.
+pub(super) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnostic>> {
     let name = file.path.display().to_string();
     let (program, compiled): (Arc<dyn Program>, _) = if name.ends_with(SUFFIXES[1]) {
         (Arc::new(orlog_program::load_wasm(&file.bytes, &name)?), None)
@@ -107,10 +108,10 @@ pub(super) fn compile(file: &SourceFile) -> Result<Definition, Vec<Problem>> {
         (Arc::clone(&compiled) as Arc<dyn Program>, Some(compiled))
     };
     let source = Some(Arc::clone(&file.bytes));
-    Ok(Definition { program, compiled, source, file: Some(file.path.clone()) })
+    Ok(LoadedDefinition { program, compiled, source, file: Some(file.path.clone()) })
 }
 
-/// The names and contents of files as one number: equal only where both are, whatever the order.
+/// Returns a digest of names and contents of files, independent of their order.
 #[must_use]
 pub fn digest(files: &[SourceFile]) -> [u8; 16] {
     let mut sorted: Vec<_> = files.iter().map(|file| (file.name(), &file.bytes)).collect();
@@ -118,7 +119,7 @@ pub fn digest(files: &[SourceFile]) -> [u8; 16] {
     let mut sum = Sha256::new();
     for (name, bytes) in sorted {
         for part in [name.as_bytes(), bytes] {
-            // The length first, so that no two lists of parts give the same text.
+            // The length comes first, so that different lists of parts never give the same input.
             sum.update((part.len() as u64).to_be_bytes());
             sum.update(part);
         }
@@ -128,21 +129,21 @@ pub fn digest(files: &[SourceFile]) -> [u8; 16] {
     digest
 }
 
-pub(super) fn problem(file: &Path, message: String) -> Problem {
+pub(super) fn problem(file: &Path, message: String) -> Diagnostic {
     let file = file.display().to_string();
-    Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
+    Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
 }
 
-/// A definition for new instances.
+/// Definition for new instances.
 #[derive(Clone)]
-pub struct Definition {
-    /// The program.
+pub struct LoadedDefinition {
+    /// Executable program.
     pub program: Arc<dyn Program>,
-    /// The compiled form; `None` for a WebAssembly module or a program that was handed over.
-    pub compiled: Option<Arc<Compiled>>,
-    /// Its source, text or module; `None` for a program that was handed over. Loading it again gives the same program.
+    /// Compiled form; `None` for a WebAssembly module or a built-in program.
+    pub compiled: Option<Arc<CompiledDefinition>>,
+    /// Source text or module; `None` for a built-in program. Loading it again gives the same program.
     pub source: Option<Arc<[u8]>>,
-    /// The file it was read from; `None` for a program that was handed over.
+    /// Source file; `None` for a built-in program.
     pub file: Option<PathBuf>,
 }
 
@@ -155,10 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_depends_on_names_and_contents_and_on_nothing_else() {
+    fn digest_depends_on_names_and_contents_only() {
         let (a, b) = (file("x/a.saga.yaml", "1"), file("x/b.saga.yaml", "2"));
         let whole = digest(&[a.clone(), b.clone()]);
-        assert_eq!(digest(&[b.clone(), file("y/a.saga.yaml", "1")]), whole, "order and folder do not matter");
+        assert_eq!(
+            digest(&[b.clone(), file("y/a.saga.yaml", "1")]),
+            whole,
+            "order and directory do not matter"
+        );
         for other in [
             vec![a.clone()],
             vec![],
@@ -171,16 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn only_definitions_are_taken_from_a_folder_in_the_order_of_their_names() {
-        let folder = tempfile::tempdir().unwrap();
+    fn definition_files_are_listed_in_name_order() {
+        let dir = tempfile::tempdir().unwrap();
         for name in ["b.saga.yaml", "a.saga.wasm", "notes.txt", "c.saga.test.yaml", "saga.yaml"] {
-            std::fs::write(folder.path().join(name), name).unwrap();
+            std::fs::write(dir.path().join(name), name).unwrap();
         }
-        let files = read_folder(folder.path()).unwrap();
+        let files = read_dir(dir.path()).unwrap();
         let names: Vec<_> = files.iter().map(SourceFile::name).collect();
         assert_eq!(names, ["a.saga.wasm", "b.saga.yaml"]);
         assert_eq!(&*files[1].bytes, b"b.saga.yaml");
-        let missing = read_folder(&folder.path().join("nowhere")).unwrap_err();
+        let missing = read_dir(&dir.path().join("nowhere")).unwrap_err();
         assert!(missing[0].to_string().contains("nowhere: cannot be read"), "{missing:?}");
     }
 }

@@ -1,120 +1,122 @@
-//! What is allowed in a deployment, but should be known: above all what older definitions still need.
+//! Warnings of a deployment, mainly missing requirements of older definitions.
 
 use std::sync::Arc;
 
 use orlog_effect::Catalog;
-use orlog_model::{Lane, SagaName, WorkKind};
+use orlog_model::{Destination, SagaName, WorkKind};
 use orlog_program::Program;
-use orlog_store::Pins;
+use orlog_store::PinCounts;
 
-use super::files::Definition;
-use super::plan::{Changed, Listed, Plan, hex};
+use super::files::LoadedDefinition;
+use super::plan::{DefinitionChange, DefinitionSummary, DeploymentPlan, hex};
 
-/// What the definitions to be put in force are looked at with.
+/// Context of the warnings for the new definitions.
 #[derive(Clone, Copy)]
-pub(super) struct Sight<'a> {
-    pub(super) new: &'a [Definition],
+pub(super) struct WarningContext<'a> {
+    pub(super) new: &'a [LoadedDefinition],
     pub(super) catalog: &'a Catalog,
-    /// Every program that is loaded, older ones too.
+    /// All loaded programs, including older ones.
     pub(super) loaded: &'a [Arc<dyn Program>],
-    pub(super) pins: &'a Pins,
+    pub(super) pins: &'a PinCounts,
 }
 
-/// All warnings, those about running instances before those about the new definitions alone.
-pub(super) fn all(plan: &Plan, sight: &Sight<'_>) -> Vec<String> {
-    let mut warnings: Vec<_> = plan.changed.iter().filter_map(again).collect();
-    warnings.extend(old_needs(sight));
-    if !sight.pins.complete {
-        let why = "there are too many instances to count them all; the numbers are lower bounds";
-        warnings.push(why.to_owned());
+/// Returns all warnings, first those about running instances, then those about the new definitions.
+pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<String> {
+    let mut warnings: Vec<_> = plan.changed.iter().filter_map(reused_version).collect();
+    warnings.extend(unmet_needs(context));
+    if !context.pins.complete {
+        let message = "too many instances for an exact count; the numbers are lower bounds";
+        warnings.push(message.to_owned());
     }
-    warnings.extend(sight.new.iter().flat_map(|definition| childless(definition, sight.new)));
-    warnings.extend(sight.new.iter().flat_map(lints));
+    warnings.extend(context.new.iter().flat_map(|definition| childless(definition, context.new)));
+    warnings.extend(context.new.iter().flat_map(lints));
     warnings
 }
 
-/// The same version with another text.
-fn again(changed: &Changed) -> Option<String> {
-    let Changed { to: Listed { saga, version, file, .. }, from_version, .. } = changed;
+/// Returns a warning if a version was deployed before with another content.
+fn reused_version(changed: &DefinitionChange) -> Option<String> {
+    let DefinitionChange { to: DefinitionSummary { saga, version, file, .. }, from_version, .. } = changed;
     (from_version == version).then(|| {
         format!(
-            "{file}: {saga} version {version} again, with another text; give it a new version, so that people can tell \
-             them apart"
+            "{file}: {saga} version {version} was deployed before with another content; use a new version number to \
+             distinguish them"
         )
     })
 }
 
-/// What the rules of `orlog check` object to.
-fn lints(definition: &Definition) -> Vec<String> {
+/// Returns the lint warnings of `orlog check`.
+fn lints(definition: &LoadedDefinition) -> Vec<String> {
     let (Some(compiled), Some(file)) = (&definition.compiled, &definition.file) else { return Vec::new() };
     let found = orlog_program::lint(compiled, &file.display().to_string());
-    found.iter().map(|warning| format!("{} [{}]", warning.problem, warning.code)).collect()
+    found.iter().map(|warning| format!("{} [{}]", warning.diagnostic, warning.code)).collect()
 }
 
-/// What live instances of definitions that are not among the new ones need and nobody offers.
-pub(super) fn old_needs(sight: &Sight<'_>) -> Vec<String> {
+/// Returns the unavailable requirements of live instances whose definitions are not among the new ones.
+pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
     let is_old = |program: &Arc<dyn Program>| {
-        sight.new.iter().all(|new| new.program.reference().hash != program.reference().hash)
+        context.new.iter().all(|new| new.program.definition_ref().hash != program.definition_ref().hash)
     };
     let mut warnings = Vec::new();
-    for program in sight.loaded.iter().filter(|program| is_old(program)) {
-        let reference = program.reference();
-        let live = sight.pins.of(&reference.hash).live;
+    for program in context.loaded.iter().filter(|program| is_old(program)) {
+        let reference = program.definition_ref();
+        let live = context.pins.of(&reference.hash).live;
         if live == 0 {
             continue;
         }
         let (saga, version, hash) = (&reference.saga, reference.version, &hex(&reference.hash)[..8]);
         let instances =
             if live == 1 { "1 live instance".to_owned() } else { format!("{live} live instances") };
-        warnings.extend(missing(program.as_ref(), sight).map(|(what, remedy)| {
+        warnings.extend(missing(program.as_ref(), context).map(|(requirement, remedy)| {
             format!(
-                "{saga} version {version} ({hash}) has {instances} and may ask for {what}: {remedy}, move them with \
-                 `orlog migrate {saga} --from {version}`, or let them end before they come to it"
+                "{saga} version {version} ({hash}) has {instances} that may request {requirement}: {remedy}, migrate them with \
+                 `orlog migrate {saga} --from {version}`, or wait until they end"
             )
         }));
     }
     warnings
 }
 
-/// What a program may ask for and nobody offers, each with what would help.
+/// Returns the unavailable requirements of a program, each with a remedy.
 fn missing<'a>(
     program: &'a dyn Program,
-    sight: &'a Sight<'_>,
+    context: &'a WarningContext<'_>,
 ) -> impl Iterator<Item = (String, String)> + 'a {
     let manifest = program.manifest();
-    let performs = |kind, name: &str| sight.catalog.performer(&Lane { kind, name: name.into() }).is_some();
+    let performs = |kind, name: &str| {
+        context.catalog.executor_for_destination(&Destination { kind, name: name.into() }).is_some()
+    };
     let effects = manifest.effects.iter().filter(move |effect| !performs(WorkKind::Effect, effect.as_str()));
     let effects = effects.map(|effect| {
-        let what = format!("the effect {effect}, which no upstream performs any more");
-        (what, format!("add [upstreams.<name>.effects.\"{effect}\"] to the configuration again"))
+        let requirement = format!("the effect {effect}, which no upstream executes any more");
+        (requirement, format!("add [upstreams.<name>.effects.\"{effect}\"] to the configuration again"))
     });
     let aggregate = |command: &str| command.rsplit_once('.').map_or(command, |(of, _)| of).to_owned();
     let commands =
         manifest.commands.iter().filter(move |command| !performs(WorkKind::Command, &aggregate(command)));
     let commands = commands.map(|command| {
-        let what = format!("the command {command}, which has nowhere to go");
-        (what, "add [gateway] to the configuration again".to_owned())
+        let requirement = format!("the command {command}, which has no gateway");
+        (requirement, "add [gateway] to the configuration again".to_owned())
     });
-    let sagas = manifest.sagas.iter().filter(|saga| !has(sight.new, saga)).map(|saga| {
-        (
-            format!("the saga {saga}, which no definition in force has"),
-            format!("deploy a definition of {saga}"),
-        )
+    let sagas = manifest.sagas.iter().filter(|saga| !has(context.new, saga)).map(|saga| {
+        (format!("the saga {saga}, which has no active definition"), format!("deploy a definition of {saga}"))
     });
     effects.chain(commands).chain(sagas)
 }
 
-/// Child sagas of a new definition that no definition has.
-fn childless<'a>(definition: &'a Definition, new: &'a [Definition]) -> impl Iterator<Item = String> + 'a {
+/// Returns a warning for each child saga of a new definition that has no definition.
+fn childless<'a>(
+    definition: &'a LoadedDefinition,
+    new: &'a [LoadedDefinition],
+) -> impl Iterator<Item = String> + 'a {
     let missing = definition.program.manifest().sagas.iter().filter(|saga| !has(new, saga));
     missing.map(|saga| {
-        let parent = &definition.program.reference().saga;
+        let parent = &definition.program.definition_ref().saga;
         format!(
-            "{parent} may begin the saga {saga}, which no definition has: deploy one before it comes to that"
+            "{parent} may start the saga {saga}, which has no definition; deploy one before it is required"
         )
     })
 }
 
-fn has(definitions: &[Definition], saga: &SagaName) -> bool {
-    definitions.iter().any(|definition| definition.program.reference().saga == *saga)
+fn has(definitions: &[LoadedDefinition], saga: &SagaName) -> bool {
+    definitions.iter().any(|definition| definition.program.definition_ref().saga == *saga)
 }

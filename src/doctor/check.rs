@@ -1,58 +1,68 @@
-//! What a doctor finds: what was looked at, how bad it is, and what to do.
+//! Result of one check: subject, status, message and remedy.
 
 use serde::{Deserialize, Serialize};
 
-/// How bad something is.
+/// Status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// As it should be.
+pub enum CheckStatus {
+    /// No action is required.
     Ok,
-    /// It works, and may not for long.
+    /// The node works, but may fail soon.
     Warn,
-    /// It does not work.
-    Bad,
+    /// The node does not work.
+    Error,
 }
 
-impl Level {
-    /// The word in tables.
+impl CheckStatus {
+    /// Returns the name in tables.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Level::Ok => "ok",
-            Level::Warn => "warn",
-            Level::Bad => "bad",
+            CheckStatus::Ok => "ok",
+            CheckStatus::Warn => "warn",
+            CheckStatus::Error => "error",
         }
     }
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// What was looked at.
-    pub check: String,
-    /// How bad it is.
-    pub level: Level,
-    /// What was found.
-    pub found: String,
-    /// What to do; nothing where nothing need be done.
+pub struct CheckResult {
+    /// Subject of the check.
+    pub name: String,
+    /// Status of the check.
+    pub status: CheckStatus,
+    /// Message of the check.
+    pub message: String,
+    /// Remedy; empty if no action is required.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
 
-impl Finding {
-    /// Nothing to complain of.
+impl CheckResult {
+    /// Creates a result without findings.
     pub fn ok(check: &str, found: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), level: Level::Ok, found: found.into(), remedy: String::new() }
+        Self { name: check.to_owned(), status: CheckStatus::Ok, message: found.into(), remedy: String::new() }
     }
 
-    /// Something to see to.
+    /// Creates a warning.
     pub fn warn(check: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), level: Level::Warn, found: found.into(), remedy: remedy.into() }
+        Self {
+            name: check.to_owned(),
+            status: CheckStatus::Warn,
+            message: found.into(),
+            remedy: remedy.into(),
+        }
     }
 
-    /// Something that is broken.
-    pub fn bad(check: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), level: Level::Bad, found: found.into(), remedy: remedy.into() }
+    /// Creates an error.
+    pub fn error(check: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            name: check.to_owned(),
+            status: CheckStatus::Error,
+            message: found.into(),
+            remedy: remedy.into(),
+        }
     }
 }

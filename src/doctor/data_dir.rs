@@ -1,4 +1,4 @@
-//! The data folder: whether it can be written, has room, was made for this configuration, and can be read.
+//! Checks of the data directory: writable, free space, matches the configuration, readable.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,55 +7,59 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
-use super::check::Finding;
+use super::check::CheckResult;
 use crate::app;
 use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
 
-const FOLDER: &str = "data folder";
+const DATA_DIR: &str = "data directory";
 const ROOM: &str = "disk";
-/// With less, a node takes no new work soon.
-const LITTLE_BYTES: u64 = 1 << 30;
-/// With less, hardly a file of a journal can be made.
-const NOTHING_BYTES: u64 = 128 << 20;
+/// Free space below which a node soon rejects new work.
+const LOW_SPACE_BYTES: u64 = 1 << 30;
+/// Free space below which a journal segment cannot be created.
+const MIN_SPACE_BYTES: u64 = 128 << 20;
 
-pub(super) fn examine(config: &Config) -> Vec<Finding> {
-    let data = &config.data;
+pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
+    let data = &config.data_dir;
     let mut findings = vec![rights(data)];
     findings.extend(room(data));
     if !data.is_dir() {
         return findings;
     }
-    if let Err(error) = app::check_layout(config) {
-        findings.push(Finding::bad(
-            FOLDER,
+    if let Err(error) = app::check_data_dir(config) {
+        findings.push(CheckResult::error(
+            DATA_DIR,
             format!("{error:#}"),
-            "use the configuration that the folder was made with",
+            "use the configuration with which the directory was created",
         ));
     }
-    let held = held();
+    let locked_inodes = locked_inodes();
     for shard in 0..config.shards {
-        findings.extend(store(&app::shard_folder(data, shard), shard, &held));
+        findings.extend(store(&app::shard_dir(data, shard), shard, &locked_inodes));
     }
     if config.bus.kind == BusKind::Embedded {
-        findings.extend(events(&data.join("bus"), &held));
+        findings.extend(events(&data.join("bus"), &locked_inodes));
     }
     findings
 }
 
-fn rights(data: &Path) -> Finding {
-    let shown = data.display();
-    let (what, path) = if data.exists() { ("it", data) } else { ("the folder above it", above(data)) };
+fn rights(data: &Path) -> CheckResult {
+    let displayed = data.display();
+    let (subject, path) = if data.exists() { ("it", data) } else { ("its parent directory", above(data)) };
     if !path.is_dir() {
-        return Finding::bad(FOLDER, format!("{} is no folder", path.display()), "set `data` to a folder");
+        return CheckResult::error(
+            DATA_DIR,
+            format!("{} is not a directory", path.display()),
+            "set `data_dir` to a directory",
+        );
     }
     match rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) if data.exists() => Finding::ok(FOLDER, format!("{shown} can be written")),
-        Ok(()) => Finding::ok(FOLDER, format!("{shown} is not there yet and can be made")),
+        Ok(()) if data.exists() => CheckResult::ok(DATA_DIR, format!("{displayed} is writable")),
+        Ok(()) => CheckResult::ok(DATA_DIR, format!("{displayed} does not exist yet and can be created")),
         Err(error) => {
             let user = rustix::process::geteuid().as_raw();
-            let found = format!("{shown}: {what} cannot be written by user {user}: {error}");
-            Finding::bad(FOLDER, found, format!("give it to that user: chown {user} {}", path.display()))
+            let found = format!("{displayed}: {subject} is not writable by user {user}: {error}");
+            CheckResult::error(DATA_DIR, found, format!("change the owner: chown {user} {}", path.display()))
         }
     }
 }
@@ -71,75 +75,75 @@ fn above(path: &Path) -> &Path {
     above
 }
 
-fn room(data: &Path) -> Option<Finding> {
+fn room(data: &Path) -> Option<CheckResult> {
     let path = above(data);
     let free = free_bytes(path).ok()?;
-    let found = format!("{} MiB are free at {}", free >> 20, path.display());
-    Some(if free < NOTHING_BYTES {
-        Finding::bad(ROOM, found, "free disk space; until then no new work is taken")
-    } else if free < LITTLE_BYTES {
-        Finding::warn(ROOM, found, "free disk space, or lower bus.retention_size")
+    let found = format!("{} MiB free at {}", free >> 20, path.display());
+    Some(if free < MIN_SPACE_BYTES {
+        CheckResult::error(ROOM, found, "free disk space; until then, new work is rejected")
+    } else if free < LOW_SPACE_BYTES {
+        CheckResult::warn(ROOM, found, "free disk space, or lower bus.retention_size")
     } else {
-        Finding::ok(ROOM, found)
+        CheckResult::ok(ROOM, found)
     })
 }
 
-/// The numbers of the files that somebody has locked.
-fn held() -> BTreeSet<u64> {
+/// Returns the inode numbers of locked files.
+fn locked_inodes() -> BTreeSet<u64> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let inode = |line: &str| line.split_whitespace().nth(5)?.rsplit(':').next()?.parse().ok();
     locks.lines().filter_map(inode).collect()
 }
 
-/// Whether a node has it open.
-pub(super) fn is_open(config: &Config) -> bool {
-    let held = held();
-    is_held(&config.data.join("bus/log"), &held)
+/// Returns whether a node uses the data directory.
+pub(super) fn is_in_use(config: &Config) -> bool {
+    let locked_inodes = locked_inodes();
+    is_locked(&config.data_dir.join("bus/log"), &locked_inodes)
         || (0..config.shards)
-            .any(|shard| is_held(&app::shard_folder(&config.data, shard).join("journal"), &held))
+            .any(|shard| is_locked(&app::shard_dir(&config.data_dir, shard).join("journal"), &locked_inodes))
 }
 
-fn is_held(journal: &Path, held: &BTreeSet<u64>) -> bool {
-    fs::metadata(journal.join("lock")).is_ok_and(|lock| held.contains(&lock.ino()))
+fn is_locked(journal: &Path, locked_inodes: &BTreeSet<u64>) -> bool {
+    fs::metadata(journal.join("lock")).is_ok_and(|lock| locked_inodes.contains(&lock.ino()))
 }
 
-fn store(dir: &Path, shard: u16, held: &BTreeSet<u64>) -> Option<Finding> {
+fn store(dir: &Path, shard: u16, locked_inodes: &BTreeSet<u64>) -> Option<CheckResult> {
     let check = format!("shard {shard}");
-    if is_held(&dir.join("journal"), held) {
-        return Some(Finding::ok(&check, "a node has it open; ask that one with --node"));
+    if is_locked(&dir.join("journal"), locked_inodes) {
+        return Some(CheckResult::ok(&check, "in use by a running node; check that node with --node"));
     }
-    match orlog_store::look(dir) {
+    match orlog_store::read_info(dir) {
         Ok(None) => None,
-        Ok(Some(look)) => {
+        Ok(Some(info)) => {
             let rows =
-                |name: &str| look.rows.iter().find(|(table, _)| *table == name).map_or(0, |(_, rows)| *rows);
-            let last = look.journal.as_ref().map_or(look.folded_position, |journal| journal.last_sequence);
-            Some(Finding::ok(
+                |name: &str| info.rows.iter().find(|(table, _)| *table == name).map_or(0, |(_, rows)| *rows);
+            let last = info.journal.as_ref().map_or(info.flushed_position, |journal| journal.last_sequence);
+            Some(CheckResult::ok(
                 &check,
-                format!("format {}, {last} commits, {} instances", look.format, rows("instance")),
+                format!("format {}, {last} commits, {} instances", info.format, rows("instance")),
             ))
         }
         Err(error) => Some(damaged(&check, &error.to_string())),
     }
 }
 
-fn events(dir: &Path, held: &BTreeSet<u64>) -> Option<Finding> {
+fn events(dir: &Path, locked_inodes: &BTreeSet<u64>) -> Option<CheckResult> {
     const CHECK: &str = "events";
     let log = dir.join("log");
     if !log.is_dir() {
         return None;
     }
-    if is_held(&log, held) {
-        return Some(Finding::ok(CHECK, "a node has the log open"));
+    if is_locked(&log, locked_inodes) {
+        return Some(CheckResult::ok(CHECK, "the log is in use by a running node"));
     }
-    Some(match orlog_bus::embedded::inspect(dir) {
-        Ok(found) => Finding::ok(CHECK, format!("{} records in {} files", found.records, found.segments)),
+    Some(match orlog_bus::embedded::verify(dir) {
+        Ok(found) => CheckResult::ok(CHECK, format!("{} records in {} files", found.records, found.segments)),
         Err(error) => damaged(CHECK, &error.to_string()),
     })
 }
 
-fn damaged(check: &str, error: &str) -> Finding {
-    let remedy = "keep a copy of the folder as it is; then `orlog restore` a backup (docs/backup.md)";
+fn damaged(check: &str, error: &str) -> CheckResult {
+    let remedy = "keep a copy of the directory; then restore a backup with `orlog restore` (docs/backup.md)";
     let is_newer = error.contains("newer release");
-    Finding::bad(check, error, if is_newer { "use the newer release" } else { remedy })
+    CheckResult::error(check, error, if is_newer { "use a newer release" } else { remedy })
 }

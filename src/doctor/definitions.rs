@@ -1,88 +1,103 @@
-//! Upstreams and definitions, as a node would read them at its start.
+//! Checks of upstreams and definitions, read as at the start of a node.
 
 use std::sync::Arc;
 
-use orlog_effect::{Catalog, Observer, Silent};
+use orlog_effect::{Catalog, EffectObserver, NoopObserver};
 use orlog_model::Clock;
-use orlog_program::{Problem, lint};
+use orlog_program::{Diagnostic, lint};
 
-use super::check::Finding;
+use super::check::CheckResult;
 use crate::clock::SystemClock;
 use crate::config::{BusKind, Config};
-use crate::definitions::{self, Definitions};
-use crate::upstreams::{Outside, Upstreams};
+use crate::definitions::{self, DefinitionSet};
+use crate::upstreams::{RemoteDependencies, UpstreamSources};
 
 const UPSTREAMS: &str = "upstreams";
 const DEFINITIONS: &str = "definitions";
 
-/// `outside` is what reaches others over NATS, where they answered.
-pub(super) fn examine(config: &Config, outside: Option<&Outside>) -> Vec<Finding> {
-    let needs_nats = config.bus.kind == BusKind::Nats && outside.is_none();
+/// Checks upstreams and definitions. `outside` contains the effects reachable over NATS, if NATS
+/// responds.
+pub(super) fn check_definitions(config: &Config, remote: Option<&RemoteDependencies>) -> Vec<CheckResult> {
+    let needs_nats = config.bus.kind == BusKind::Nats && remote.is_none();
     if needs_nats {
-        let why = "what reaches others over NATS cannot be looked at while it does not answer";
-        return vec![Finding::warn(UPSTREAMS, why, "see to the bus first")];
+        let reason = "effects over NATS cannot be checked while NATS does not respond";
+        return vec![CheckResult::warn(UPSTREAMS, reason, "fix the bus first")];
     }
-    let upstreams = Upstreams::new(config.upstreams(), config.effects.clone(), Vec::new())
-        .in_role(config.roles, outside.cloned())
+    let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), Vec::new())
+        .in_role(config.role, remote.cloned())
         .read();
     let mut findings = Vec::new();
     let found = match upstreams {
         Ok(found) => found,
         Err(problems) => {
-            findings.extend(problems.iter().map(|problem| wrong(UPSTREAMS, problem)));
+            findings.extend(problems.iter().map(|problem| failed_check(UPSTREAMS, problem)));
             return findings;
         }
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let attempts: Arc<dyn Observer> = Arc::new(Silent);
+    let attempts: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let names: Vec<_> = found.iter().map(|upstream| upstream.name.clone()).collect();
     match Catalog::new(found, &clock, &attempts) {
         Ok(catalog) => {
-            findings.push(Finding::ok(
+            findings.push(CheckResult::ok(
                 UPSTREAMS,
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") },
             ));
             findings.extend(definitions(config, &catalog));
         }
-        Err(error) => findings.push(Finding::bad(UPSTREAMS, error.to_string(), "change one of them")),
+        Err(error) => {
+            findings.push(CheckResult::error(UPSTREAMS, error.to_string(), "change one of the upstreams"));
+        }
     }
     findings
 }
 
-fn definitions(config: &Config, catalog: &Catalog) -> Vec<Finding> {
-    let Some(folder) = config.definitions.as_ref().filter(|_| config.roles.runs_sagas()) else {
+fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
+    let Some(dir) = config.definitions_dir.as_ref().filter(|_| config.role.runs_sagas()) else {
         return Vec::new();
     };
-    if !folder.is_dir() {
-        let remedy = "make it, or set `definitions` to the folder that has them";
-        return vec![Finding::bad(DEFINITIONS, format!("{} is no folder", folder.display()), remedy)];
+    if !dir.is_dir() {
+        let remedy = "create it, or set `definitions_dir` to the directory with the definitions";
+        return vec![CheckResult::error(
+            DEFINITIONS,
+            format!("{} is not a directory", dir.display()),
+            remedy,
+        )];
     }
-    let checked = definitions::read_folder(folder)
-        .and_then(|files| Definitions::new(Some(folder.clone()), Vec::new()).check(&files, catalog));
+    let checked = definitions::read_dir(dir)
+        .and_then(|files| DefinitionSet::new(Some(dir.clone()), Vec::new()).validate(&files, catalog));
     match checked {
         Ok(list) if list.is_empty() => {
-            let found =
-                format!("{} has no file named *{}", folder.display(), definitions::SUFFIXES.join(" or *"));
-            vec![Finding::warn(DEFINITIONS, found, "set `definitions` to the folder that has them")]
+            let found = format!(
+                "{} has no file that matches *{}",
+                dir.display(),
+                definitions::SUFFIXES.join(" or *")
+            );
+            vec![CheckResult::warn(
+                DEFINITIONS,
+                found,
+                "set `definitions_dir` to the directory with the definitions",
+            )]
         }
         Ok(list) => {
-            let names = list.iter().map(|one| one.program.reference().saga.to_string());
-            let mut findings = vec![Finding::ok(DEFINITIONS, names.collect::<Vec<_>>().join(", "))];
+            let names = list.iter().map(|one| one.program.definition_ref().saga.to_string());
+            let mut findings = vec![CheckResult::ok(DEFINITIONS, names.collect::<Vec<_>>().join(", "))];
             for one in &list {
                 let file = one.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
                 let warnings =
                     one.compiled.as_deref().map(|compiled| lint(compiled, &file)).unwrap_or_default();
                 findings.extend(warnings.iter().map(|warning| {
-                    Finding::warn(DEFINITIONS, warning.problem.to_string(), "see `orlog check`")
+                    CheckResult::warn(DEFINITIONS, warning.diagnostic.to_string(), "see `orlog check`")
                 }));
             }
             findings
         }
-        Err(problems) => problems.iter().map(|problem| wrong(DEFINITIONS, problem)).collect(),
+        Err(problems) => problems.iter().map(|problem| failed_check(DEFINITIONS, problem)).collect(),
     }
 }
 
-fn wrong(check: &str, problem: &Problem) -> Finding {
-    let remedy = problem.suggestion.clone().unwrap_or_else(|| "change what the message names".to_owned());
-    Finding::bad(check, problem.to_string(), remedy)
+fn failed_check(check: &str, problem: &Diagnostic) -> CheckResult {
+    let remedy =
+        problem.suggestion.clone().unwrap_or_else(|| "fix the definition named in the message".to_owned());
+    CheckResult::error(check, problem.to_string(), remedy)
 }

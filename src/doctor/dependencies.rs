@@ -1,4 +1,4 @@
-//! What lies outside: NATS, secrets, the hosts of upstreams.
+//! Checks of external dependencies: NATS, secrets, the hosts of upstreams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,58 +7,69 @@ use orlog_effect::secret::SecretRef;
 use orlog_model::Clock as _;
 use toml::Value;
 
-use super::check::Finding;
+use super::check::CheckResult;
 use super::clock;
 use crate::app;
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::upstreams::Outside;
+use crate::upstreams::RemoteDependencies;
 
-/// The time that a host may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout per host. Default: 3s.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 const BUS: &str = "bus";
 
-/// Asks the servers of NATS; what reaches others through them is the answer.
-pub(super) async fn bus(config: &Config, findings: &mut Vec<Finding>) -> Option<Outside> {
-    let asked = tokio::time::timeout(PATIENCE * 3, app::connect(config)).await;
-    let connection = match asked {
+/// Checks the NATS servers. Returns the effects that are reachable through them.
+pub(super) async fn check_bus(
+    config: &Config,
+    findings: &mut Vec<CheckResult>,
+) -> Option<RemoteDependencies> {
+    let result = tokio::time::timeout(CHECK_TIMEOUT * 3, app::connect(config)).await;
+    let connection = match result {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
-            findings.push(Finding::bad(
+            findings.push(CheckResult::error(
                 BUS,
                 format!("{error:#}"),
-                "start it, or see to [nats]: servers, credentials, tls",
+                "start it, or check [nats]: servers, credentials, tls",
             ));
             return None;
         }
         Err(_) => {
-            findings.push(Finding::bad(BUS, "NATS does not answer", "start it, or see to nats.servers"));
+            findings.push(CheckResult::error(
+                BUS,
+                "NATS does not respond",
+                "start it, or check nats.servers",
+            ));
             return None;
         }
     };
-    findings.push(Finding::ok(BUS, format!("NATS {} answers", connection.server_version())));
+    findings.push(CheckResult::ok(BUS, format!("NATS {} answers", connection.server_version())));
     match app::streams(&connection, config, SystemClock.now(), false).await {
         Ok(differences) => findings.extend(differences.iter().map(|difference| {
-            let remedy = match &difference.refused {
-                Some(_) => "make the stream anew or change the configuration (docs/nats.md)",
-                None => "`orlog streams apply` changes it",
+            let remedy = match &difference.rejected {
+                Some(_) => "recreate the stream or change the configuration (docs/nats.md)",
+                None => "apply the change with `orlog streams apply`",
             };
-            Finding::warn("streams", difference.to_string(), remedy)
+            CheckResult::warn("streams", difference.to_string(), remedy)
         })),
         Err(error) => {
-            findings.push(Finding::bad("streams", error.to_string(), "see to the rights of this user"));
+            findings.push(CheckResult::error(
+                "streams",
+                error.to_string(),
+                "check the permissions of this user",
+            ));
         }
     }
-    app::reach(config, &connection).await
+    app::probe_dependencies(config, &connection).await
 }
 
-/// Whether every secret that the configuration and the files of upstreams name can be read.
-pub(super) fn secrets(config: &Config) -> Vec<Finding> {
+/// Checks that every secret in the configuration and in the upstream files is readable.
+pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
     let mut named = BTreeMap::new();
     if let Ok(table) = Value::try_from(config) {
         collect(&table, "the configuration", &mut named);
     }
-    for entry in config.effects.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+    for entry in config.upstreams_dir.iter().flat_map(std::fs::read_dir).flatten().flatten() {
         let path = entry.path();
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         if let Ok(table) = text.parse::<toml::Table>() {
@@ -66,71 +77,72 @@ pub(super) fn secrets(config: &Config) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
-    for (reference, place) in &named {
+    for (reference, origin) in &named {
         if let Err(error) = reference
             .parse::<SecretRef>()
             .map_err(|error| error.to_string())
             .and_then(|secret| secret.resolve().map_err(|error| error.to_string()))
         {
-            findings.push(Finding::bad(
+            findings.push(CheckResult::error(
                 "secrets",
-                format!("{error} (named in {place})"),
-                "put it there, readable for the node",
+                format!("{error} (referenced in {origin})"),
+                "create it, readable by the node",
             ));
         }
     }
     if findings.is_empty() && !named.is_empty() {
-        findings.push(Finding::ok("secrets", format!("{} can be read", named.len())));
+        findings.push(CheckResult::ok("secrets", format!("{} readable", named.len())));
     }
     findings
 }
 
-/// References to secrets, and where they stand.
-fn collect(value: &Value, place: &str, named: &mut BTreeMap<String, String>) {
+/// Collects secret references and their locations.
+fn collect(value: &Value, origin: &str, named: &mut BTreeMap<String, String>) {
     match value {
         Value::String(text) if text.parse::<SecretRef>().is_ok() => {
-            named.entry(text.clone()).or_insert_with(|| place.to_owned());
+            named.entry(text.clone()).or_insert_with(|| origin.to_owned());
         }
-        Value::Table(table) => table.values().for_each(|value| collect(value, place, named)),
-        Value::Array(items) => items.iter().for_each(|value| collect(value, place, named)),
+        Value::Table(table) => table.values().for_each(|value| collect(value, origin, named)),
+        Value::Array(items) => items.iter().for_each(|value| collect(value, origin, named)),
         _ => {}
     }
 }
 
-/// Whether the hosts of upstreams answer, and what time they have. That one does not is no fault of the node.
-pub(super) async fn hosts(config: &Config) -> Vec<Finding> {
+/// Checks that the hosts of upstreams respond, and compares clocks. A missing response is not an error
+/// of the node.
+pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
     let mut urls = BTreeSet::new();
     if let Ok(table) = Value::try_from(config) {
         bases(&table, &mut urls);
     }
-    for entry in config.effects.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+    for entry in config.upstreams_dir.iter().flat_map(std::fs::read_dir).flatten().flatten() {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
         text.parse::<toml::Table>().iter().for_each(|table| bases(&Value::Table(table.clone()), &mut urls));
     }
-    let Ok(client) = orlog_effect::http::client().timeout(PATIENCE).build() else { return Vec::new() };
-    let ask = |url: String| {
+    let Ok(client) = orlog_effect::http::client().timeout(CHECK_TIMEOUT).build() else { return Vec::new() };
+    let query = |url: String| {
         let client = client.clone();
         async move {
             match client.head(&url).send().await {
-                Ok(answer) => {
-                    let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
+                Ok(response) => {
+                    let date = response.headers().get("date").and_then(|date| date.to_str().ok());
                     date.and_then(|date| clock::compare(&url, date)).map_or_else(
-                        || vec![Finding::ok("hosts", format!("{url} answers"))],
+                        || vec![CheckResult::ok("hosts", format!("{url} answers"))],
                         |apart| vec![apart],
                     )
                 }
                 Err(error) => {
-                    let found = format!("{url} does not answer: {}", innermost(&error));
-                    vec![Finding::warn(
+                    let found = format!("{url} does not respond: {}", innermost(&error));
+                    vec![CheckResult::warn(
                         "hosts",
                         found,
-                        "its effects wait, and are tried until their deadline",
+                        "its effects wait and are retried until their deadline",
                     )]
                 }
             }
         }
     };
-    futures::future::join_all(urls.into_iter().map(ask)).await.into_iter().flatten().collect()
+    futures::future::join_all(urls.into_iter().map(query)).await.into_iter().flatten().collect()
 }
 
 fn bases(value: &Value, urls: &mut BTreeSet<String>) {

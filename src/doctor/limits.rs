@@ -1,22 +1,22 @@
-//! What the system lets a process have. (Address space and mappings are no limit here: a store is one mapping.)
+//! Check of process limits. Address space and mappings need no check: a store is one mapping.
 
 use rustix::process::{Resource, getrlimit};
 
-use super::check::Finding;
+use super::check::CheckResult;
 
 const CHECK: &str = "open files";
-/// Connections of the API, connections to upstreams, and the files of stores.
-const WANTED: u64 = 8192;
+/// Recommended limit of open files: API connections, upstream connections and store files.
+const RECOMMENDED: u64 = 8192;
 
-pub(super) fn open_files() -> Finding {
-    // `None` is no limit.
+pub(super) fn check_open_files() -> CheckResult {
+    // `None` means unlimited.
     match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < WANTED => Finding::warn(
+        Some(limit) if limit < RECOMMENDED => CheckResult::warn(
             CHECK,
-            format!("at most {limit}; the API alone takes up to 4096 connections"),
-            format!("raise it to {WANTED}: LimitNOFILE= in systemd, `ulimit -n` in a shell"),
+            format!("at most {limit}; the API alone uses up to 4096 connections"),
+            format!("raise it to {RECOMMENDED}: LimitNOFILE= in systemd, `ulimit -n` in a shell"),
         ),
-        Some(limit) => Finding::ok(CHECK, format!("at most {limit}")),
-        None => Finding::ok(CHECK, "no limit"),
+        Some(limit) => CheckResult::ok(CHECK, format!("at most {limit}")),
+        None => CheckResult::ok(CHECK, "no limit"),
     }
 }

@@ -1,27 +1,27 @@
-//! Where the API is served: whether the address can be had.
+//! Check of the listen address of the API.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use super::check::Finding;
+use super::check::CheckResult;
 use crate::config::Config;
 
 const CHECK: &str = "listen";
 
-/// `runs`: a node has the data folder open, and then the address too.
-pub(super) fn examine(config: &Config, runs: bool) -> Finding {
+/// Checks the listen address. `runs`: a node uses the data directory, and therefore also the address.
+pub(super) fn check_listen(config: &Config, runs: bool) -> CheckResult {
     let address = config.listen;
     match TcpListener::bind(address) {
-        Ok(_) => Finding::ok(CHECK, format!("{address} is free")),
+        Ok(_) => CheckResult::ok(CHECK, format!("{address} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse && runs => {
-            Finding::ok(CHECK, format!("{address} is taken, as it is while the node runs"))
+            CheckResult::ok(CHECK, format!("{address} is in use by the running node"))
         }
         Err(error) => {
             let remedy = match error.kind() {
                 ErrorKind::AddrInUse => {
                     let port = address.port();
                     format!(
-                        "`ss -ltnp sport = :{port}` names who has it; end that, or set `listen` to another port"
+                        "find the process with `ss -ltnp sport = :{port}` and stop it, or set `listen` to another port"
                     )
                 }
                 ErrorKind::AddrNotAvailable => "set `listen` to an address of this machine".to_owned(),
@@ -30,7 +30,7 @@ pub(super) fn examine(config: &Config, runs: bool) -> Finding {
                 }
                 _ => "set `listen` to another address".to_owned(),
             };
-            Finding::bad(CHECK, format!("{address} cannot be had: {error}"), remedy)
+            CheckResult::error(CHECK, format!("cannot bind {address}: {error}"), remedy)
         }
     }
 }

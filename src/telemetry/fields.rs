@@ -1,5 +1,5 @@
-//! What a log line says: the fields of the spans it stands in, outermost first, and then its own. All stand side by side, under
-//! the names that docs/logs.md promises.
+//! Fields of a log record: those of its enclosing spans, outermost first, then its own. All fields are
+//! flat, under the names of docs/logs.md.
 
 use std::fmt::Debug;
 
@@ -11,14 +11,14 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-/// The field that is the line's text.
+/// Field of the message text.
 const MESSAGE: &str = "message";
 
-/// Fields in the order in which they were said.
+/// Fields in recording order.
 #[derive(Debug, Default)]
-pub(super) struct Fields(Vec<(&'static str, Value)>);
+pub(super) struct LogFields(Vec<(&'static str, Value)>);
 
-impl Fields {
+impl LogFields {
     fn put(&mut self, field: &Field, value: Value) {
         match self.0.iter_mut().find(|(name, _)| *name == field.name()) {
             Some((_, old)) => *old = value,
@@ -39,7 +39,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.put(field, Value::from(value));
     }
@@ -65,34 +65,34 @@ impl Visit for Fields {
     }
 }
 
-/// Keeps the fields of spans for the lines that are written in them.
-pub(super) struct Keep;
+/// Layer that stores the fields of spans for the log records within them.
+pub(super) struct FieldLayer;
 
-impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Keep {
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for FieldLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         attributes.record(&mut fields);
         span.extensions_mut().replace(fields);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+        if let Some(fields) = span.extensions_mut().get_mut::<LogFields>() {
             values.record(fields);
         }
     }
 }
 
-/// All that a line says.
-pub(super) fn gather<S>(event: &Event<'_>, context: &Context<'_, S>) -> Fields
+/// Returns all fields of a log record.
+pub(super) fn gather<S>(event: &Event<'_>, context: &Context<'_, S>) -> LogFields
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    let mut all = Fields::default();
+    let mut all = LogFields::default();
     for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
-        if let Some(Fields(kept)) = span.extensions().get::<Fields>() {
-            for (name, value) in kept {
+        if let Some(LogFields(fields)) = span.extensions().get::<LogFields>() {
+            for (name, value) in fields {
                 all.0.retain(|(known, _)| known != name);
                 all.0.push((name, value.clone()));
             }

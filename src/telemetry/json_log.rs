@@ -1,4 +1,4 @@
-//! One JSON object a line, on standard error.
+//! JSON log: one object per line, on standard error.
 
 use std::io::Write;
 
@@ -9,26 +9,26 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::fields::{Fields, gather};
+use super::fields::{LogFields, gather};
 use crate::clock::SystemClock;
 
-/// Said by every line, and not to be said by its own fields.
+/// Reserved field names of every log record.
 const OWN: [&str; 4] = ["timestamp", "level", "target", "message"];
 
-pub(super) struct Lines;
+pub(super) struct JsonLogLayer;
 
-impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Lines {
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for JsonLogLayer {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
         let line = line(&SystemClock.now().to_string(), *metadata.level(), metadata.target(), &{
             gather(event, &context)
         });
-        // Whoever reads the log may have gone away, and there is no other place to say so.
+        // The reader of the log may have disconnected, and there is no other place to report the error.
         std::io::stderr().lock().write_all(line.as_bytes()).ok();
     }
 }
 
-fn line(timestamp: &str, level: Level, target: &str, fields: &Fields) -> String {
+fn line(timestamp: &str, level: Level, target: &str, fields: &LogFields) -> String {
     let own = [timestamp, level.as_str(), target, fields.message()];
     let own = OWN.into_iter().zip(own.map(Value::from));
     let others = fields.iter().filter(|(name, _)| !OWN.contains(name)).map(|(name, v)| (name, v.clone()));
@@ -44,12 +44,12 @@ mod tests {
     use serde_json::json;
     use tracing_subscriber::layer::SubscriberExt as _;
 
-    use super::super::fields::Keep;
+    use super::super::fields::FieldLayer;
     use super::*;
 
-    struct Heard(Arc<Mutex<Vec<Value>>>);
+    struct CaptureLayer(Arc<Mutex<Vec<Value>>>);
 
-    impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Heard {
+    impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for CaptureLayer {
         fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
             let line = line("now", *event.metadata().level(), "here", &gather(event, &context));
             assert_eq!(line.lines().count(), 1);
@@ -58,9 +58,10 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_a_line_and_of_its_spans_stand_side_by_side() {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let subscriber = tracing_subscriber::registry().with(Keep).with(Heard(Arc::clone(&heard)));
+    fn log_line_includes_span_fields() {
+        let captured = Arc::new(Mutex::new(Vec::new()));
+        let subscriber =
+            tracing_subscriber::registry().with(FieldLayer).with(CaptureLayer(Arc::clone(&captured)));
         tracing::subscriber::with_default(subscriber, || {
             let span =
                 tracing::info_span!("request", tenant = tracing::field::Empty, route = "/v1", count = 1);
@@ -72,6 +73,6 @@ mod tests {
             "timestamp": "now", "level": "WARN", "target": "here", "message": "it \"failed\"",
             "tenant": "acme", "route": "/v1", "count": 2, "took": "\"3\\n4\"",
         });
-        assert_eq!(*heard.lock().unwrap(), [expected]);
+        assert_eq!(*captured.lock().unwrap(), [expected]);
     }
 }

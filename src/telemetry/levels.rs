@@ -1,4 +1,4 @@
-//! Which lines are logged, changeable while the process runs: for good, or for a while.
+//! Log filter, changeable at run time: permanently or for a limited duration.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,77 +9,77 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::clock::SystemClock;
 
-/// A process logs in one place only.
-static LEVELS: OnceLock<Levels> = OnceLock::new();
+/// Log filter of the process; it is installed once.
+static LEVELS: OnceLock<LogLevels> = OnceLock::new();
 
-/// See the top of this file.
-pub struct Levels {
+/// Changeable log filter of the process.
+pub struct LogLevels {
     handle: Handle<EnvFilter, Registry>,
     configured: String,
-    now: Mutex<Now>,
+    now: Mutex<CurrentFilter>,
 }
 
-struct Now {
+struct CurrentFilter {
     filter: String,
     until: Option<Timestamp>,
-    /// Counts changes: what was to end an earlier one leaves a later one alone.
+    /// Number of the last change; the expiry of an earlier change does not revert a later one.
     change: u64,
 }
 
-/// Which lines are logged now.
+/// Current log filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
-    /// In force.
+pub struct LogFilter {
+    /// Active filter.
     pub filter: String,
-    /// What the configuration says.
+    /// Configured filter.
     pub configured: String,
-    /// When the configured one is in force again; `None`: not by itself.
+    /// Time at which the configured filter is restored; `None`: never automatically.
     pub until: Option<Timestamp>,
 }
 
-/// The levels of this process; `None` where something else logs.
+/// Returns the log filter of this process; `None` if another logger is installed.
 #[must_use]
-pub fn levels() -> Option<&'static Levels> {
+pub fn levels() -> Option<&'static LogLevels> {
     LEVELS.get()
 }
 
-/// Reads a filter.
+/// Parses a filter.
 ///
 /// # Errors
-/// When it is none; the text says what one looks like.
+/// Fails if the filter is invalid; the text contains an example.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
-    let looks = "such as \"info\" or \"info,orlog_actors=debug\"";
+    let example = "such as \"info\" or \"info,orlog_actors=debug\"";
     if text.trim().is_empty() {
-        return Err(format!("an empty filter would log nothing; give one {looks}"));
+        return Err(format!("an empty filter logs nothing; use one {example}"));
     }
-    EnvFilter::try_new(text).map_err(|error| format!("{text:?} is no filter {looks}: {error}"))
+    EnvFilter::try_new(text).map_err(|error| format!("{text:?} is not a filter {example}: {error}"))
 }
 
-pub(super) fn keep(handle: Handle<EnvFilter, Registry>, configured: &str) {
-    let now = Mutex::new(Now { filter: configured.to_owned(), until: None, change: 0 });
-    // It is only kept by whoever became the subscriber of the process, which nobody else can become after it.
-    LEVELS.set(Levels { handle, configured: configured.to_owned(), now }).ok();
+pub(super) fn install(handle: Handle<EnvFilter, Registry>, configured: &str) {
+    let now = Mutex::new(CurrentFilter { filter: configured.to_owned(), until: None, change: 0 });
+    // Stored only by the installer of the global subscriber, which is set once.
+    LEVELS.set(LogLevels { handle, configured: configured.to_owned(), now }).ok();
 }
 
-impl Levels {
-    /// What is in force.
+impl LogLevels {
+    /// Returns the current filter.
     #[must_use]
-    pub fn look(&self) -> Filter {
-        self.shown(&self.lock())
+    pub fn current(&self) -> LogFilter {
+        self.snapshot(&self.lock())
     }
 
-    /// Puts a filter in force, for a while where `lasting` says how long: then the configured one is back. Call it on a tokio
-    /// runtime.
+    /// Activates a filter, for `duration` if it is set: then the configured filter is restored. Call it on
+    /// a tokio runtime.
     ///
     /// # Errors
-    /// When it is no filter.
-    pub fn set(&'static self, filter: &str, lasting: Option<Duration>) -> Result<Filter, String> {
+    /// Fails if the filter is invalid.
+    pub fn set(&'static self, filter: &str, lasting: Option<Duration>) -> Result<LogFilter, String> {
         let parsed = parse(filter)?;
         let mut now = self.lock();
         self.handle.reload(parsed).map_err(|error| error.to_string())?;
         now.change += 1;
         filter.clone_into(&mut now.filter);
-        now.until = lasting.map(|lasting| SystemClock.now().after(lasting));
+        now.until = lasting.map(|lasting| SystemClock.now().saturating_add(lasting));
         if let Some(lasting) = lasting {
             let change = now.change;
             tokio::spawn(async move {
@@ -87,17 +87,17 @@ impl Levels {
                 self.back(Some(change));
             });
         }
-        tracing::info!(filter, ?lasting, "which lines are logged was changed");
-        Ok(self.shown(&now))
+        tracing::info!(filter, ?lasting, "log filter changed");
+        Ok(self.snapshot(&now))
     }
 
-    /// Puts the configured filter in force again.
-    pub fn reset(&self) -> Filter {
+    /// Restores the configured filter.
+    pub fn reset(&self) -> LogFilter {
         self.back(None);
-        self.look()
+        self.current()
     }
 
-    /// Ends a change, the last one where none is named.
+    /// Reverts a change; `None`: the last one.
     fn back(&self, change: Option<u64>) {
         let mut now = self.lock();
         if change.is_some_and(|change| change != now.change) {
@@ -106,20 +106,20 @@ impl Levels {
         let configured = parse(&self.configured)
             .and_then(|filter| self.handle.reload(filter).map_err(|error| error.to_string()));
         if let Err(error) = configured {
-            return tracing::error!(error, "the configured filter of the log cannot be put back");
+            return tracing::error!(error, "cannot restore the configured log filter");
         }
         now.change += 1;
         now.filter.clone_from(&self.configured);
         now.until = None;
-        tracing::info!(filter = self.configured, "which lines are logged is as configured again");
+        tracing::info!(filter = self.configured, "log filter reset");
     }
 
-    fn shown(&self, now: &Now) -> Filter {
-        Filter { filter: now.filter.clone(), configured: self.configured.clone(), until: now.until }
+    fn snapshot(&self, now: &CurrentFilter) -> LogFilter {
+        LogFilter { filter: now.filter.clone(), configured: self.configured.clone(), until: now.until }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
-        // Whole between any two statements that can panic.
+    fn lock(&self) -> MutexGuard<'_, CurrentFilter> {
+        // No panic can occur between dependent updates, so the state is consistent.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,8 @@
-//! Log lines, sent by OTLP over HTTP beside those on standard error.
+//! Exports log records by OTLP over HTTP, in addition to standard error.
 //!
-//! OTLP and not Loki's own protocol: Loki takes it as well, and so does everything else. What identifies the process is the
-//! resource, and that alone becomes labels; all fields of a line are attributes, so that no tenant or instance makes a series.
+//! OTLP instead of Loki's own protocol: Loki and other backends accept it. Only the resource
+//! attributes, which identify the process, become labels. All fields of a record are attributes, so
+//! tenants and instances create no series.
 
 use std::sync::Arc;
 
@@ -12,48 +13,49 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::batch_queue::Queue;
-use super::fields::{Fields, gather};
-use super::otlp_client::{Post, RECORD};
-use super::protobuf::{Message, Value};
-use crate::clock::Present;
+use super::batch_queue::BatchQueue;
+use super::fields::{LogFields, gather};
+use super::otlp_client::{OtlpClient, RECORDS_FIELD};
+use super::protobuf::{MessageWriter, Value};
+use crate::clock::ClockReading;
 use crate::config::Config;
 
-/// The path of the collector that takes log lines.
+/// Path of the collector for log records.
 const LOGS: &str = "/v1/logs";
 
-/// What carries the lines is not told about with lines: each would make another.
-const OUTSIDE: [&str; 6] =
+/// Targets of the export transport. Their records are not exported, because each would create another.
+const EXCLUDED: [&str; 6] =
     ["hyper", "reqwest", "rustls", "h2", "orlog::telemetry::post", "orlog::telemetry::queue"];
 
-/// Sends log lines in batches.
-pub(super) struct Push(Arc<Queue>);
+/// Layer that exports log records in batches.
+pub(super) struct OtlpLogLayer(Arc<BatchQueue>);
 
-impl Push {
-    /// Begins to send; call it on a tokio runtime.
-    pub(super) fn start(config: &Config) -> anyhow::Result<(Self, Arc<Queue>)> {
-        let post = Post::to(config, LOGS)?;
-        let room = (config.telemetry.queue, post.room());
-        let queue = Queue::start("logs", room, move |batch| post.send(batch))?;
+impl OtlpLogLayer {
+    /// Starts the export; call it on a tokio runtime.
+    pub(super) fn start(config: &Config) -> anyhow::Result<(Self, Arc<BatchQueue>)> {
+        let post = OtlpClient::new(config, LOGS)?;
+        let room = (config.telemetry.queue_size, post.room());
+        let queue = BatchQueue::start("logs", room, move |batch| post.send(batch))?;
         Ok((Self(Arc::clone(&queue)), queue))
     }
 }
 
-impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Push {
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
-        if OUTSIDE.iter().any(|outside| metadata.target().starts_with(outside)) {
+        if EXCLUDED.iter().any(|prefix| metadata.target().starts_with(prefix)) {
             return;
         }
         let mut bytes = Vec::with_capacity(512);
         let fields = gather(event, &context);
-        Message(&mut bytes).nested(RECORD, |line| write(line, *metadata.level(), metadata.target(), &fields));
+        MessageWriter(&mut bytes)
+            .nested(RECORDS_FIELD, |line| write(line, *metadata.level(), metadata.target(), &fields));
         self.0.put(&bytes);
     }
 }
 
-fn write(line: &mut Message<'_>, level: Level, target: &str, fields: &Fields) {
-    let now = Present::look().nanos();
+fn write(line: &mut MessageWriter<'_>, level: Level, target: &str, fields: &LogFields) {
+    let now = ClockReading::now().nanos();
     line.fixed64(1, now);
     line.fixed64(11, now);
     line.number(2, severity(level));
@@ -63,15 +65,15 @@ fn write(line: &mut Message<'_>, level: Level, target: &str, fields: &Fields) {
     for (name, value) in fields.iter() {
         put(line, name, value);
     }
-    if let Some(trace) = fields.get("trace_id").and_then(trace::trace_id) {
+    if let Some(trace) = fields.get("trace_id").and_then(trace::parse_trace_id) {
         line.bytes(9, &trace);
     }
 }
 
-fn put(line: &mut Message<'_>, name: &str, value: &Json) {
+fn put(line: &mut MessageWriter<'_>, name: &str, value: &Json) {
     let as_text;
     let value = match value {
-        Json::Bool(truth) => Value::Truth(*truth),
+        Json::Bool(truth) => Value::Bool(*truth),
         Json::String(text) => Value::Text(text),
         Json::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(integer), _) => Value::Number(integer),

@@ -1,44 +1,45 @@
-//! What is shown at `/metrics`: figures under the names of [`spec`].
+//! Registry of the metrics at `/metrics`, under the names of [`spec`].
 
 use std::fmt;
 
-use orlog_actors::Sheet;
+use orlog_actors::MetricSink;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::metric_specs::{self, Kind};
+use super::metric_specs::{self, MetricKind};
 
-/// Names of the running system come without this.
+/// Prefix of all names; the metrics of the runtime are registered without it.
 const PREFIX: &str = "orlog_";
 
-/// Figures and their names. Takes no name that is not in the table.
+/// Registry of metrics. Rejects names that are not in the table.
 #[derive(Debug, Default)]
-pub struct Shown(Registry);
+pub struct MetricsRegistry(Registry);
 
-impl Shown {
-    /// Appends them as `OpenMetrics` text, without the end.
+impl MetricsRegistry {
+    /// Appends the metrics as `OpenMetrics` text, without the end marker.
     ///
     /// # Errors
-    /// Those of `text`, which as a string has none.
-    pub fn write(&self, text: &mut String) -> fmt::Result {
+    /// Those of `text`; a string has none.
+    pub fn encode(&self, text: &mut String) -> fmt::Result {
         encode_registry(text, &self.0)
     }
 }
 
-impl Sheet for Shown {
-    fn put(
+impl MetricSink for MetricsRegistry {
+    fn register(
         &mut self,
         name: &'static str,
         metric: impl EncodeMetric + TypedMetric + fmt::Debug + Send + Sync + 'static,
     ) {
         let whole = format!("{PREFIX}{name}");
-        let spec = metric_specs::of(&whole)
-            .or_else(|| metric_specs::of(name))
+        let spec = metric_specs::find(&whole)
+            .or_else(|| metric_specs::find(name))
             .expect("the table names every metric");
-        // What the format appends by itself.
-        let bare = if spec.kind == Kind::Counter { spec.name.trim_end_matches("_total") } else { spec.name };
+        // The format appends the suffix itself.
+        let bare =
+            if spec.kind == MetricKind::Counter { spec.name.trim_end_matches("_total") } else { spec.name };
         match spec.unit() {
             Some(unit) => {
                 let bare = bare.trim_end_matches(unit).trim_end_matches('_');

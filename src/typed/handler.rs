@@ -1,102 +1,107 @@
-//! The traits of what a typed saga is made of.
+//! Traits of the parts of a typed saga.
 
 use async_trait::async_trait;
-use orlog_effect::{Attempt, NativeCall, Refusal};
+use orlog_effect::{Attempt, FunctionCall, ProviderError};
 use orlog_model::{EventType, Fact, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// An event as a Rust type.
+/// Event as a Rust type.
 pub trait Event: Serialize + DeserializeOwned + Send + 'static {
-    /// Its name, for example `OrderPlaced`.
+    /// Event type, for example `OrderPlaced`.
     const TYPE: &'static str;
 }
 
-/// What the events of one saga instance share.
+/// Correlation id that the events of one saga instance share.
 pub trait Identifier {
-    /// The field, a path with dots, in which events carry it.
+    /// Event field of the identifier, a path with dots.
     const FIELD: &'static str;
 
-    /// It as text, at most 256 bytes.
+    /// Returns the identifier as text, at most 256 bytes.
     fn text(&self) -> String;
 }
 
-/// An event that begins a saga.
+/// Start event of a saga.
 pub trait Trigger: Event {
-    /// The type of its identifier.
+    /// Type of the identifier.
     type Id: Identifier;
 
-    /// To which instance it belongs.
+    /// Returns the identifier of the instance.
     fn id(&self) -> Self::Id;
 }
 
-/// Does a step. It may be asked again for what it has done already and must then answer the same.
+/// Handler of a step. It must be idempotent: a repeated call returns the same result.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// The name of the effect it performs, for example `payments.charge`.
+    /// Name of its effect, for example `payments.charge`.
     const EFFECT: &'static str;
-    /// What it is told.
+    /// Command payload.
     type Command: DeserializeOwned + Send;
-    /// The event of its success.
+    /// Success event.
     type Ok: Event;
-    /// The event of its failure; [`NoFailure`] where it has none.
+    /// Failure event; [`NoFailure`] if the step cannot fail.
     type Fail: Event;
 
-    /// Does it.
+    /// Executes the step.
     ///
     /// # Errors
-    /// [`Declined::Event`] when it decides against it; [`Declined::Fault`] when something is in the way.
-    async fn handle(&self, command: Self::Command, call: &mut Call)
-    -> Result<Self::Ok, Declined<Self::Fail>>;
+    /// [`HandlerError::Failure`] if the step fails by decision; [`HandlerError::Provider`] on a provider
+    /// error.
+    async fn handle(
+        &self,
+        command: Self::Command,
+        call: &mut HandlerContext,
+    ) -> Result<Self::Ok, HandlerError<Self::Fail>>;
 }
 
-/// The call that a handler answers: what there is to know of it, and a way to tell everybody something besides the answer.
+/// Context of a handler call: its metadata, and a method to emit facts in addition to the result.
 #[derive(Debug)]
-pub struct Call {
-    native: NativeCall,
+pub struct HandlerContext {
+    call: FunctionCall,
     facts: Vec<Fact>,
 }
 
-impl Call {
-    pub(super) fn new(native: NativeCall) -> Self {
-        Self { native, facts: Vec::new() }
+impl HandlerContext {
+    pub(super) fn new(native: FunctionCall) -> Self {
+        Self { call: native, facts: Vec::new() }
     }
 
-    /// The idempotency key: the same for all attempts.
+    /// Returns the idempotency key, which is equal for all attempts.
     #[must_use]
-    pub fn key(&self) -> Uuid {
-        self.native.key
+    pub fn idempotency_key(&self) -> Uuid {
+        self.call.idempotency_key
     }
 
-    /// Whose call it is.
+    /// Returns the tenant of the instance.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
-        &self.native.instance.tenant
+        &self.call.instance.tenant
     }
 
-    /// Which attempt, and how long it may take.
+    /// Returns the attempt with its number and time limit.
     #[must_use]
     pub fn attempt(&self) -> Attempt {
-        self.native.attempt
+        self.call.attempt
     }
 
-    /// Tells everybody of something that is not the answer. It goes out exactly once, when the answer is stored, whatever
-    /// the saga makes of that; what is told before a fault is not told.
+    /// Emits a fact in addition to the result. It is published exactly once, when the result is stored,
+    /// even if the saga rejects the result. Facts of an attempt that ends with a provider error are
+    /// discarded.
     ///
     /// # Errors
-    /// A final refusal, when the event is no JSON.
-    pub fn tell<E: Event>(&mut self, event: E) -> Result<(), Refusal> {
-        let kind =
-            EventType::new(E::TYPE).map_err(|error| Refusal::failed("bad_answer", error.to_string()))?;
+    /// Returns a permanent provider error if the event cannot be serialized as JSON.
+    pub fn emit<E: Event>(&mut self, event: E) -> Result<(), ProviderError> {
+        let kind = EventType::new(E::TYPE)
+            .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))?;
         self.facts.push(Fact { kind, data: data(event)? });
         Ok(())
     }
 
-    pub(super) fn command<C: DeserializeOwned>(&self) -> Result<C, Refusal> {
-        C::deserialize(&self.native.payload).map_err(|error| {
-            Refusal::failed("bad_payload", format!("arguments of {}: {error}", self.native.effect))
+    pub(super) fn command<C: DeserializeOwned>(&self) -> Result<C, ProviderError> {
+        C::deserialize(&self.call.payload).map_err(|error| {
+            ProviderError::permanent("invalid_payload", format!("arguments of {}: {error}", self.call.effect))
         })
     }
 
@@ -105,41 +110,41 @@ impl Call {
     }
 }
 
-pub(super) fn data(event: impl Serialize) -> Result<Value, Refusal> {
-    serde_json::to_value(event).map_err(|error| Refusal::failed("bad_answer", error.to_string()))
+pub(super) fn data(event: impl Serialize) -> Result<Value, ProviderError> {
+    serde_json::to_value(event).map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))
 }
 
-/// Undoes a step. It may be asked again for what it has undone already.
+/// Handler that compensates a step. It must be idempotent.
 #[async_trait]
 pub trait Compensation: Send + Sync + 'static {
-    /// The name of the effect it performs, for example `payments.refund`.
+    /// Name of its effect, for example `payments.refund`.
     const EFFECT: &'static str;
-    /// What it is told: identifiers.
+    /// Command payload: identifiers.
     type Command: DeserializeOwned + Send;
 
-    /// Undoes it.
+    /// Compensates the step.
     ///
     /// # Errors
-    /// When something is in the way. A final refusal leaves the saga stuck, for a person to decide.
-    async fn undo(&self, command: Self::Command) -> Result<(), Refusal>;
+    /// Fails on a provider error. After a permanent error the saga is stuck and needs an operator.
+    async fn compensate(&self, command: Self::Command) -> Result<(), ProviderError>;
 }
 
-/// Why a handler did not do its step.
+/// Reason why a handler did not complete its step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Declined<F> {
-    /// It was decided: the step failed, and the event says so.
-    Event(F),
-    /// A fault of the world; by its kind it is tried again or the step fails.
-    Fault(Refusal),
+pub enum HandlerError<F> {
+    /// The step failed by decision, as the event states.
+    Failure(F),
+    /// A provider error; its kind determines whether the step is retried or fails.
+    Provider(ProviderError),
 }
 
-impl<F> From<Refusal> for Declined<F> {
-    fn from(fault: Refusal) -> Self {
-        Self::Fault(fault)
+impl<F> From<ProviderError> for HandlerError<F> {
+    fn from(fault: ProviderError) -> Self {
+        Self::Provider(fault)
     }
 }
 
-/// The failure of what cannot be declined.
+/// Failure event of a step that cannot fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoFailure {}
 

@@ -1,105 +1,122 @@
-//! Handlers by the effects they perform, and how they run.
+//! Registry of handlers by effect, and their execution.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_effect::{Native, NativeCall, Policy, Refusal, Reply};
+use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Reply};
 use orlog_model::{EffectName, EventType};
-use orlog_program::{Compiled, Program};
+use orlog_program::{CompiledDefinition, Program};
 use serde_json::Value;
 
-use super::handler::{Call, Compensation, Declined, Event, Handler, data};
-use super::mapping::{Declared, Mapping, Misfits, map};
-use crate::app::Seams;
+use super::handler::{Compensation, Event, Handler, HandlerContext, HandlerError, data};
+use super::mapping::{HandlerDeclaration, HandlerSagaMapping, MappingErrors, build_mapping};
+use crate::app::AppOverrides;
 
-/// The handlers of a program.
+/// Handlers of a program.
 #[derive(Default)]
 pub struct Handlers {
-    native: Native,
-    declared: BTreeMap<EffectName, Declared>,
+    native: FunctionProvider,
+    declared: BTreeMap<EffectName, HandlerDeclaration>,
 }
 
 impl Handlers {
-    /// None yet.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a handler of steps.
+    /// Adds a step handler.
     ///
     /// # Panics
-    /// When its effect or one of its events has no valid name, or the effect is taken: mistakes in the calling program.
+    /// Panics if its effect or an event has an invalid name, or if the effect already has a handler. Both
+    /// are programming errors.
     #[must_use]
     #[track_caller]
     pub fn handler<H: Handler>(self, handler: H) -> Self {
-        let kind = |name| EventType::new(name).expect("handlers declare events under valid names");
+        let kind = |name| EventType::new(name).expect("handlers declare events with valid names");
         let (ok, fail) = (kind(H::Ok::TYPE), (!H::Fail::TYPE.is_empty()).then(|| kind(H::Fail::TYPE)));
-        let declared = Declared::Step { ok: ok.clone(), fail: fail.clone() };
+        let declared = HandlerDeclaration::Step { ok: ok.clone(), fail: fail.clone() };
         let handler = Arc::new(handler);
         self.add(H::EFFECT, declared, move |call| {
             let (handler, ok, fail) = (Arc::clone(&handler), ok.clone(), fail.clone());
             async move {
-                let mut call = Call::new(call);
-                let answer = handler.handle(call.command()?, &mut call).await;
+                let mut call = HandlerContext::new(call);
+                let result = handler.handle(call.command()?, &mut call).await;
                 let facts = call.into_facts();
-                match answer {
-                    Ok(event) => Ok(Reply::event(ok, data(event)?).telling(facts)),
-                    Err(Declined::Event(event)) => Err(declined(fail, data(event)?).telling(facts)),
-                    Err(Declined::Fault(refusal)) => Err(refusal.telling(facts)),
+                match result {
+                    Ok(event) => Ok(Reply::with_event(ok, data(event)?).with_facts(facts)),
+                    Err(HandlerError::Failure(event)) => {
+                        Err(provider_error(fail, data(event)?).with_facts(facts))
+                    }
+                    Err(HandlerError::Provider(error)) => Err(error.with_facts(facts)),
                 }
             }
         })
     }
 
-    /// Adds a handler of undos.
+    /// Adds a compensation handler.
     ///
     /// # Panics
-    /// As [`Handlers::handler`].
+    /// Same as [`Handlers::handler`].
     #[must_use]
     #[track_caller]
     pub fn compensation<C: Compensation>(self, compensation: C) -> Self {
         let compensation = Arc::new(compensation);
-        self.add(C::EFFECT, Declared::Undo, move |call| {
+        self.add(C::EFFECT, HandlerDeclaration::Compensation, move |call| {
             let compensation = Arc::clone(&compensation);
-            async move { compensation.undo(Call::new(call).command()?).await.map(|()| Reply::default()) }
+            async move {
+                compensation.compensate(HandlerContext::new(call).command()?).await.map(|()| Reply::default())
+            }
         })
     }
 
     #[track_caller]
-    fn add<F, Fut>(mut self, effect: &str, declared: Declared, run: F) -> Self
+    fn add<F, Fut>(mut self, effect: &str, declared: HandlerDeclaration, run: F) -> Self
     where
-        F: Fn(NativeCall) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Reply, Refusal>> + Send + 'static,
+        F: Fn(FunctionCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Reply, ProviderError>> + Send + 'static,
     {
         self.native = self.native.effect(effect, run);
-        self.declared.insert(EffectName::new(effect).expect("it was registered under it just now"), declared);
+        self.declared.insert(
+            EffectName::new(effect).expect("the effect name was validated at registration"),
+            declared,
+        );
         self
     }
 
-    /// Which handler serves which saga and steps.
+    /// Returns the sagas and steps of each handler.
     ///
     /// # Errors
-    /// Everything that does not fit.
-    pub fn mapping(&self, sagas: &[Arc<Compiled>]) -> Result<Mapping, Misfits> {
-        map(&self.declared, sagas)
+    /// Returns all mapping errors.
+    pub fn mapping(&self, sagas: &[Arc<CompiledDefinition>]) -> Result<HandlerSagaMapping, MappingErrors> {
+        build_mapping(&self.declared, sagas)
     }
 
-    /// What [`crate::App::start_with`] needs to run these sagas with these handlers, which are one upstream.
+    /// Returns the overrides for [`crate::App::start_with`] that run these sagas with these handlers as one
+    /// upstream.
     ///
     /// # Errors
-    /// As [`Handlers::mapping`].
-    pub fn seams(self, sagas: Vec<Arc<Compiled>>, policy: Policy) -> Result<Seams, Misfits> {
+    /// Same as [`Handlers::mapping`].
+    pub fn overrides(
+        self,
+        sagas: Vec<Arc<CompiledDefinition>>,
+        policy: Policy,
+    ) -> Result<AppOverrides, MappingErrors> {
         self.mapping(&sagas)?;
         let programs = sagas.into_iter().map(|saga| saga as Arc<dyn Program>).collect();
-        Ok(Seams { programs, upstreams: vec![self.native.upstream("handlers", policy)], ..Seams::default() })
+        Ok(AppOverrides {
+            programs,
+            upstreams: vec![self.native.upstream("handlers", policy)],
+            ..AppOverrides::default()
+        })
     }
 }
 
-/// The event's type is the code; its `message` or `reason` says why.
-fn declined(fail: Option<EventType>, data: Value) -> Refusal {
-    let kind = fail.expect("an event of failure without a name is `NoFailure`, which nobody can make");
-    let why = ["message", "reason"].iter().find_map(|field| data.get(field)?.as_str());
-    let why = why.map_or_else(|| kind.to_string(), str::to_owned);
-    Refusal::declined(kind.clone(), kind.to_string(), why).with_payload(data)
+/// Converts a failure event: its type is the code; its `message` or `reason` is the reason.
+fn provider_error(fail: Option<EventType>, data: Value) -> ProviderError {
+    let kind = fail.expect("a failure event without a name is `NoFailure`, which has no values");
+    let reason = ["message", "reason"].iter().find_map(|field| data.get(field)?.as_str());
+    let reason = reason.map_or_else(|| kind.to_string(), str::to_owned);
+    ProviderError::permanent_with_event(kind.clone(), kind.to_string(), reason).with_payload(data)
 }

@@ -1,118 +1,128 @@
-//! Which handler serves which steps, and everything that does not fit; plain functions of values.
+//! Mapping of handlers to steps and its validation, as pure functions.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use orlog_model::{EffectName, EventType, Name, SagaName};
-use orlog_program::{Action, AnswerForm, Compiled, Program, Step};
+use orlog_program::{Action, AnswerForm, CompiledDefinition, Program, Step};
 
-/// By handler's effect, the saga and the steps it serves.
-pub type Mapping = BTreeMap<EffectName, (SagaName, Vec<Name>)>;
+/// Saga and steps of each handler, by effect.
+pub type HandlerSagaMapping = BTreeMap<EffectName, (SagaName, Vec<Name>)>;
 
-/// What a handler says about itself.
+/// Declaration of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Declared {
-    /// It does a step.
+pub(super) enum HandlerDeclaration {
+    /// It executes a step.
     Step { ok: EventType, fail: Option<EventType> },
-    /// It undoes one.
-    Undo,
+    /// It compensates a step.
+    Compensation,
 }
 
-/// A step and a handler that do not fit.
+/// Mismatch between a step and a handler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// Nobody performs what a step asks for.
-    #[error("step `{step}` of {saga} asks for {effect}, which no handler performs")]
+pub enum MappingError {
+    /// The effect of a step has no handler.
+    #[error("step `{step}` of {saga} uses effect {effect}, which has no handler")]
     NoHandler {
-        /// Of which saga.
+        /// Saga of the step.
         saga: SagaName,
-        /// Which step.
+        /// Id of the step.
         step: Name,
-        /// What it asks for.
+        /// Effect of the step.
         effect: EffectName,
     },
-    /// A handler of steps stands in an undo, or a compensation in a step.
-    #[error("step `{step}` of {saga} uses {effect} {place}, for which it is not made")]
-    WrongPlace {
-        /// Of which saga.
+    /// A step handler is used as a compensation, or a compensation handler as a step.
+    #[error("step `{step}` of {saga} uses {effect} as {role}, but its handler has another role")]
+    WrongRole {
+        /// Saga of the step.
         saga: SagaName,
-        /// Which step.
+        /// Id of the step.
         step: Name,
-        /// Which handler.
+        /// Effect of the handler.
         effect: EffectName,
-        /// `to do its work` or `as its undo`.
-        place: &'static str,
+        /// Role of the handler in the step: `its action` or `its compensation`.
+        role: &'static str,
     },
-    /// Step and handler name other events.
+    /// Step and handler declare different events.
     #[error(
-        "step `{step}` of {saga} expects {expected} as `{field}`, the handler of {effect} answers with {declared}"
+        "step `{step}` of {saga} expects {expected} as `{field}`, but the handler of {effect} returns {declared}"
     )]
-    OtherEvents {
-        /// Of which saga.
+    EventMismatch {
+        /// Saga of the step.
         saga: SagaName,
-        /// Which step.
+        /// Id of the step.
         step: Name,
-        /// Which handler.
+        /// Effect of the handler.
         effect: EffectName,
         /// `ok` or `fail`.
         field: &'static str,
-        /// What the step says.
+        /// Event of the step.
         expected: String,
-        /// What the handler says.
+        /// Event of the handler.
         declared: String,
     },
-    /// A handler serves two sagas.
-    #[error("the handler of {effect} serves two sagas, {first} and {second}")]
-    TwoSagas {
-        /// Which handler.
+    /// A handler is used by two sagas.
+    #[error("handler of {effect} is mapped to two sagas, {first} and {second}")]
+    HandlerInTwoSagas {
+        /// Effect of the handler.
         effect: EffectName,
-        /// One saga.
+        /// First saga.
         first: SagaName,
-        /// The other.
+        /// Second saga.
         second: SagaName,
     },
 }
 
-/// Everything that does not fit.
+/// All mapping errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfits(pub Vec<Misfit>);
+pub struct MappingErrors(pub Vec<MappingError>);
 
-impl fmt::Display for Misfits {
+impl fmt::Display for MappingErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("handlers and sagas do not fit:")?;
+        f.write_str("handlers and sagas do not match:")?;
         self.0.iter().try_for_each(|misfit| write!(f, "\n  {misfit}"))
     }
 }
 
-impl std::error::Error for Misfits {}
+impl std::error::Error for MappingErrors {}
 
-pub(super) fn map(
-    declared: &BTreeMap<EffectName, Declared>,
-    sagas: &[Arc<Compiled>],
-) -> Result<Mapping, Misfits> {
-    let (mut mapping, mut misfits) = (Mapping::new(), Vec::new());
+pub(super) fn build_mapping(
+    declared: &BTreeMap<EffectName, HandlerDeclaration>,
+    sagas: &[Arc<CompiledDefinition>],
+) -> Result<HandlerSagaMapping, MappingErrors> {
+    let (mut mapping, mut misfits) = (HandlerSagaMapping::new(), Vec::new());
     for compiled in sagas {
-        let saga = &compiled.reference().saga;
+        let saga = &compiled.definition_ref().saga;
         for step in &compiled.definition().steps {
-            let undo = step.undo.as_ref().map(|undo| (&undo.action, true));
-            for (action, is_undo) in std::iter::once((&step.action, false)).chain(undo) {
+            let compensation = step.compensate.as_ref().map(|compensation| (&compensation.action, true));
+            for (action, is_compensation) in std::iter::once((&step.action, false)).chain(compensation) {
                 let Action::Effect { name: effect, .. } = action else { continue };
-                misfits.extend(compare(saga, step, effect, is_undo, declared.get(effect)));
+                misfits.extend(compare(saga, step, effect, is_compensation, declared.get(effect)));
                 note(&mut mapping, effect, saga, &step.id, &mut misfits);
             }
         }
     }
-    if misfits.is_empty() { Ok(mapping) } else { Err(Misfits(misfits)) }
+    if misfits.is_empty() { Ok(mapping) } else { Err(MappingErrors(misfits)) }
 }
 
-fn note(mapping: &mut Mapping, effect: &EffectName, saga: &SagaName, step: &Name, misfits: &mut Vec<Misfit>) {
+fn note(
+    mapping: &mut HandlerSagaMapping,
+    effect: &EffectName,
+    saga: &SagaName,
+    step: &Name,
+    misfits: &mut Vec<MappingError>,
+) {
     let (first, steps) = mapping.entry(effect.clone()).or_insert_with(|| (saga.clone(), Vec::new()));
     if first == saga {
         steps.push(step.clone());
         return;
     }
-    let misfit = Misfit::TwoSagas { effect: effect.clone(), first: first.clone(), second: saga.clone() };
+    let misfit = MappingError::HandlerInTwoSagas {
+        effect: effect.clone(),
+        first: first.clone(),
+        second: saga.clone(),
+    };
     if !misfits.contains(&misfit) {
         misfits.push(misfit);
     }
@@ -122,29 +132,29 @@ fn compare(
     saga: &SagaName,
     step: &Step,
     effect: &EffectName,
-    is_undo: bool,
-    declared: Option<&Declared>,
-) -> Vec<Misfit> {
+    is_compensation: bool,
+    declared: Option<&HandlerDeclaration>,
+) -> Vec<MappingError> {
     let (saga, id, effect) = (saga.clone(), step.id.clone(), effect.clone());
-    match (declared, is_undo) {
-        (None, _) => vec![Misfit::NoHandler { saga, step: id, effect }],
-        (Some(Declared::Step { .. }), true) => {
-            vec![Misfit::WrongPlace { saga, step: id, effect, place: "as its undo" }]
+    match (declared, is_compensation) {
+        (None, _) => vec![MappingError::NoHandler { saga, step: id, effect }],
+        (Some(HandlerDeclaration::Step { .. }), true) => {
+            vec![MappingError::WrongRole { saga, step: id, effect, role: "its compensation" }]
         }
-        (Some(Declared::Undo), false) => {
-            vec![Misfit::WrongPlace { saga, step: id, effect, place: "to do its work" }]
+        (Some(HandlerDeclaration::Compensation), false) => {
+            vec![MappingError::WrongRole { saga, step: id, effect, role: "its action" }]
         }
-        (Some(Declared::Undo), true) => Vec::new(),
-        (Some(Declared::Step { ok, fail }), false) => {
+        (Some(HandlerDeclaration::Compensation), true) => Vec::new(),
+        (Some(HandlerDeclaration::Step { ok, fail }), false) => {
             let sides = [("ok", &step.ok, Some(ok)), ("fail", &step.fail, fail.as_ref())];
             let other = sides.into_iter().filter(|(_, expected, declared)| !agree(expected, *declared));
             other
-                .map(|(field, expected, declared)| Misfit::OtherEvents {
+                .map(|(field, expected, declared)| MappingError::EventMismatch {
                     saga: saga.clone(),
                     step: id.clone(),
                     effect: effect.clone(),
                     field,
-                    expected: listed(expected.iter().map(|answer| &answer.event)),
+                    expected: listed(expected.iter().map(|matcher| &matcher.event)),
                     declared: listed(declared),
                 })
                 .collect()
@@ -152,9 +162,9 @@ fn compare(
     }
 }
 
-/// The step awaits what the handler answers with, and nothing else.
+/// Returns whether the step expects exactly the events that the handler returns.
 fn agree(expected: &[AnswerForm], declared: Option<&EventType>) -> bool {
-    let kinds = expected.iter().map(|answer| &answer.event);
+    let kinds = expected.iter().map(|matcher| &matcher.event);
     kinds.clone().all(|kind| Some(kind) == declared)
         && declared.is_none_or(|kind| kinds.clone().any(|k| k == kind))
 }

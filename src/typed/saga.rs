@@ -1,74 +1,76 @@
-//! A saga over typed events and handlers.
+//! Builder of sagas over typed events and handlers.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use orlog_model::{CorrelationId, EventId, EventType, IdError, TenantId, Timestamp};
-use orlog_program::{Builder, Compiled, Definition, Do, Problem};
+use orlog_program::{CompiledDefinition, Definition, DefinitionBuilder, Diagnostic, StepAction};
 use serde_json::Value;
 
 use super::handler::{Compensation, Event, Handler, Identifier, Trigger};
 
-/// Builds a saga that `T` begins. What `undo` says is about the step named last.
+/// Builder of a saga with the start event `T`. `compensate` applies to the last added step.
 #[derive(Debug)]
 pub struct Saga<T> {
-    builder: Builder,
+    builder: DefinitionBuilder,
     trigger: PhantomData<fn(T)>,
 }
 
 impl<T: Trigger> Saga<T> {
-    /// Begins a definition with version 1.
+    /// Creates a definition with version 1.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let builder = Definition::builder(name).start(T::TYPE).correlate(T::Id::FIELD);
         Self { builder, trigger: PhantomData }
     }
 
-    /// A step that a handler does; `command` is the template of what it is told.
+    /// Adds a step with its handler; `command` is the template of the command payload.
     #[must_use]
     pub fn step<H: Handler>(self, id: &str, command: Value) -> Self {
         let fail = H::Fail::TYPE;
-        let step = |builder: Builder| builder.step(id, Do::effect(H::EFFECT).data(command)).ok(H::Ok::TYPE);
-        self.tune(|builder| if fail.is_empty() { step(builder) } else { step(builder).fail(fail) })
+        let step = |builder: DefinitionBuilder| {
+            builder.step(id, StepAction::effect(H::EFFECT).data(command)).ok(H::Ok::TYPE)
+        };
+        self.with_builder(|builder| if fail.is_empty() { step(builder) } else { step(builder).fail(fail) })
     }
 
-    /// What undoes the step; `command` is the template of what it is told.
+    /// Adds the compensation of the step; `command` is the template of the command payload.
     #[must_use]
-    pub fn undo<C: Compensation>(self, command: Value) -> Self {
-        self.tune(|builder| builder.undo(Do::effect(C::EFFECT).data(command)))
+    pub fn compensate<C: Compensation>(self, command: Value) -> Self {
+        self.with_builder(|builder| builder.undo(StepAction::effect(C::EFFECT).data(command)))
     }
 
-    /// The fact that every step is done.
+    /// Sets the fact that is published after all steps complete.
     #[must_use]
     pub fn completed<E: Event>(self, data: Value) -> Self {
-        self.tune(|builder| builder.completed(E::TYPE, data))
+        self.with_builder(|builder| builder.completed(E::TYPE, data))
     }
 
-    /// The fact that a step failed and everything done was undone.
+    /// Sets the fact that is published after a step failed and the completed steps are compensated.
     #[must_use]
     pub fn failed<E: Event>(self, data: Value) -> Self {
-        self.tune(|builder| builder.failed(E::TYPE, data))
+        self.with_builder(|builder| builder.failed(E::TYPE, data))
     }
 
-    /// Everything else that the language knows: versions, variables, timeouts, the order of steps.
+    /// Applies other builder settings: versions, variables, timeouts, the order of steps.
     #[must_use]
-    pub fn tune(self, change: impl FnOnce(Builder) -> Builder) -> Self {
+    pub fn with_builder(self, change: impl FnOnce(DefinitionBuilder) -> DefinitionBuilder) -> Self {
         Self { builder: change(self.builder), ..self }
     }
 
-    /// Compiles it.
+    /// Compiles the definition.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
-    pub fn build(self) -> Result<Arc<Compiled>, Vec<Problem>> {
+    /// Returns all diagnostics of the definition.
+    pub fn build(self) -> Result<Arc<CompiledDefinition>, Vec<Diagnostic>> {
         self.builder.build().map(Arc::new)
     }
 }
 
-/// A trigger as an event to publish.
+/// Converts a start event into an event to publish.
 ///
 /// # Errors
-/// When its identifier is empty or too long.
+/// Fails if its identifier is empty or too long.
 pub fn event<T: Trigger>(
     trigger: &T,
     id: EventId,
@@ -86,6 +88,6 @@ pub fn event<T: Trigger>(
         causation: None,
         trace: None,
         schema_version: 1,
-        data: serde_json::to_value(trigger).expect("an event is plain data with text keys"),
+        data: serde_json::to_value(trigger).expect("an event serializes to JSON with text keys"),
     })
 }

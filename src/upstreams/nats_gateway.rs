@@ -1,35 +1,36 @@
-//! Commands to aggregates as questions over the bus.
+//! Gateway over NATS: commands to aggregates as requests on the bus.
 //!
-//! The question is the envelope that goes over HTTP too. The answer's header `status` (else `Nats-Service-Error-Code`, as
-//! services of NATS set it) means what the status of HTTP means; without one it is acceptance.
+//! The request is the same envelope as over HTTP. The response header `status` (else
+//! `Nats-Service-Error-Code`, as set by NATS services) has the meaning of an HTTP status. A response
+//! without it means accepted.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use orlog_bus::Message;
-use orlog_bus::requests::{RequestError, Requests};
+use orlog_bus::requests::{RequestClient, RequestError};
 use orlog_bus::subject::{check_subject, encode_token};
-use orlog_effect::{Attempt, Provider, Refusal, Reply, gateway_message};
+use orlog_effect::{Attempt, Provider, ProviderError, Reply, gateway_message};
 use orlog_model::{Command, TenantId, Work, WorkItem};
 
 const PLACEHOLDERS: [&str; 4] = ["{tenant}", "{aggregate_type}", "{aggregate_id}", "{name}"];
 
-/// A subject with placeholders.
+/// Subject with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Template(String);
+pub(super) struct SubjectTemplate(String);
 
-impl Template {
-    /// Reads one.
+impl SubjectTemplate {
+    /// Parses a subject template.
     ///
     /// # Errors
-    /// When it is no subject, or holds something else in braces; the text says what to write.
+    /// Fails if it is not a subject or contains an unknown placeholder; the text lists the valid ones.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let plain = PLACEHOLDERS.iter().fold(text.to_owned(), |text, name| text.replace(name, "x"));
-        if plain.contains(['{', '}']) {
+        let sample = PLACEHOLDERS.iter().fold(text.to_owned(), |text, name| text.replace(name, "x"));
+        if sample.contains(['{', '}']) {
             let known = PLACEHOLDERS.join(", ");
-            return Err(format!("the subject {text:?} may hold {known}, and nothing else in braces"));
+            return Err(format!("invalid subject {text:?}: allowed placeholders are {known}"));
         }
-        check_subject(&plain).map_err(|error| error.to_string())?;
+        check_subject(&sample).map_err(|error| error.to_string())?;
         Ok(Self(text.to_owned()))
     }
 
@@ -41,25 +42,28 @@ impl Template {
     }
 }
 
-/// Asks whoever answers on a subject.
-pub(super) struct AskedGateway {
-    requests: Arc<dyn Requests>,
-    subject: Template,
+/// Gateway that sends requests to a subject.
+pub(super) struct NatsGateway {
+    requests: Arc<dyn RequestClient>,
+    subject: SubjectTemplate,
 }
 
-impl AskedGateway {
-    /// Under this subject.
+impl NatsGateway {
+    /// Creates a gateway for this subject.
     #[must_use]
-    pub(super) fn new(requests: Arc<dyn Requests>, subject: Template) -> Self {
+    pub(super) fn new(requests: Arc<dyn RequestClient>, subject: SubjectTemplate) -> Self {
         Self { requests, subject }
     }
 }
 
 #[async_trait]
-impl Provider for AskedGateway {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for NatsGateway {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Command(command) = &item.work else {
-            return Err(Refusal::failed("not_a_command", format!("{} is no command", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_a_command",
+                format!("{} is not a command", item.work.label()),
+            ));
         };
         let subject = self.subject.render(&item.instance.tenant, command);
         let question = Message {
@@ -69,13 +73,15 @@ impl Provider for AskedGateway {
             payload: gateway_message::body(item, command).into(),
         };
         match self.requests.request(question, attempt.timeout).await {
-            Ok(answer) => {
-                let status = answer.header("status").or_else(|| answer.header("nats-service-error-code"));
-                let pause = answer.header("retry-after");
-                gateway_message::judge(item, &subject, status, pause, &answer.payload)
+            Ok(response) => {
+                let status = response.header("status").or_else(|| response.header("nats-service-error-code"));
+                let pause = response.header("retry-after");
+                gateway_message::classify_response(item, &subject, status, pause, &response.payload)
             }
-            Err(RequestError::NoResponders(_)) => Err(gateway_message::nobody(&subject)),
-            Err(error @ RequestError::TooLarge(_)) => Err(Refusal::failed("too_large", error.to_string())),
+            Err(RequestError::NoResponders(_)) => Err(gateway_message::no_responders(&subject)),
+            Err(error @ RequestError::TooLarge(_)) => {
+                Err(ProviderError::permanent("too_large", error.to_string()))
+            }
             Err(error @ (RequestError::TimedOut(_) | RequestError::Unavailable(_))) => {
                 Err(gateway_message::lost(&error.to_string(), attempt.timeout))
             }
@@ -96,7 +102,7 @@ fn headers(item: &WorkItem) -> Vec<(String, String)> {
     if let Some(trace) = &item.trace {
         headers.push(("traceparent".to_owned(), trace.as_str().to_owned()));
     }
-    if let Some(baggage) = orlog_model::trace::baggage(&item.instance) {
+    if let Some(baggage) = orlog_model::trace::tenant_baggage(&item.instance) {
         headers.push(("baggage".to_owned(), baggage));
     }
     headers
@@ -107,18 +113,18 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Duration;
 
-    use orlog_bus::requests::Answer;
+    use orlog_bus::requests::Response;
     use orlog_model::{Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, Timestamp};
     use serde_json::json;
     use uuid::Uuid;
 
     use super::*;
 
-    struct Answers(Mutex<Vec<Result<Answer, RequestError>>>, Mutex<Vec<Message>>);
+    struct ScriptedClient(Mutex<Vec<Result<Response, RequestError>>>, Mutex<Vec<Message>>);
 
     #[async_trait]
-    impl Requests for Answers {
-        async fn request(&self, message: Message, _: Duration) -> Result<Answer, RequestError> {
+    impl RequestClient for ScriptedClient {
+        async fn request(&self, message: Message, _: Duration) -> Result<Response, RequestError> {
             self.1.lock().unwrap().push(message);
             self.0.lock().unwrap().remove(0)
         }
@@ -131,7 +137,7 @@ mod tests {
             aggregate_id: "shelf.1".to_owned(),
             name: Name::new("ReserveStock").unwrap(),
             payload: json!({}),
-            confirmation: Confirmation::RefusalOnly,
+            confirmation: Confirmation::RejectionOnly,
             timeout: None,
         };
         let instance = InstanceKey {
@@ -150,59 +156,61 @@ mod tests {
         }
     }
 
-    fn answered(status: &[(&str, &str)], body: &str) -> Answer {
+    fn scripted(status: &[(&str, &str)], body: &str) -> Response {
         let headers = status.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Answer { headers, payload: body.to_owned().into() }
+        Response { headers, payload: body.to_owned().into() }
     }
 
     #[tokio::test]
-    async fn the_status_says_what_the_answer_means() {
+    async fn gateway_status_is_classified() {
         let mine = json!({ "command_id": item().id }).to_string();
-        let answers = vec![
-            Ok(answered(&[], "{}")),
-            Ok(answered(&[("Status", "409")], &mine)),
-            Ok(answered(&[("Nats-Service-Error-Code", "422")], "no such shelf")),
-            Ok(answered(&[("status", "503"), ("Retry-After", "3")], "")),
-            Ok(answered(&[("status", "soon")], "")),
+        let responses = vec![
+            Ok(scripted(&[], "{}")),
+            Ok(scripted(&[("Status", "409")], &mine)),
+            Ok(scripted(&[("Nats-Service-Error-Code", "422")], "no such shelf")),
+            Ok(scripted(&[("status", "503"), ("Retry-After", "3")], "")),
+            Ok(scripted(&[("status", "soon")], "")),
             Err(RequestError::NoResponders("x".to_owned())),
             Err(RequestError::TimedOut("x".to_owned())),
         ];
-        let answers = Arc::new(Answers(Mutex::new(answers), Mutex::default()));
-        let subject = Template::parse("gateway.{tenant}.{aggregate_type}.{aggregate_id}").unwrap();
-        let gateway = AskedGateway::new(Arc::clone(&answers) as Arc<dyn Requests>, subject);
+        let responses = Arc::new(ScriptedClient(Mutex::new(responses), Mutex::default()));
+        let subject = SubjectTemplate::parse("gateway.{tenant}.{aggregate_type}.{aggregate_id}").unwrap();
+        let gateway = NatsGateway::new(Arc::clone(&responses) as Arc<dyn RequestClient>, subject);
         let attempt = Attempt { number: 1, timeout: Duration::from_secs(1), at: Timestamp::from_millis(0) };
-        let mut heard = Vec::new();
+        let mut outcomes = Vec::new();
         for _ in 0..7 {
-            heard.push(match gateway.perform(&item(), attempt).await {
+            outcomes.push(match gateway.execute(&item(), attempt).await {
                 Ok(_) => "accepted".to_owned(),
-                Err(Refusal::Final { failure, .. }) => format!("refused {}", failure.code),
-                Err(Refusal::GaveUp { failure }) => format!("gave up {}", failure.code),
-                Err(Refusal::Transient { failure, trouble, .. }) => format!("{trouble:?} {}", failure.code),
+                Err(ProviderError::Permanent { failure, .. }) => format!("rejected {}", failure.code),
+                Err(ProviderError::Abandoned { failure }) => format!("abandoned {}", failure.code),
+                Err(ProviderError::Transient { failure, trouble, .. }) => {
+                    format!("{trouble:?} {}", failure.code)
+                }
             });
         }
         let expected = [
             "accepted",
             "accepted",
-            "refused http_422",
-            "Down http_503",
-            "Lost bad_status",
-            "Down no_responders",
-            "Lost no_answer",
+            "rejected http_422",
+            "Unavailable http_503",
+            "ResponseLost bad_status",
+            "Unavailable no_responders",
+            "ResponseLost no_response",
         ];
-        assert_eq!(heard, expected);
-        let asked = answers.1.lock().unwrap();
-        assert_eq!(asked[0].subject, "gateway.acme.inventory.shelf%2E1");
+        assert_eq!(outcomes, expected);
+        let requests = responses.1.lock().unwrap();
+        assert_eq!(requests[0].subject, "gateway.acme.inventory.shelf%2E1");
     }
 
     #[test]
-    fn a_subject_that_cannot_be_is_refused() {
-        for (text, why) in [
-            ("gateway.{team}", "may hold {tenant}"),
+    fn invalid_subject_template_is_rejected() {
+        for (text, reason) in [
+            ("gateway.{team}", "allowed placeholders are {tenant}"),
             ("gateway.*.x", "gateway.*.x"),
             ("gateway..x", "empty token"),
         ] {
-            let error = Template::parse(text).unwrap_err();
-            assert!(error.contains(why), "{error}");
+            let error = SubjectTemplate::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

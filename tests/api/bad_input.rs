@@ -1,4 +1,4 @@
-//! Input that is wrong or hostile: a clear problem that names the place, and nothing changed.
+//! Invalid and hostile input: a clear error with its location, and no effect.
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, event, placed};
 
-/// Refused with this code, with this in its text, and nothing was published.
+/// Asserts a rejection with this code and text, and that no event was published.
 async fn check(node: &Node, request: Request<Body>, code: &str, text: &str) {
     let before = node.app.bus.last_sequence().await.unwrap();
-    let shown = format!("{} {}", request.method(), request.uri());
-    let answer = node.send(request).await;
-    assert_eq!(answer.headers["content-type"], "application/problem+json", "{shown}: {answer:?}");
-    assert!(answer.text.contains(text), "{shown}: {text:?} is not in {}", answer.text);
-    answer.problem(code);
-    assert_eq!(node.app.bus.last_sequence().await.unwrap(), before, "{shown}");
+    let label = format!("{} {}", request.method(), request.uri());
+    let response = node.send(request).await;
+    assert_eq!(response.headers["content-type"], "application/problem+json", "{label}: {response:?}");
+    assert!(response.text.contains(text), "{label}: {text:?} is not in {}", response.text);
+    response.problem(code);
+    assert_eq!(node.app.bus.last_sequence().await.unwrap(), before, "{label}");
 }
 
 fn post(content_type: &str, body: impl Into<Body>) -> Request<Body> {
@@ -26,7 +26,7 @@ fn get(path: &str) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_no_json_are_refused_with_line_and_column() {
+async fn malformed_json_is_rejected_with_line_and_column() {
     let node = Node::start().await;
     for (body, text) in [
         ("", "EOF while parsing a value at line 1 column 0"),
@@ -43,7 +43,7 @@ async fn bodies_that_are_no_json_are_refused_with_line_and_column() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_of_the_wrong_shape_are_refused_and_the_attribute_is_named() {
+async fn invalid_event_is_rejected_naming_the_attribute() {
     let node = Node::start().await;
     let with = |name: &str, value: Value| {
         let mut event = placed("o-1", 5);
@@ -51,7 +51,7 @@ async fn events_of_the_wrong_shape_are_refused_and_the_attribute_is_named() {
         post("application/json", event.to_string())
     };
     check(&node, with("id", json!(7)), "OR0003", "/id").await;
-    check(&node, with("id", json!("")), "OR0003", "is empty").await;
+    check(&node, with("id", json!("")), "OR0003", "must not be empty").await;
     check(&node, with("id", json!("x".repeat(129))), "OR0003", "the limit is 128").await;
     check(&node, with("id", json!("a\u{0}b")), "OR0003", "control character").await;
     check(&node, with("type", json!(null)), "OR0003", "/type").await;
@@ -61,9 +61,9 @@ async fn events_of_the_wrong_shape_are_refused_and_the_attribute_is_named() {
     check(&node, with("time", json!("2026-13-01T00:00:00Z")), "OR0003", "RFC 3339").await;
     check(&node, with("correlationid", json!("c".repeat(257))), "OR0003", "the limit is 256").await;
     check(&node, with("dataversion", json!("zero")), "OR0003", "/dataversion").await;
-    check(&node, with("tenantid", json!("acme")), "OR0003", "came in for tenant").await;
+    check(&node, with("tenantid", json!("acme")), "OR0003", "but the subject has tenant").await;
     check(&node, with("specversion", json!("2.0")), "OR0003", "it must be \\\"1.0\\\"").await;
-    check(&node, post("application/json", "7"), "OR0003", "is no event").await;
+    check(&node, post("application/json", "7"), "OR0003", "is not a valid event").await;
     check(&node, post("application/json", "{}"), "OR0003", "specversion").await;
     check(&node, post("application/json", "[null]"), "OR0003", "/0").await;
     check(&node, post("application/cloudevents-batch+json", "{}"), "OR0002", "sequence").await;
@@ -72,7 +72,7 @@ async fn events_of_the_wrong_shape_are_refused_and_the_attribute_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn binary_events_are_checked_like_the_others() {
+async fn binary_mode_events_are_validated() {
     let node = Node::start().await;
     let binary = |headers: &[(&str, &[u8])], body: &'static str| {
         let request = Request::post("/v1/events").header("content-type", "application/json");
@@ -88,13 +88,13 @@ async fn binary_events_are_checked_like_the_others() {
     check(&node, binary(&whole[..3], "{}"), "OR0003", "ce-source").await;
     check(&node, binary(&whole, "{"), "OR0001", "line 1 column 1").await;
     let with = |name, value| [&whole[..], &[(name, value)]].concat();
-    check(&node, binary(&with("ce-id", b"2"), "{}"), "OR0003", "twice").await;
+    check(&node, binary(&with("ce-id", b"2"), "{}"), "OR0003", "duplicate").await;
     check(&node, binary(&with("ce-subject", b"a%00b"), "{}"), "OR0003", "control").await;
     check(&node, binary(&with("ce-subject", b"\xff"), "{}"), "OR0003", "not UTF-8").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_over_the_limit_are_refused_announced_or_not() {
+async fn oversized_body_is_rejected_with_or_without_content_length() {
     let node = Node::start_with(|config| {
         config.http.max_body_size = 2_000;
         config.http.max_batch_size = 4_000;
@@ -108,7 +108,7 @@ async fn bodies_over_the_limit_are_refused_announced_or_not() {
     check(&node, post("application/json", chunks), "OR0005", "the limit is 4000").await;
     let mut announced = post("application/json", "{}");
     announced.headers_mut().insert("content-length", "999999999999".parse().unwrap());
-    check(&node, announced, "OR0005", "999999999999 bytes are announced").await;
+    check(&node, announced, "OR0005", "Content-Length is 999999999999 bytes").await;
     let batch =
         json!([event("a", "X", &json!("x".repeat(1_500))), event("b", "X", &json!("x".repeat(1_500)))]);
     assert_eq!(node.post("/v1/events", &batch).await.status, StatusCode::ACCEPTED);
@@ -116,7 +116,7 @@ async fn bodies_over_the_limit_are_refused_announced_or_not() {
     check(&node, request, "OR0005", "the limit is 2000").await;
 }
 
-/// A body whose length nobody knows beforehand.
+/// Returns a body of unknown length.
 fn streamed(text: &str) -> Body {
     let chunks: Vec<_> =
         text.as_bytes().chunks(100).map(|chunk| Ok::<_, std::io::Error>(chunk.to_vec())).collect();
@@ -124,7 +124,7 @@ fn streamed(text: &str) -> Body {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_larger_than_any_message_may_be_is_refused() {
+async fn event_over_max_message_size_is_rejected() {
     let node = Node::start().await;
     let large = event("e", "OrderPlaced", &json!("x".repeat(1_200_000)));
     let request = post("application/cloudevents-batch+json", json!([placed("o-1", 1), large]).to_string());
@@ -132,17 +132,17 @@ async fn an_event_larger_than_any_message_may_be_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_does_not_arrive_or_breaks_off_is_given_up() {
+async fn incomplete_body_times_out() {
     let node =
         Node::start_with(|config| config.http.request_timeout = std::time::Duration::from_millis(50)).await;
-    let silence = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-    check(&node, post("application/json", silence), "OR0023", "50ms").await;
+    let pending_body = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    check(&node, post("application/json", pending_body), "OR0023", "50ms").await;
     let broken = futures::stream::iter([Ok(b"{".to_vec()), Err(std::io::Error::other("cut"))]);
     check(&node, post("application/json", Body::from_stream(broken)), "OR0025", "after 1 bytes").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenants_are_checked_on_every_call() {
+async fn tenant_header_is_validated_on_every_route() {
     let node = Node::listing(&["acme"]).await;
     let routes = [
         (Method::POST, "/v1/events"),
@@ -170,13 +170,13 @@ async fn tenants_are_checked_on_every_call() {
         check(&node, request(b"a\tb"), "OR0006", "control character").await;
         let mut twice = request(b"acme");
         twice.headers_mut().append("x-tenant-id", "other".parse().unwrap());
-        check(&node, twice, "OR0006", "twice").await;
+        check(&node, twice, "OR0006", "duplicate").await;
     }
     assert_eq!(node.ask(Method::GET, "acme", "/v1/sagas", Body::empty()).await.status, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_names_in_paths_and_queries_are_refused() {
+async fn invalid_names_in_paths_and_queries_are_rejected() {
     let node = Node::start().await;
     let long = "c".repeat(257);
     for (path, text) in [
@@ -185,15 +185,15 @@ async fn hostile_names_in_paths_and_queries_are_refused() {
         ("/v1/sagas/order/%FF".to_owned(), "UTF-8"),
         (format!("/v1/sagas/order/{long}"), "the limit is 256"),
         (format!("/v1/sagas/{}/o-1", "s".repeat(65)), "the limit is 64"),
-        ("/v1/sagas?saga=".to_owned(), "is empty"),
-        ("/v1/sagas?status=sleeping".to_owned(), "there are running, compensating"),
+        ("/v1/sagas?saga=".to_owned(), "must not be empty"),
+        ("/v1/sagas?status=sleeping".to_owned(), "statuses: running, compensating"),
         ("/v1/sagas?updated_from=yesterday".to_owned(), "updated_from"),
         ("/v1/sagas?limit=-1".to_owned(), "limit"),
         ("/v1/sagas?limit=many".to_owned(), "limit"),
         ("/v1/sagas?sort=age".to_owned(), "unknown field `sort`"),
         ("/v1/sagas?cursor=zz".to_owned(), "cursor"),
         ("/v1/sagas?cursor=0.zz".to_owned(), "cursor"),
-        ("/v1/dead-letters/7".to_owned(), "no id"),
+        ("/v1/dead-letters/7".to_owned(), "not a dead letter id"),
         ("/v1/dead-letters?cursor=7".to_owned(), "cursor"),
         (format!("/v1/definitions/{long}"), "the limit is 64"),
     ] {
@@ -205,7 +205,7 @@ async fn hostile_names_in_paths_and_queries_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strange_but_valid_names_go_in_and_come_out_as_they_are() {
+async fn unusual_valid_names_round_trip() {
     let node = Node::start().await;
     let names =
         ["a/b", "a.b.*.>", "tenant.x.aggregate", "ключ 🔑", "a%2Fb", "a b+c", "'; DROP TABLE", "../../x"];
@@ -223,7 +223,7 @@ async fn strange_but_valid_names_go_in_and_come_out_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instructions_of_the_wrong_shape_are_refused() {
+async fn invalid_control_request_is_rejected() {
     let node = Node::start().await;
     let instruct = |verb: &str, body: &str| {
         Request::post(format!("/v1/sagas/order/o-1/{verb}")).body(Body::from(body.to_owned())).unwrap()
@@ -234,12 +234,12 @@ async fn instructions_of_the_wrong_shape_are_refused() {
     check(&node, instruct("retry", r#"{"id":"a\u0000"}"#), "OR0002", "control character").await;
     check(&node, instruct("signal", ""), "OR0001", "EOF").await;
     check(&node, instruct("signal", "{}"), "OR0002", "missing field `type`").await;
-    check(&node, instruct("signal", r#"{"type":""}"#), "OR0002", "is empty").await;
+    check(&node, instruct("signal", r#"{"type":""}"#), "OR0002", "must not be empty").await;
     let mut form = instruct("cancel", "reason=x");
     form.headers_mut().insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
     check(&node, form, "OR0004", "application/x-www-form-urlencoded").await;
     for verb in ["cancel", "pause", "resume", "retry"] {
-        check(&node, instruct(verb, ""), "OR0011", "no such saga instance").await;
+        check(&node, instruct(verb, ""), "OR0011", "saga instance not found").await;
     }
-    check(&node, instruct("signal", r#"{"type":"Shipped"}"#), "OR0011", "no such saga instance").await;
+    check(&node, instruct("signal", r#"{"type":"Shipped"}"#), "OR0011", "saga instance not found").await;
 }

@@ -1,19 +1,24 @@
-//! Events in, in every format.
+//! Publishing of events in all formats.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 
-use crate::node::{Answer, Node, event, placed};
+use crate::node::{HttpResponse, Node, event, placed};
 
-async fn publish(node: &Node, content_type: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Answer {
+async fn publish(
+    node: &Node,
+    content_type: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+) -> HttpResponse {
     let request = Request::post("/v1/events").header("content-type", content_type);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     node.send(request.body(body.into()).unwrap()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_runs_from_its_event_to_the_command_and_to_its_end() {
+async fn order_runs_from_event_to_completion() {
     let node = Node::start().await;
     let order = node.order("", "o-1", 5, "running").await;
     assert_eq!((&order["reference"], &order["version"]), (&json!("o-1"), &json!(2)));
@@ -21,22 +26,22 @@ async fn an_order_runs_from_its_event_to_the_command_and_to_its_end() {
     assert_eq!(node.post("/v1/events", &shipped).await.status, StatusCode::ACCEPTED);
     let order = node.until("", "/v1/sagas/order/o-1", |order| order["status"] == "completed").await;
     let history = order["history"]["items"].as_array().unwrap();
-    assert_eq!(history.first().unwrap()["label"], "OrderPlaced");
-    assert_eq!(history.last().unwrap()["label"], "Shipped");
+    assert_eq!(history.first().unwrap()["input_label"], "OrderPlaced");
+    assert_eq!(history.last().unwrap()["input_label"], "Shipped");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_is_accepted_once_however_often_it_is_sent() {
+async fn duplicate_event_is_accepted_once() {
     let node = Node::start().await;
     let first = node.post("/v1/events", &placed("o-1", 5)).await.ok();
     assert_eq!(first["accepted"][0]["duplicate"], false);
-    let again = node.post("/v1/events", &placed("o-1", 5)).await.ok();
-    assert_eq!(again["accepted"][0]["duplicate"], true);
-    assert_eq!(again["accepted"][0]["sequence"], first["accepted"][0]["sequence"]);
+    let repeated = node.post("/v1/events", &placed("o-1", 5)).await.ok();
+    assert_eq!(repeated["accepted"][0]["duplicate"], true);
+    assert_eq!(repeated["accepted"][0]["sequence"], first["accepted"][0]["sequence"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_format_is_read() {
+async fn every_event_format_is_accepted() {
     let node = Node::start().await;
     let structured = placed("structured", 5).to_string();
     publish(&node, "application/cloudevents+json; charset=utf-8", &[], structured).await.ok();
@@ -70,7 +75,7 @@ async fn every_format_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_without_a_trace_belong_to_that_of_the_request() {
+async fn event_without_traceparent_inherits_the_request_trace() {
     let node = Node::start().await;
     let trace = [("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")];
     publish(&node, "application/json", &trace, placed("o-1", 5).to_string()).await.ok();
@@ -79,21 +84,21 @@ async fn events_without_a_trace_belong_to_that_of_the_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_with_one_wrong_event_is_refused_whole() {
+async fn batch_with_one_invalid_event_is_rejected() {
     let node = Node::start().await;
     let before = node.app.bus.last_sequence().await.unwrap();
     let mut batch = vec![placed("o-0", 5), placed("o-1", 5), placed("o-2", 5), placed("o-3", 5)];
     batch[3]["time"] = json!("yesterday");
     batch[2].as_object_mut().unwrap().remove("type");
-    let answer = node.post("/v1/events", &json!(batch)).await;
-    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
-    let detail = answer.problem("OR0003");
+    let response = node.post("/v1/events", &json!(batch)).await;
+    assert_eq!(response.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let detail = response.problem("OR0003");
     assert!(
-        detail.starts_with("2 of 4 events cannot be accepted, so none is; the first is at /2/type"),
+        detail.starts_with("2 of 4 events are invalid, batch rejected; first error at /2/type"),
         "{detail}"
     );
     let pointers: Vec<Value> =
-        answer.json()["errors"].as_array().unwrap().iter().map(|e| e["pointer"].clone()).collect();
+        response.json()["errors"].as_array().unwrap().iter().map(|e| e["pointer"].clone()).collect();
     assert_eq!(pointers, ["/2/type", "/3/time"]);
     assert_eq!(node.app.bus.last_sequence().await.unwrap(), before);
 }

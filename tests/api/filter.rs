@@ -1,4 +1,4 @@
-//! Instances by what they hold.
+//! Filters of instances by variables.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, event};
 
-async fn ask(node: &Node, filter: &str, more: &str) -> crate::node::Answer {
+async fn request(node: &Node, filter: &str, more: &str) -> crate::node::HttpResponse {
     let filter = utf8_percent_encode(filter, NON_ALPHANUMERIC);
     node.ask(Method::GET, "", &format!("/v1/sagas?filter={filter}{more}"), Body::empty()).await
 }
@@ -16,7 +16,7 @@ fn names(found: &Value) -> Vec<&str> {
     found["items"].as_array().unwrap().iter().map(|item| item["correlation"].as_str().unwrap()).collect()
 }
 
-/// Five orders that go on, with the totals 10 to 50, one of them paused, and one that failed.
+/// Creates five active orders with totals from 10 to 50, one of them paused, and one failed order.
 async fn orders(change: impl FnOnce(&mut orlog::Config)) -> Node {
     let node = Node::start_with(change).await;
     for number in 1..=5 {
@@ -28,7 +28,7 @@ async fn orders(change: impl FnOnce(&mut orlog::Config)) -> Node {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_condition_finds_instances_by_what_they_hold() {
+async fn filter_matches_instance_fields_and_state() {
     let node = orders(|_| ()).await;
     let all: [(&str, &[&str]); 12] = [
         ("vars.total > 20 && vars.total < 50", &["o-3", "o-4"]),
@@ -48,57 +48,57 @@ async fn a_condition_finds_instances_by_what_they_hold() {
         ("created_at <= updated_at && correlation.endsWith('4')", &["o-4"]),
         ("state.steps.exists(s, s.id == 'charge' && s.state == 'failed')", &["declined"]),
         (
-            "program.version == 1 && parent == null && tasks.size() == 0 && saga == 'order' && vars.total == 30",
+            "definition.version == 1 && parent == null && tasks.size() == 0 && saga == 'order' && vars.total == 30",
             &["o-3"],
         ),
         ("has(vars.nothing)", &[]),
     ];
     for (filter, expected) in all {
-        let found = ask(&node, filter, "&count=true").await.ok();
+        let found = request(&node, filter, "&count=true").await.ok();
         assert_eq!(names(&found), expected, "{filter}: {found:#}");
         assert_eq!(found["count"], json!({ "value": expected.len(), "exact": true }), "{filter}");
-        assert_eq!((&found["next"], &found["scanned"]), (&Value::Null, &json!(6)), "{filter}");
+        assert_eq!((&found["next_cursor"], &found["scanned"]), (&Value::Null, &json!(6)), "{filter}");
     }
-    let narrowed = ask(&node, "vars.total > 20", "&status=failed").await.ok();
+    let narrowed = request(&node, "vars.total > 20", "&status=failed").await.ok();
     assert_eq!(names(&narrowed), ["declined"]);
     let counted = node.get("/v1/sagas?count=true&limit=2").await.ok();
     assert_eq!((names(&counted).len(), &counted["count"]["value"]), (2, &json!(6)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_condition_is_refused_with_its_place() {
+async fn invalid_filter_is_rejected_with_position() {
     let node = orders(|_| ()).await;
-    let refused = async |filter: &str, expected: &str| {
-        let detail = ask(&node, filter, "").await.problem("OR0008");
+    let check_rejected = async |filter: &str, expected: &str| {
+        let detail = request(&node, filter, "").await.problem("OR0008");
         assert!(detail.contains(expected), "{filter}: {detail}");
     };
-    refused("status == 'x' && stauts == 'y'", "line 1, column 18: `stauts` is not known here").await;
-    refused("status", "a condition must be true or false, this is string").await;
-    refused("vars.total", "a condition must be true or false, this is int").await;
-    refused("version > 'x'", "").await;
-    refused("status ==", "ends too early").await;
-    let found = ask(&node, "vars.nothing > 1", "").await.ok();
-    assert_eq!((names(&found).len(), &found["failed"]), (0, &json!(6)));
-    assert!(found["failure"].as_str().unwrap().contains("nothing"), "{found}");
+    check_rejected("status == 'x' && stauts == 'y'", "line 1, column 18: unknown name `stauts`").await;
+    check_rejected("status", "a condition must be true or false, but is string").await;
+    check_rejected("vars.total", "a condition must be true or false, but is int").await;
+    check_rejected("version > 'x'", "").await;
+    check_rejected("status ==", "ends too early").await;
+    let found = request(&node, "vars.nothing > 1", "").await.ok();
+    assert_eq!((names(&found).len(), &found["filter_errors"]), (0, &json!(6)));
+    assert!(found["first_filter_error"].as_str().unwrap().contains("nothing"), "{found}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_and_bounds_lose_nothing() {
+async fn paged_filter_returns_every_match() {
     for (scan_limit, limit) in [(1, 1), (2, 1), (3, 2), (100, 1), (100, 2), (100, 6)] {
         let node = orders(|config| {
             config.http.scan_limit = scan_limit;
-            config.http.page_limit = scan_limit;
+            config.http.max_page_size = scan_limit;
         })
         .await;
         let (mut found, mut cursor) = (Vec::new(), String::new());
         loop {
             let page =
-                ask(&node, "vars.total <= 50", &format!("&count=true&limit={limit}{cursor}")).await.ok();
+                request(&node, "vars.total <= 50", &format!("&count=true&limit={limit}{cursor}")).await.ok();
             assert!(page["scanned"].as_u64().unwrap() <= scan_limit as u64);
             assert!(page["count"]["value"].as_u64().unwrap() >= names(&page).len() as u64);
             found.extend(names(&page).into_iter().map(str::to_owned));
             assert_eq!(page["count"]["exact"] == true, cursor.is_empty() && scan_limit == 100, "{page}");
-            let Some(next) = page["next"].as_str() else { break };
+            let Some(next) = page["next_cursor"].as_str() else { break };
             cursor = format!("&cursor={next}");
         }
         assert_eq!(found, ["o-1", "o-2", "o-3", "o-4", "o-5"], "{scan_limit} {limit}");
@@ -106,22 +106,22 @@ async fn pages_and_bounds_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_may_read_cannot_be_asked_about() {
+async fn redacted_fields_cannot_be_filtered() {
     let node = orders(|config| config.redact.fields = vec!["total".to_owned().try_into().unwrap()]).await;
-    let found = ask(&node, "vars.total == 10", "").await.ok();
+    let found = request(&node, "vars.total == 10", "").await.ok();
     assert_eq!(names(&found), [""; 0]);
-    let found = ask(&node, "vars.total == '[redacted]'", "").await.ok();
+    let found = request(&node, "vars.total == '[redacted]'", "").await.ok();
     assert_eq!(names(&found).len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_condition_sees_an_instance_as_it_stands() {
+async fn filter_sees_the_current_state() {
     let node = orders(|_| ()).await;
     let dear =
         "[1, 2, 3, 4, 5, 6, 7, 8].all(a, [1, 2, 3, 4, 5, 6, 7, 8].all(b, ('x' + correlation).size() > 0))";
-    assert_eq!(names(&ask(&node, dear, "").await.ok()).len(), 6);
+    assert_eq!(names(&request(&node, dear, "").await.ok()).len(), 6);
     let shipped = event("s-1", "Shipped", &json!({ "orderId": "o-1" }));
     node.post("/v1/events", &shipped).await.ok();
     node.until("", "/v1/sagas/order/o-1", |order| order["status"] == "completed").await;
-    assert_eq!(names(&ask(&node, "status == 'completed'", "").await.ok()), ["o-1"]);
+    assert_eq!(names(&request(&node, "status == 'completed'", "").await.ok()), ["o-1"]);
 }

@@ -1,4 +1,4 @@
-//! A node to ask, and the answers it gives.
+//! Test node and its HTTP responses.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -11,17 +11,17 @@ use async_trait::async_trait;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use orlog::config::{Config, TenantMode, Tenants};
-use orlog::{App, Seams, SystemClock};
-use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
+use orlog::config::{Config, TenantMode, TenantsConfig};
+use orlog::{App, AppOverrides, SystemClock};
+use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
 use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
 use orlog_program::Program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
-/// Nothing in these tests takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of all waits in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 const ORDER: &str = r"
 saga: order
@@ -45,23 +45,23 @@ completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
 failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 ";
 
-/// A node and what its effects depend on.
+/// Node and the state of its effects.
 pub(crate) struct Node {
     pub(crate) app: Arc<App>,
-    _folder: TempDir,
+    _dir: TempDir,
     pub(crate) refunds: Arc<AtomicBool>,
     router: Router,
 }
 
 thread_local! {
-    /// On this thread, which is that of the test and of the handlers it asks, the clock panics.
+    /// Whether the clock panics on this thread, which runs the test and its request handlers.
     pub(crate) static PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The host's clock, which a test can break.
-struct Breakable;
+/// Host clock that a test can break.
+struct BreakableClock;
 
-impl Clock for Breakable {
+impl Clock for BreakableClock {
     fn now(&self) -> Timestamp {
         assert!(!PANICS.get(), "the clock is broken");
         SystemClock.now()
@@ -72,30 +72,30 @@ impl Clock for Breakable {
     }
 }
 
-/// Takes every command.
-struct Gateway;
+/// Gateway that accepts every command.
+struct AcceptAllGateway;
 
 #[async_trait]
-impl Provider for Gateway {
-    async fn perform(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for AcceptAllGateway {
+    async fn execute(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         Ok(Reply::from(Value::Null))
     }
 }
 
-/// What came back.
+/// Received response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// The detail of a problem with this code.
+    /// Returns the detail of a problem with this code.
     #[track_caller]
     pub(crate) fn problem(&self, code: &str) -> String {
         assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
@@ -134,38 +134,44 @@ impl Node {
         programs: Vec<Arc<dyn Program>>,
         more: Vec<Upstream>,
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let definitions = folder.path().join("definitions");
+        let dir = tempfile::tempdir().unwrap();
+        let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-        let mut config =
-            Config { data: folder.path().join("data"), definitions: Some(definitions), ..Config::default() };
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            definitions_dir: Some(definitions),
+            ..Config::default()
+        };
         change(&mut config);
         let refunds = Arc::new(AtomicBool::new(true));
-        let gateway = Upstream::gateway(Arc::new(Gateway), Policy::gateway());
+        let gateway = Upstream::gateway(Arc::new(AcceptAllGateway), Policy::gateway());
         let upstreams = [effects(Arc::clone(&refunds)), gateway].into_iter().chain(more).collect();
-        let clock = Some(Arc::new(Breakable) as Arc<dyn Clock>);
+        let clock = Some(Arc::new(BreakableClock) as Arc<dyn Clock>);
         let app =
-            App::start_with(config, Seams { clock, upstreams, programs, ..Seams::default() }).await.unwrap();
+            App::start_with(config, AppOverrides { clock, upstreams, programs, ..AppOverrides::default() })
+                .await
+                .unwrap();
         let router = orlog::api::router(Arc::clone(&app));
-        Self { app, _folder: folder, refunds, router }
+        Self { app, _dir: dir, refunds, router }
     }
 
-    /// Lets in these tenants only.
+    /// Starts a node that accepts these tenants only.
     pub(crate) async fn listing(tenants: &[&str]) -> Self {
         let list = tenants.iter().map(|name| TenantId::new(*name).unwrap()).collect();
         Self::start_with(|config| {
-            config.tenants = Tenants { mode: TenantMode::Listed, list, ..Tenants::default() };
+            config.tenants =
+                TenantsConfig { mode: TenantMode::Allowlist, allowed: list, ..TenantsConfig::default() };
         })
         .await
     }
 
     pub(crate) fn definitions(&self) -> &Path {
-        self.app.config.definitions.as_deref().unwrap()
+        self.app.config.definitions_dir.as_deref().unwrap()
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request)).await;
+    pub(crate) async fn send(&self, request: Request<Body>) -> HttpResponse {
+        let response = tokio::time::timeout(TIMEOUT, self.router.clone().oneshot(request)).await;
         let (parts, body) = response.expect("in time").unwrap().into_parts();
         assert!(parts.headers.contains_key("x-request-id"));
         if parts.status.is_client_error() || parts.status.is_server_error() {
@@ -175,7 +181,7 @@ impl Node {
             ));
         }
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
-        Answer {
+        HttpResponse {
             status: parts.status,
             headers: parts.headers,
             text: String::from_utf8(bytes.to_vec()).unwrap(),
@@ -188,43 +194,43 @@ impl Node {
         tenant: &str,
         path: &str,
         body: impl Into<Body>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
         self.send(request.body(body.into()).unwrap()).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         self.ask(Method::GET, "", path, Body::empty()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
         self.ask(Method::POST, "", path, body.to_string()).await
     }
 
-    /// Publishes the order and waits until it stands where it will stay.
+    /// Publishes the order and waits until it reaches this status.
     pub(crate) async fn order(&self, tenant: &str, id: &str, total: u64, status: &str) -> Value {
-        let answer = self.ask(Method::POST, tenant, "/v1/events", placed(id, total).to_string()).await;
-        assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+        let response = self.ask(Method::POST, tenant, "/v1/events", placed(id, total).to_string()).await;
+        assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
         let path = format!("/v1/sagas/order/{id}");
-        let settled = |order: &Value| {
+        let is_ready = |order: &Value| {
             let is_shipping =
                 || order["waits"].as_array().is_some_and(|w| w.iter().any(|w| w["name"] == "Shipped"));
             order["status"] == status && (status != "running" || is_shipping())
         };
-        self.until(tenant, &path, settled).await
+        self.until(tenant, &path, is_ready).await
     }
 
-    /// Asks until the answer fits; asks again after each commit.
+    /// Repeats the request after each commit until the response matches.
     pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let mut commits = self.app.runtime.readers().next().unwrap().watch();
         let mut last = Value::Null;
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             loop {
                 commits.borrow_and_update();
-                let answer = self.ask(Method::GET, tenant, path, Body::empty()).await;
-                last = answer.json();
-                if answer.status.is_success() && fits(&last) {
+                let response = self.ask(Method::GET, tenant, path, Body::empty()).await;
+                last = response.json();
+                if response.status.is_success() && fits(&last) {
                     return;
                 }
                 commits.changed().await.unwrap();
@@ -236,23 +242,29 @@ impl Node {
 }
 
 fn effects(refunds: Arc<AtomicBool>) -> Upstream {
-    let charge = |call: orlog_effect::NativeCall| async move {
+    let charge = |call: orlog_effect::FunctionCall| async move {
         match call.payload["total"].as_u64() {
             Some(total) if total < 1000 => Ok(json!({ "paid": total })),
-            _ => Err(Refusal::failed("card_declined", "too much")),
+            _ => Err(ProviderError::permanent("card_declined", "too much")),
         }
     };
     let refund = move |_| {
         let works = refunds.load(Ordering::SeqCst);
-        async move { if works { Ok(json!({})) } else { Err(Refusal::failed("bank_closed", "come back later")) } }
+        async move {
+            if works {
+                Ok(json!({}))
+            } else {
+                Err(ProviderError::permanent("bank_closed", "come back later"))
+            }
+        }
     };
-    Native::new()
+    FunctionProvider::new()
         .effect("test.charge", charge)
         .effect("test.refund", refund)
         .upstream("bank", Policy::default())
 }
 
-/// The event that begins an order.
+/// Returns the start event of an order.
 pub(crate) fn placed(id: &str, total: u64) -> Value {
     event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id, "total": total }))
 }

@@ -1,10 +1,11 @@
-//! A new colleague: the definitions of `examples/onboarding` on a whole node, with a child saga, a task and a wait.
+//! Onboarding: the definitions of `examples/onboarding` on a node, with a child saga, a human task and
+//! a wait.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use axum::http::{Method, StatusCode};
-use orlog_effect::{Native, NativeCall, Policy};
+use orlog_effect::{FunctionCall, FunctionProvider, Policy};
 use serde_json::{Value, json};
 
 use crate::node::{Node, event};
@@ -13,26 +14,26 @@ const DEFINITIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/onboard
 const PARENT: &str = "/v1/sagas/onboarding/e1";
 const CHILD: &str = "/v1/sagas/equipment/e1:equipment";
 
-/// A node on the example, and the effects it asked for with what they were told.
-struct Firm {
+/// Node with the example, and its requested effects with their payloads.
+struct OnboardingNode {
     node: Node,
     done: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
-impl Firm {
+impl OnboardingNode {
     async fn open() -> Self {
         let done: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
-        let mut native = Native::new();
+        let mut native = FunctionProvider::new();
         for effect in ["devices.install", "devices.wipe", "mail.welcome"] {
             let done = Arc::clone(&done);
-            native = native.effect(effect, move |call: NativeCall| {
+            native = native.effect(effect, move |call: FunctionCall| {
                 done.lock().unwrap().push((call.effect.to_string(), call.payload));
                 std::future::ready(Ok(json!({})))
             });
         }
         let upstreams = vec![native.upstream("office", Policy::default())];
         let node = Node::start_whole(
-            |config| config.definitions = Some(Path::new(DEFINITIONS).to_owned()),
+            |config| config.definitions_dir = Some(Path::new(DEFINITIONS).to_owned()),
             Vec::new(),
             upstreams,
         );
@@ -44,14 +45,14 @@ impl Firm {
         firm
     }
 
-    /// Something happens: to the colleague, or to whom `correlation` names.
+    /// Publishes an event for the instance `correlation`.
     async fn happens(&self, kind: &str, correlation: &str, data: &Value) {
         let mut event = event(&format!("{kind}-{correlation}"), kind, data);
         if !correlation.is_empty() {
             event["correlationid"] = json!(correlation);
         }
-        let answer = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
-        assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+        let response = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
+        assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
     }
 
     async fn status(&self, path: &str, status: &str) -> Value {
@@ -64,12 +65,11 @@ impl Firm {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_child_and_the_task_answer_and_the_first_day_comes() {
-    let firm = Firm::open().await;
+async fn onboarding_completes_with_child_saga_and_task() {
+    let firm = OnboardingNode::open().await;
     let parent = firm.node.until("", PARENT, |saga| saga["tasks"][0]["id"].is_string()).await;
     let task = format!("/v1/tasks/{}/complete", parent["tasks"][0]["id"].as_str().unwrap());
-    let found =
-        json!({ "by": "grace", "roles": ["lead"], "outcome": "MentorFound", "data": { "mentor": "grace" } });
+    let found = json!({ "user": "grace", "roles": ["lead"], "outcome": "MentorFound", "data": { "mentor": "grace" } });
     firm.node.post(&task, &found).await.ok();
     firm.happens("AccountCreated", "", &json!({ "employeeId": "e1", "login": "ada" })).await;
     let child = firm.node.until("", CHILD, |saga| saga["status"] == "running").await;
@@ -84,8 +84,8 @@ async fn the_child_and_the_task_answer_and_the_first_day_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn called_off_the_child_gives_back_what_it_has_and_the_task_is_closed() {
-    let firm = Firm::open().await;
+async fn cancelling_compensates_the_child_and_closes_the_task() {
+    let firm = OnboardingNode::open().await;
     firm.happens("AccountCreated", "", &json!({ "employeeId": "e1", "login": "ada" })).await;
     firm.node.until("", CHILD, |saga| saga["status"] == "running").await;
     firm.node.until("", PARENT, |saga| saga["state"]["vars"]["login"] == "ada").await;

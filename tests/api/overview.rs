@@ -1,20 +1,21 @@
-//! What is seen at a glance: counts by definition and status, what stands still, dead letters by cause, attempts in trouble.
+//! Overview: counts by definition and status, stuck instances, dead letters by reason, recent failed
+//! attempts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::http::Method;
-use orlog_effect::{Native, NativeCall, Policy, Refusal};
+use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError};
 use serde_json::{Value, json};
 
-use crate::node::{Node, PATIENCE, event};
+use crate::node::{Node, TIMEOUT, event};
 
 fn count(overview: &Value, status: &str) -> u64 {
     let groups = overview["counts"]["instances"].as_array().unwrap().iter();
     groups.filter(|group| group["status"] == status).map(|group| group["count"].as_u64().unwrap()).sum()
 }
 
-/// Asks until there is a count.
+/// Repeats the request until counts are available.
 async fn overview(node: &Node, tenant: &str) -> Value {
     let counted = async {
         loop {
@@ -25,11 +26,11 @@ async fn overview(node: &Node, tenant: &str) -> Value {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, counted).await.expect("in time")
+    tokio::time::timeout(TIMEOUT, counted).await.expect("in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_are_counted_for_their_tenant_alone() {
+async fn overview_counts_are_isolated_by_tenant() {
     let node = Node::start().await;
     for number in 0..3 {
         node.order("acme", &format!("o-{number}"), 5, "running").await;
@@ -48,10 +49,14 @@ async fn instances_are_counted_for_their_tenant_alone() {
         (2, 1, 1),
         "{acme:#}"
     );
-    assert_eq!((&acme["counts"]["complete"], &acme["counts"]["looked_at"]), (&json!(true), &json!(4)));
+    assert_eq!((&acme["counts"]["complete"], &acme["counts"]["scanned"]), (&json!(true), &json!(4)));
     assert_eq!(acme["counts"]["stuck"][0]["correlation"], "o-0");
-    let quiet: Vec<_> =
-        acme["counts"]["quiet"].as_array().unwrap().iter().map(|one| &one["correlation"]).collect();
+    let quiet: Vec<_> = acme["counts"]["longest_unchanged"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["correlation"])
+        .collect();
     assert_eq!(quiet, ["o-1", "o-2"]);
     let zeta = overview(&node, "zeta").await;
     assert_eq!((count(&zeta, "running"), zeta["counts"]["stuck"].as_array().unwrap().len()), (1, 0));
@@ -59,18 +64,19 @@ async fn instances_are_counted_for_their_tenant_alone() {
     for (name, least) in [("events", 6), ("transitions", 10), ("commits", 1), ("attempts", 6)] {
         assert!(zeta["totals"][name].as_u64().unwrap() >= least, "{name}: {zeta:#}");
     }
-    assert_eq!((&zeta["node"]["accepting"], &zeta["node"]["room"]), (&json!(true), &json!(true)));
+    assert_eq!((&zeta["node"]["accepting"], &zeta["node"]["has_capacity"]), (&json!(true), &json!(true)));
     assert!(zeta["depths"]["next_timer"].is_string(), "the shipments have a timeout: {zeta:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_are_counted_by_cause() {
+async fn dead_letters_are_counted_by_cause() {
     let node = Node::start().await;
     for id in ["o-1", "o-2"] {
         let order = event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id }));
         node.post("/v1/events", &order).await.ok();
     }
-    node.until("", "/v1/dead-letters", |letters| letters["items"].as_array().unwrap().len() == 2).await;
+    node.until("", "/v1/dead-letters", |dead_letters| dead_letters["items"].as_array().unwrap().len() == 2)
+        .await;
     let causes = node.get("/v1/dead-letters/causes").await.ok();
     let cause = &causes["items"][0];
     assert_eq!(
@@ -89,7 +95,9 @@ async fn letters_are_counted_by_cause() {
         let order = event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id }));
         bounded.post("/v1/events", &order).await.ok();
     }
-    bounded.until("", "/v1/dead-letters", |letters| letters["items"].as_array().unwrap().len() == 2).await;
+    bounded
+        .until("", "/v1/dead-letters", |dead_letters| dead_letters["items"].as_array().unwrap().len() == 2)
+        .await;
     let causes = bounded.get("/v1/dead-letters/causes").await.ok();
     assert_eq!((&causes["items"][0]["count"], &causes["complete"]), (&json!(1), &json!(false)), "{causes:#}");
 }
@@ -98,16 +106,16 @@ const PATIENT: &str = "saga: patient\nversion: 1\nstart: Asked\ncorrelate: id\nv
     steps:\n  - { id: ask, do: { effect: oracle.ask } }\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_shows_the_attempts_that_did_not_go_well_at_once() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let answer = move |_: NativeCall| {
-        let number = asked.fetch_add(1, Ordering::SeqCst);
-        async move { if number == 0 { Err(Refusal::retry("asleep", "later")) } else { Ok(json!({})) } }
+async fn instance_shows_failed_attempts() {
+    let call_count = Arc::new(AtomicU32::new(0));
+    let respond = move |_: FunctionCall| {
+        let number = call_count.fetch_add(1, Ordering::SeqCst);
+        async move { if number == 0 { Err(ProviderError::unavailable("asleep", "later")) } else { Ok(json!({})) } }
     };
-    let oracle = Native::new().effect("oracle.ask", answer).upstream("oracle", Policy::default());
+    let oracle = FunctionProvider::new().effect("oracle.ask", respond).upstream("oracle", Policy::default());
     let define = |config: &mut orlog::config::Config| {
-        let folder = config.definitions.clone().unwrap();
-        std::fs::write(folder.join("patient.saga.yaml"), PATIENT).unwrap();
+        let dir = config.definitions_dir.clone().unwrap();
+        std::fs::write(dir.join("patient.saga.yaml"), PATIENT).unwrap();
     };
     let node = Node::start_whole(define, Vec::new(), vec![oracle]).await;
     for id in ["p-1", "p-2"] {
@@ -115,8 +123,8 @@ async fn an_instance_shows_the_attempts_that_did_not_go_well_at_once() {
         node.until("", &format!("/v1/sagas/patient/{id}"), |saga| saga["status"] == "completed").await;
     }
     let tried = node.get("/v1/sagas/patient/p-1").await.ok()["attempts"].take();
-    let endings: Vec<_> = tried.as_array().unwrap().iter().map(|attempt| &attempt["ending"]).collect();
-    assert_eq!(endings, ["down", "done"], "{tried:#}");
+    let endings: Vec<_> = tried.as_array().unwrap().iter().map(|attempt| &attempt["outcome"]).collect();
+    assert_eq!(endings, ["unavailable", "succeeded"], "{tried:#}");
     assert_eq!((&tried[0]["upstream"], &tried[0]["label"]), (&json!("oracle"), &json!("oracle.ask")));
     let smooth = node.get("/v1/sagas/patient/p-2").await.ok();
     assert_eq!(smooth["attempts"], json!([]));

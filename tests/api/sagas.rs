@@ -1,4 +1,4 @@
-//! Instances: one shown whole, many page by page, each to its tenant only.
+//! Instances: single and in pages, visible to their tenant only.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, event, placed};
 
-/// The correlation ids of all pages.
+/// Returns the correlation ids of all pages.
 async fn all(node: &Node, query: &str) -> Vec<String> {
     let (mut seen, mut path) = (Vec::new(), format!("/v1/sagas?{query}"));
     loop {
@@ -17,32 +17,28 @@ async fn all(node: &Node, query: &str) -> Vec<String> {
             .iter()
             .map(|item| item["correlation"].as_str().unwrap().to_owned());
         seen.extend(ids);
-        let Some(next) = page["next"].as_str() else { return seen };
+        let Some(next) = page["next_cursor"].as_str() else { return seen };
         path = format!("/v1/sagas?{query}&cursor={next}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_is_shown_with_all_that_it_waits_for() {
+async fn instance_detail_lists_all_waits() {
     let node = Node::start().await;
     let order = node.order("", "o-1", 5, "running").await;
     let history = order["history"]["items"].as_array().unwrap();
     assert_eq!(history[0]["work"][0]["label"], "test.charge");
     let labels: Vec<_> = history[1]["work"].as_array().unwrap().iter().map(|work| &work["label"]).collect();
     assert_eq!(labels, ["Charged", "shipping.Ship"]);
-    assert_eq!((&history[0]["kind"], &history[1]["kind"]), (&json!("event"), &json!("outcome")));
+    assert_eq!((&history[0]["kind"], &history[1]["kind"]), (&json!("event"), &json!("work_result")));
     assert_eq!(history[1]["node"], order["node"]);
-    assert!(
-        history[0]["waited_ms"].as_u64().unwrap() > 1_000_000,
-        "the event is of long ago: {}",
-        history[0]
-    );
-    assert!(history[1]["waited_ms"].is_u64(), "{}", history[1]);
+    assert!(history[0]["delay_ms"].as_u64().unwrap() > 1_000_000, "the event is of long ago: {}", history[0]);
+    assert!(history[1]["delay_ms"].is_u64(), "{}", history[1]);
     assert_eq!(order["history"]["next"], Value::Null);
     assert_eq!(order["timers"].as_array().unwrap().len(), 1, "{order}");
     let state = &order["state"];
     assert_eq!((&state["vars"]["orderId"], &state["phase"]), (&json!("o-1"), &json!("running")));
-    assert_eq!(state["steps"][0], json!({ "id": "charge", "state": "done", "until": null }));
+    assert_eq!(state["steps"][0], json!({ "id": "charge", "state": "completed", "until": null }));
     let ship = json!({ "id": "ship", "state": "running", "until": order["timers"][0]["due"] });
     assert_eq!(state["steps"][1], ship);
     assert_eq!(order["outbox"]["complete"], true);
@@ -60,15 +56,15 @@ async fn an_instance_is_shown_with_all_that_it_waits_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_nobody_has_done_yet_is_shown() {
+async fn instance_detail_lists_pending_work() {
     let node = Node::start().await;
     let order = event("placed-o-1", "OrderPlaced", &json!({ "orderId": "o-1", "total": 5 }));
     node.post("/v1/events", &order).await.ok();
-    node.until("", "/v1/sagas/order/o-1", |order| order["open"][0]["tag"] == "ship").await;
+    node.until("", "/v1/sagas/order/o-1", |order| order["pending_work"][0]["tag"] == "ship").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_order_says_why() {
+async fn failed_instance_shows_its_failure() {
     let node = Node::start().await;
     let order = node.order("", "o-1", 5000, "failed").await;
     assert_eq!(order["last_error"]["code"], "card_declined");
@@ -78,9 +74,9 @@ async fn a_failed_order_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_follow_one_another_without_gap_or_repetition() {
+async fn instance_pages_have_no_gaps_or_duplicates() {
     let node = Node::start_with(|config| {
-        config.http.page_limit = 7;
+        config.http.max_page_size = 7;
         config.http.scan_limit = 7;
     })
     .await;
@@ -103,22 +99,22 @@ async fn pages_follow_one_another_without_gap_or_repetition() {
     assert_eq!(all(&node, "created_until=2026-01-02T03:04:05Z").await, [""; 0]);
     let first = node.get("/v1/sagas?limit=4").await.ok();
     node.order("", "o-00a", 5, "running").await;
-    let next = first["next"].as_str().unwrap();
+    let next = first["next_cursor"].as_str().unwrap();
     let second = node.get(&format!("/v1/sagas?limit=4&cursor={next}")).await.ok();
     assert_eq!(second["items"][0]["correlation"], "o-04");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_run_through_all_shards() {
+async fn pages_span_all_shards() {
     let node = Node::start_with(|config| {
         config.shards = 3;
-        config.tenants.spread = vec![orlog_model::TenantId::default_tenant()];
+        config.tenants.key_sharded = vec![orlog_model::TenantId::default_tenant()];
     })
     .await;
     let batch: Vec<Value> = (0..20).map(|n| placed(&format!("o-{n:02}"), 5000)).collect();
     node.post("/v1/events", &json!(batch)).await.ok();
     let mut seen = Vec::new();
-    let deadline = std::time::Instant::now() + crate::node::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::node::TIMEOUT;
     while seen.len() < 20 && std::time::Instant::now() < deadline {
         seen = all(&node, "limit=3&status=failed").await;
         tokio::task::yield_now().await;
@@ -128,7 +124,7 @@ async fn pages_run_through_all_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_tenant_sees_and_touches_no_instance() {
+async fn instances_are_isolated_by_tenant() {
     let node = Node::start().await;
     node.order("acme", "o-1", 5, "running").await;
     node.order("other", "o-2", 5, "running").await;
@@ -144,15 +140,15 @@ async fn another_tenant_sees_and_touches_no_instance() {
         for list in
             ["/v1/sagas", "/v1/timers", "/v1/inspect/saga", "/v1/inspect/schedule", "/v1/inspect/history"]
         {
-            let answer = get(tenant, list).await;
+            let response = get(tenant, list).await;
             assert!(
-                answer.status.is_success() && !answer.text.contains("o-1"),
+                response.status.is_success() && !response.text.contains("o-1"),
                 "{tenant} {list}: {}",
-                answer.text
+                response.text
             );
         }
     }
-    let cursor = get("acme", "/v1/sagas?limit=1").await.ok()["next"].clone();
+    let cursor = get("acme", "/v1/sagas?limit=1").await.ok()["next_cursor"].clone();
     if let Some(cursor) = cursor.as_str() {
         let path = format!("/v1/sagas?cursor={cursor}");
         node.ask(Method::GET, "other", &path, Body::empty()).await.problem("OR0008");
@@ -164,14 +160,18 @@ async fn another_tenant_sees_and_touches_no_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_picture_shows_the_definition_and_where_an_instance_stands() {
+async fn graph_highlights_the_instance_position() {
     let node = Node::start().await;
     node.order("", "o-1", 5, "running").await;
     let whole = node.get("/v1/definitions/order/graph.svg").await;
     assert_eq!(whole.headers["content-type"], "image/svg+xml");
-    assert!(whole.text.starts_with("<svg ") && !whole.text.contains("<g class=\"done\">"), "{}", whole.text);
+    assert!(
+        whole.text.starts_with("<svg ") && !whole.text.contains("<g class=\"completed\">"),
+        "{}",
+        whole.text
+    );
     let placed = node.get("/v1/sagas/order/o-1/graph.svg").await;
     assert!(placed.headers["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
-    assert!(placed.text.contains("<g class=\"done\">") && placed.text.contains("<g class=\"open\">"));
+    assert!(placed.text.contains("<g class=\"completed\">") && placed.text.contains("<g class=\"running\">"));
     node.get("/v1/sagas/order/o-2/graph.svg").await.problem("OR0011");
 }

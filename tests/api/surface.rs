@@ -1,4 +1,4 @@
-//! The surface as a whole: routes and their description, errors everywhere in one shape, health, metrics, serving.
+//! The complete API: routes and their description, uniform errors, health, metrics, serving.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::node::{Node, PANICS, PATIENCE, placed};
+use crate::node::{Node, PANICS, TIMEOUT, placed};
 
 const ROUTES: [&str; 59] = [
     "DELETE /admin/backup/{id}",
@@ -16,7 +16,7 @@ const ROUTES: [&str; 59] = [
     "DELETE /v1/dead-letters/{id}",
     "GET /",
     "GET /admin/backup/{id}/files/{path}",
-    "GET /admin/diagnosis",
+    "GET /admin/diagnostics",
     "GET /admin/log",
     "GET /errors/{code}",
     "GET /health",
@@ -40,7 +40,7 @@ const ROUTES: [&str; 59] = [
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
-    "GET /v1/sagas/{saga}/{correlation}/lines",
+    "GET /v1/sagas/{saga}/{correlation}/job-logs",
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
@@ -67,12 +67,12 @@ const ROUTES: [&str; 59] = [
     "POST /v1/tasks/{id}/release",
     "POST /v1/work/claim",
     "POST /v1/work/jobs/{job}/heartbeat",
-    "POST /v1/work/jobs/{job}/lines",
+    "POST /v1/work/jobs/{job}/logs",
     "POST /v1/work/jobs/{job}/result",
     "PUT /admin/log",
 ];
 
-/// The routes of the description, as `METHOD path`.
+/// Returns the routes of the description, as `METHOD path`.
 fn described(description: &Value) -> Vec<String> {
     let paths = description["paths"].as_object().unwrap().iter();
     let mut routes: Vec<String> = paths
@@ -90,7 +90,7 @@ fn described(description: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_description_lists_every_route_and_every_route_is_described() {
+async fn openapi_document_covers_every_route() {
     let node = Node::start().await;
     let description = node.get("/openapi.json").await.ok();
     assert_eq!(description["openapi"], "3.1.0");
@@ -110,19 +110,19 @@ async fn the_description_lists_every_route_and_every_route_is_described() {
             if path == "/admin/drain" {
                 continue;
             }
-            let answer = node.ask(method, "", &filled, Body::empty()).await;
-            let takes_it = answer.status != StatusCode::METHOD_NOT_ALLOWED;
-            assert_eq!(takes_it, item.get(&name).is_some(), "{name} {path}: {answer:?}");
+            let response = node.ask(method, "", &filled, Body::empty()).await;
+            let takes_it = response.status != StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(takes_it, item.get(&name).is_some(), "{name} {path}: {response:?}");
             if !takes_it {
-                answer.problem("OR0010");
-                assert!(answer.headers.contains_key("allow"), "{name} {path}");
+                response.problem("OR0010");
+                assert!(response.headers.contains_key("allow"), "{name} {path}");
             }
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_states_its_errors_and_its_tenant() {
+async fn every_operation_documents_errors_and_tenant_header() {
     let description = serde_json::to_value(orlog::api::openapi()).unwrap();
     for (path, item) in description["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -142,22 +142,22 @@ async fn every_operation_states_its_errors_and_its_tenant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_that_lead_nowhere_are_problems_too() {
+async fn unknown_path_returns_a_problem() {
     let node = Node::start().await;
     for path in
         ["/nothing", "/v1", "/v1/sagas/order", "/v1/sagas/order/", "/v1/sagas/a/b/c/d", "/errors/OR9999"]
     {
-        let answer = node.get(path).await;
-        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
-        answer.problem("OR0009");
+        let response = node.get(path).await;
+        assert_eq!(response.status, StatusCode::NOT_FOUND, "{path}");
+        response.problem("OR0009");
     }
     let page = node.get("/errors/OR0009").await;
-    assert!(page.text.starts_with("# OR0009 · There is nothing at this path"), "{page:?}");
+    assert!(page.text.starts_with("# OR0009 · Route not found"), "{page:?}");
     assert!(node.get("/").await.ok()["links"].to_string().contains("/openapi.json"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_keeps_its_id() {
+async fn request_id_is_preserved() {
     let node = Node::start().await;
     let request = Request::get("/v1/sagas").header("x-request-id", "abc-1").body(Body::empty()).unwrap();
     assert_eq!(node.send(request).await.headers["x-request-id"], "abc-1");
@@ -166,7 +166,7 @@ async fn a_request_keeps_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_info_and_metrics_tell_how_it_goes() {
+async fn health_info_and_metrics_report_node_state() {
     let node = Node::start().await;
     node.order("acme", "o-1", 5, "running").await;
     let health = node.get("/health").await.ok();
@@ -183,7 +183,7 @@ async fn health_info_and_metrics_tell_how_it_goes() {
         "orlog_events_ingested_total ",
         "orlog_outbox_depth{shard=\"0\",kind=\"effect\"} ",
         "orlog_breaker_state{upstream=\"gateway\"} 0\n",
-        "orlog_accepting 1\n",
+        "orlog_node_accepting 1\n",
         "orlog_http_requests_total{route=\"/v1/events\",method=\"POST\",status=\"202\"} 1\n",
         "orlog_http_request_seconds_count{route=\"/health\"} 1\n",
     ] {
@@ -198,19 +198,19 @@ async fn health_info_and_metrics_tell_how_it_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_panics_is_a_problem_that_leaks_nothing() {
+async fn panicking_handler_returns_a_problem_without_details() {
     let node = Node::start().await;
     PANICS.set(true);
-    let answer = node.post("/v1/events", &placed("o-1", 5)).await;
+    let response = node.post("/v1/events", &placed("o-1", 5)).await;
     PANICS.set(false);
-    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
-    answer.problem("OR0021");
-    assert!(!answer.text.contains("the clock is broken"), "{answer:?}");
+    assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR);
+    response.problem("OR0021");
+    assert!(!response.text.contains("the clock is broken"), "{response:?}");
     node.post("/v1/events", &placed("o-1", 5)).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_answers_what_is_under_way_and_ends() {
+async fn shutdown_completes_in_flight_requests() {
     let node = Node::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -219,28 +219,28 @@ async fn a_server_answers_what_is_under_way_and_ends() {
     let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
     let body = placed("o-1", 5).to_string();
     let (first, rest) = body.split_at(20);
-    let head = format!("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let header = format!("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("{head}{first}").as_bytes()).await.unwrap();
+    stream.write_all(format!("{header}{first}").as_bytes()).await.unwrap();
     let mut other = TcpStream::connect(address).await.unwrap();
     other.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
     assert!(read(&mut other).await.starts_with("HTTP/1.1 200"));
     stop.send(()).unwrap();
     stream.write_all(rest.as_bytes()).await.unwrap();
     assert!(read(&mut stream).await.starts_with("HTTP/1.1 202"));
-    tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, server).await.unwrap().unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_http_is_turned_away() {
+async fn non_http_connection_is_closed() {
     let node = Node::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async { stopped.await.unwrap_or(()) };
     let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
-    for (bytes, answer) in [
+    for (bytes, response) in [
         (b"\x16\x03\x01 hello\r\n\r\n".to_vec(), "HTTP/1.1 400"),
         (
             format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(2_000_000)).into_bytes(),
@@ -250,16 +250,16 @@ async fn what_is_no_http_is_turned_away() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         drop(stream.write_all(&bytes).await);
         let text = read(&mut stream).await;
-        assert!(text.is_empty() || text.starts_with(answer), "{answer}: {text}");
+        assert!(text.is_empty() || text.starts_with(response), "{response}: {text}");
     }
     stop.send(()).unwrap();
-    tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, server).await.unwrap().unwrap().unwrap();
 }
 
-/// Everything until the server closes; what it reset in between does not count.
+/// Reads until the server closes the connection; ignores connection resets.
 async fn read(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    let closed = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await;
     assert!(closed.is_ok(), "still open after {:?}", String::from_utf8_lossy(&bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

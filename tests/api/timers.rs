@@ -1,4 +1,4 @@
-//! What falls due next, a page at a time.
+//! Due timers, page by page.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::node::Node;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timers_come_in_the_order_of_their_times_and_cursors_tell_nothing_of_other_tenants() {
+async fn timers_are_listed_by_due_time_and_cursors_leak_no_tenant() {
     let node = Node::start_with(|config| {
         config.shards = 3;
-        config.tenants.spread = vec![TenantId::new("acme").unwrap()];
-        // Two a shard: most pages end among the timers of others.
+        config.tenants.key_sharded = vec![TenantId::new("acme").unwrap()];
+        // Two per shard: most pages end among the timers of other tenants.
         config.http.scan_limit = 6;
     })
     .await;
@@ -31,10 +31,10 @@ async fn timers_come_in_the_order_of_their_times_and_cursors_tell_nothing_of_oth
             assert!(items.len() <= 4 && page["scanned"].as_u64().unwrap() <= 6, "{page}");
             found.extend(items.clone());
             pages += 1;
-            let Some(cursor) = page["next"].as_str() else { break };
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
             for other in ["acme", "aaa", "other"].into_iter().filter(|other| *other != tenant) {
                 let bytes = other.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
-                assert!(!cursor.contains(&bytes), "{tenant} is told of {other}: {cursor}");
+                assert!(!cursor.contains(&bytes), "{tenant} receives {other}: {cursor}");
             }
             next = Some(cursor.to_owned());
         }
@@ -44,7 +44,7 @@ async fn timers_come_in_the_order_of_their_times_and_cursors_tell_nothing_of_oth
         ids.sort_unstable();
         assert_eq!(ids, (0..6).map(|number| format!("{tenant}-{number}")).collect::<Vec<_>>());
     }
-    let nobody = node.ask(Method::GET, "nobody", "/v1/timers?limit=1000", Body::empty()).await.ok();
-    assert_eq!(nobody["items"], Value::Array(Vec::new()));
+    let empty = node.ask(Method::GET, "empty", "/v1/timers?limit=1000", Body::empty()).await.ok();
+    assert_eq!(empty["items"], Value::Array(Vec::new()));
     node.get("/v1/timers?cursor=xyz").await.problem("OR0008");
 }

@@ -1,16 +1,16 @@
-//! Streams of JetStream, on one server and on three.
+//! JetStream streams, on one server and on three.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orlog_bus::Bus;
-use orlog_bus::nats::{Connection, NatsStream, Options, Plan, StreamPlan, apply};
+use orlog_bus::nats::{Connection, NatsStream, Options, StreamSet, StreamSpec, apply};
 use orlog_model::Timestamp;
 use orlog_testkit::bus_suite;
-use orlog_testkit::bus_suite::Ground;
+use orlog_testkit::bus_suite::BusFixture;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 
-/// Whatever the suite publishes under.
+/// All subjects that the suite publishes to.
 const SUBJECTS: [&str; 4] = ["*", "a.>", "b.>", "tenant.>"];
 
 struct Servers {
@@ -20,14 +20,14 @@ struct Servers {
     before: Mutex<Option<Arc<NatsStream>>>,
 }
 
-impl Ground for Servers {
+impl BusFixture for Servers {
     async fn open(&self) -> Arc<dyn Bus> {
         let before = self.before.lock().expect("no holder panics").take();
         if let Some(before) = before {
             before.save_cursors().await.expect("the servers answer");
         }
-        let plan = StreamPlan::plain("CONFORMANCE", &SUBJECTS, self.replicas, Duration::from_mins(2)).into();
-        // A cluster that has just been started takes a moment to agree on who leads.
+        let plan = StreamSpec::new("CONFORMANCE", &SUBJECTS, self.replicas, Duration::from_mins(2)).into();
+        // A new cluster needs a moment to elect its leaders.
         let ready = async {
             let mut again = tokio::time::interval(Duration::from_millis(50));
             loop {
@@ -43,11 +43,12 @@ impl Ground for Servers {
     }
 }
 
-async fn opened(urls: &[String], plan: &Plan) -> Option<Arc<NatsStream>> {
+async fn opened(urls: &[String], plan: &StreamSet) -> Option<Arc<NatsStream>> {
     let connection = connection_of(urls, Options::default().request_timeout).await?;
     apply(&connection, plan, Timestamp::default()).await.ok()?;
     NatsStream::open(&connection, "CONFORMANCE", "pod-1").await.ok()?;
-    // They have agreed. The suite asks what a bus does with what it took: on a slow machine three servers take their time.
+    // The leaders are elected. The suite tests accepted messages: on a slow machine three servers need more
+    // time.
     let patient = connection_of(urls, Duration::from_secs(20)).await?;
     NatsStream::open(&patient, "CONFORMANCE", "pod-1").await.ok()
 }

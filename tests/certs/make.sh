@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the certificates of the tests anew: an authority, a server on loopback, a client. They protect nothing.
+# Creates the test certificates: an authority, a server on loopback, a client. They protect nothing.
 set -eu
 cd "$(dirname "$0")"
 key() { openssl ecparam -name prime256v1 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out "$1.key"; }

@@ -1,4 +1,4 @@
-//! The binary as a child process, for tests: commands that end, and a node that runs until it is told otherwise.
+//! The binary as a child process: commands, and a node that runs until it is stopped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long anything may take before the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of all waits.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A command without what the surroundings say.
+/// Creates a command with a clean environment.
 pub(crate) fn orlog(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
     for name in
@@ -21,44 +21,51 @@ pub(crate) fn orlog(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command and waits for its end.
 pub(crate) fn run(args: &[&str]) -> Output {
     orlog(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Exit code, standard output and standard error of a command, as one text.
-pub(crate) fn shown(args: &[&str]) -> String {
+/// Returns exit code, standard output and standard error of a command as one text.
+pub(crate) fn command_output(args: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(args);
     let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     format!("exit {}\n{stdout}{stderr}", status.code().unwrap())
 }
 
-/// A node that listens on a free port. Killed when it is dropped.
+/// Node on a free port; killed on drop.
 pub(crate) struct Node {
     child: Child,
     pub(crate) url: String,
 }
 
 impl Node {
-    /// Starts one that stands in for every upstream.
+    /// Starts a node with the stand-in.
     pub(crate) fn start(data: &Path, definitions: &Path) -> Self {
-        Self::start_with(data, definitions, &[])
+        Self::start_with(data, definitions, &[], &[])
     }
 
-    /// The same with variables in its environment.
-    pub(crate) fn start_with(data: &Path, definitions: &Path, environment: &[(&str, &str)]) -> Self {
+    /// Starts a node with environment variables and flags.
+    pub(crate) fn start_with(
+        data: &Path,
+        definitions: &Path,
+        environment: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Self {
         let paths = [data, definitions].map(|path| path.to_str().unwrap());
-        let args = ["dev", "--listen", "127.0.0.1:0", "--stand-in", "--output", "json"];
-        let mut command = orlog(&args);
-        command.args(["--data", paths[0], "--definitions", paths[1]]).envs(environment.iter().copied());
+        let args = ["dev", "--listen", "127.0.0.1:0", "--output", "json"];
+        let mut command = orlog(&[&args[..], flags].concat());
+        command
+            .args(["--data-dir", paths[0], "--definitions-dir", paths[1]])
+            .envs(environment.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let greeting = greeting(&mut child);
         let url = greeting["url"].as_str().unwrap().to_owned();
         Self { child, url }
     }
 
-    /// Runs a command against it and reads its JSON.
-    pub(crate) fn ask(&self, args: &[&str]) -> serde_json::Value {
+    /// Runs a command against the node and parses its JSON.
+    pub(crate) fn query(&self, args: &[&str]) -> serde_json::Value {
         let Output { status, stdout, stderr } = run(&self.args(args));
         assert!(status.success(), "{args:?}: {}", String::from_utf8_lossy(&stderr));
         serde_json::from_slice(&stdout).unwrap()
@@ -68,7 +75,7 @@ impl Node {
         args.iter().copied().chain(["--output", "json", "--url", &self.url]).collect()
     }
 
-    /// Runs a command against it that reads `input`.
+    /// Runs a command against the node with `input` as standard input.
     pub(crate) fn feed(&self, args: &[&str], input: &str) -> Output {
         let mut command = orlog(&self.args(args));
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -77,20 +84,20 @@ impl Node {
         child.wait_with_output().unwrap()
     }
 
-    /// Sends it a signal by name.
+    /// Sends a signal by name.
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap();
         assert!(sent.success());
     }
 
-    /// Sends it a signal by name and gives its exit code.
+    /// Sends a signal by name and returns the exit code.
     pub(crate) fn end(mut self, signal: &str) -> Option<i32> {
         self.signal(signal);
         self.wait()
     }
 
-    /// Its exit code, once it ends by itself.
+    /// Waits for the end of the process and returns its exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -98,13 +105,14 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Both fail when it has ended already.
+        // Both calls fail if the process has already ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The JSON document with which it says that it is ready; read on a thread, so that a node that says nothing fails the test.
+/// Returns the JSON document that reports readiness. It is read on a thread, so that a silent node
+/// fails the test.
 fn greeting(child: &mut Child) -> serde_json::Value {
     let stdout = BufReader::new(child.stdout.take().unwrap());
     let (sender, receiver) = mpsc::channel();
@@ -119,18 +127,18 @@ fn greeting(child: &mut Child) -> serde_json::Value {
             }
         }
     });
-    let text = receiver.recv_timeout(PATIENCE).expect("the node says that it is ready");
+    let text = receiver.recv_timeout(TIMEOUT).expect("the node says that it is ready");
     serde_json::from_str(&text).unwrap()
 }
 
-/// Asks again until the answer is as wanted.
+/// Repeats a call until it returns a value.
 #[track_caller]
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = std::time::Instant::now() + PATIENCE;
+pub(crate) fn until<T>(label: &str, mut query: impl FnMut() -> Option<T>) -> T {
+    let deadline = std::time::Instant::now() + TIMEOUT;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = query() {
+            return value;
         }
-        assert!(std::time::Instant::now() < deadline, "{what} did not happen");
+        assert!(std::time::Instant::now() < deadline, "{label} did not happen");
     }
 }

@@ -1,25 +1,25 @@
-//! What the commands say: help, mistakes, results.
+//! Output of the commands: help, errors, results.
 
 use insta::assert_snapshot;
 
-use crate::node::{Node, orlog, run, shown};
+use crate::node::{Node, command_output, orlog, run};
 
-const GOOD: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    do: { effect: stock.reserve }\n";
-const BAD: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    doo: { effect: stock.reserve }\n";
+const VALID: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    do: { effect: stock.reserve }\n";
+const INVALID: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    doo: { effect: stock.reserve }\n";
 
-fn folder(text: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("order.saga.yaml"), text).unwrap();
-    folder
+fn saga_dir(text: &str) -> tempfile::TempDir {
+    let saga_dir = tempfile::tempdir().unwrap();
+    std::fs::write(saga_dir.path().join("order.saga.yaml"), text).unwrap();
+    saga_dir
 }
 
 #[test]
-fn the_help_lists_the_commands_and_the_exit_codes() {
-    assert_snapshot!("help", shown(&["-h"]));
+fn help_lists_commands_and_exit_codes() {
+    assert_snapshot!("help", command_output(&["-h"]));
 }
 
 #[test]
-fn every_command_has_help() {
+fn every_command_has_help_text() {
     let commands = [
         "dev",
         "run",
@@ -62,52 +62,52 @@ fn every_command_has_help() {
         let args: Vec<_> = command.split(' ').chain(["-h"]).collect();
         assert!(run(&args).status.success(), "{command}");
     }
-    assert_snapshot!("help_of_publish", shown(&["publish", "-h"]));
-    assert_snapshot!("help_of_dev", shown(&["dev", "-h"]));
+    assert_snapshot!("help_of_publish", command_output(&["publish", "-h"]));
+    assert_snapshot!("help_of_dev", command_output(&["dev", "-h"]));
 }
 
 #[test]
-fn wrong_usage_ends_with_2() {
-    assert_snapshot!("wrong_usage", shown(&["sagga"]));
+fn usage_error_exits_with_2() {
+    assert_snapshot!("usage_error", command_output(&["sagga"]));
     assert_eq!(run(&[]).status.code(), Some(2));
     assert_eq!(run(&["publish", "--csv"]).status.code(), Some(2));
     assert_eq!(run(&["timers", "--url", "not a url"]).status.code(), Some(2));
 }
 
 #[test]
-fn a_wrong_configuration_ends_with_2_and_names_the_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("orlog.toml");
+fn invalid_configuration_exits_with_2_and_names_the_position() {
+    let saga_dir = tempfile::tempdir().unwrap();
+    let path = saga_dir.path().join("orlog.toml");
     std::fs::write(&path, "[store]\ndurabilty = \"sync\"\n").unwrap();
-    let shown = shown(&["run", "--config", path.to_str().unwrap()]);
-    let shown = shown.replace(&folder.path().display().to_string(), "DIR");
-    assert_snapshot!("wrong_configuration", shown);
+    let command_output = command_output(&["run", "--config", path.to_str().unwrap()]);
+    let command_output = command_output.replace(&saga_dir.path().display().to_string(), "DIR");
+    assert_snapshot!("invalid_configuration", command_output);
 }
 
 #[test]
-fn nobody_at_the_address_ends_with_5() {
-    let text = shown(&["saga", "list", "--url", "http://127.0.0.1:1"]);
-    assert_snapshot!("nobody_there", text);
+fn unreachable_node_exits_with_5() {
+    let text = command_output(&["saga", "list", "--url", "http://127.0.0.1:1"]);
+    assert_snapshot!("unreachable_node", text);
 }
 
 #[test]
-fn check_praises_good_definitions() {
-    let folder = folder(GOOD);
-    let text = shown(&["check", folder.path().to_str().unwrap()]);
-    assert_snapshot!("check_good", text.replace(&folder.path().display().to_string(), "DIR"));
+fn check_reports_valid_definitions() {
+    let saga_dir = saga_dir(VALID);
+    let text = command_output(&["check", saga_dir.path().to_str().unwrap()]);
+    assert_snapshot!("check_valid", text.replace(&saga_dir.path().display().to_string(), "DIR"));
 }
 
 #[test]
-fn check_names_file_line_and_column_of_a_mistake() {
-    let folder = folder(BAD);
-    let text = shown(&["check", folder.path().to_str().unwrap()]);
-    assert_snapshot!("check_bad", text.replace(&folder.path().display().to_string(), "DIR"));
+fn check_reports_file_line_and_column() {
+    let saga_dir = saga_dir(INVALID);
+    let text = command_output(&["check", saga_dir.path().to_str().unwrap()]);
+    assert_snapshot!("check_invalid", text.replace(&saga_dir.path().display().to_string(), "DIR"));
 }
 
 #[test]
-fn check_warns_and_fails_on_warnings_where_told() {
-    let folder = folder(&format!("{GOOD}  - id: charge\n    do: {{ effect: payments.charge }}\n"));
-    let dir = folder.path().to_str().unwrap();
+fn check_deny_warnings_fails_on_warnings() {
+    let saga_dir = saga_dir(&format!("{VALID}  - id: charge\n    do: {{ effect: payments.charge }}\n"));
+    let dir = saga_dir.path().to_str().unwrap();
     let run = run(&["check", "--output", "json", dir]);
     let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(
@@ -115,75 +115,83 @@ fn check_warns_and_fails_on_warnings_where_told() {
         (Some(0), Some("OL03")),
         "{report:#}"
     );
-    let text = shown(&["check", "--deny-warnings", "--format", "github", dir]);
+    let text = command_output(&["check", "--deny-warnings", "--format", "github", dir]);
     assert_snapshot!("check_warns", text.replace(dir, "DIR"));
 }
 
 #[test]
-fn every_example_is_free_of_warnings() {
+fn examples_have_no_warnings() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let entries = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
-    let has = |folder: &std::path::PathBuf| {
-        let mut files = std::fs::read_dir(folder).into_iter().flatten();
+    let has = |saga_dir: &std::path::PathBuf| {
+        let mut files = std::fs::read_dir(saga_dir).into_iter().flatten();
         files.any(|file| file.unwrap().path().to_string_lossy().ends_with(".saga.yaml"))
     };
-    let folders: Vec<_> = entries.filter(has).map(|folder| folder.display().to_string()).collect();
-    assert!(folders.len() >= 2, "{folders:?}");
-    let args = ["check", "--deny-warnings"].into_iter().chain(folders.iter().map(String::as_str));
+    let saga_dirs: Vec<_> = entries.filter(has).map(|saga_dir| saga_dir.display().to_string()).collect();
+    assert!(saga_dirs.len() >= 2, "{saga_dirs:?}");
+    let args = ["check", "--deny-warnings"].into_iter().chain(saga_dirs.iter().map(String::as_str));
     let run = run(&args.collect::<Vec<_>>());
     assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stdout));
 }
 
 #[test]
-fn the_schema_is_the_one_in_docs() {
+fn schema_matches_docs() {
     let schema = run(&["schema"]).stdout;
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/saga.schema.json");
     assert_eq!(String::from_utf8(schema).unwrap(), std::fs::read_to_string(file).unwrap());
 }
 
 #[test]
-fn check_takes_webassembly_modules_too() {
-    let folder = tempfile::tempdir().unwrap();
+fn check_accepts_wasm_modules() {
+    let saga_dir = tempfile::tempdir().unwrap();
     let module = r#"(module
         (@custom "orlog.manifest" "{\22saga\22:\22fine\22,\22version\22:3,\22events\22:[{\22type\22:\22FineSent\22,\22starts\22:true}]}")
         (memory (export "memory") 1)
         (func (export "alloc") (param i32) (result i32) (i32.const 1024))
         (func (export "apply") (param i32 i32 i32 i32) (result i64) (i64.const 0)))"#;
-    std::fs::write(folder.path().join("fine.saga.wasm"), wat::parse_str(module).unwrap()).unwrap();
-    std::fs::write(folder.path().join("odd.saga.wasm"), "saga: order").unwrap();
-    let text = shown(&["check", folder.path().to_str().unwrap()]);
-    assert_snapshot!("check_modules", text.replace(&folder.path().display().to_string(), "DIR"));
+    std::fs::write(saga_dir.path().join("fine.saga.wasm"), wat::parse_str(module).unwrap()).unwrap();
+    std::fs::write(saga_dir.path().join("odd.saga.wasm"), "saga: order").unwrap();
+    let text = command_output(&["check", saga_dir.path().to_str().unwrap()]);
+    assert_snapshot!("check_modules", text.replace(&saga_dir.path().display().to_string(), "DIR"));
 }
 
 #[test]
-fn a_folder_without_definitions_is_told_apart_from_good_ones() {
-    let folder = tempfile::tempdir().unwrap();
-    assert_eq!(run(&["check", folder.path().to_str().unwrap()]).status.code(), Some(1));
+fn check_fails_on_a_directory_without_definitions() {
+    let saga_dir = tempfile::tempdir().unwrap();
+    assert_eq!(run(&["check", saga_dir.path().to_str().unwrap()]).status.code(), Some(1));
 }
 
 #[test]
-fn a_definition_that_nobody_can_perform_keeps_the_node_from_starting() {
-    let folder = folder(GOOD);
-    let dir = folder.path().to_str().unwrap();
-    let text =
-        shown(&["dev", "--listen", "127.0.0.1:0", "--data", &format!("{dir}/data"), "--definitions", dir]);
-    assert_snapshot!("nobody_performs", text.replace(dir, "DIR"));
+fn missing_provider_prevents_startup() {
+    let saga_dir = saga_dir(VALID);
+    let dir = saga_dir.path().to_str().unwrap();
+    let text = command_output(&[
+        "dev",
+        "--strict",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        &format!("{dir}/data"),
+        "--definitions-dir",
+        dir,
+    ]);
+    assert_snapshot!("missing_provider", text.replace(dir, "DIR"));
 }
 
 #[test]
-fn a_data_folder_in_use_is_refused() {
-    let folder = folder(GOOD);
-    let data = folder.path().join("data");
-    let _node = Node::start(&data, folder.path());
-    let dir = folder.path().to_str().unwrap();
-    let text = shown(&["run", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+fn data_directory_in_use_is_rejected() {
+    let saga_dir = saga_dir(VALID);
+    let data = saga_dir.path().join("data");
+    let _node = Node::start(&data, saga_dir.path());
+    let dir = saga_dir.path().to_str().unwrap();
+    let text = command_output(&["run", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
     assert_snapshot!("data_in_use", text.replace(dir, "DIR"));
-    let text = shown(&["inspect", "saga", "--data", data.to_str().unwrap()]);
+    let text = command_output(&["inspect", "saga", "--data-dir", data.to_str().unwrap()]);
     assert!(text.starts_with("exit 1"), "{text}");
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn broken_pipe_is_not_an_error() {
     let mut child = orlog(&["completions", "bash"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! Orders on their way through the pods: of many tenants, one of which is spread; events of one order one after another.
+//! Load of orders: many tenants, one of them key-sharded; the events of one order are sent in sequence.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use crate::pods::{Pods, Urls};
 
 const NOTES: usize = 5;
-/// Orders under way at once.
+/// Maximum number of concurrent orders.
 const AT_ONCE: usize = 12;
-/// Between two tries of somebody who was not answered.
+/// Delay between two attempts without a response.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Orders {
@@ -20,21 +20,21 @@ pub(crate) struct Orders {
     placed: watch::Receiver<usize>,
 }
 
-/// Every fourth order is of the tenant that is spread.
+/// Returns the tenant of an order; every fourth order belongs to the key-sharded tenant.
 fn tenant(order: usize) -> String {
     if order.is_multiple_of(4) { "big".to_owned() } else { format!("t{}", order % 11) }
 }
 
 impl Orders {
-    /// Begins to place orders; goes on by itself.
+    /// Starts to place orders in the background.
     pub(crate) fn begin(pods: &Pods, count: usize) -> Self {
         let (sender, placed) = watch::channel(0);
-        let (sender, gate) = (Arc::new(sender), Arc::new(tokio::sync::Semaphore::new(AT_ONCE)));
+        let (sender, permits) = (Arc::new(sender), Arc::new(tokio::sync::Semaphore::new(AT_ONCE)));
         for order in 0..count {
             let (urls, client) = (Arc::clone(&pods.urls), pods.client.clone());
-            let (sender, gate) = (Arc::clone(&sender), Arc::clone(&gate));
+            let (sender, permits) = (Arc::clone(&sender), Arc::clone(&permits));
             tokio::spawn(async move {
-                let _place = gate.acquire_owned().await.unwrap();
+                let _permit = permits.acquire_owned().await.unwrap();
                 place(&client, &urls, order).await;
                 sender.send_modify(|placed| *placed += 1);
             });
@@ -42,7 +42,7 @@ impl Orders {
         Self { count, placed }
     }
 
-    /// Waits until so many orders have had all their events accepted.
+    /// Waits until all events of this many orders are accepted.
     pub(crate) async fn placed(&self, count: usize) {
         self.placed.clone().wait_for(|placed| *placed >= count).await.unwrap();
     }
@@ -51,7 +51,7 @@ impl Orders {
         self.placed(self.count).await;
     }
 
-    /// Waits until every order has ended, and compares.
+    /// Waits until every order has ended, and checks the results.
     pub(crate) async fn check(&self, pods: &Pods) {
         for order in 0..self.count {
             let instance = ended(pods, order).await;
@@ -72,7 +72,7 @@ impl Orders {
     }
 }
 
-/// Sends the events of one order, each once it was accepted.
+/// Sends the events of one order, each after the previous one was accepted.
 async fn place(client: &reqwest::Client, urls: &Urls, order: usize) {
     send(client, urls, order, "OrderPlaced", 0).await;
     for note in 1..=NOTES {
@@ -81,7 +81,8 @@ async fn place(client: &reqwest::Client, urls: &Urls, order: usize) {
     send(client, urls, order, "Finished", 0).await;
 }
 
-/// Tries one pod after another until one accepts; under one id, so that it counts once.
+/// Sends an event to one pod after another until one accepts it; its constant id makes repetitions
+/// no-ops.
 async fn send(client: &reqwest::Client, urls: &Urls, order: usize, kind: &str, note: usize) {
     let event = json!({
         "specversion": "1.0", "id": format!("{kind}-{order}-{note}"), "source": "urn:test", "type": kind,
@@ -96,7 +97,7 @@ async fn send(client: &reqwest::Client, urls: &Urls, order: usize, kind: &str, n
                 .header("content-type", "application/cloudevents+json")
                 .header("x-tenant-id", tenant(order))
                 .body(event.to_string());
-            if post.send().await.is_ok_and(|answer| answer.status() == 202) {
+            if post.send().await.is_ok_and(|response| response.status() == 202) {
                 return;
             }
         }
@@ -104,7 +105,7 @@ async fn send(client: &reqwest::Client, urls: &Urls, order: usize, kind: &str, n
     }
 }
 
-/// The instance of an order once it has ended, asked of any pod.
+/// Returns the instance of an ended order from any pod.
 async fn ended(pods: &Pods, order: usize) -> Value {
     let mut last = Value::Null;
     let found = async {
@@ -112,12 +113,12 @@ async fn ended(pods: &Pods, order: usize) -> Value {
         for attempt in 0.. {
             let known: Vec<String> = pods.urls.lock().unwrap().values().cloned().collect();
             if let Some(url) = known.get((order + attempt) % known.len().max(1)) {
-                let asked = pods
+                let request = pods
                     .client
                     .get(format!("{url}/v1/sagas/order/o-{order}"))
                     .header("x-tenant-id", tenant(order));
-                if let Ok(answer) = asked.send().await {
-                    last = answer.json().await.unwrap_or_default();
+                if let Ok(response) = request.send().await {
+                    last = response.json().await.unwrap_or_default();
                     if last["status"] == "completed"
                         || last["status"] == "failed"
                         || last["status"] == "stuck"
@@ -130,6 +131,11 @@ async fn ended(pods: &Pods, order: usize) -> Value {
         }
     };
     let ended = tokio::time::timeout(Duration::from_mins(1), found).await;
-    assert!(ended.is_ok(), "order {order} of {} has not ended: {last:#}; {}", tenant(order), pods.all_said());
+    assert!(
+        ended.is_ok(),
+        "order {order} of {} has not ended: {last:#}; {}",
+        tenant(order),
+        pods.all_logs_contain()
+    );
     last
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orlog_testkit::child_process::Kept;
+use orlog_testkit::child_process::ChildProcess;
 use orlog_testkit::nats_server::free_port;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use crate::upstream::Upstream;
 
 const SHARDS: usize = 6;
-/// Between two looks at what pods say.
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval of the pod state.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 const DEFINITION: &str = "\
 saga: order
@@ -33,19 +33,19 @@ steps:
 completed: { fact: OrderDone, data: { orderId: =vars.orderId } }
 ";
 
-/// Where pods can be reached now; shared with whoever sends them events.
+/// Current addresses of the pods; shared with the senders of events.
 pub(crate) type Urls = Arc<Mutex<BTreeMap<String, String>>>;
 
-/// The pods of a test, and what they share.
+/// Pods of a test and their shared state.
 pub(crate) struct Pods {
-    folder: TempDir,
+    dir: TempDir,
     servers: Vec<String>,
-    /// Pods that reach the servers another way.
-    ways: BTreeMap<String, String>,
+    /// Server addresses of pods that use another route.
+    routes: BTreeMap<String, String>,
     replicas: usize,
-    /// More of their configuration.
+    /// Additional configuration of the pods.
     pub(crate) more: String,
-    running: BTreeMap<String, Kept>,
+    running: BTreeMap<String, ChildProcess>,
     pub(crate) urls: Urls,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) client: reqwest::Client,
@@ -53,50 +53,50 @@ pub(crate) struct Pods {
 
 impl Pods {
     pub(crate) async fn new(servers: &[String], replicas: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let definitions = folder.path().join("definitions");
+        let dir = tempfile::tempdir().unwrap();
+        let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), DEFINITION).unwrap();
         let client = orlog_effect::http::client().timeout(Duration::from_secs(3)).build().unwrap();
         let upstream = Upstream::open().await;
         let (servers, running, urls) = (servers.to_vec(), BTreeMap::new(), Urls::default());
-        let ways = BTreeMap::new();
-        Self { folder, servers, ways, replicas, more: String::new(), running, urls, upstream, client }
+        let routes = BTreeMap::new();
+        Self { dir, servers, routes, replicas, more: String::new(), running, urls, upstream, client }
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
-        let way = self.ways.get(name).map(|way| vec![way.clone()]);
-        let (servers, upstream) = (way.as_ref().unwrap_or(&self.servers), &self.upstream.url);
-        let data = self.folder.path().join(name);
-        let definitions = self.folder.path().join("definitions");
+        let route = self.routes.get(name).map(|route| vec![route.clone()]);
+        let (servers, upstream) = (route.as_ref().unwrap_or(&self.servers), &self.upstream.url);
+        let data = self.dir.path().join(name);
+        let definitions = self.dir.path().join("definitions");
         let text = format!(
-            "node = {name:?}\ndata = {data:?}\nlisten = \"127.0.0.1:{port}\"\ndefinitions = {definitions:?}\n\
-             shards = {SHARDS}\n[tenants]\nspread = [\"big\"]\n[bus]\nkind = \"nats\"\n[nats]\nservers = {servers:?}\n\
-             replicas = {}\nown_aggregate_stream = true\n[cluster]\nmode = \"leased\"\nttl = \"2s\"\n[upstreams.shop]\nbase_url = {upstream:?}\n\
+            "node_name = {name:?}\ndata_dir = {data:?}\nlisten = \"127.0.0.1:{port}\"\ndefinitions_dir = {definitions:?}\n\
+             shards = {SHARDS}\n[tenants]\nkey_sharded = [\"big\"]\n[bus]\nkind = \"nats\"\n[nats]\nservers = {servers:?}\n\
+             replicas = {}\nmanage_aggregate_stream = true\n[cluster]\nmode = \"leases\"\nlease_ttl = \"2s\"\n[upstreams.shop]\nbase_url = {upstream:?}\n\
              [upstreams.shop.effects.\"pay.charge\"]\nmethod = \"POST\"\npath = \"/charge\"\n\
              [upstreams.shop.effects.\"pay.ship\"]\nmethod = \"POST\"\npath = \"/ship\"\n{}",
             self.replicas, self.more
         );
-        let path = self.folder.path().join(format!("{name}.toml"));
+        let path = self.dir.path().join(format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();
         path
     }
 
     fn log(&self, name: &str) -> PathBuf {
-        self.folder.path().join(format!("{name}.log"))
+        self.dir.path().join(format!("{name}.log"))
     }
 
-    /// Starts a pod, again, on what it has on its disk, and waits until it answers.
+    /// Starts or restarts a pod on its existing data and waits until it responds.
     pub(crate) async fn start(&mut self, name: &str) {
         let port = free_port();
         let config = self.config(name, port).display().to_string();
         let binary = Path::new(env!("CARGO_BIN_EXE_orlog"));
         let variables = [("ORLOG_LOG__FORMAT".to_owned(), "json".to_owned())];
-        let process = Kept::start(binary, &["run", "--config", &config], &variables, &self.log(name));
+        let process = ChildProcess::start(binary, &["run", "--config", &config], &variables, &self.log(name));
         let url = format!("http://127.0.0.1:{port}");
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         while self.client.get(format!("{url}/health")).send().await.is_err() {
-            assert!(!process.has_ended(), "pod {name} ended: {}", self.said(name));
+            assert!(!process.has_ended(), "pod {name} ended: {}", self.log_contains(name));
             look.tick().await;
         }
         self.running.insert(name.to_owned(), process);
@@ -108,20 +108,20 @@ impl Pods {
         drop(self.running.remove(name));
     }
 
-    /// As Kubernetes ends a pod.
+    /// Terminates a pod like Kubernetes.
     pub(crate) fn drain(&mut self, name: &str) {
         self.urls.lock().unwrap().remove(name);
         self.running[name].signal(Signal::TERM);
     }
 
-    /// Starts a pod that reaches the servers by this address.
-    pub(crate) async fn start_by(&mut self, name: &str, way: &str) {
-        self.ways.insert(name.to_owned(), way.to_owned());
+    /// Starts a pod that connects to the servers through this address.
+    pub(crate) async fn start_by(&mut self, name: &str, route: &str) {
+        self.routes.insert(name.to_owned(), route.to_owned());
         self.start(name).await;
     }
 
-    /// Nobody asks this pod for anything, until all that run are asked again.
-    pub(crate) fn leave_alone(&mut self, name: &str) {
+    /// Sends no requests to this pod until all running pods are queried again.
+    pub(crate) fn exclude(&mut self, name: &str) {
         self.urls.lock().unwrap().remove(name);
     }
 
@@ -134,49 +134,49 @@ impl Pods {
         self.running[name].signal(Signal::CONT);
     }
 
-    /// Waits until every pod that can be reached runs a shard, and every shard runs.
+    /// Waits until every reachable pod owns a shard and every shard has an owner.
     pub(crate) async fn until_spread(&mut self) {
         self.find_resumed();
         let all: BTreeSet<String> = self.urls.lock().unwrap().keys().cloned().collect();
         self.until(&format!("each of {all:?} has shards"), |holders| *holders == all).await;
     }
 
-    /// Waits until these run every shard between them.
-    pub(crate) async fn until_held_by(&self, names: &[&str]) {
-        let wanted: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        self.until(&format!("{names:?} have all shards"), |holders| holders.is_subset(&wanted)).await;
+    /// Waits until these pods own all shards.
+    pub(crate) async fn wait_for_owners(&self, names: &[&str]) {
+        let expected: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.until(&format!("{names:?} have all shards"), |holders| holders.is_subset(&expected)).await;
     }
 
-    /// A pod that goes on has the address that stands in its configuration.
+    /// Restores the address of a resumed pod from its configuration.
     fn find_resumed(&self) {
         let mut urls = self.urls.lock().unwrap();
         for (name, process) in &self.running {
             if !urls.contains_key(name) && !process.has_ended() {
-                let text = std::fs::read_to_string(self.folder.path().join(format!("{name}.toml"))).unwrap();
+                let text = std::fs::read_to_string(self.dir.path().join(format!("{name}.toml"))).unwrap();
                 let config: toml::Table = text.parse().unwrap();
                 urls.insert(name.clone(), format!("http://{}", config["listen"].as_str().unwrap()));
             }
         }
     }
 
-    async fn until(&self, what: &str, fact: impl Fn(&BTreeSet<String>) -> bool) {
+    async fn until(&self, label: &str, fact: impl Fn(&BTreeSet<String>) -> bool) {
         let mut last = Value::Null;
         let reached = async {
-            let mut look = tokio::time::interval(LOOK);
+            let mut look = tokio::time::interval(POLL_INTERVAL);
             loop {
-                let held = self.held(&mut last).await;
-                if held.is_some_and(|holders| fact(&holders)) {
+                let owners = self.owners(&mut last).await;
+                if owners.is_some_and(|holders| fact(&holders)) {
                     return;
                 }
                 look.tick().await;
             }
         };
         let reached = tokio::time::timeout(Duration::from_mins(1), reached).await;
-        assert!(reached.is_ok(), "{what}: not in a minute; {last}; {}", self.all_said());
+        assert!(reached.is_ok(), "{label}: not in a minute; {last}; {}", self.all_logs_contain());
     }
 
-    /// Who runs shards, as the pods that can be reached say of themselves; `None` unless each shard runs somewhere.
-    async fn held(&self, last: &mut Value) -> Option<BTreeSet<String>> {
+    /// Returns the shard owners as reported by the reachable pods; `None` unless each shard has an owner.
+    async fn owners(&self, last: &mut Value) -> Option<BTreeSet<String>> {
         let urls = self.urls.lock().unwrap().clone();
         let (mut holders, mut shards) = (BTreeSet::new(), BTreeSet::new());
         for (name, url) in urls {
@@ -192,32 +192,32 @@ impl Pods {
         (shards.len() == SHARDS).then_some(holders)
     }
 
-    /// A file that pods can read.
+    /// Writes a file that pods can read.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
+        let path = self.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
-    /// Asks a pod.
+    /// Creates a request to a pod.
     pub(crate) fn ask(&self, name: &str, method: &str, path: &str) -> reqwest::RequestBuilder {
         let url = format!("{}{path}", self.urls.lock().unwrap()[name]);
         self.client.request(method.parse().unwrap(), url)
     }
 
-    /// What a pod shows of itself in the text format of Prometheus.
+    /// Returns the metrics of a pod in the Prometheus text format.
     pub(crate) async fn metrics(&self, name: &str) -> String {
         self.ask(name, "GET", "/metrics").send().await.unwrap().text().await.unwrap()
     }
 
-    fn said(&self, name: &str) -> String {
+    fn log_contains(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.log(name)).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.contains("a request failed")).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains("request failed")).collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
-    pub(crate) fn all_said(&self) -> String {
-        let said = self.running.keys().map(|name| format!("--- {name}\n{}\n", self.said(name)));
-        said.collect()
+    pub(crate) fn all_logs_contain(&self) -> String {
+        let logs = self.running.keys().map(|name| format!("--- {name}\n{}\n", self.log_contains(name)));
+        logs.collect()
     }
 }

@@ -1,4 +1,5 @@
-//! A wire between a pod and NATS that can be cut: nothing passes then, in either direction, and nobody is told.
+//! Proxy between a pod and NATS that can simulate a partition: it drops data in both directions without
+//! an error.
 
 use std::sync::Arc;
 
@@ -25,18 +26,18 @@ impl Proxy {
         proxy
     }
 
-    pub(crate) fn cut(&self) {
+    pub(crate) fn partition(&self) {
         self.whole.send_replace(false);
     }
 
-    /// What was under way when the wire was cut is lost.
-    pub(crate) fn mend(&self) {
+    /// Ends the partition. Data that was in flight at its start is lost.
+    pub(crate) fn heal(&self) {
         self.whole.send_replace(true);
     }
 }
 
 async fn carry(mut client: TcpStream, port: u16, mut whole: watch::Receiver<bool>) {
-    // Errors mean that the test is over, or that one of the two has gone.
+    // An error means that the test has ended or one side has closed the connection.
     if whole.wait_for(|whole| *whole).await.is_err() {
         return;
     }

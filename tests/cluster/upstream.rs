@@ -1,4 +1,4 @@
-//! The world of the orders: an upstream that notes under which key each effect was asked for.
+//! Upstream of the orders: records the idempotency keys of each effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-/// The keys by effect and order.
+/// Keys by effect and order.
 type Keys = BTreeMap<(String, String), BTreeSet<String>>;
 
 pub(crate) struct Upstream {

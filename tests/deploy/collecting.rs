@@ -1,4 +1,4 @@
-//! Collecting: what nobody uses goes, what anybody uses stays.
+//! Garbage collection: unused definitions are dropped, used ones stay.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use orlog_testkit::runtime::seed;
 use crate::node::{Node, Saga, order};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_uses_is_dropped_and_nothing_else() {
+async fn only_unused_definitions_are_dropped() {
     let waiting = Saga { name: "waiting", waits: true, ..Saga::order(1) };
     let node = Node::start(&[waiting.file(), order(1)]).await;
     node.place(1).await;
@@ -19,13 +19,14 @@ async fn what_nobody_uses_is_dropped_and_nothing_else() {
     node.deploy(&[order(4)]).await.unwrap();
     // Collections run in the background after each deployment; this one is the last.
     let collected = node.app.collect().await.unwrap();
-    assert_eq!(collected.kept, 2, "one waits, the other has ended and is still stored: {collected:?}");
-    let kept = [("order", 1), ("order", 4), ("waiting", 1)].map(|(saga, version)| (saga.to_owned(), version));
-    assert_eq!(node.kept(), BTreeSet::from(kept));
+    assert_eq!(collected.retained, 2, "one waits, the other has ended and is still stored: {collected:?}");
+    let stored =
+        [("order", 1), ("order", 4), ("waiting", 1)].map(|(saga, version)| (saga.to_owned(), version));
+    assert_eq!(node.stored(), BTreeSet::from(stored));
     let loaded = node.app.programs.all();
     let loaded: BTreeSet<_> =
-        loaded.iter().map(|p| (p.reference().saga.to_string(), p.reference().version)).collect();
-    assert_eq!(loaded, node.kept());
+        loaded.iter().map(|p| (p.definition_ref().saga.to_string(), p.definition_ref().version)).collect();
+    assert_eq!(loaded, node.stored());
     assert_eq!(node.app.collect().await.unwrap().dropped, []);
     let deployment = node.deploy(&[order(4), waiting.file()]).await.unwrap();
     assert_eq!(deployment.added.len(), 1);
@@ -34,9 +35,10 @@ async fn what_nobody_uses_is_dropped_and_nothing_else() {
     node.until("it goes on after a restart", |node| node.count(Status::Completed) == 2).await;
 }
 
-/// Whatever is deployed and collected while instances begin: each finds its definition, to the end.
+/// Each instance finds its definition until its end, whatever is deployed and collected while instances
+/// start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_definition_that_an_instance_is_pinned_to_is_never_dropped() {
+async fn pinned_definition_is_never_dropped() {
     let mut rng = Rng::with_seed(seed(7));
     let node = Node::start(&[Saga { waits: true, ..Saga::order(1) }.file()]).await;
     let (mut placed, mut version, mut dropped) = (0, 1, 0);
@@ -53,11 +55,11 @@ async fn a_definition_that_an_instance_is_pinned_to_is_never_dropped() {
         if rng.bool() {
             dropped += node.app.collect().await.unwrap().dropped.len();
         }
-        let kept = node.kept();
+        let stored = node.stored();
         for number in 0..placed {
             if let Some(order) = node.order(number) {
-                let pinned = ("order".to_owned(), order.program.version);
-                assert!(kept.contains(&pinned), "o-{number} is pinned to {pinned:?}, there are {kept:?}");
+                let pinned = ("order".to_owned(), order.definition.version);
+                assert!(stored.contains(&pinned), "o-{number} is pinned to {pinned:?}, there are {stored:?}");
             }
         }
     }
@@ -66,9 +68,9 @@ async fn a_definition_that_an_instance_is_pinned_to_is_never_dropped() {
     }
     node.until("every order is completed", |node| node.count(Status::Completed) == placed).await;
     assert_eq!(node.dead_letters(), 0);
-    let pinned: BTreeSet<_> = (0..placed).map(|n| node.order(n).unwrap().program.version).collect();
+    let pinned: BTreeSet<_> = (0..placed).map(|n| node.order(n).unwrap().definition.version).collect();
     println!("{placed} orders, {version} versions, {} of them used, {dropped} dropped here", pinned.len());
     node.app.collect().await.unwrap();
-    let kept: BTreeSet<_> = node.kept().into_iter().map(|(_, version)| version).collect();
-    assert_eq!(kept, pinned.into_iter().chain([version]).collect());
+    let stored: BTreeSet<_> = node.stored().into_iter().map(|(_, version)| version).collect();
+    assert_eq!(stored, pinned.into_iter().chain([version]).collect());
 }

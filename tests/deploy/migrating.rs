@@ -1,4 +1,4 @@
-//! Migrating: instances go on with another definition, as its author says, or stay and say why.
+//! Migration: instances continue with another definition as its author defines, or stay with a reason.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use tower::ServiceExt as _;
 
 use crate::node::{Node, file};
 
-/// A step that asks an effect which may take its time, one that waits for an event with a time-out, and a last one.
+/// Returns a definition with a step of a slow effect, a wait for an event with a timeout, and a last
+/// step.
 fn text(version: u32, [charge, wait, ship]: [&str; 3], timeout: &str, migrates: &str) -> String {
     let data = |step: &str| format!("data: {{ order: =vars.orderId, step: {step}, version: {version} }}");
     let wait = match wait {
@@ -44,10 +45,10 @@ async fn migrate(node: &Node, body: &Value) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Correlation, class, whether it migrated.
-fn outcomes(answer: &Value) -> BTreeSet<(String, String, bool)> {
+/// Returns correlation id, class, and whether the instance migrated.
+fn outcomes(response: &Value) -> BTreeSet<(String, String, bool)> {
     let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
-    let items = answer["items"].as_array().unwrap().iter();
+    let items = response["items"].as_array().unwrap().iter();
     items.map(|one| (text(one, "correlation"), text(one, "class"), one["migrated"] == true)).collect()
 }
 
@@ -56,10 +57,10 @@ fn expected(of: &[(&str, &str, bool)]) -> BTreeSet<(String, String, bool)> {
 }
 
 fn versions(node: &Node, count: usize) -> Vec<u32> {
-    (1..=count).map(|number| node.order(number).unwrap().program.version).collect()
+    (1..=count).map(|number| node.order(number).unwrap().definition.version).collect()
 }
 
-/// Two orders: the first is charged and waits for its event, the second is being charged.
+/// Creates two orders: the first is charged and waits for its event, the second is being charged.
 async fn two_orders(timeout: &str) -> Node {
     let node = Node::start(&[file("order.saga.yaml", &text(1, OLD, timeout, ""))]).await;
     node.open_gate();
@@ -67,52 +68,54 @@ async fn two_orders(timeout: &str) -> Node {
     node.until("the first waits", |node| node.is_waiting(1)).await;
     node.close_gate();
     node.place(2).await;
-    node.until("the second is charged", |node| node.order(2).is_some_and(|order| !order.open.is_empty()))
-        .await;
+    node.until("the second is charged", |node| {
+        node.order(2).is_some_and(|order| !order.pending_work.is_empty())
+    })
+    .await;
     node
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_its_names_is_safe_and_goes_on_with_the_new_definition() {
+async fn instance_with_unchanged_names_migrates_as_safe() {
     let node = two_orders("1h").await;
     deploy(&node, &text(2, OLD, "1h", "")).await;
     let try_out = json!({ "from": "1", "dry_run": true });
     let plan = migrate(&node, &try_out).await;
     assert_eq!(outcomes(&plan), expected(&[("o-1", "safe", false), ("o-2", "safe", false)]));
     assert_eq!(versions(&node, 2), [1, 1], "a dry run changes nothing");
-    let only = json!({ "from": "1", "only": ["o-2"], "by": "alice" });
+    let only = json!({ "from": "1", "only": ["o-2"], "user": "alice" });
     assert_eq!(outcomes(&migrate(&node, &only).await), expected(&[("o-2", "safe", true)]));
     assert_eq!(versions(&node, 2), [1, 2]);
-    let rest = migrate(&node, &json!({ "from": "1", "by": "alice" })).await;
-    assert_eq!(outcomes(&rest), expected(&[("o-1", "safe", true)]), "what has moved is left alone");
+    let remaining = migrate(&node, &json!({ "from": "1", "user": "alice" })).await;
+    assert_eq!(outcomes(&remaining), expected(&[("o-1", "safe", true)]), "what has moved is left alone");
     node.open_gate();
     node.publish("Shipped", 1).await;
     node.until("the first ends", |node| node.count(Status::Completed) == 1).await;
     node.until("the second waits", |node| node.is_waiting(2)).await;
     assert!(node.performed()["o-1"].contains(&("ship".to_owned(), 2)), "{:?}", node.performed());
-    // A version that no instance uses goes, and with it the way back.
+    // An unused version is dropped, so migration back to it is impossible.
     node.app.collect().await.unwrap();
-    assert!(!node.kept().contains(&("order".to_owned(), 1)), "{:?}", node.kept());
+    assert!(!node.stored().contains(&("order".to_owned(), 1)), "{:?}", node.stored());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timers_and_work_under_way_survive_under_their_new_names_and_the_history_says_who_did_it() {
+async fn migration_keeps_timers_and_pending_work_and_records_the_actor() {
     let node = two_orders("1h").await;
     let due = node.order(1).unwrap().timers[0].due;
-    let renamed = "migrates:\n  - { from: 1, steps: { charge: pay, wait: dispatch }, vars: { paid: 7 } }\n";
+    let renamed = "migrations:\n  - { from: 1, steps: { charge: pay, wait: dispatch }, vars: { paid: 7 } }\n";
     let new = text(2, ["pay", "dispatch", "ship"], "1h", renamed);
     deploy(
         &node,
         &new.replace("vars: { orderId: =event.orderId }", "vars: { orderId: =event.orderId, paid: 0 }"),
     )
     .await;
-    let answer = migrate(&node, &json!({ "from": "1", "by": "alice" })).await;
-    assert_eq!(outcomes(&answer), expected(&[("o-1", "mapped", true), ("o-2", "mapped", true)]));
+    let response = migrate(&node, &json!({ "from": "1", "user": "alice" })).await;
+    assert_eq!(outcomes(&response), expected(&[("o-1", "mapped", true), ("o-2", "mapped", true)]));
     let first = node.order(1).unwrap();
     let timers: Vec<_> = first.timers.iter().map(|timer| (timer.name.as_str(), timer.due)).collect();
     assert_eq!(timers, [("dispatch", due)]);
     let second = node.order(2).unwrap();
-    assert_eq!(second.open[0].tag.as_str(), "pay");
+    assert_eq!(second.pending_work[0].tag.as_str(), "pay");
     let reader = node.app.runtime.readers().next().unwrap();
     let last_note = |reader: &Reader, number: usize| {
         let last = reader.history(&Node::key("order", number), 0, 99).unwrap().pop().unwrap();
@@ -121,7 +124,7 @@ async fn timers_and_work_under_way_survive_under_their_new_names_and_the_history
     assert!(
         last_note(&reader, 1).contains("by alice") && last_note(&reader, 1).contains("migrated from 1 to 2")
     );
-    // The outcome of what was asked for under the old name arrives under the new one.
+    // The result of work that was requested under the old step name is delivered under the new one.
     node.open_gate();
     node.until("the second waits", |node| node.is_waiting(2)).await;
     let timers: Vec<_> = node.order(2).unwrap().timers.iter().map(|timer| timer.name.to_string()).collect();
@@ -134,30 +137,30 @@ async fn timers_and_work_under_way_survive_under_their_new_names_and_the_history
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_timer_that_was_armed_before_fires_after_the_migration() {
+async fn timer_armed_before_migration_fires_after_it() {
     let node = two_orders("2s").await;
     deploy(&node, &text(2, OLD, "1h", "")).await;
     let only = json!({ "from": "1", "only": ["o-1"] });
     assert_eq!(outcomes(&migrate(&node, &only).await), expected(&[("o-1", "safe", true)]));
-    assert_eq!(node.order(1).unwrap().program.version, 2);
+    assert_eq!(node.order(1).unwrap().definition.version, 2);
     node.until("it is out of time", |node| node.count(Status::Failed) == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_under_way_and_has_no_place_is_blocked_and_stays_as_it_is() {
+async fn pending_work_without_mapping_blocks_migration() {
     let node = two_orders("1h").await;
-    let dropped = "migrates:\n  - { from: 1, steps: { charge: pay, wait: null } }\n";
+    let dropped = "migrations:\n  - { from: 1, steps: { charge: pay, wait: null } }\n";
     deploy(&node, &text(2, ["pay", "", "ship"], "1h", dropped)).await;
     let plan = migrate(&node, &json!({ "from": "1", "dry_run": true })).await;
     let classes = expected(&[("o-1", "blocked", false), ("o-2", "mapped", false)]);
     assert_eq!(outcomes(&plan), classes);
-    assert!(plan["items"].to_string().contains("step `wait` is under way and has no place"), "{plan}");
+    assert!(plan["items"].to_string().contains("step `wait` is in progress and dropped"), "{plan}");
     let before = node.order(1).unwrap();
     let done = migrate(&node, &json!({ "from": "1" })).await;
     assert_eq!(outcomes(&done), expected(&[("o-1", "blocked", false), ("o-2", "mapped", true)]));
     assert_eq!(node.order(1).unwrap(), before);
-    let again = migrate(&node, &json!({ "from": "1" })).await;
-    assert_eq!(outcomes(&again), expected(&[("o-1", "blocked", false)]));
+    let repeated = migrate(&node, &json!({ "from": "1" })).await;
+    assert_eq!(outcomes(&repeated), expected(&[("o-1", "blocked", false)]));
     node.open_gate();
     node.publish("Shipped", 1).await;
     node.until("each ends with its own", |node| node.count(Status::Completed) == 2).await;
@@ -165,14 +168,14 @@ async fn what_is_under_way_and_has_no_place_is_blocked_and_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_instances_are_moved_page_by_page_and_a_definition_is_named_by_its_hash_too() {
+async fn migration_pages_and_accepts_a_hash_prefix() {
     const COUNT: usize = 25;
     let node = Node::start(&[file("order.saga.yaml", &text(1, OLD, "1h", ""))]).await;
     for number in 1..=COUNT {
         node.place(number).await;
     }
     node.until("all are there", |node| (1..=COUNT).all(|number| node.order(number).is_some())).await;
-    let hash = uuid::Uuid::from_bytes(node.order(1).unwrap().program.hash).simple().to_string();
+    let hash = uuid::Uuid::from_bytes(node.order(1).unwrap().definition.hash).simple().to_string();
     deploy(&node, &text(2, OLD, "1h", "")).await;
     let (mut moved, mut pages, mut cursor) = (BTreeSet::new(), 0, Value::Null);
     loop {
@@ -183,7 +186,7 @@ async fn many_instances_are_moved_page_by_page_and_a_definition_is_named_by_its_
             one
         }));
         pages += 1;
-        cursor = page["next"].clone();
+        cursor = page["next_cursor"].clone();
         if cursor.is_null() {
             break;
         }

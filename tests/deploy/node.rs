@@ -1,4 +1,4 @@
-//! A node whose definitions are deployed, and what was performed on it.
+//! Node with deployed definitions, and its executed steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog::app::{DeployError, Order};
-use orlog::definitions::{Listed, Plan, SourceFile};
-use orlog::{App, Config, Seams};
-use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
+use orlog::app::{DeployError, DeployRequest};
+use orlog::definitions::{DefinitionSummary, DeploymentPlan, SourceFile};
+use orlog::{App, AppOverrides, Config};
+use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
 use orlog_model::{
     CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, TenantId, Timestamp,
     WorkItem,
@@ -19,33 +19,33 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-/// Nothing in these tests takes longer.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of all waits in these tests.
+const TIMEOUT: Duration = Duration::from_mins(1);
 const EFFECTS: [&str; 4] = ["test.charge", "test.pay", "test.ship", SLOW];
-/// An effect that is done only while the gate is open.
+/// Effect that completes only while the gate is open.
 const SLOW: &str = "test.slow";
 
-/// What each order had performed: step and version of the definition.
-type Performed = Arc<Mutex<BTreeMap<String, BTreeSet<(String, u32)>>>>;
+/// Executed steps by order: step and version of the definition.
+type ExecutedSteps = Arc<Mutex<BTreeMap<String, BTreeSet<(String, u32)>>>>;
 
-/// Takes every command.
+/// Gateway that accepts every command.
 struct Gateway;
 
 #[async_trait]
 impl Provider for Gateway {
-    async fn perform(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+    async fn execute(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         Ok(Reply::from(Value::Null))
     }
 }
 
-/// A definition to be made.
+/// Parameters of a generated definition.
 #[derive(Clone)]
 pub(crate) struct Saga {
     pub(crate) name: &'static str,
     pub(crate) version: u32,
-    /// What its first step asks for.
+    /// Effect of its first step.
     pub(crate) effect: &'static str,
-    /// It waits for the event `Shipped` in between.
+    /// Whether it waits for the event `Shipped` between the steps.
     pub(crate) waits: bool,
 }
 
@@ -77,27 +77,27 @@ pub(crate) fn file(name: &str, text: &str) -> SourceFile {
     SourceFile { path: name.into(), bytes: text.as_bytes().into() }
 }
 
-/// The definition of orders, in some version.
+/// Returns a version of the order definition.
 pub(crate) fn order(version: u32) -> SourceFile {
     Saga::order(version).file()
 }
 
-pub(crate) fn names(listed: &[Listed]) -> Vec<&str> {
+pub(crate) fn names(listed: &[DefinitionSummary]) -> Vec<&str> {
     listed.iter().map(|one| one.saga.as_str()).collect()
 }
 
 pub(crate) struct Node {
     pub(crate) app: Arc<App>,
     home: TempDir,
-    performed: Performed,
+    performed: ExecutedSteps,
     gate: watch::Sender<bool>,
 }
 
 impl Node {
-    /// A node with these definitions in its folder.
+    /// Starts a node with these files in its definitions directory.
     pub(crate) async fn start(files: &[SourceFile]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let performed = Performed::default();
+        let performed = ExecutedSteps::default();
         write(&home, files);
         let gate = watch::Sender::new(false);
         let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
@@ -112,7 +112,7 @@ impl Node {
         self.gate.send_replace(false);
     }
 
-    /// The same data with these effects, and with other files in the folder where there are any.
+    /// Restarts the node on the same data with these effects, and with other definition files if given.
     pub(crate) async fn restart_with(self, effects: &[&str], files: Option<&[SourceFile]>) -> Self {
         self.try_restart(effects, files, true).await.unwrap()
     }
@@ -121,7 +121,7 @@ impl Node {
         self.restart_with(&EFFECTS, None).await
     }
 
-    pub(crate) async fn restart_without_folder(self) -> Self {
+    pub(crate) async fn restart_without_dir(self) -> Self {
         self.try_restart(&EFFECTS, None, false).await.unwrap()
     }
 
@@ -129,7 +129,7 @@ impl Node {
         self,
         effects: &[&str],
         files: Option<&[SourceFile]>,
-        has_folder: bool,
+        has_dir: bool,
     ) -> anyhow::Result<Self> {
         let Self { app, home, performed, gate } = self;
         app.stop().await?;
@@ -137,11 +137,11 @@ impl Node {
         if let Some(files) = files {
             write(&home, files);
         }
-        let app = start(&home, effects, has_folder, (&performed, &gate)).await?;
+        let app = start(&home, effects, has_dir, (&performed, &gate)).await?;
         Ok(Self { app, home, performed, gate })
     }
 
-    /// Stops the node and shows its data folder, then starts it again.
+    /// Stops the node, changes its data directory and restarts it.
     pub(crate) async fn while_stopped(self, change: impl FnOnce(PathBuf)) -> Self {
         let Self { app, home, performed, gate } = self;
         app.stop().await.unwrap();
@@ -151,19 +151,23 @@ impl Node {
         Self { app, home, performed, gate }
     }
 
-    pub(crate) fn folder(&self) -> PathBuf {
+    pub(crate) fn definitions_dir(&self) -> PathBuf {
         self.home.path().join("definitions")
     }
 
-    pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<Plan, DeployError> {
-        self.app.deploy(Order { files: files.to_vec(), by: "alice".to_owned(), dry_run: false }).await
+    pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
+        self.app
+            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: false })
+            .await
     }
 
-    pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<Plan, DeployError> {
-        self.app.deploy(Order { files: files.to_vec(), by: "alice".to_owned(), dry_run: true }).await
+    pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
+        self.app
+            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: true })
+            .await
     }
 
-    /// What a dry run says about live instances.
+    /// Returns the warnings of a dry run about live instances.
     pub(crate) async fn live_warnings(&self, new: &Saga) -> Vec<String> {
         let warnings = self.try_out(&[new.file()]).await.unwrap().warnings;
         warnings.into_iter().filter(|warning| warning.contains(" live instance")).collect()
@@ -207,7 +211,7 @@ impl Node {
         self.instance("order", number)
     }
 
-    /// Whether the instance of whichever saga waits for its event.
+    /// Returns whether an instance of any saga waits for its event.
     pub(crate) fn is_waiting(&self, number: usize) -> bool {
         ["order", "waiting"]
             .iter()
@@ -229,24 +233,24 @@ impl Node {
         self.performed.lock().unwrap().clone()
     }
 
-    /// The definitions in the store, as saga and version.
-    pub(crate) fn kept(&self) -> BTreeSet<(String, u32)> {
+    /// Returns the stored definitions, as saga and version.
+    pub(crate) fn stored(&self) -> BTreeSet<(String, u32)> {
         let reader = self.app.runtime.readers().next().unwrap();
-        let kept = reader.definitions().unwrap().into_iter();
-        kept.map(|(program, _)| (program.saga.to_string(), program.version)).collect()
+        let stored = reader.definitions().unwrap().into_iter();
+        stored.map(|(program, _)| (program.saga.to_string(), program.version)).collect()
     }
 
-    /// Those in force, as saga and version.
-    pub(crate) fn in_force(&self) -> BTreeSet<(String, u32)> {
-        let in_force = self.app.definitions.in_force();
-        let references = in_force.iter().map(|definition| definition.program.reference());
+    /// Returns the active definitions, as saga and version.
+    pub(crate) fn active(&self) -> BTreeSet<(String, u32)> {
+        let active = self.app.definitions.active();
+        let references = active.iter().map(|definition| definition.program.definition_ref());
         references.map(|program| (program.saga.to_string(), program.version)).collect()
     }
 
-    /// Looks again after each commit until it is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    /// Checks the condition after each commit until it holds.
+    pub(crate) async fn until(&self, label: &str, is_so: impl Fn(&Self) -> bool) {
         let mut commits = self.app.runtime.readers().next().unwrap().watch();
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             loop {
                 commits.borrow_and_update();
                 if is_so(self) {
@@ -255,33 +259,33 @@ impl Node {
                 commits.changed().await.unwrap();
             }
         });
-        assert!(waited.await.is_ok(), "it never comes to this: {what}");
+        assert!(waited.await.is_ok(), "it never comes to this: {label}");
     }
 }
 
 fn write(home: &TempDir, files: &[SourceFile]) {
-    let folder = home.path().join("definitions");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).unwrap();
+    let definitions_dir = home.path().join("definitions");
+    if definitions_dir.exists() {
+        std::fs::remove_dir_all(&definitions_dir).unwrap();
     }
-    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir(&definitions_dir).unwrap();
     for file in files {
-        std::fs::write(folder.join(&file.path), &file.bytes).unwrap();
+        std::fs::write(definitions_dir.join(&file.path), &file.bytes).unwrap();
     }
 }
 
 async fn start(
     home: &TempDir,
     effects: &[&str],
-    has_folder: bool,
-    (performed, gate): (&Performed, &watch::Sender<bool>),
+    has_dir: bool,
+    (performed, gate): (&ExecutedSteps, &watch::Sender<bool>),
 ) -> anyhow::Result<Arc<App>> {
     let config = Config {
-        data: home.path().join("data"),
-        definitions: has_folder.then(|| home.path().join("definitions")),
+        data_dir: home.path().join("data"),
+        definitions_dir: has_dir.then(|| home.path().join("definitions")),
         ..Config::default()
     };
-    let mut native = Native::new();
+    let mut native = FunctionProvider::new();
     for effect in effects {
         let (performed, is_slow) = (Arc::clone(performed), effect == &SLOW);
         let gate = gate.subscribe();
@@ -295,7 +299,7 @@ async fn start(
                 if is_slow {
                     gate.wait_for(|open| *open)
                         .await
-                        .map_err(|_| Refusal::failed("over", "the test is over"))?;
+                        .map_err(|_| ProviderError::permanent("over", "the test is over"))?;
                 }
                 Ok(json!({}))
             }
@@ -303,5 +307,5 @@ async fn start(
     }
     let gateway = Upstream::gateway(Arc::new(Gateway), Policy::gateway());
     let upstreams = vec![native.upstream("world", Policy::default()), gateway];
-    App::start_with(config, Seams { upstreams, ..Seams::default() }).await
+    App::start_with(config, AppOverrides { upstreams, ..AppOverrides::default() }).await
 }

@@ -1,11 +1,11 @@
-//! Servers with the streams, and what the tests have in common.
+//! Servers with the streams, and shared helpers of the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_bus::effect_queue::{EffectQueue, Look, encode_command};
-use orlog_bus::nats::{Connection, NatsEffects, Options};
-use orlog_bus::requests::Requests;
+use orlog_bus::effect_queue::{EffectQueue, ReadConsistency, encode_command};
+use orlog_bus::nats::{Connection, NatsEffectQueue, Options};
+use orlog_bus::requests::RequestClient;
 use orlog_bus::{Message, effect_queue};
 use orlog_model::{
     Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, SagaName, TenantId, Work, WorkItem,
@@ -15,30 +15,30 @@ use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// What does not happen within this does not happen.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of all waits in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) enum Servers {
     One(NatsServer),
     Three(NatsCluster),
 }
 
-/// Servers, and a queue on them.
-pub(crate) struct Ground {
+/// Servers and a queue on them.
+pub(crate) struct QueueFixture {
     pub(crate) servers: Servers,
     pub(crate) connection: Connection,
     pub(crate) queue: Arc<dyn EffectQueue>,
 }
 
-impl Ground {
-    /// One server. `None`: it is not installed.
+impl QueueFixture {
+    /// Starts one server; `None` if it is not installed.
     pub(crate) async fn one() -> Option<Self> {
         let server = NatsServer::start()?;
         let urls = vec![server.url()];
         Some(Self::on(Servers::One(server), urls, 1).await)
     }
 
-    /// Three servers with three copies of everything.
+    /// Starts three servers with three replicas of each stream.
     pub(crate) async fn three() -> Option<Self> {
         let cluster = NatsCluster::start(3)?;
         let urls = cluster.urls();
@@ -61,7 +61,7 @@ impl Ground {
             });
             until(async || api(&connection, &format!("STREAM.CREATE.{name}"), config.clone()).await).await;
         }
-        let queue = Arc::new(NatsEffects::new(connection.clone()));
+        let queue = Arc::new(NatsEffectQueue::new(connection.clone()));
         Self { servers, connection, queue }
     }
 
@@ -72,38 +72,38 @@ impl Ground {
         }
     }
 
-    /// Kills the only server and starts it again.
+    /// Kills and restarts the only server.
     pub(crate) fn restart(&mut self) {
         let Servers::One(server) = &mut self.servers else { panic!("it is a cluster") };
         server.kill();
         server.restart();
     }
 
-    /// Loses what a stream holds, as if nobody had ever published it.
+    /// Deletes all messages of a stream, as if they had never been published.
     pub(crate) async fn purge(&self, stream: &str) {
         until(async || api(&self.connection, &format!("STREAM.PURGE.{stream}"), json!({})).await).await;
     }
 
-    /// Messages under a filter of a stream.
+    /// Returns the number of messages under a filter of a stream.
     pub(crate) async fn count(&self, stream: &str, filter: &str) -> usize {
-        let wanted = json!({ "subjects_filter": filter });
+        let query = json!({ "subjects_filter": filter });
         let info =
-            until(async || api(&self.connection, &format!("STREAM.INFO.{stream}"), wanted.clone()).await)
+            until(async || api(&self.connection, &format!("STREAM.INFO.{stream}"), query.clone()).await)
                 .await;
         let subjects = info["state"]["subjects"].as_object();
         let counts = subjects.into_iter().flat_map(|subjects| subjects.values().filter_map(Value::as_u64));
         usize::try_from(counts.sum::<u64>()).unwrap()
     }
 
-    /// The word on a command, once there is one.
-    pub(crate) async fn word(&self, item: &WorkItem) -> Message {
+    /// Waits for the result of a command.
+    pub(crate) async fn result_message(&self, item: &WorkItem) -> Message {
         let subject = effect_queue::result_subject(item, &effect_of(item).name);
-        until(async || self.queue.word(&subject, Look::Sure).await.ok().flatten()).await
+        until(async || self.queue.result(&subject, ReadConsistency::Linearizable).await.ok().flatten()).await
     }
 
-    /// The JSON of the word on a command.
-    pub(crate) async fn said(&self, item: &WorkItem) -> Value {
-        serde_json::from_slice(&self.word(item).await.payload).unwrap()
+    /// Returns the JSON of the result of a command.
+    pub(crate) async fn result_json(&self, item: &WorkItem) -> Value {
+        serde_json::from_slice(&self.result_message(item).await.payload).unwrap()
     }
 }
 
@@ -112,41 +112,41 @@ pub(crate) async fn connect(urls: &[String]) -> Connection {
     until(async || Connection::open(&options).await.ok()).await
 }
 
-async fn api(connection: &Connection, what: &str, body: Value) -> Option<Value> {
+async fn api(connection: &Connection, operation: &str, body: Value) -> Option<Value> {
     let message = Message {
-        subject: format!("$JS.API.{what}"),
+        subject: format!("$JS.API.{operation}"),
         id: None,
         headers: Vec::new(),
         payload: body.to_string().into(),
     };
-    let answer = connection.request(message, Duration::from_secs(5)).await.ok()?;
-    let answer: Value = serde_json::from_slice(&answer.payload).ok()?;
-    answer.get("error").is_none().then_some(answer)
+    let response = connection.request(message, Duration::from_secs(5)).await.ok()?;
+    let response: Value = serde_json::from_slice(&response.payload).ok()?;
+    response.get("error").is_none().then_some(response)
 }
 
-/// Asks again and again, for as long as patience lasts.
-pub(crate) async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+/// Repeats a call until it returns a value, up to the timeout.
+pub(crate) async fn until<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         let mut looks = tokio::time::interval(Duration::from_millis(10));
         loop {
             looks.tick().await;
-            if let Some(found) = ask().await {
+            if let Some(found) = poll().await {
                 return found;
             }
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.expect("it happens in time")
+    tokio::time::timeout(TIMEOUT, wait).await.expect("it happens in time")
 }
 
-pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("it happens in time")
+pub(crate) async fn in_time<T>(operation: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, operation).await.expect("it happens in time")
 }
 
 pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(WallClock)
 }
 
-/// A command to an effect, of the default tenant.
+/// Returns a command to an effect, of the default tenant.
 pub(crate) fn item(effect: &str, number: u128) -> WorkItem {
     item_of("", effect, number)
 }

@@ -1,8 +1,8 @@
-//! The examples of the pages in `docs/providers`, as a reader would copy them.
+//! Examples of the pages in `docs/providers`, copied as a reader would.
 
 use std::path::Path;
 
-/// The fenced block whose first line names this file, without that line.
+/// Returns the fenced block whose first line names this file, without that line.
 #[track_caller]
 pub(crate) fn block(page: &str, file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/providers").join(page);
@@ -13,7 +13,7 @@ pub(crate) fn block(page: &str, file: &str) -> String {
     found.next().unwrap_or_else(|| panic!("{page} shows no {file}"))
 }
 
-/// Replaces a piece of an example, which must be there.
+/// Replaces a part of an example; panics if it is missing.
 #[track_caller]
 pub(crate) fn with(text: &str, piece: &str, other: &str) -> String {
     assert!(text.contains(piece), "{piece} is not in the example:\n{text}");

@@ -1,4 +1,5 @@
-//! Ten thousand effects at an upstream that comes and goes: nothing is lost, no key serves twice, an outage is not multiplied.
+//! Ten thousand effects at a flapping upstream: no effect is lost, no key is reused, an outage is not
+//! amplified.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,32 +16,32 @@ use tokio::sync::watch;
 use crate::node::Node;
 
 const EFFECTS: usize = 10_000;
-/// A run that takes longer hangs.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// Timeout of a test run.
+const TIMEOUT: Duration = Duration::from_mins(3);
 const PERCENT: usize = 20;
 const PER_SECOND: usize = 400;
 const SAVED: usize = 100;
 
-/// What the upstream was asked, and what it did.
+/// Record of received and executed calls.
 #[derive(Default)]
-struct Book {
-    /// The orders that came under each key, once for each time.
-    asked: BTreeMap<String, Vec<String>>,
-    /// The keys that were done.
+struct UpstreamRecord {
+    /// Orders by key, once per call.
+    orders_by_key: BTreeMap<String, Vec<String>>,
+    /// Executed keys.
     done: BTreeSet<String>,
     requests: usize,
 }
 
-/// An upstream that flaps: of each 400 requests 370 go well, then it is ill for 20, then ten times it does what it is asked and
-/// is ill before it can say so.
-struct Flapping {
-    book: Mutex<Book>,
+/// Flapping upstream: of each 400 requests 370 succeed, 20 fail without execution, and 10 are executed
+/// but their response is lost.
+struct FlappingUpstream {
+    record: Mutex<UpstreamRecord>,
     done: watch::Sender<usize>,
 }
 
-impl Flapping {
+impl FlappingUpstream {
     async fn open() -> (Arc<Self>, String) {
-        let upstream = Arc::new(Self { book: Mutex::default(), done: watch::Sender::new(0) });
+        let upstream = Arc::new(Self { record: Mutex::default(), done: watch::Sender::new(0) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().route("/charges", post(charge)).with_state(Arc::clone(&upstream));
@@ -48,27 +49,27 @@ impl Flapping {
         (upstream, url)
     }
 
-    fn ask(&self, key: &str, order: &str) -> StatusCode {
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        book.asked.entry(key.to_owned()).or_default().push(order.to_owned());
-        let turn = book.requests % 400;
-        book.requests += 1;
+    fn request(&self, key: &str, order: &str) -> StatusCode {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.orders_by_key.entry(key.to_owned()).or_default().push(order.to_owned());
+        let turn = record.requests % 400;
+        record.requests += 1;
         if (370..390).contains(&turn) {
             return StatusCode::SERVICE_UNAVAILABLE;
         }
-        book.done.insert(key.to_owned());
-        self.done.send_replace(book.done.len());
+        record.done.insert(key.to_owned());
+        self.done.send_replace(record.done.len());
         if turn < 370 { StatusCode::OK } else { StatusCode::BAD_GATEWAY }
     }
 }
 
 async fn charge(
-    State(upstream): State<Arc<Flapping>>,
+    State(upstream): State<Arc<FlappingUpstream>>,
     headers: HeaderMap,
     body: axum::Json<Value>,
 ) -> Response {
     let key = headers["idempotency-key"].to_str().unwrap();
-    (upstream.ask(key, body["orderId"].as_str().unwrap()), "{}").into_response()
+    (upstream.request(key, body["orderId"].as_str().unwrap()), "{}").into_response()
 }
 
 async fn pay(node: &Node, orders: std::ops::Range<usize>) {
@@ -79,17 +80,17 @@ async fn pay(node: &Node, orders: std::ops::Range<usize>) {
         })
     });
     let events = Value::Array(events.collect());
-    let (status, answer) = node.ask(Method::POST, "", "/v1/events", &events).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+    let (status, response) = node.ask(Method::POST, "", "/v1/events", &events).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{response}");
 }
 
-/// How many payments have this status.
+/// Returns the number of payments with this status.
 async fn count(node: &Node, status: &str) -> usize {
     let (mut found, mut cursor) = (0, String::new());
     loop {
         let page = node.get(&format!("/v1/sagas?saga=payment&status={status}&limit=1000{cursor}")).await;
         found += page["items"].as_array().unwrap().len();
-        match page["next"].as_str() {
+        match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return found,
         }
@@ -97,16 +98,16 @@ async fn count(node: &Node, status: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn none_is_lost_no_key_serves_twice_and_retries_stay_within_the_budget() {
-    let (upstream, url) = Flapping::open().await;
+async fn flapping_upstream_loses_nothing_and_respects_the_retry_budget() {
+    let (upstream, url) = FlappingUpstream::open().await;
     let description = format!(
-        "base_url = {url:?}\nconcurrency = 64\ndeadline = \"1h\"\nbackoff = {{ first = \"5ms\", max = \"50ms\" }}\n\
-         breaker = {{ failures = 10, open_for = \"2ms\" }}\n\
-         retry_budget = {{ percent = {PERCENT}, per_second = {PER_SECOND}, saved = {SAVED} }}\n\
+        "base_url = {url:?}\nmax_concurrency = 64\ndeadline = \"1h\"\nbackoff = {{ initial = \"5ms\", max = \"50ms\" }}\n\
+         breaker = {{ failure_threshold = 10, open_duration = \"2ms\" }}\n\
+         retry_budget = {{ percent = {PERCENT}, min_per_second = {PER_SECOND}, max_saved = {SAVED} }}\n\
          [effects.\"pay.charge\"]\npath = \"/charges\"\n"
     );
     let node = Node::start(&[("pay", &description)]).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     for batch in 0..EFFECTS / 1000 {
         pay(&node, batch * 1000..(batch + 1) * 1000).await;
     }
@@ -117,17 +118,22 @@ async fn none_is_lost_no_key_serves_twice_and_retries_stay_within_the_budget() {
             commits.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, over).await.expect("all are done");
-    let took = usize::try_from(begun.elapsed().as_secs() + 1).unwrap();
+    tokio::time::timeout(TIMEOUT, over).await.expect("all are done");
+    let took = usize::try_from(started.elapsed().as_secs() + 1).unwrap();
     assert_eq!(count(&node, "completed").await, EFFECTS, "none is lost, none is declared failed");
 
-    let book = upstream.book.lock().unwrap_or_else(PoisonError::into_inner);
-    let orders: BTreeSet<_> = book.asked.values().flatten().collect();
-    assert_eq!((book.asked.len(), orders.len()), (EFFECTS, EFFECTS), "an order has one key for all attempts");
-    let reused = book.asked.iter().find(|(_, orders)| orders.iter().any(|order| *order != orders[0]));
+    let record = upstream.record.lock().unwrap_or_else(PoisonError::into_inner);
+    let orders: BTreeSet<_> = record.orders_by_key.values().flatten().collect();
+    assert_eq!(
+        (record.orders_by_key.len(), orders.len()),
+        (EFFECTS, EFFECTS),
+        "an order has one key for all attempts"
+    );
+    let reused =
+        record.orders_by_key.iter().find(|(_, orders)| orders.iter().any(|order| *order != orders[0]));
     assert_eq!(reused, None, "a key belongs to one order");
-    let (retries, allowed) = (book.requests - EFFECTS, PERCENT * EFFECTS / 100 + PER_SECOND * took + SAVED);
+    let (retries, allowed) = (record.requests - EFFECTS, PERCENT * EFFECTS / 100 + PER_SECOND * took + SAVED);
     assert!(retries > EFFECTS / 100, "the upstream flapped: {retries} retries");
     assert!(retries <= allowed, "{retries} retries, {allowed} allowed");
-    println!("{} requests, {retries} retries of {allowed} allowed, {took} s", book.requests);
+    println!("{} requests, {retries} retries of {allowed} allowed, {took} s", record.requests);
 }

@@ -1,4 +1,4 @@
-//! Effects that leave the process: nodes of different roles, workers of other makes, the gateway asked over NATS.
+//! Effects outside the process: nodes of different roles, external workers, the gateway over NATS.
 
 #[path = "nats/gateway.rs"]
 mod gateway;
@@ -14,46 +14,45 @@ mod separate_roles;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog::config::{Bus, BusKind, Nats, Queue, Role};
-use orlog::{App, Config, Seams};
+use orlog::config::{BusConfig, BusKind, NatsConfig, QueueConfig, Role};
+use orlog::{App, AppOverrides, Config};
 use orlog_bus::Message;
 use orlog_bus::nats::{Connection, Options};
-use orlog_bus::requests::Requests;
+use orlog_bus::requests::RequestClient;
 use orlog_testkit::nats_server::NatsServer;
 use serde_json::{Value, json};
 
-use crate::node::{Folders, Node, PATIENCE};
+use crate::node::{Dirs, Node, TIMEOUT};
 
-/// A node in a role that knows these folders. `more` changes the rest of its configuration.
+/// Starts a node of a role with these directories. `more` changes other settings of its configuration.
 pub(crate) async fn node(
     server: &NatsServer,
-    folders: &Folders,
+    dirs: &Dirs,
     role: Role,
     more: impl FnOnce(&mut Config),
 ) -> Node {
-    let app = App::start_with(config(server, folders, role, more), Seams::default()).await.unwrap();
+    let app = App::start_with(config(server, dirs, role, more), AppOverrides::default()).await.unwrap();
     let router = orlog::api::router(Arc::clone(&app));
-    Node { app, router, folder: Arc::clone(&folders.0) }
+    Node { app, router, dir: Arc::clone(&dirs.0) }
 }
 
-pub(crate) fn config(
-    server: &NatsServer,
-    folders: &Folders,
-    role: Role,
-    more: impl FnOnce(&mut Config),
-) -> Config {
+pub(crate) fn config(server: &NatsServer, dirs: &Dirs, role: Role, more: impl FnOnce(&mut Config)) -> Config {
     let mut config = Config {
-        node: format!("{}-1", role.as_str()),
-        roles: role,
-        data: folders.path("data"),
-        definitions: Some(folders.path("definitions")),
-        effects: Some(folders.path("effects")),
-        bus: Bus { kind: BusKind::Nats, ..Bus::default() },
-        nats: Nats { servers: vec![server.url()], own_aggregate_stream: true, ..Nats::default() },
-        queue: Queue {
+        node_name: format!("{}-1", role.as_str()),
+        role,
+        data_dir: dirs.path("data"),
+        definitions_dir: Some(dirs.path("definitions")),
+        upstreams_dir: Some(dirs.path("effects")),
+        bus: BusConfig { kind: BusKind::Nats, ..BusConfig::default() },
+        nats: NatsConfig {
+            servers: vec![server.url()],
+            manage_aggregate_stream: true,
+            ..NatsConfig::default()
+        },
+        queue: QueueConfig {
             ack_wait: Duration::from_secs(1),
-            patience: Duration::from_secs(1),
-            ..Queue::default()
+            redispatch_after: Duration::from_secs(1),
+            ..QueueConfig::default()
         },
         ..Config::default()
     };
@@ -61,32 +60,32 @@ pub(crate) fn config(
     config
 }
 
-/// How many messages lie under a filter of a stream; 0 where there is no stream yet.
+/// Returns the number of messages under a filter of a stream; 0 if the stream does not exist.
 pub(crate) async fn count(server: &NatsServer, stream: &str, filter: &str) -> u64 {
-    let answer = api(server, &format!("STREAM.INFO.{stream}"), &json!({ "subjects_filter": filter })).await;
-    let subjects = answer["state"]["subjects"].as_object();
+    let response = api(server, &format!("STREAM.INFO.{stream}"), &json!({ "subjects_filter": filter })).await;
+    let subjects = response["state"]["subjects"].as_object();
     subjects.into_iter().flat_map(|subjects| subjects.values().filter_map(Value::as_u64)).sum()
 }
 
-pub(crate) async fn api(server: &NatsServer, what: &str, body: &Value) -> Value {
+pub(crate) async fn api(server: &NatsServer, operation: &str, body: &Value) -> Value {
     let options = Options { servers: vec![server.url()], name: "test".to_owned(), ..Options::default() };
     let connection = Connection::open(&options).await.unwrap();
-    let subject = format!("$JS.API.{what}");
+    let subject = format!("$JS.API.{operation}");
     let question = Message { subject, id: None, headers: Vec::new(), payload: body.to_string().into() };
-    let answer = connection.request(question, Duration::from_secs(5)).await.unwrap();
-    serde_json::from_slice(&answer.payload).unwrap()
+    let response = connection.request(question, Duration::from_secs(5)).await.unwrap();
+    serde_json::from_slice(&response.payload).unwrap()
 }
 
-/// Asks again and again, for as long as patience lasts.
-pub(crate) async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+/// Repeats a call until it returns a value, up to the timeout.
+pub(crate) async fn until<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         let mut looks = tokio::time::interval(Duration::from_millis(20));
         loop {
             looks.tick().await;
-            if let Some(found) = ask().await {
+            if let Some(found) = poll().await {
                 return found;
             }
         }
     };
-    tokio::time::timeout(PATIENCE * 3, wait).await.expect("it happens in time")
+    tokio::time::timeout(TIMEOUT * 3, wait).await.expect("it happens in time")
 }

@@ -1,4 +1,4 @@
-//! A node whose upstreams have files of their own, and a saga of one effect.
+//! Node with upstream files and a saga of one effect.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode};
-use orlog::{App, Config, Seams};
+use orlog::{App, AppOverrides, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
-/// Nothing in these tests takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of all waits in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 const PAYMENT: &str = r"
 saga: payment
@@ -28,29 +28,29 @@ steps:
     fail: Declined
 ";
 
-/// A node and its folders.
+/// Node and its directories.
 pub(crate) struct Node {
     pub(crate) app: Arc<App>,
     pub(crate) router: Router,
-    pub(crate) folder: Arc<TempDir>,
+    pub(crate) dir: Arc<TempDir>,
 }
 
-/// Folders that outlive a node.
-pub(crate) struct Folders(pub(crate) Arc<TempDir>);
+/// Directories that outlive a node.
+pub(crate) struct Dirs(pub(crate) Arc<TempDir>);
 
-impl Folders {
-    /// With the saga, and these upstreams.
+impl Dirs {
+    /// Creates the directories with the saga and these upstreams.
     pub(crate) fn new(upstreams: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for name in ["definitions", "effects"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::create_dir(dir.path().join(name)).unwrap();
         }
-        std::fs::write(folder.path().join("definitions/payment.saga.yaml"), PAYMENT).unwrap();
-        let folders = Self(Arc::new(folder));
+        std::fs::write(dir.path().join("definitions/payment.saga.yaml"), PAYMENT).unwrap();
+        let dirs = Self(Arc::new(dir));
         for (name, text) in upstreams {
-            folders.describe(name, text);
+            dirs.describe(name, text);
         }
-        folders
+        dirs
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -61,44 +61,44 @@ impl Folders {
         std::fs::write(self.path("effects").join(format!("{upstream}.toml")), text).unwrap();
     }
 
-    /// Adds a definition, or replaces one.
+    /// Adds or replaces a definition.
     pub(crate) fn define(&self, saga: &str, text: &str) {
         std::fs::write(self.path("definitions").join(format!("{saga}.saga.yaml")), text).unwrap();
     }
 
-    /// Starts a node on them.
+    /// Starts a node on the directories.
     pub(crate) async fn start(&self) -> Node {
         self.start_with(&["definitions", "effects"]).await
     }
 
-    /// Starts a node that knows only some of them.
+    /// Starts a node with only some of the directories.
     pub(crate) async fn start_with(&self, known: &[&str]) -> Node {
-        let folder = |name: &str| known.contains(&name).then(|| self.path(name));
+        let dir = |name: &str| known.contains(&name).then(|| self.path(name));
         let config = Config {
-            data: self.path("data"),
-            definitions: folder("definitions"),
-            effects: folder("effects"),
+            data_dir: self.path("data"),
+            definitions_dir: dir("definitions"),
+            upstreams_dir: dir("effects"),
             ..Config::default()
         };
-        let app = App::start_with(config, Seams::default()).await.unwrap();
+        let app = App::start_with(config, AppOverrides::default()).await.unwrap();
         let router = orlog::api::router(Arc::clone(&app));
-        Node { app, router, folder: Arc::clone(&self.0) }
+        Node { app, router, dir: Arc::clone(&self.0) }
     }
 }
 
 impl Node {
     pub(crate) async fn start(upstreams: &[(&str, &str)]) -> Self {
-        Folders::new(upstreams).start().await
+        Dirs::new(upstreams).start().await
     }
 
-    pub(crate) fn folders(&self) -> Folders {
-        Folders(Arc::clone(&self.folder))
+    pub(crate) fn dirs(&self) -> Dirs {
+        Dirs(Arc::clone(&self.dir))
     }
 
-    /// Stops without finishing anything, as a crash would, but for the locks of the files.
-    pub(crate) async fn stop(self) -> Folders {
+    /// Stops the node without a drain, like a crash, but releases the file locks.
+    pub(crate) async fn stop(self) -> Dirs {
         self.app.stop().await.unwrap();
-        self.folders()
+        self.dirs()
     }
 
     pub(crate) async fn ask(
@@ -111,9 +111,9 @@ impl Node {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
         let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-        let answered = self.router.clone().oneshot(request.body(body).unwrap());
+        let response = self.router.clone().oneshot(request.body(body).unwrap());
         let (parts, body) =
-            tokio::time::timeout(PATIENCE, answered).await.expect("in time").unwrap().into_parts();
+            tokio::time::timeout(TIMEOUT, response).await.expect("in time").unwrap().into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         (parts.status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
@@ -123,48 +123,48 @@ impl Node {
         self.ask(Method::GET, "", path, &Value::Null).await.1
     }
 
-    /// Sends the saga, as `orlog deploy` does.
+    /// Deploys the saga like `orlog deploy`.
     pub(crate) async fn deploy(&self) {
         let bundle = json!({ "files": [{ "name": "payment.saga.yaml", "text": PAYMENT }] });
-        let (status, answer) = self.ask(Method::POST, "", "/admin/deploy", &bundle).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
+        let (status, response) = self.ask(Method::POST, "", "/admin/deploy", &bundle).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
     }
 
-    /// Asks for a payment: the saga's one effect gets `data` as its arguments.
+    /// Requests a payment: the saga's effect receives `data` as its arguments.
     pub(crate) async fn pay(&self, tenant: &str, order: &str, mut data: Value) {
         data["orderId"] = json!(order);
         let event = json!({
             "specversion": "1.0", "id": format!("asked-{order}"), "source": "urn:test", "type": "PaymentAsked",
             "data": data,
         });
-        let (status, answer) = self.ask(Method::POST, tenant, "/v1/events", &event).await;
-        assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+        let (status, response) = self.ask(Method::POST, tenant, "/v1/events", &event).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{response}");
     }
 
-    /// Waits until a payment has come to its end, and shows it.
+    /// Waits until a payment has ended, and returns the instance.
     pub(crate) async fn end(&self, tenant: &str, order: &str) -> Value {
         self.end_of(tenant, "payment", order).await
     }
 
-    /// Waits until an instance has come to its end, and shows it.
+    /// Waits until an instance has ended, and returns it.
     pub(crate) async fn end_of(&self, tenant: &str, saga: &str, order: &str) -> Value {
         let is_over = |saga: &Value| matches!(saga["status"].as_str(), Some("completed" | "failed"));
         self.until(tenant, &format!("/v1/sagas/{saga}/{order}"), is_over).await
     }
 
-    /// Asks until the answer fits; asks again after each commit.
+    /// Repeats the request after each commit until the response matches.
     pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let fitting = async {
             let mut commits = self.app.runtime.readers().next().unwrap().watch();
             loop {
-                let (_, answer) = self.ask(Method::GET, tenant, path, &Value::Null).await;
-                if fits(&answer) {
-                    return answer;
+                let (_, response) = self.ask(Method::GET, tenant, path, &Value::Null).await;
+                if fits(&response) {
+                    return response;
                 }
                 commits.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, fitting).await.expect("it comes to that")
+        tokio::time::timeout(TIMEOUT, fitting).await.expect("it comes to that")
     }
 
     pub(crate) async fn reload(&self) -> (StatusCode, Value) {

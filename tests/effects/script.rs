@@ -1,4 +1,4 @@
-//! Scripts with real interpreters: what they get, what they answer, and what they cannot do.
+//! Scripts with real interpreters: their input, their results and their restrictions.
 
 #[path = "script/bounds.rs"]
 mod bounds;
@@ -11,21 +11,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use orlog_effect::config::ScriptConfig;
-use orlog_effect::{Attempt, Refusal, Reply, Upstream};
+use orlog_effect::{Attempt, ProviderError, Reply, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use orlog_testkit::provider_suite::{START, item};
 use orlog_testkit::servers::skipped;
 use serde_json::{Value, json};
 
-use crate::node::PATIENCE;
+use crate::node::TIMEOUT;
 
-/// The program that stands over jobs in these tests.
+/// Program that supervises the jobs in these tests.
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_orlog");
 
-/// Whether an interpreter is where jobs look for it.
+/// Returns whether an interpreter is installed in the search path of jobs.
 fn is_there(program: &str) -> bool {
     let there =
-        ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists());
+        ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
     if !there {
         skipped(program);
     }
@@ -42,7 +42,7 @@ fn upstream(more: &Value) -> Upstream {
     serde_json::from_value::<ScriptConfig>(config).unwrap().upstream("scripts").unwrap()
 }
 
-/// The job of a flow, as the engine asks for it.
+/// Returns the job of a flow, as the engine requests it.
 fn job(kind: &str, number: u128, script: &str, more: &Value) -> WorkItem {
     let mut item = item(&EffectName::new(format!("job.{kind}")).unwrap(), number);
     let mut payload =
@@ -53,26 +53,28 @@ fn job(kind: &str, number: u128, script: &str, more: &Value) -> WorkItem {
     if let Work::Effect(effect) = &mut item.work {
         effect.payload = payload;
     }
-    // Tests run side by side, and processes are found by the id.
+    // Tests run in parallel and identify processes by the id.
     item.id = uuid::Uuid::new_v4();
     item
 }
 
-async fn perform(upstream: &Upstream, item: &WorkItem) -> Result<Reply, Refusal> {
+async fn perform(upstream: &Upstream, item: &WorkItem) -> Result<Reply, ProviderError> {
     let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
-    tokio::time::timeout(PATIENCE, upstream.provider.perform(item, attempt)).await.expect("it ends")
+    tokio::time::timeout(TIMEOUT, upstream.provider.execute(item, attempt)).await.expect("it ends")
 }
 
 async fn run(kind: &str, script: &str, more: &Value) -> Value {
     let done = perform(&upstream(&json!({})), &job(kind, 1, script, more)).await;
-    done.unwrap_or_else(|refusal| panic!("{refusal:?}")).payload
+    done.unwrap_or_else(|error| panic!("{error:?}")).payload
 }
 
 #[track_caller]
-fn failed(answer: Result<Reply, Refusal>, code: &str) -> String {
-    match answer {
+fn failed(result: Result<Reply, ProviderError>, code: &str) -> String {
+    match result {
         Err(
-            Refusal::Final { failure, .. } | Refusal::GaveUp { failure } | Refusal::Transient { failure, .. },
+            ProviderError::Permanent { failure, .. }
+            | ProviderError::Abandoned { failure }
+            | ProviderError::Transient { failure, .. },
         ) => {
             assert_eq!(failure.code, code, "{}", failure.message);
             failure.message
@@ -82,22 +84,22 @@ fn failed(answer: Result<Reply, Refusal>, code: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_and_node_get_what_they_were_given_and_nothing_else() {
-    let given = json!({ "env": { "REGION": "eu", "N": 7 }, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
-    let mut answers = Vec::new();
+async fn scripts_receive_only_the_declared_environment() {
+    let input = json!({ "env": { "REGION": "eu", "N": 7 }, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
+    let mut results = Vec::new();
     if is_there("python3") {
         let script = "import json, os, sys\nprint('working')\nprint(json.dumps({'in': json.load(sys.stdin), 'env': dict(os.environ)}))";
-        answers.push((run("python", script, &given).await, "python"));
+        results.push((run("python", script, &input).await, "python"));
     }
     if is_there("node") {
         let script = "const given = JSON.parse(require('fs').readFileSync(0));\nconsole.log('working');\nconsole.log(JSON.stringify({in: given, env: process.env}))";
-        answers.push((run("node", script, &given).await, "node"));
+        results.push((run("node", script, &input).await, "node"));
     }
-    for (answer, kind) in answers {
-        let told =
+    for (result, kind) in results {
+        let expected_input =
             json!({ "job": "step", "type": kind, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
-        assert_eq!(answer["in"], told);
-        let env = answer["env"].as_object().unwrap();
+        assert_eq!(result["in"], expected_input);
+        let env = result["env"].as_object().unwrap();
         assert_eq!(
             (&env["REGION"], &env["N"], &env["ORLOG_TENANT"]),
             (&json!("eu"), &json!("7"), &json!("acme"))
@@ -118,39 +120,39 @@ async fn python_and_node_get_what_they_were_given_and_nothing_else() {
             "TMPDIR",
         ];
         assert_eq!(names, expected);
-        assert!(!Path::new(env["HOME"].as_str().unwrap()).exists(), "its folder is gone");
+        assert!(!Path::new(env["HOME"].as_str().unwrap()).exists(), "its directory is deleted");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_other_than_zero_fails_with_its_number_and_the_last_line() {
+async fn nonzero_exit_fails_with_code_and_last_stderr_line() {
     let upstream = upstream(
         &json!({ "interpreters": { "ruby": { "command": ["no-such-ruby"] } }, "effects": { "job.sh": {}, "job.ruby": {} } }),
     );
-    let ends = |script: &str| job("sh", 1, script, &json!({}));
+    let script_job = |script: &str| job("sh", 1, script, &json!({}));
     let message =
-        failed(perform(&upstream, &ends("echo first >&2; echo 'no film' >&2; exit 3")).await, "exit_3");
-    assert_eq!(message, "job.sh ended with 3: no film");
-    let answer = perform(&upstream, &ends("echo '{\"line\": 7}'; exit 65")).await;
-    let Err(Refusal::Final { payload, .. }) = &answer else { panic!("{answer:?}") };
+        failed(perform(&upstream, &script_job("echo first >&2; echo 'no film' >&2; exit 3")).await, "exit_3");
+    assert_eq!(message, "job.sh exited with 3: no film");
+    let result = perform(&upstream, &script_job("echo '{\"line\": 7}'; exit 65")).await;
+    let Err(ProviderError::Permanent { payload, .. }) = &result else { panic!("{result:?}") };
     assert_eq!(payload, &json!({ "line": 7 }));
-    failed(perform(&upstream, &ends("kill -TERM $$")).await, "signal_15");
+    failed(perform(&upstream, &script_job("kill -TERM $$")).await, "signal_15");
     let message = failed(perform(&upstream, &job("ruby", 1, "puts 1", &json!({}))).await, "not_begun");
-    assert!(message.contains("no-such-ruby cannot be run"), "{message}");
-    failed(perform(&upstream, &job("sh", 1, "", &json!({ "script": 7 }))).await, "bad_payload");
+    assert!(message.contains("cannot run no-such-ruby (search path"), "{message}");
+    failed(perform(&upstream, &job("sh", 1, "", &json!({ "script": 7 }))).await, "invalid_payload");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_it_writes_is_kept_as_lines_and_its_secrets_are_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let secret = folder.path().join("token");
+async fn stderr_is_stored_as_job_log_with_secrets_scrubbed() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("token");
     std::fs::write(&secret, "canary-77aa").unwrap();
     let token = format!("{{file:{}}}", secret.display());
     let upstream = upstream(&json!({ "effects": { "job.sh": { "env": { "TOKEN": token } } } }));
     let script = "i=0; while [ $i -lt 1200 ]; do echo line $i >&2; i=$((i+1)); done; echo $TOKEN >&2; echo \"{\\\"you\\\": \\\"$TOKEN\\\"}\"";
     let item = job("sh", 1, script, &json!({}));
     assert_eq!(perform(&upstream, &item).await.unwrap().payload, json!({ "you": "[secret]" }));
-    let lines = upstream.lines.unwrap().of(&item.instance.tenant, item.id).unwrap();
+    let lines = upstream.job_logs.unwrap().job(&item.instance.tenant, item.id).unwrap();
     assert_eq!(
         (lines.len(), lines[0].text.as_str(), lines[999].text.as_str()),
         (1000, "line 201", "[secret]")

@@ -1,4 +1,4 @@
-//! The SQL provider against real databases: SQLite always, PostgreSQL and MariaDB where they are installed.
+//! SQL provider against real databases: SQLite always, PostgreSQL and MariaDB if they are installed.
 
 #[path = "sql/connection_loss.rs"]
 mod connection_loss;
@@ -11,48 +11,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_effect::config::SqlConfig;
-use orlog_effect::{Attempt, Probe, Refusal, Reply, Trouble, Upstream};
+use orlog_effect::{Attempt, ProbeResult, ProviderError, Reply, TransientCause, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use orlog_testkit::provider_suite::{START, item};
 use orlog_testkit::servers;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A database with nothing in it.
+/// Empty database.
 pub(crate) struct Database {
     pub(crate) dialect: &'static str,
-    /// What the configuration says of where it is.
+    /// URL in the configuration.
     pub(crate) url: String,
-    _folder: Option<TempDir>,
+    _dir: Option<TempDir>,
 }
 
 pub(crate) fn sqlite() -> Database {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("shop.db");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shop.db");
     std::fs::write(&path, "").unwrap();
-    Database { dialect: "sqlite", url: format!("sqlite://{}", path.display()), _folder: Some(folder) }
+    Database { dialect: "sqlite", url: format!("sqlite://{}", path.display()), _dir: Some(dir) }
 }
 
 pub(crate) async fn postgres() -> Option<Database> {
     let server = servers::postgres()?;
     let schema = format!("s{}", uuid::Uuid::new_v4().simple());
     let url = format!("postgres://orlog@127.0.0.1:{}/postgres", server.port);
-    let whole = Database { dialect: "postgres", url: server.secret(&url), _folder: None };
+    let whole = Database { dialect: "postgres", url: server.secret(&url), _dir: None };
     whole.run(&format!("CREATE SCHEMA {schema}")).await;
     let url = server.secret(&format!("{url}?options[search_path]={schema}"));
-    Some(Database { dialect: "postgres", url, _folder: None })
+    Some(Database { dialect: "postgres", url, _dir: None })
 }
 
 async fn mariadb() -> Option<Database> {
     let server = servers::mariadb()?;
     let schema = format!("s{}", uuid::Uuid::new_v4().simple());
     let url = format!("mysql://orlog@127.0.0.1:{}/", server.port);
-    let whole = Database { dialect: "mysql", url: server.secret(&format!("{url}mysql")), _folder: None };
+    let whole = Database { dialect: "mysql", url: server.secret(&format!("{url}mysql")), _dir: None };
     whole.run(&format!("CREATE DATABASE {schema}")).await;
-    Some(Database { dialect: "mysql", url: server.secret(&format!("{url}{schema}")), _folder: None })
+    Some(Database { dialect: "mysql", url: server.secret(&format!("{url}{schema}")), _dir: None })
 }
 
-/// Every database there is.
+/// Returns all available databases.
 async fn databases() -> Vec<Database> {
     [Some(sqlite()), postgres().await, mariadb().await].into_iter().flatten().collect()
 }
@@ -67,11 +67,11 @@ impl Database {
         config.upstream("shop").unwrap()
     }
 
-    /// What a single statement gives.
+    /// Returns the result of a single statement.
     pub(crate) async fn run(&self, statement: &str) -> Value {
         let upstream = self.upstream(&json!({ "x.run": { "statement": statement, "marker": false } }));
         let done = perform(&upstream, "x.run", 1, json!({})).await;
-        done.unwrap_or_else(|refusal| panic!("{statement}: {refusal:?}")).payload["rows"].clone()
+        done.unwrap_or_else(|error| panic!("{statement}: {error:?}")).payload["rows"].clone()
     }
 
     async fn stock(&self, free: u32) {
@@ -104,21 +104,23 @@ pub(crate) async fn perform(
     effect: &str,
     number: u128,
     payload: Value,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ProviderError> {
     let attempt = Attempt { number: 1, timeout: Duration::from_secs(20), at: START };
-    upstream.provider.perform(&order(effect, number, payload), attempt).await
+    upstream.provider.execute(&order(effect, number, payload), attempt).await
 }
 
 #[track_caller]
-pub(crate) fn failed(answer: Result<Reply, Refusal>, code: &str) -> String {
-    let Err(Refusal::Final { failure, .. }) = answer else { panic!("it is not final: {answer:?}") };
+pub(crate) fn failed(result: Result<Reply, ProviderError>, code: &str) -> String {
+    let Err(ProviderError::Permanent { failure, .. }) = result else { panic!("it is not final: {result:?}") };
     assert_eq!(failure.code, code, "{}", failure.message);
     failure.message
 }
 
 #[track_caller]
-pub(crate) fn troubled(answer: Result<Reply, Refusal>, expected: Trouble) -> (String, String) {
-    let Err(Refusal::Transient { failure, trouble, .. }) = answer else { panic!("no trouble: {answer:?}") };
+pub(crate) fn troubled(result: Result<Reply, ProviderError>, expected: TransientCause) -> (String, String) {
+    let Err(ProviderError::Transient { failure, trouble, .. }) = result else {
+        panic!("no trouble: {result:?}")
+    };
     assert_eq!(trouble, expected, "{failure}");
     (failure.code, failure.message)
 }
@@ -138,7 +140,7 @@ fn reserve() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_done_once_however_often_and_however_densely_it_is_delivered() {
+async fn concurrent_duplicate_deliveries_execute_once() {
     for database in databases().await {
         database.stock(10).await;
         let upstream = Arc::new(database.upstream(&reserve()));
@@ -148,10 +150,10 @@ async fn it_is_done_once_however_often_and_however_densely_it_is_delivered() {
             let payload = json!({ "qty": 2, "item": { "sku": "kettle" } });
             deliveries.spawn(async move { perform(&upstream, "stock.reserve", 1, payload).await });
         }
-        for answer in deliveries.join_all().await {
-            assert_eq!(answer.unwrap().payload, json!({ "count": 1 }), "{}", database.dialect);
+        for result in deliveries.join_all().await {
+            assert_eq!(result.unwrap().payload, json!({ "count": 1 }), "{}", database.dialect);
         }
-        // By another process, too, and whatever the payload says then.
+        // The same holds in another process, and with another payload.
         let later = perform(&database.upstream(&reserve()), "stock.reserve", 1, json!({})).await;
         assert_eq!(later.unwrap().payload, json!({ "count": 1 }));
         assert_eq!((database.free().await, database.markers().await), (json!(8), json!(1)));
@@ -163,30 +165,30 @@ async fn it_is_done_once_however_often_and_however_densely_it_is_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_leaves_nothing_behind() {
+async fn rejected_operation_is_rolled_back() {
     for database in databases().await {
         database.stock(3).await;
         let upstream = database.upstream(&reserve());
         let of = |qty: i64| json!({ "qty": qty, "item": { "sku": "kettle" } });
-        let answer = perform(&upstream, "stock.reserve", 1, of(4)).await;
-        let Err(Refusal::Final { failure, event, .. }) = answer else { panic!("{answer:?}") };
+        let result = perform(&upstream, "stock.reserve", 1, of(4)).await;
+        let Err(ProviderError::Permanent { failure, event, .. }) = result else { panic!("{result:?}") };
         assert_eq!((failure.code.as_str(), event.unwrap().as_str()), ("out_of_stock", "OutOfStock"));
-        assert_eq!(failure.message, "shop: statement 1 of stock.reserve came to 0 rows instead of 1");
+        assert_eq!(failure.message, "shop: statement 1 of stock.reserve has 0 rows, expected 1");
         database.run("INSERT INTO reserved VALUES ('o-2', 1)").await;
         failed(perform(&upstream, "stock.reserve", 2, of(1)).await, "23505");
         assert_eq!((database.free().await, database.markers().await), (json!(3), json!(0)));
-        failed(perform(&upstream, "stock.reserve", 3, json!({ "qty": 1 })).await, "bad_payload");
+        failed(perform(&upstream, "stock.reserve", 3, json!({ "qty": 1 })).await, "invalid_payload");
         let item = order("stock.reserve", 2, of(1));
-        assert_eq!(upstream.provider.probe(&item).await, Probe::NotDone);
+        assert_eq!(upstream.provider.probe(&item).await, ProbeResult::NotDone);
         database.run("DELETE FROM reserved").await;
         perform(&upstream, "stock.reserve", 2, of(1)).await.unwrap();
-        let done = Probe::Done(Reply::from(json!({ "count": 1 })));
+        let done = ProbeResult::Done(Reply::from(json!({ "count": 1 })));
         assert_eq!(upstream.provider.probe(&item).await, done, "{}", database.dialect);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn constraints_have_one_code_in_every_database() {
+async fn constraint_violation_code_is_database_independent() {
     for database in databases().await {
         database.stock(1).await;
         let upstream = database.upstream(&json!({
@@ -196,15 +198,15 @@ async fn constraints_have_one_code_in_every_database() {
         }));
         failed(perform(&upstream, "x.check", 1, json!({ "n": 2 })).await, "23514");
         failed(perform(&upstream, "x.null", 2, json!({ "n": null })).await, "23502");
-        let wrong = perform(&upstream, "x.wrong", 3, json!({ "n": 1 })).await;
-        let Err(Refusal::Final { failure, .. }) = wrong else { panic!("{wrong:?}") };
+        let invalid = perform(&upstream, "x.wrong", 3, json!({ "n": 1 })).await;
+        let Err(ProviderError::Permanent { failure, .. }) = invalid else { panic!("{invalid:?}") };
         assert!(failure.message.contains("stokc"), "{failure}");
         assert_eq!(database.free().await, json!(1));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reading_needs_no_marker_and_is_bounded() {
+async fn reads_skip_the_marker_and_are_bounded() {
     for database in databases().await {
         database.stock(7).await;
         let many =
@@ -228,24 +230,24 @@ async fn reading_needs_no_marker_and_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_table_of_the_markers_effects_wait_for_it() {
+async fn missing_marker_table_is_retried() {
     for database in databases().await {
         database.stock(7).await;
         let config = json!({ "database": database.dialect, "url": database.url, "effects": reserve() });
         let config: SqlConfig = serde_json::from_value(config).unwrap();
         let upstream = config.upstream("shop").unwrap();
         let payload = json!({ "qty": 1, "item": { "sku": "kettle" } });
-        let answer = perform(&upstream, "stock.reserve", 1, payload).await;
-        let (code, message) = troubled(answer, Trouble::Down);
+        let result = perform(&upstream, "stock.reserve", 1, payload).await;
+        let (code, message) = troubled(result, TransientCause::Unavailable);
         assert_eq!(code, "marker_missing", "{message}");
         assert!(message.contains("create_marker = true"), "{message}");
         assert_eq!(database.free().await, json!(7));
     }
 }
 
-/// While a writer holds the row (the file, in SQLite) nobody waits longer than an attempt may take.
+/// While a writer locks the row (the file, in SQLite), an attempt waits no longer than its timeout.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_is_given_up_holds_nothing() {
+async fn cancelled_attempt_releases_its_connection() {
     for database in databases().await {
         database.stock(5).await;
         let slow = match database.dialect {
@@ -258,8 +260,8 @@ async fn an_attempt_that_is_given_up_holds_nothing() {
         let upstream = database.upstream(&json!({
             "x.slow": { "statement": slow }, "x.quick": { "statement": "UPDATE stock SET free = free - 1" },
         }));
-        let begun = perform(&upstream, "x.slow", 1, json!({}));
-        assert!(tokio::time::timeout(Duration::from_millis(300), begun).await.is_err());
+        let pending = perform(&upstream, "x.slow", 1, json!({}));
+        assert!(tokio::time::timeout(Duration::from_millis(300), pending).await.is_err());
         let quick = perform(&upstream, "x.quick", 2, json!({})).await;
         assert!(quick.is_ok(), "{}: {quick:?}", database.dialect);
         assert_eq!((database.free().await, database.markers().await), (json!(4), json!(1)));
@@ -267,9 +269,9 @@ async fn an_attempt_that_is_given_up_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_passes_and_its_password_is_not_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let secret = folder.path().join("url");
+async fn unreachable_database_is_transient_and_password_is_scrubbed() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("url");
     let upstream = |dialect: &str| {
         let config = json!({
             "database": dialect, "url": format!("file:{}", secret.display()), "attempt_timeout": "1s",
@@ -277,8 +279,8 @@ async fn a_database_that_is_not_there_passes_and_its_password_is_not_told() {
         });
         serde_json::from_value::<SqlConfig>(config).unwrap().upstream("shop").unwrap()
     };
-    let down = |answer| {
-        let (code, message) = troubled(answer, Trouble::Down);
+    let down = |result| {
+        let (code, message) = troubled(result, TransientCause::Unavailable);
         assert!(!message.contains("canary"), "{message}");
         (code, message)
     };
@@ -292,7 +294,7 @@ async fn a_database_that_is_not_there_passes_and_its_password_is_not_told() {
         ("sqlite", "sqlite:///nowhere/canary.db", "sqlite_14"),
     ] {
         std::fs::write(&secret, url).unwrap();
-        let answer = perform(&upstream(dialect), "x.run", 1, json!({})).await;
-        assert_eq!(down(answer).0, expected, "{url}");
+        let result = perform(&upstream(dialect), "x.run", 1, json!({})).await;
+        assert_eq!(down(result).0, expected, "{url}");
     }
 }

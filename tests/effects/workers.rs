@@ -1,130 +1,133 @@
-//! Workers outside the process: they claim, die, come late, come twice; and one written in Python does the work.
+//! External workers: claims, crashes, late and duplicate results; and a worker in Python.
 
 use std::process::{Child, Command, Stdio};
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::node::{Folders, Node, PATIENCE};
+use crate::node::{Dirs, Node, TIMEOUT};
 
-fn board(more: &str) -> String {
+fn worker_config(more: &str) -> String {
     format!("kind = \"worker\"\neffects = [\"pay.charge\"]\n{more}")
 }
 
-async fn say(node: &Node, path: &str, body: &Value) -> (StatusCode, Value) {
+async fn post(node: &Node, path: &str, body: &Value) -> (StatusCode, Value) {
     node.ask(Method::POST, "acme", path, body).await
 }
 
 async fn claim(node: &Node, worker: &str) -> Value {
-    let ask = json!({ "effects": ["pay.charge"], "worker": worker, "wait_seconds": 20 });
-    let (status, answer) = say(node, "/v1/work/claim", &ask).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
-    answer["jobs"].as_array().unwrap().first().cloned().unwrap_or_default()
+    let request = json!({ "effects": ["pay.charge"], "worker": worker, "wait_seconds": 20 });
+    let (status, response) = post(node, "/v1/work/claim", &request).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    response["jobs"].as_array().unwrap().first().cloned().unwrap_or_default()
 }
 
-fn at(job: &Value, what: &str) -> String {
-    format!("/v1/work/jobs/{}/{what}", job["job"].as_str().unwrap())
+fn at(job: &Value, action: &str) -> String {
+    format!("/v1/work/jobs/{}/{action}", job["job"].as_str().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_claims_writes_lives_and_brings_a_result_that_counts_once() {
-    let node = Node::start(&[("pay", &board(""))]).await;
+async fn worker_claims_logs_heartbeats_and_completes_once() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
     node.pay("acme", "o-1", json!({"amount": 7})).await;
     let job = claim(&node, "w-1").await;
     assert_eq!(
-        (&job["effect"], &job["payload"]["amount"], &job["number"]),
+        (&job["effect"], &job["payload"]["amount"], &job["claim_count"]),
         (&json!("pay.charge"), &json!(7), &json!(1))
     );
     let claim = &job["claim"];
-    let (status, _) = say(&node, &at(&job, "lines"), &json!({ "claim": claim, "lines": ["half way"] })).await;
+    let (status, _) = post(&node, &at(&job, "logs"), &json!({ "claim": claim, "log": ["half way"] })).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    assert_eq!(say(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await.0, StatusCode::OK);
+    assert_eq!(post(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await.0, StatusCode::OK);
     let (_, seen) = node.ask(Method::GET, "acme", "/v1/work", &Value::Null).await;
     assert_eq!(
-        (&seen["items"][0]["worker"], &seen["items"][0]["lines"][0]["text"]),
+        (&seen["items"][0]["worker"], &seen["items"][0]["log"][0]["text"]),
         (&json!("w-1"), &json!("half way"))
     );
     let (_, others) = node.ask(Method::GET, "beta", "/v1/work", &Value::Null).await;
     assert_eq!(others, json!({ "items": [] }));
     let result = json!({ "claim": claim, "result": "succeeded", "payload": { "receipt": 1 } });
     assert_eq!(
-        say(&node, &at(&job, "result"), &result).await,
+        post(&node, &at(&job, "result"), &result).await,
         (StatusCode::OK, json!({ "duplicate": false }))
     );
     assert_eq!(
-        say(&node, &at(&job, "result"), &result).await,
+        post(&node, &at(&job, "result"), &result).await,
         (StatusCode::OK, json!({ "duplicate": true }))
     );
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_job_of_a_crashed_worker_goes_to_another_and_the_late_result_is_refused() {
-    let node = Node::start(&[("pay", &board("claim = \"300ms\""))]).await;
+async fn expired_claim_is_reassigned_and_late_result_is_rejected() {
+    let node = Node::start(&[("pay", &worker_config("claim_ttl = \"300ms\""))]).await;
     node.pay("acme", "o-1", json!({})).await;
     let dead = claim(&node, "dead").await;
     let next = claim(&node, "alive").await;
-    assert_eq!((&next["job"], &next["number"]), (&dead["job"], &json!(2)));
+    assert_eq!((&next["job"], &next["claim_count"]), (&dead["job"], &json!(2)));
     let late = json!({ "claim": dead["claim"], "result": "failed", "code": "late" });
-    let (status, problem) = say(&node, &at(&dead, "result"), &late).await;
+    let (status, problem) = post(&node, &at(&dead, "result"), &late).await;
     assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0030")));
     let result = json!({ "claim": next["claim"], "result": "succeeded" });
-    assert_eq!(say(&node, &at(&next, "result"), &result).await.0, StatusCode::OK);
+    assert_eq!(post(&node, &at(&next, "result"), &result).await.0, StatusCode::OK);
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_outlives_a_restart_and_a_reload_of_the_node() {
-    let node = Node::start(&[("pay", &board(""))]).await;
+async fn worker_survives_node_restart_and_reload() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
     node.pay("acme", "o-1", json!({})).await;
     let job = claim(&node, "w-1").await;
-    node.folders().describe("pay", &board("claim = \"9m\""));
+    node.dirs().describe("pay", &worker_config("claim_ttl = \"9m\""));
     assert_eq!(node.reload().await.0, StatusCode::OK);
-    assert_eq!(say(&node, &at(&job, "heartbeat"), &json!({ "claim": job["claim"] })).await.0, StatusCode::OK);
+    assert_eq!(
+        post(&node, &at(&job, "heartbeat"), &json!({ "claim": job["claim"] })).await.0,
+        StatusCode::OK
+    );
     let node = node.stop().await.start().await;
     let result = json!({ "claim": job["claim"], "result": "succeeded" });
-    let taken = async {
-        while say(&node, &at(&job, "result"), &result).await.0 == StatusCode::CONFLICT {
+    let accepted = async {
+        while post(&node, &at(&job, "result"), &result).await.0 == StatusCode::CONFLICT {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, taken).await.expect("the job hangs there again");
+    tokio::time::timeout(TIMEOUT, accepted).await.expect("the job hangs there again");
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_fails_and_a_retry_comes_again_under_the_same_key() {
-    let node = Node::start(&[("pay", &board("backoff = { first = \"1ms\" }"))]).await;
+async fn failed_result_is_final_and_retry_keeps_the_key() {
+    let node = Node::start(&[("pay", &worker_config("backoff = { initial = \"1ms\" }"))]).await;
     node.pay("acme", "o-1", json!({})).await;
     let first = claim(&node, "w").await;
     let retry = json!({ "claim": first["claim"], "result": "retry", "code": "tired", "message": "later" });
-    assert_eq!(say(&node, &at(&first, "result"), &retry).await.0, StatusCode::OK);
+    assert_eq!(post(&node, &at(&first, "result"), &retry).await.0, StatusCode::OK);
     let second = claim(&node, "w").await;
     assert_eq!(second["job"], first["job"]);
     let failed =
         json!({ "claim": second["claim"], "result": "failed", "code": "no_film", "message": "empty" });
-    assert_eq!(say(&node, &at(&second, "result"), &failed).await.0, StatusCode::OK);
+    assert_eq!(post(&node, &at(&second, "result"), &failed).await.0, StatusCode::OK);
     let saga = node.end("acme", "o-1").await;
     assert!(saga["status"] == "failed" && saga.to_string().contains("no_film"), "{saga}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_worker_performs_cannot_be_asked_for() {
-    let node = Node::start(&[("pay", &board("tenants = [\"acme\"]"))]).await;
-    let ask = |effect: &str| json!({ "effects": [effect], "worker": "w", "wait_seconds": 0 });
-    assert_eq!(say(&node, "/v1/work/claim", &ask("other.do")).await.0, StatusCode::BAD_REQUEST);
+async fn unknown_effect_is_rejected() {
+    let node = Node::start(&[("pay", &worker_config("tenants = [\"acme\"]"))]).await;
+    let request = |effect: &str| json!({ "effects": [effect], "worker": "w", "wait_seconds": 0 });
+    assert_eq!(post(&node, "/v1/work/claim", &request("other.do")).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(
-        say(&node, "/v1/work/claim", &ask("pay.charge")).await,
+        post(&node, "/v1/work/claim", &request("pay.charge")).await,
         (StatusCode::OK, json!({ "jobs": [] }))
     );
-    let (status, _) = node.ask(Method::POST, "beta", "/v1/work/claim", &ask("pay.charge")).await;
+    let (status, _) = node.ask(Method::POST, "beta", "/v1/work/claim", &request("pay.charge")).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
 
-/// Ends with the test.
-struct Running(Child);
+/// Worker process; killed on drop.
+struct ChildWorker(Child);
 
-impl Drop for Running {
+impl Drop for ChildWorker {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -132,9 +135,9 @@ impl Drop for Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_worker_in_python_does_the_work() {
-    let folders = Folders::new(&[("pay", &board(""))]);
-    let node = folders.start().await;
+async fn python_worker_completes_jobs() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    let node = dirs.start().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router = node.router.clone();
@@ -146,7 +149,7 @@ async fn the_worker_in_python_does_the_work() {
         .env("ORLOG_URL", url)
         .env("ORLOG_TENANT", "acme")
         .stdin(Stdio::null());
-    let _running = Running(python.spawn().expect("python3 is installed"));
+    let _running = ChildWorker(python.spawn().expect("python3 is installed"));
     for order in ["o-1", "o-2", "o-3"] {
         node.pay("acme", order, json!({})).await;
     }
@@ -167,23 +170,23 @@ steps:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_worker_tells_besides_is_an_event_for_everybody_and_goes_out_once() {
-    let folders = Folders::new(&[("pay", &board(""))]);
-    std::fs::write(folders.path("definitions").join("points.saga.yaml"), POINTS).unwrap();
-    let node = folders.start().await;
+async fn worker_facts_are_published_once() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    std::fs::write(dirs.path("definitions").join("points.saga.yaml"), POINTS).unwrap();
+    let node = dirs.start().await;
     node.pay("acme", "o-1", json!({})).await;
     let job = claim(&node, "w-1").await;
     let facts = json!([{ "type": "PointsEarned", "data": { "card": "4711", "points": 3 } }]);
     let result = json!({ "claim": job["claim"], "result": "failed", "code": "declined", "facts": facts });
-    assert_eq!(say(&node, &at(&job, "result"), &result).await.0, StatusCode::OK);
-    say(&node, &at(&job, "result"), &result).await;
+    assert_eq!(post(&node, &at(&job, "result"), &result).await.0, StatusCode::OK);
+    post(&node, &at(&job, "result"), &result).await;
     let payment = node.end("acme", "o-1").await;
     assert_eq!(payment["status"], "failed");
-    let told = payment["history"]["items"].as_array().unwrap().iter().flat_map(|record| {
+    let published = payment["history"]["items"].as_array().unwrap().iter().flat_map(|record| {
         let work = record["work"].as_array().unwrap().iter();
         work.filter(|work| work["label"] == "PointsEarned").map(|work| work["id"].clone()).collect::<Vec<_>>()
     });
-    assert_eq!(told.count(), 1, "{payment}");
+    assert_eq!(published.count(), 1, "{payment}");
     let points = node.until("acme", "/v1/sagas/points/4711", |saga| saga["status"] == "running").await;
     assert_eq!(points["state"]["vars"]["points"], 3);
 }

@@ -1,35 +1,38 @@
-//! Servers, a stream on them, and who publishes and reads.
+//! Servers, a stream on them, publishers and consumers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_bus::nats::{Connection, NatsStream, Options, Plan, StreamPlan, apply};
-use orlog_bus::{Bus, Consumer, Delivery, Message, Receipt, Subscription};
+use orlog_bus::nats::{Connection, NatsStream, Options, StreamSet, StreamSpec, apply};
+use orlog_bus::{Bus, Consumer, Delivery, Message, PublishAck, Subscription};
 use orlog_model::{StreamPosition, Timestamp};
 
-/// Nothing in these tests takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of all waits in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) const STREAM: &str = "S";
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-pub(crate) fn within<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
-    let timed = tokio::time::timeout(PATIENCE, Box::pin(future));
-    async move { timed.await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}")) }
+pub(crate) fn within<T>(description: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let timed = tokio::time::timeout(TIMEOUT, Box::pin(future));
+    async move { timed.await.unwrap_or_else(|_| panic!("{description}: not within {TIMEOUT:?}")) }
 }
 
-/// Looks until there is something.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+/// Polls until there is a value.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    description: &str,
+    mut poll: impl FnMut() -> F,
+) -> T {
     let looking = Box::pin(async {
-        let mut again = tokio::time::interval(LOOK);
+        let mut again = tokio::time::interval(POLL_INTERVAL);
         loop {
             again.tick().await;
-            if let Some(found) = look().await {
+            if let Some(found) = poll().await {
                 return found;
             }
         }
     });
-    within(what, looking).await
+    within(description, looking).await
 }
 
 pub(crate) async fn connect(urls: &[String]) -> Connection {
@@ -37,14 +40,14 @@ pub(crate) async fn connect(urls: &[String]) -> Connection {
     until("a connection", || async { Connection::open(&options).await.ok() }).await
 }
 
-/// The stream, made where it is missing.
+/// Opens the stream; creates it if it is missing.
 pub(crate) async fn open(urls: &[String], replicas: usize) -> Arc<NatsStream> {
     open_as(urls, replicas, "pod-1").await
 }
 
 pub(crate) async fn open_as(urls: &[String], replicas: usize, pod: &str) -> Arc<NatsStream> {
     let connection = connect(urls).await;
-    let plan: Plan = StreamPlan::plain(STREAM, &["s.>"], replicas, Duration::from_mins(2)).into();
+    let plan: StreamSet = StreamSpec::new(STREAM, &["s.>"], replicas, Duration::from_mins(2)).into();
     let (connection, plan) = (&connection, &plan);
     until("the stream", || async move {
         apply(connection, plan, Timestamp::default()).await.ok()?;
@@ -62,8 +65,8 @@ pub(crate) fn message(number: u64) -> Message {
     }
 }
 
-/// Publishes until the servers have it; the ids make trying again harmless.
-pub(crate) async fn publish(bus: &NatsStream, numbers: std::ops::Range<u64>) -> Vec<Receipt> {
+/// Publishes until the servers accept the messages; message ids make retries no-ops.
+pub(crate) async fn publish(bus: &NatsStream, numbers: std::ops::Range<u64>) -> Vec<PublishAck> {
     let numbers = &numbers;
     until("a publish", || async move { bus.publish(numbers.clone().map(message).collect()).await.ok() }).await
 }
@@ -72,8 +75,8 @@ pub(crate) fn subscription(name: &str, after: Option<StreamPosition>) -> Subscri
     Subscription {
         name: name.to_owned(),
         filters: vec!["s.>".to_owned()],
-        part: None,
-        after,
+        partition: None,
+        start_after: after,
         max_in_flight: 10_000,
     }
 }
@@ -82,7 +85,7 @@ pub(crate) async fn subscribe(bus: &NatsStream, subscription: Subscription) -> B
     within("a subscription", bus.subscribe(subscription)).await.unwrap()
 }
 
-/// The next messages, acknowledged.
+/// Reads and acknowledges the next messages.
 pub(crate) async fn take(consumer: &mut dyn Consumer, count: usize) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -102,8 +105,12 @@ pub(crate) fn numbers(deliveries: &[Delivery]) -> Vec<u64> {
         .collect()
 }
 
-/// The checkpoint of whoever has done everything so far.
+/// Returns the checkpoint of a consumer that has processed all messages so far.
 pub(crate) fn checkpoint(consumer: &dyn Consumer) -> StreamPosition {
-    let mark = consumer.acker().mark();
-    StreamPosition { stream_id: consumer.start().stream_id, sequence: mark.sequence, at: mark.at }
+    let position = consumer.acker().ack_position();
+    StreamPosition {
+        stream_id: consumer.subscription_start().stream_id,
+        sequence: position.sequence,
+        at: position.at,
+    }
 }

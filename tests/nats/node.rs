@@ -1,15 +1,15 @@
-//! One node on JetStream, from the event to the fact.
+//! A node on JetStream, from the event to the fact.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use orlog::config::{BusKind, Config, Nats};
-use orlog::{App, Seams};
-use orlog_bus::codec::{self, Defaults};
-use orlog_effect::{Native, NativeCall, Policy};
+use orlog::config::{BusKind, Config, NatsConfig};
+use orlog::{App, AppOverrides};
+use orlog_bus::codec::{self, DecodeDefaults};
+use orlog_effect::{FunctionCall, FunctionProvider, Policy};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timestamp};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::raw_nats::Wire;
+use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -30,46 +30,50 @@ completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
 failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 ";
 
-/// How often each order was charged.
+/// Number of charges by order.
 type Charges = Arc<Mutex<BTreeMap<String, u32>>>;
 
-struct Shop {
-    folder: TempDir,
+struct NatsNode {
+    dir: TempDir,
     charges: Charges,
-    nats: Nats,
+    nats: NatsConfig,
     shards: u16,
     spread: Vec<TenantId>,
 }
 
-impl Shop {
+impl NatsNode {
     fn on(server: &NatsServer) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let definitions = folder.path().join("definitions");
+        let dir = tempfile::tempdir().unwrap();
+        let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-        let nats = Nats { servers: vec![server.url()], own_aggregate_stream: true, ..Nats::default() };
-        Self { folder, charges: Charges::default(), nats, shards: 1, spread: Vec::new() }
+        let nats = NatsConfig {
+            servers: vec![server.url()],
+            manage_aggregate_stream: true,
+            ..NatsConfig::default()
+        };
+        Self { dir, charges: Charges::default(), nats, shards: 1, spread: Vec::new() }
     }
 
     async fn start(&self) -> anyhow::Result<Arc<App>> {
         let mut config = Config {
-            node: "pod-1".to_owned(),
-            data: self.folder.path().join("data"),
-            definitions: Some(self.folder.path().join("definitions")),
+            node_name: "pod-1".to_owned(),
+            data_dir: self.dir.path().join("data"),
+            definitions_dir: Some(self.dir.path().join("definitions")),
             nats: self.nats.clone(),
             shards: self.shards,
             ..Config::default()
         };
         config.bus.kind = BusKind::Nats;
-        config.tenants.spread.clone_from(&self.spread);
+        config.tenants.key_sharded.clone_from(&self.spread);
         let charges = Arc::clone(&self.charges);
-        let charge = move |call: NativeCall| {
+        let charge = move |call: FunctionCall| {
             let order = call.payload["orderId"].as_str().unwrap_or_default().to_owned();
             *charges.lock().unwrap().entry(order).or_default() += 1;
             async { Ok(json!({})) }
         };
-        let bank = Native::new().effect("test.charge", charge).upstream("bank", Policy::default());
-        App::start_with(config, Seams { upstreams: vec![bank], ..Seams::default() }).await
+        let bank = FunctionProvider::new().effect("test.charge", charge).upstream("bank", Policy::default());
+        App::start_with(config, AppOverrides { upstreams: vec![bank], ..AppOverrides::default() }).await
     }
 }
 
@@ -89,18 +93,18 @@ fn key(tenant: &str, id: &str) -> InstanceKey {
 }
 
 async fn submit(app: &App, tenant: &str, ids: &[String]) {
-    let defaults = Defaults { tenant: Some(TenantId::new(tenant).unwrap()), now: Timestamp::default() };
+    let defaults = DecodeDefaults { tenant: Some(TenantId::new(tenant).unwrap()), now: Timestamp::default() };
     let events: Vec<_> = ids.iter().map(|id| codec::from_json(&placed(id), &defaults).unwrap()).collect();
     let events = &events;
     until("the events are taken", || async move { app.publish(events.clone()).await.ok() }).await;
 }
 
 async fn completes(app: &App, key: &InstanceKey) {
-    let look = || async {
+    let poll = || async {
         let instance = app.runtime.reader(key)?.instance(key).ok()??;
         (instance.status == Status::Completed).then_some(())
     };
-    until(&format!("{key} completes"), look).await;
+    until(&format!("{key} completes"), poll).await;
 }
 
 async fn stop(app: &App) {
@@ -109,9 +113,9 @@ async fn stop(app: &App) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_becomes_a_saga_and_a_fact_and_a_restart_goes_on_from_the_checkpoint() {
+async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     let Some(mut server) = NatsServer::start() else { return };
-    let shop = Shop::on(&server);
+    let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
@@ -119,10 +123,10 @@ async fn an_event_becomes_a_saga_and_a_fact_and_a_restart_goes_on_from_the_check
     assert_eq!((info.bus.kind, info.bus.connected, info.bus.streams.len()), ("nats", true, 3));
     let fact = || async {
         let get = json!({ "last_by_subj": "tenant.acme.workflow_event.order.o-1" });
-        let answer = Wire::connect(server.port)
+        let response = RawNatsClient::connect(server.port)
             .request("$JS.API.STREAM.MSG.GET.WORKFLOW_EVENTS", get.to_string().as_bytes());
-        let answer: Value = serde_json::from_slice(&answer.unwrap()).unwrap();
-        answer["message"].is_object().then_some(())
+        let response: Value = serde_json::from_slice(&response.unwrap()).unwrap();
+        response["message"].is_object().then_some(())
     };
     until("the fact", fact).await;
     stop(&app).await;
@@ -137,23 +141,23 @@ async fn an_event_becomes_a_saga_and_a_fact_and_a_restart_goes_on_from_the_check
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_of_the_aggregate_service_is_taken_and_one_that_names_another_tenant_is_a_dead_letter() {
+async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
     let Some(server) = NatsServer::start() else { return };
-    let shop = Shop::on(&server);
+    let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
-    let mut wire = Wire::connect(server.port);
+    let mut wire = RawNatsClient::connect(server.port);
     let mut lie = placed("o-1");
     lie["tenantid"] = json!("other");
     wire.request("tenant.acme.aggregate.order.o-1", lie.to_string().as_bytes()).unwrap();
     wire.request("tenant.acme.aggregate.order.o-2", placed("o-2").to_string().as_bytes()).unwrap();
     completes(&app, &key("acme", "o-2")).await;
-    let letters = || async {
+    let dead_letters = || async {
         let reader = app.runtime.reader(&key("acme", "o-1"))?;
-        let letters = reader.dead_letters(&TenantId::new("acme").unwrap(), None, 10).ok()?;
-        letters.into_iter().next()
+        let dead_letters = reader.dead_letters(&TenantId::new("acme").unwrap(), None, 10).ok()?;
+        dead_letters.into_iter().next()
     };
-    let letter = until("the dead letter", letters).await;
-    assert!(letter.message.contains("other"), "{}", letter.message);
+    let dead_letter = until("the dead letter", dead_letters).await;
+    assert!(dead_letter.message.contains("other"), "{}", dead_letter.message);
     for tenant in ["acme", "other", ""] {
         let key = key(tenant, "o-1");
         assert!(app.runtime.reader(&key).unwrap().instance(&key).unwrap().is_none(), "{tenant}");
@@ -162,9 +166,9 @@ async fn an_event_of_the_aggregate_service_is_taken_and_one_that_names_another_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_events_of_a_spread_tenant_come_to_the_shards_of_their_instances() {
+async fn key_sharded_tenant_events_reach_the_instance_shard() {
     let Some(server) = NatsServer::start() else { return };
-    let shop = Shop { shards: 4, spread: vec![TenantId::new("big").unwrap()], ..Shop::on(&server) };
+    let shop = NatsNode { shards: 4, spread: vec![TenantId::new("big").unwrap()], ..NatsNode::on(&server) };
     let app = shop.start().await.unwrap();
     let ids: Vec<String> = (0..40).map(|n| format!("o-{n}")).collect();
     submit(&app, "big", &ids).await;
@@ -175,31 +179,31 @@ async fn the_events_of_a_spread_tenant_come_to_the_shards_of_their_instances() {
     completes(&app, &key("small", "s-1")).await;
     let charges = shop.charges.lock().unwrap().clone();
     assert!(charges.len() == 41 && charges.values().all(|count| *count == 1), "{charges:?}");
-    let info = Wire::connect(server.port).jetstream("STREAM.INFO.WORKFLOW_COMMANDS", &json!({}));
+    let info = RawNatsClient::connect(server.port).jetstream("STREAM.INFO.WORKFLOW_COMMANDS", &json!({}));
     assert_eq!(info["state"]["messages"], 40, "one signal an instance");
     stop(&app).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_that_are_missing_stop_the_start_with_the_remedy() {
+async fn missing_streams_prevent_startup() {
     let Some(server) = NatsServer::start() else { return };
-    let mut shop = Shop::on(&server);
+    let mut shop = NatsNode::on(&server);
     shop.nats.provision = false;
     let error = shop.start().await.err().unwrap().to_string();
     assert!(error.contains("missing; make it with `orlog streams apply`"), "{error}");
-    (shop.nats.provision, shop.nats.own_aggregate_stream) = (true, false);
+    (shop.nats.provision, shop.nats.manage_aggregate_stream) = (true, false);
     let error = shop.start().await.err().unwrap().to_string();
     assert!(error.contains("the Aggregate service owns it"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_aggregate_service_owns_its_stream_submitted_events_go_to_the_workflows() {
+async fn submitted_events_use_the_workflow_stream_when_aggregates_are_external() {
     let Some(server) = NatsServer::start() else { return };
     let theirs = json!({ "name": "AGGREGATE_EVENTS", "subjects": ["tenant.*.aggregate.>", "aggregate.>"] });
-    let mut wire = Wire::connect(server.port);
+    let mut wire = RawNatsClient::connect(server.port);
     wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &theirs);
-    let mut shop = Shop::on(&server);
-    shop.nats.own_aggregate_stream = false;
+    let mut shop = NatsNode::on(&server);
+    shop.nats.manage_aggregate_stream = false;
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
@@ -209,9 +213,9 @@ async fn where_the_aggregate_service_owns_its_stream_submitted_events_go_to_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_counts_a_stream_that_was_made_anew_and_goes_on() {
+async fn recreated_stream_is_counted_and_reading_continues() {
     let Some(server) = NatsServer::start() else { return };
-    let shop = Shop::on(&server);
+    let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
@@ -221,12 +225,13 @@ async fn a_node_counts_a_stream_that_was_made_anew_and_goes_on() {
     };
     until("the checkpoint", stored).await;
     stop(&app).await;
-    Wire::connect(server.port).jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
+    RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
     let app = shop.start().await.unwrap();
     let counted = || async {
         let mut text = String::new();
-        app.shown.lock().unwrap().write(&mut text).unwrap();
-        let line = "orlog_stream_breaks_found_total{stream=\"AGGREGATE_EVENTS\",found=\"other_stream\"} 1";
+        app.metrics_registry.lock().unwrap().encode(&mut text).unwrap();
+        let line =
+            "orlog_stream_anomalies_detected_total{stream=\"AGGREGATE_EVENTS\",kind=\"stream_recreated\"} 1";
         text.contains(line).then_some(())
     };
     until("the metric", counted).await;

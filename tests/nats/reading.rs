@@ -1,24 +1,24 @@
-//! Many subscriptions on one reader: parts, pace, and what operators see.
+//! Many subscriptions on one reader: partitions, rate, and the state that operators see.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlog_bus::{Bus, Error, Message, Part, Subscription};
-use orlog_model::{SLOTS, Slots, TenantId};
+use orlog_bus::{Bus, Error, Message, Partition, Subscription};
+use orlog_model::{SLOTS, SlotAssigner, TenantId};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::raw_nats::Wire;
+use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 
 use super::fixture::{numbers, open, open_as, publish, subscribe, subscription, take, until};
 
-/// What the servers know of the consumers of the stream, by name.
+/// Returns the servers' state of the stream's consumers, by name.
 fn consumers(server: &NatsServer) -> Vec<Value> {
-    let list = Wire::connect(server.port).jetstream("CONSUMER.LIST.S", &json!({}));
+    let list = RawNatsClient::connect(server.port).jetstream("CONSUMER.LIST.S", &json!({}));
     list["consumers"].as_array().unwrap().clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_consumer_on_the_servers_serves_all_subscriptions_that_keep_up() {
+async fn shared_reader_serves_all_caught_up_subscriptions() {
     let Some(server) = NatsServer::start() else { return };
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 0..100).await;
@@ -40,12 +40,12 @@ async fn one_consumer_on_the_servers_serves_all_subscriptions_that_keep_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_that_stands_still_holds_up_nobody_and_misses_nothing() {
+async fn stalled_subscription_does_not_block_others() {
     let Some(server) = NatsServer::start() else { return };
     let bus = open(&[server.url()], 1).await;
     let mut slow = subscribe(&bus, subscription("slow", None)).await;
     let mut quick = subscribe(&bus, subscription("quick", None)).await;
-    // More than the window holds.
+    // More than the window size.
     let total = 40_000;
     for begin in (0..total).step_by(4000) {
         publish(&bus, begin..begin + 4000).await;
@@ -53,28 +53,29 @@ async fn a_subscription_that_stands_still_holds_up_nobody_and_misses_nothing() {
     }
     let all = take(&mut *slow, usize::try_from(total).unwrap()).await;
     assert_eq!(numbers(&all), (0..total).collect::<Vec<_>>());
-    // Level again, it takes part as before.
+    // Caught up, it participates as before.
     publish(&bus, total..total + 10).await;
     assert_eq!(numbers(&take(&mut *slow, 10).await), (total..total + 10).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_comes_to_the_one_part_that_it_is_for() {
+async fn message_reaches_exactly_one_partition() {
     let Some(server) = NatsServer::start() else { return };
     let connection = super::fixture::connect(&[server.url()]).await;
-    let plan = orlog_bus::nats::StreamPlan::plain("P", &["tenant.>"], 1, std::time::Duration::from_mins(2));
+    let plan = orlog_bus::nats::StreamSpec::new("P", &["tenant.>"], 1, std::time::Duration::from_mins(2));
     orlog_bus::nats::apply(&connection, &plan.into(), orlog_model::Timestamp::default()).await.unwrap();
     let bus = orlog_bus::nats::NatsStream::open(&connection, "P", "pod").await.unwrap();
-    let slots = Slots::spreading([TenantId::new("big").unwrap()]);
-    let part = |name: &str, range: Range<u16>| Subscription {
+    let slots = SlotAssigner::with_key_sharded([TenantId::new("big").unwrap()]);
+    let partition_subscription = |name: &str, range: Range<u16>| Subscription {
         filters: vec!["tenant.>".to_owned()],
-        part: Some(Part { slots: slots.clone(), range }),
+        partition: Some(Partition { slots: slots.clone(), range }),
         ..subscription(name, None)
     };
     let bounds = [0, 200, 700, SLOTS];
-    let mut parts = Vec::new();
+    let mut partition_consumers = Vec::new();
     for (at, bound) in bounds.windows(2).enumerate() {
-        parts.push(subscribe(&bus, part(&at.to_string(), bound[0]..bound[1])).await);
+        partition_consumers
+            .push(subscribe(&bus, partition_subscription(&at.to_string(), bound[0]..bound[1])).await);
     }
     let mut subjects: Vec<String> = (0..50).map(|n| format!("tenant.t{n}.aggregate.order.{n}")).collect();
     subjects.extend((0..50).map(|n| format!("tenant.big.workflow.order.o-{n}")));
@@ -87,17 +88,19 @@ async fn a_message_comes_to_the_one_part_that_it_is_for() {
     bus.publish(messages.collect()).await.unwrap();
     let last = bus.last_sequence().await.unwrap();
     let mut found = Vec::new();
-    for (at, consumer) in parts.iter_mut().enumerate() {
+    for (at, consumer) in partition_consumers.iter_mut().enumerate() {
         let range = bounds[at]..bounds[at + 1];
-        let expected =
-            subjects.iter().filter(|s| Part { slots: slots.clone(), range: range.clone() }.takes(s)).count();
+        let expected = subjects
+            .iter()
+            .filter(|s| Partition { slots: slots.clone(), range: range.clone() }.contains(s))
+            .count();
         let own = take(&mut **consumer, expected).await;
         found.extend(own.iter().map(|delivery| delivery.message.subject.clone()));
-        // Its floor passes what is not its own.
+        // Its ack floor passes messages of other partitions.
         let acker = consumer.acker();
         tokio::select! {
             more = consumer.next(1) => panic!("{more:?}"),
-            () = until("the floor", || async { (acker.floor() == last).then_some(()) }) => {}
+            () = until("the floor", || async { (acker.ack_floor() == last).then_some(()) }) => {}
         }
     }
     found.sort();
@@ -106,7 +109,7 @@ async fn a_message_comes_to_the_one_part_that_it_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operators_see_in_a_durable_consumer_how_far_a_pod_has_got() {
+async fn durable_consumer_shows_pod_progress() {
     let Some(server) = NatsServer::start() else { return };
     let bus = open_as(&[server.url()], 1, "pod.7").await;
     publish(&bus, 0..10).await;
@@ -123,7 +126,7 @@ async fn operators_see_in_a_durable_consumer_how_far_a_pod_has_got() {
     bus.save_cursors().await.unwrap();
     assert_eq!(seen(), Some((4, 6)));
     take(&mut *near, 6).await;
-    // By itself, every few seconds.
+    // Updated automatically every few seconds.
     until("the floor", || async { (seen() == Some((8, 2))).then_some(()) }).await;
     drop((far, near, bus));
     let bus = open_as(&[server.url()], 1, "pod.7").await;
@@ -132,11 +135,11 @@ async fn operators_see_in_a_durable_consumer_how_far_a_pod_has_got() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_that_is_refused_says_why() {
+async fn rejected_publish_reports_the_reason() {
     let Some(server) = NatsServer::start() else { return };
     let bus = open(&[server.url()], 1).await;
     let full = json!({ "name": "F", "subjects": ["f"], "max_bytes": 2000, "discard": "new" });
-    Wire::connect(server.port).jetstream("STREAM.CREATE.F", &full);
+    RawNatsClient::connect(server.port).jetstream("STREAM.CREATE.F", &full);
     let to = |subject: &str, bytes: usize| {
         let message = Message {
             subject: subject.to_owned(),
@@ -147,19 +150,19 @@ async fn a_publish_that_is_refused_says_why() {
     };
     let publish = |subject, bytes| bus.publish(to(subject, bytes));
     publish("f", 1000).await.unwrap();
-    let refused = publish("f", 1500).await;
-    assert!(matches!(&refused, Err(Error::Full(why)) if why.contains("raise the limits")), "{refused:?}");
-    let refused = publish("s.1", 2 << 20).await;
-    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
-    let refused = publish("nobody", 1).await;
+    let result = publish("f", 1500).await;
+    assert!(matches!(&result, Err(Error::Full(reason)) if reason.contains("raise the limits")), "{result:?}");
+    let result = publish("s.1", 2 << 20).await;
+    assert!(matches!(result, Err(Error::TooLarge { .. })), "{result:?}");
+    let result = publish("unbound", 1).await;
     assert!(
-        matches!(&refused, Err(Error::Unavailable(why)) if why.contains("no stream takes nobody")),
-        "{refused:?}"
+        matches!(&result, Err(Error::Unavailable(reason)) if reason.contains("no stream accepts unbound")),
+        "{result:?}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_outlasts_a_moment_in_which_nobody_takes_its_subject() {
+async fn publish_retries_while_the_leader_is_elected() {
     let Some(server) = NatsServer::start() else { return };
     let bus = open(&[server.url()], 1).await;
     let subjects = ["late", "s.1"];
@@ -170,9 +173,10 @@ async fn a_publish_outlasts_a_moment_in_which_nobody_takes_its_subject() {
         tokio::spawn(async move { bus.publish(messages).await })
     };
     until("its second message", || async { (bus.last_sequence().await.ok()? == 1).then_some(()) }).await;
-    Wire::connect(server.port).jetstream("STREAM.CREATE.L", &json!({ "name": "L", "subjects": ["late"] }));
+    RawNatsClient::connect(server.port)
+        .jetstream("STREAM.CREATE.L", &json!({ "name": "L", "subjects": ["late"] }));
     let receipts = publisher.await.unwrap().expect("it was sent again");
     assert_eq!(receipts.iter().map(|receipt| receipt.sequence).collect::<Vec<_>>(), [1, 1]);
-    let again = bus.publish(vec![message("s.1")]).await.unwrap();
-    assert_eq!(again[0].sequence, 2, "what had been taken was not sent again");
+    let republished = bus.publish(vec![message("s.1")]).await.unwrap();
+    assert_eq!(republished[0].sequence, 2, "what had been taken was not sent again");
 }

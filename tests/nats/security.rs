@@ -1,29 +1,29 @@
-//! Who may do what: the accounts of docs/nats.md on a real server, nkeys, and TLS.
+//! Permissions: the accounts of docs/nats.md on a real server, nkeys and TLS.
 
 use std::path::{Path, PathBuf};
 
 use orlog_bus::Bus;
 use orlog_bus::nats::{
-    Connection, Credentials, Keep, NatsStream, Options, Plan, Tls, WORKFLOW_COMMANDS, WORKFLOW_EVENTS,
-    Wanted, apply, diff,
+    Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions,
+    WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
 };
 use orlog_model::Timestamp;
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::raw_nats::Wire;
+use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 
 use super::fixture::{message, subscribe, subscription, take, until};
 
 const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
 
-/// A server with the accounts that the documentation shows.
+/// Starts a server with the accounts of the documentation.
 fn documented() -> Option<NatsServer> {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
     let (_, block) = page.split_once("```conf\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let passwords = USERS.map(|user| (format!("${}", user.to_uppercase()), format!("{user}-secret")));
     NatsServer::start_with(
-        &passwords.iter().fold(block.to_owned(), |text, (name, word)| text.replace(name, word)),
+        &passwords.iter().fold(block.to_owned(), |text, (name, password)| text.replace(name, password)),
     )
 }
 
@@ -37,28 +37,29 @@ async fn connect(server: &NatsServer, credentials: Credentials) -> Connection {
     Connection::open(&options).await.unwrap()
 }
 
-fn wire(server: &NatsServer, user: &str) -> Wire {
-    Wire::connect_as(server.port, &json!({ "user": user, "pass": format!("{user}-secret") })).unwrap()
+fn wire(server: &NatsServer, user: &str) -> RawNatsClient {
+    RawNatsClient::connect_as(server.port, &json!({ "user": user, "pass": format!("{user}-secret") }))
+        .unwrap()
 }
 
-fn plan() -> Plan {
-    let keep = Keep { age: None, bytes: None };
-    Plan::of(&Wanted {
+fn plan() -> StreamSet {
+    let retention = StreamRetention { age: None, bytes: None };
+    StreamSet::from_config(&StreamsConfig {
         replicas: 1,
         duplicate_window: std::time::Duration::from_mins(2),
-        commands: keep,
-        events: keep,
-        dead_letters: keep,
-        aggregates: Some(keep),
+        commands: retention,
+        events: retention,
+        dead_letters: retention,
+        aggregates: Some(retention),
     })
 }
 
 #[track_caller]
 fn check_forbidden(server: &NatsServer, user: &str, subject: &str) {
-    let refused = wire(server, user).request(subject, b"{}");
+    let result = wire(server, user).request(subject, b"{}");
     assert!(
-        refused.as_ref().is_err_and(|e| e.contains("Permissions Violation")),
-        "{user} {subject}: {refused:?}"
+        result.as_ref().is_err_and(|e| e.contains("Permissions Violation")),
+        "{user} {subject}: {result:?}"
     );
 }
 
@@ -69,22 +70,22 @@ fn check_stored(server: &NatsServer, user: &str, subject: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_accounts_may_do_what_they_must_and_nothing_else() {
+async fn documented_accounts_have_least_privilege() {
     let Some(server) = documented() else { return };
     let operator = connect(&server, account("operator")).await;
     apply(&operator, &plan(), Timestamp::default()).await.unwrap();
 
-    // A pod with sagas looks, reads, publishes and shows how far it has got.
+    // A pod with sagas inspects, reads, publishes and reports its position.
     let saga = connect(&server, account("saga")).await;
     assert_eq!(diff(&saga, &plan(), Timestamp::default()).await.unwrap(), []);
     for name in ["AGGREGATE_EVENTS", WORKFLOW_EVENTS, WORKFLOW_COMMANDS] {
         let bus = NatsStream::open(&saga, name, "pod").await.unwrap();
         let filters = vec!["tenant.*.workflow_event.>".to_owned(), "workflow_event.>".to_owned()];
-        let wanted = orlog_bus::Subscription { filters, ..subscription("c", None) };
-        let mut consumer = subscribe(&bus, wanted).await;
+        let filtered = orlog_bus::Subscription { filters, ..subscription("c", None) };
+        let mut consumer = subscribe(&bus, filtered).await;
         if name == WORKFLOW_EVENTS {
-            let told = orlog_bus::Message { subject: "tenant.a.workflow_event.s.c".to_owned(), ..message(1) };
-            bus.publish(vec![told]).await.unwrap();
+            let fact = orlog_bus::Message { subject: "tenant.a.workflow_event.s.c".to_owned(), ..message(1) };
+            bus.publish(vec![fact]).await.unwrap();
             take(&mut *consumer, 1).await;
         }
         bus.save_cursors().await.unwrap();
@@ -120,16 +121,16 @@ async fn the_documented_accounts_may_do_what_they_must_and_nothing_else() {
         check_forbidden(&server, "operator", subject);
     }
     for user in USERS {
-        let refused = wire(&server, user).subscribe("tenant.>");
-        assert!(refused.as_ref().is_err_and(|e| e.contains("Permissions Violation")), "{user}: {refused:?}");
+        let result = wire(&server, user).subscribe("tenant.>");
+        assert!(result.as_ref().is_err_and(|e| e.contains("Permissions Violation")), "{user}: {result:?}");
     }
     let stranger = Options { servers: vec![server.url()], ..Options::default() };
-    assert!(Connection::open(&stranger).await.unwrap_err().to_string().contains("no connection to NATS"));
+    assert!(Connection::open(&stranger).await.unwrap_err().to_string().contains("cannot connect to NATS at"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_nkey_opens_the_door_and_another_does_not() {
-    // The pair that the documentation of NATS shows.
+async fn nkey_authentication_works() {
+    // The key pair of the NATS documentation.
     let (seed, public) = (
         "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY",
         "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4",
@@ -147,23 +148,23 @@ fn certificate(name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_ends_show_certificates_and_a_client_without_one_is_refused() {
+async fn mutual_tls_is_required() {
     let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(certificate);
     let (cert, key, ca_text) = (cert.display(), key.display(), ca.display());
     let tls = format!(
         "tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca_text}\", verify: true }}\n"
     );
     let Some(server) = NatsServer::start_with(&tls) else { return };
-    let open = |tls: Tls| {
+    let open = |tls: TlsOptions| {
         let servers = vec![format!("tls://127.0.0.1:{}", server.port)];
         async move {
             Connection::open(&Options { servers, name: "test".to_owned(), tls, ..Options::default() }).await
         }
     };
     let identity = Some((certificate("client.pem"), certificate("client.key")));
-    let whole = Tls { required: true, ca: Some(ca.clone()), identity };
+    let whole = TlsOptions { required: true, ca: Some(ca.clone()), identity };
     let connection = until("a connection", || async { open(whole.clone()).await.ok() }).await;
     assert!(connection.is_up());
-    open(Tls { identity: None, ..whole.clone() }).await.unwrap_err();
-    open(Tls { ca: None, ..whole }).await.unwrap_err();
+    open(TlsOptions { identity: None, ..whole.clone() }).await.unwrap_err();
+    open(TlsOptions { ca: None, ..whole }).await.unwrap_err();
 }

@@ -1,16 +1,17 @@
-//! A stream that is no longer what it was at the checkpoint: noticed, told, and nothing is skipped.
+//! Stream anomalies: a stream that contradicts its checkpoint is detected and reported, and no message
+//! is skipped.
 
 use std::path::Path;
 
-use orlog_bus::{Bus, Consumer, Finding};
+use orlog_bus::{Bus, Consumer, StreamAnomaly};
 use orlog_model::StreamPosition;
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::raw_nats::Wire;
+use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::json;
 
 use super::fixture::{checkpoint, numbers, open, publish, subscribe, subscription, take};
 
-/// A server with a stream that was read to its end, and the checkpoint there.
+/// Creates a stream, reads it to its end and returns the checkpoint there.
 async fn read_to_the_end(server: &NatsServer, count: u64) -> StreamPosition {
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 0..count).await;
@@ -22,67 +23,70 @@ async fn read_to_the_end(server: &NatsServer, count: u64) -> StreamPosition {
     position
 }
 
-/// What is found at a checkpoint.
-async fn begun(server: &NatsServer, position: StreamPosition) -> (Box<dyn Consumer>, Option<Finding>) {
+/// Starts a consumer at a checkpoint; returns its anomaly.
+async fn start_consumer(
+    server: &NatsServer,
+    position: StreamPosition,
+) -> (Box<dyn Consumer>, Option<StreamAnomaly>) {
     let bus = open(&[server.url()], 1).await;
     let consumer = subscribe(&bus, subscription("c", Some(position))).await;
-    let found = consumer.start().found.clone();
+    let found = consumer.subscription_start().anomaly.clone();
     (consumer, found)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_is_well_when_nothing_has_happened() {
+async fn unchanged_stream_has_no_anomaly() {
     let Some(mut server) = NatsServer::start() else { return };
     let position = read_to_the_end(&server, 20).await;
     server.stop();
     server.restart();
-    let (mut consumer, found) = begun(&server, position).await;
+    let (mut consumer, found) = start_consumer(&server, position).await;
     assert_eq!(found, None);
     publish(&*open(&[server.url()], 1).await, 20..22).await;
     assert_eq!(numbers(&take(&mut *consumer, 2).await), [20, 21]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_that_were_purged_before_they_were_read_are_noticed() {
+async fn purged_unread_messages_are_detected() {
     let Some(server) = NatsServer::start() else { return };
     let position = read_to_the_end(&server, 20).await;
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 20..40).await;
-    Wire::connect(server.port).jetstream("STREAM.PURGE.S", &json!({ "seq": 31 }));
-    let (mut consumer, found) = begun(&server, position).await;
-    assert_eq!(found, Some(Finding::Purged { checkpoint: 20, first: 31 }));
+    RawNatsClient::connect(server.port).jetstream("STREAM.PURGE.S", &json!({ "seq": 31 }));
+    let (mut consumer, found) = start_consumer(&server, position).await;
+    assert_eq!(found, Some(StreamAnomaly::Purged { checkpoint: 20, first: 31 }));
     assert_eq!(numbers(&take(&mut *consumer, 10).await), (30..40).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_purged_behind_the_checkpoint_are_nobodys_loss() {
+async fn messages_purged_before_the_checkpoint_are_ignored() {
     let Some(server) = NatsServer::start() else { return };
     let position = read_to_the_end(&server, 20).await;
-    Wire::connect(server.port).jetstream("STREAM.PURGE.S", &json!({}));
+    RawNatsClient::connect(server.port).jetstream("STREAM.PURGE.S", &json!({}));
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 20..22).await;
-    let (mut consumer, found) = begun(&server, position).await;
+    let (mut consumer, found) = start_consumer(&server, position).await;
     assert_eq!(found, None);
     assert_eq!(numbers(&take(&mut *consumer, 2).await), [20, 21]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
+async fn recreated_stream_is_read_from_the_start() {
     let Some(server) = NatsServer::start() else { return };
     let position = read_to_the_end(&server, 20).await;
-    Wire::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
+    RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 100..130).await;
-    let (mut consumer, found) = begun(&server, position).await;
-    let other = Finding::OtherStream { expected: position.stream_id, found: bus.stream_id() };
+    let (mut consumer, found) = start_consumer(&server, position).await;
+    let other = StreamAnomaly::StreamRecreated { expected: position.stream_id, found: bus.stream_id() };
     assert_eq!(found, Some(other));
     assert_eq!(numbers(&take(&mut *consumer, 30).await), (100..130).collect::<Vec<_>>());
 }
 
-/// Takes the server back to an earlier state of its disk.
+/// Restores an earlier disk state of the server.
 fn restore(server: &mut NatsServer, saved: &Path) {
     server.stop();
-    let store = server.folder().join("js");
+    let store = server.dir().join("js");
     std::fs::remove_dir_all(&store).unwrap();
     copy(saved, &store);
     server.restart();
@@ -90,7 +94,7 @@ fn restore(server: &mut NatsServer, saved: &Path) {
 
 fn save(server: &mut NatsServer, to: &Path) {
     server.stop();
-    copy(&server.folder().join("js"), to);
+    copy(&server.dir().join("js"), to);
     server.restart();
 }
 
@@ -108,7 +112,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_lost_its_end_is_read_on_by_its_time() {
+async fn truncated_stream_resumes_by_timestamp() {
     let Some(mut server) = NatsServer::start() else { return };
     read_to_the_end(&server, 20).await;
     let saved = tempfile::tempdir().unwrap();
@@ -121,21 +125,21 @@ async fn a_stream_that_lost_its_end_is_read_on_by_its_time() {
     drop(consumer);
     restore(&mut server, saved.path());
 
-    let (mut consumer, found) = begun(&server, position).await;
-    assert_eq!(found, Some(Finding::LostTail { checkpoint: 50, last: 20 }));
+    let (mut consumer, found) = start_consumer(&server, position).await;
+    assert_eq!(found, Some(StreamAnomaly::Truncated { checkpoint: 50, last: 20 }));
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 1000..1010).await;
     let mut seen = Vec::new();
     while seen.last() != Some(&1009) {
         seen.extend(numbers(&take(&mut *consumer, 1).await));
     }
-    // What was published within the skew of the clocks before comes again; of the new none is missing.
+    // Messages published within the clock skew before it are redelivered; none of the new ones is missing.
     assert!(seen.ends_with(&(1000..1010).collect::<Vec<_>>()), "{seen:?}");
 
-    // It goes on beyond the checkpoint: there lies another message now.
+    // The stream continues beyond the checkpoint: that position now has another message.
     publish(&bus, 1010..1040).await;
-    let (mut consumer, found) = begun(&server, position).await;
-    assert!(matches!(found, Some(Finding::Replaced { checkpoint: 50, .. })), "{found:?}");
+    let (mut consumer, found) = start_consumer(&server, position).await;
+    assert!(matches!(found, Some(StreamAnomaly::Replaced { checkpoint: 50, .. })), "{found:?}");
     let mut seen = Vec::new();
     while seen.last() != Some(&1039) {
         seen.extend(numbers(&take(&mut *consumer, 1).await));
@@ -144,20 +148,23 @@ async fn a_stream_that_lost_its_end_is_read_on_by_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_made_anew_under_way_ends_the_reading() {
+async fn stream_recreated_while_reading_stops_the_reader() {
     let Some(server) = NatsServer::start() else { return };
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 0..5).await;
     let mut consumer = subscribe(&bus, subscription("c", None)).await;
     take(&mut *consumer, 5).await;
     let position = checkpoint(&*consumer);
-    Wire::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
+    RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
     open(&[server.url()], 1).await;
     let ended = super::fixture::within("the end", consumer.next(10)).await.unwrap_err().to_string();
-    assert!(ended.contains("was made anew"), "{ended}");
+    assert!(ended.contains("was recreated"), "{ended}");
     drop(consumer);
     publish(&bus, 50..55).await;
     let mut consumer = subscribe(&bus, subscription("c", Some(position))).await;
-    assert_eq!(consumer.start().found.as_ref().map(Finding::as_str), Some("other_stream"));
+    assert_eq!(
+        consumer.subscription_start().anomaly.as_ref().map(StreamAnomaly::as_str),
+        Some("stream_recreated")
+    );
     assert_eq!(numbers(&take(&mut *consumer, 5).await), (50..55).collect::<Vec<_>>());
 }

@@ -1,25 +1,27 @@
-//! Provisioning: what is missing is made, what may be changed is changed, and nothing is dropped.
+//! Provisioning: missing streams are created, allowed changes are applied, and nothing is deleted.
 
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use orlog_bus::nats::{AGGREGATE_EVENTS, Connection, Keep, Plan, WORKFLOW_EVENTS, Wanted, apply, diff};
+use orlog_bus::nats::{
+    AGGREGATE_EVENTS, Connection, StreamRetention, StreamSet, StreamsConfig, WORKFLOW_EVENTS, apply, diff,
+};
 use orlog_model::{Clock as _, Timestamp};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::raw_nats::Wire;
+use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 
 use super::fixture::connect;
 
-fn wanted() -> Wanted {
-    let keep = Keep { age: Some(Duration::from_hours(1)), bytes: None };
-    Wanted {
+fn stream_config() -> StreamsConfig {
+    let retention = StreamRetention { age: Some(Duration::from_hours(1)), bytes: None };
+    StreamsConfig {
         replicas: 1,
         duplicate_window: Duration::from_mins(2),
-        commands: keep,
-        events: keep,
-        dead_letters: keep,
-        aggregates: Some(keep),
+        commands: retention,
+        events: retention,
+        dead_letters: retention,
+        aggregates: Some(retention),
     }
 }
 
@@ -27,41 +29,45 @@ fn now() -> Timestamp {
     orlog::SystemClock.now()
 }
 
-async fn lines(connection: &Connection, wanted: &Wanted) -> Vec<String> {
-    let found = diff(connection, &Plan::of(wanted), now()).await.unwrap();
+async fn diff_lines(connection: &Connection, stream_config: &StreamsConfig) -> Vec<String> {
+    let found = diff(connection, &StreamSet::from_config(stream_config), now()).await.unwrap();
     found.iter().map(ToString::to_string).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_are_made_once_and_changed_where_nothing_is_lost() {
+async fn streams_are_created_once_and_updated_without_loss() {
     let Some(server) = NatsServer::start() else { return };
     let connection = connect(&[server.url()]).await;
-    assert_eq!(lines(&connection, &wanted()).await.len(), 4);
-    let made = apply(&connection, &Plan::of(&wanted()), now()).await.unwrap();
-    assert!(made.iter().all(|difference| difference.missing && difference.refused.is_none()), "{made:?}");
-    assert_eq!(lines(&connection, &wanted()).await, Vec::<String>::new());
-    assert_eq!(apply(&connection, &Plan::of(&wanted()), now()).await.unwrap(), []);
+    assert_eq!(diff_lines(&connection, &stream_config()).await.len(), 4);
+    let made = apply(&connection, &StreamSet::from_config(&stream_config()), now()).await.unwrap();
+    assert!(made.iter().all(|difference| difference.missing && difference.rejected.is_none()), "{made:?}");
+    assert_eq!(diff_lines(&connection, &stream_config()).await, Vec::<String>::new());
+    assert_eq!(apply(&connection, &StreamSet::from_config(&stream_config()), now()).await.unwrap(), []);
 
-    let longer = Keep { age: Some(Duration::from_hours(2)), bytes: Some(1 << 30) };
-    let changed = Wanted { events: longer, duplicate_window: Duration::from_mins(3), ..wanted() };
-    let told = lines(&connection, &changed).await;
-    assert!(told.contains(&"WORKFLOW_EVENTS: max_age is 3600s, should be 7200s".to_owned()), "{told:?}");
-    apply(&connection, &Plan::of(&changed), now()).await.unwrap();
-    assert_eq!(lines(&connection, &changed).await, Vec::<String>::new());
+    let longer = StreamRetention { age: Some(Duration::from_hours(2)), bytes: Some(1 << 30) };
+    let changed =
+        StreamsConfig { events: longer, duplicate_window: Duration::from_mins(3), ..stream_config() };
+    let differences = diff_lines(&connection, &changed).await;
+    assert!(
+        differences.contains(&"WORKFLOW_EVENTS: max_age is 3600s, expected 7200s".to_owned()),
+        "{differences:?}"
+    );
+    apply(&connection, &StreamSet::from_config(&changed), now()).await.unwrap();
+    assert_eq!(diff_lines(&connection, &changed).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_would_drop_messages_is_refused_and_leaves_the_stream_as_it_is() {
+async fn lossy_stream_change_is_rejected() {
     let Some(server) = NatsServer::start() else { return };
     let connection = connect(&[server.url()]).await;
-    apply(&connection, &Plan::of(&wanted()), now()).await.unwrap();
-    let mut wire = Wire::connect(server.port);
+    apply(&connection, &StreamSet::from_config(&stream_config()), now()).await.unwrap();
+    let mut wire = RawNatsClient::connect(server.port);
     wire.request("workflow_event.order.o-1", &[b'x'; 10_000]).unwrap();
-    let smaller = Keep { age: Some(Duration::from_hours(1)), bytes: Some(1000) };
-    let wish = Wanted { events: smaller, duplicate_window: Duration::from_mins(3), ..wanted() };
-    let refused = apply(&connection, &Plan::of(&wish), now()).await.unwrap();
+    let smaller = StreamRetention { age: Some(Duration::from_hours(1)), bytes: Some(1000) };
+    let wish = StreamsConfig { events: smaller, duplicate_window: Duration::from_mins(3), ..stream_config() };
+    let rejected = apply(&connection, &StreamSet::from_config(&wish), now()).await.unwrap();
     let of_events: Vec<_> =
-        refused.iter().filter(|difference| difference.stream == WORKFLOW_EVENTS).collect();
+        rejected.iter().filter(|difference| difference.stream == WORKFLOW_EVENTS).collect();
     assert!(
         of_events.iter().any(|difference| difference.to_string().contains("the oldest would be dropped"))
     );
@@ -69,50 +75,60 @@ async fn what_would_drop_messages_is_refused_and_leaves_the_stream_as_it_is() {
     assert_eq!((&info["state"]["messages"], &info["config"]["max_bytes"]), (&json!(1), &json!(-1)));
     assert_eq!(info["config"]["duplicate_window"], json!(120_000_000_000_u64), "neither half of the change");
 
-    // Somebody's own settings stay, and a subject that only they know is not taken away.
+    // Settings of other users stay, including a subject that is not configured here.
     let mut config = info["config"].clone();
     config["metadata"] = json!({ "team": "a" });
     config["subjects"].as_array_mut().unwrap().push(json!("theirs.>"));
     wire.jetstream("STREAM.UPDATE.WORKFLOW_EVENTS", &config);
-    let told = lines(&connection, &Wanted { duplicate_window: Duration::from_mins(3), ..wanted() }).await;
-    let told: Vec<_> = told.iter().filter(|line| line.contains("subjects")).collect();
-    assert!(told.len() == 1 && told[0].contains("it also takes [\"theirs.>\"]"), "{told:?}");
+    let differences = diff_lines(
+        &connection,
+        &StreamsConfig { duplicate_window: Duration::from_mins(3), ..stream_config() },
+    )
+    .await;
+    let differences: Vec<_> = differences.iter().filter(|line| line.contains("subjects")).collect();
+    assert!(
+        differences.len() == 1 && differences[0].contains("it also has the subjects [\"theirs.>\"]"),
+        "{differences:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_stream_of_the_aggregate_service_is_only_read() {
+async fn external_aggregate_stream_is_read_only() {
     let Some(server) = NatsServer::start() else { return };
     let connection = connect(&[server.url()]).await;
-    let reading = Wanted { aggregates: None, ..wanted() };
-    let found = apply(&connection, &Plan::of(&reading), now()).await.unwrap();
+    let reading = StreamsConfig { aggregates: None, ..stream_config() };
+    let found = apply(&connection, &StreamSet::from_config(&reading), now()).await.unwrap();
     let missing = found.iter().find(|difference| difference.stream == AGGREGATE_EVENTS).unwrap().to_string();
     assert!(missing.contains("missing - not changed: the Aggregate service owns it"), "{missing}");
-    let mut wire = Wire::connect(server.port);
+    let mut wire = RawNatsClient::connect(server.port);
     let theirs =
         json!({ "name": AGGREGATE_EVENTS, "subjects": ["tenant.*.aggregate.>"], "retention": "workqueue" });
     wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &theirs);
-    let told = lines(&connection, &reading).await;
-    assert!(told.len() == 1 && told[0].contains("retention is WorkQueue, not Limits"), "{told:?}");
-    apply(&connection, &Plan::of(&reading), now()).await.unwrap();
+    let differences = diff_lines(&connection, &reading).await;
+    assert!(
+        differences.len() == 1 && differences[0].contains("retention is WorkQueue, not Limits"),
+        "{differences:?}"
+    );
+    apply(&connection, &StreamSet::from_config(&reading), now()).await.unwrap();
     let info = wire.jetstream("STREAM.INFO.AGGREGATE_EVENTS", &json!({}));
     assert_eq!(info["config"]["retention"], "workqueue");
 }
 
 fn orlog(server: &NatsServer, args: &[&str]) -> (i32, Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
-    // Where the tests find the server is no key of the configuration.
+    // The variable that locates the test server is not a configuration key.
     command.env_remove("ORLOG_NATS_SERVER").args(["--output", "json", "streams"]).args(args);
     let environment =
-        [("ORLOG_NATS__SERVERS", server.url()), ("ORLOG_NATS__OWN_AGGREGATE_STREAM", "true".to_owned())];
+        [("ORLOG_NATS__SERVERS", server.url()), ("ORLOG_NATS__MANAGE_AGGREGATE_STREAM", "true".to_owned())];
     let Output { status, stdout, .. } = command.envs(environment).output().unwrap();
     (status.code().unwrap(), serde_json::from_slice(&stdout).unwrap_or_default())
 }
 
 #[test]
-fn the_command_line_tells_and_makes() {
+fn streams_command_diffs_and_applies() {
     let Some(server) = NatsServer::start() else { return };
-    let (code, told) = orlog(&server, &["diff"]);
-    assert_eq!((code, told["differences"].as_array().unwrap().len()), (1, 4), "{told}");
+    let (code, differences) = orlog(&server, &["diff"]);
+    assert_eq!((code, differences["differences"].as_array().unwrap().len()), (1, 4), "{differences}");
     assert_eq!(orlog(&server, &["apply"]).0, 0);
     assert_eq!(orlog(&server, &["diff"]), (0, json!({ "differences": [] })));
 }

@@ -1,13 +1,13 @@
-//! Roles and tenants, gateways, and the start of a node that would let in everybody.
+//! Roles and tenants, gateways, and the rejected start of a node without access control.
 
 use orlog::config::AuthMode;
 use serde_json::json;
 
 use crate::issuer::{Jwks, Key};
-use crate::node::{Node, PATIENCE, orlog, placed, run};
+use crate::node::{Node, TIMEOUT, orlog, placed, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_may_what_it_may_and_no_more() {
+async fn roles_grant_exactly_their_permissions() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
@@ -16,10 +16,10 @@ async fn a_role_may_what_it_may_and_no_more() {
         ["viewer", "operator", "admin"].map(|role| key.token(&format!("the-{role}"), role, &acme));
     let root = key.token("root", "admin", &json!(["*"]));
 
-    node.ask(&viewer, "acme", "GET", "/v1/sagas").await.ok();
+    node.request(&viewer, "acme", "GET", "/v1/sagas").await.ok();
     let detail =
         node.call(&viewer, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.problem(403, "OR0042");
-    assert_eq!(detail, "this takes the role operator; that of the-viewer is viewer");
+    assert_eq!(detail, "this requires the role operator; the role of the-viewer is viewer");
     node.call(&operator, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
     let migrate = "/v1/definitions/order/migrate";
     node.call(&operator, "acme", "POST", migrate, Some(&json!({ "from": "1" }))).await.problem(403, "OR0042");
@@ -27,18 +27,18 @@ async fn a_role_may_what_it_may_and_no_more() {
         node.call(&admin, "acme", "POST", migrate, Some(&json!({ "from": "1", "dry_run": true }))).await;
     assert!(![401, 403].contains(&migrated.status), "{migrated:?}");
 
-    // What is about the node takes all tenants, however great the role.
+    // Requests about the node require access to all tenants, in every role.
     for (method, path) in [("POST", "/admin/reload"), ("POST", "/admin/drain"), ("GET", "/info")] {
-        node.ask(&admin, "", method, path).await.problem(403, "OR0043");
+        node.request(&admin, "", method, path).await.problem(403, "OR0043");
     }
-    node.ask(&viewer, "", "POST", "/admin/reload").await.problem(403, "OR0042");
-    node.ask(&root, "", "POST", "/admin/reload").await.ok();
-    node.ask(&root, "", "GET", "/info").await.ok();
+    node.request(&viewer, "", "POST", "/admin/reload").await.problem(403, "OR0042");
+    node.request(&root, "", "POST", "/admin/reload").await.ok();
+    node.request(&root, "", "GET", "/info").await.ok();
 
-    // A role that nobody knows is none.
+    // An unknown role grants no access.
     let strange = key.token("eve", "root", &acme);
-    let detail = node.ask(&strange, "acme", "GET", "/v1/sagas").await.problem(403, "OR0042");
-    assert_eq!(detail, "this takes the role viewer; that of eve is none");
+    let detail = node.request(&strange, "acme", "GET", "/v1/sagas").await.problem(403, "OR0042");
+    assert_eq!(detail, "this requires the role viewer; the role of eve is none");
     let several = key.sign(&{
         let mut claims = crate::issuer::claims("ada", "", &acme);
         claims["role"] = json!(["viewer", "baker", "operator"]);
@@ -48,7 +48,7 @@ async fn a_role_may_what_it_may_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_is_the_callers_or_refused() {
+async fn foreign_tenant_is_rejected() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
@@ -56,34 +56,34 @@ async fn a_tenant_is_the_callers_or_refused() {
     let two = key.token("bob", "operator", &json!(["acme", "beta"]));
     let nobodys = key.token("eve", "operator", &json!([]));
 
-    // Without a header, the only tenant is meant.
+    // Without a header, the only tenant applies.
     node.call(&one, "", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
     let mut seen = false;
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
     for _ in 0..500 {
         tick.tick().await;
-        seen = node.ask(&two, "acme", "GET", "/v1/sagas/order/o-1").await.status == 200;
+        seen = node.request(&two, "acme", "GET", "/v1/sagas/order/o-1").await.status == 200;
         if seen {
             break;
         }
     }
     assert!(seen, "the order is acme's");
-    node.ask(&two, "beta", "GET", "/v1/sagas/order/o-1").await.problem(404, "OR0011");
+    node.request(&two, "beta", "GET", "/v1/sagas/order/o-1").await.problem(404, "OR0011");
 
-    // With several, the default tenant is, and that is not among them.
-    let detail = node.ask(&two, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    // With several tenants, the default tenant applies, and it is not one of them.
+    let detail = node.request(&two, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
     assert!(detail.contains("default tenant"), "{detail}");
     for token in [&one, &two, &nobodys] {
-        node.ask(token, "gamma", "GET", "/v1/sagas").await.problem(403, "OR0043");
+        node.request(token, "gamma", "GET", "/v1/sagas").await.problem(403, "OR0043");
     }
-    node.ask(&nobodys, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    node.request(&nobodys, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
     let bearer = format!("Bearer {one}");
     let twice = [("authorization", bearer.as_str()), ("x-tenant-id", "acme"), ("x-tenant-id", "beta")];
     node.send("GET", "/v1/sagas", &twice, None).await.problem(403, "OR0043");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_nothing_sees_health_and_what_was_made_public() {
+async fn unauthenticated_caller_sees_public_routes_only() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
@@ -91,16 +91,16 @@ async fn who_says_nothing_sees_health_and_what_was_made_public() {
         assert_eq!(node.send("GET", path, &[], None).await.status, 200, "{path}");
     }
     for path in ["/info", "/v1/sagas", "/v1/audit", "/v1/inspect/saga"] {
-        let answer = node.send("GET", path, &[], None).await;
-        answer.problem(401, "OR0040");
-        assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        let response = node.send("GET", path, &[], None).await;
+        response.problem(401, "OR0040");
+        assert_eq!(response.headers["www-authenticate"], "Bearer");
     }
     node.send("POST", "/admin/drain", &[], None).await.problem(401, "OR0040");
     assert!(node.app.runtime.health().accepting);
     node.send("GET", "/nothing", &[], None).await.problem(404, "OR0009");
     let closed = Node::with_tokens(|config| {
         config.auth.jwt.jwks_url = jwks.url.clone();
-        config.auth.public = vec!["/info".to_owned()];
+        config.auth.public_routes = vec!["/info".to_owned()];
     })
     .await;
     assert_eq!(closed.send("GET", "/info", &[], None).await.status, 200);
@@ -108,39 +108,39 @@ async fn who_says_nothing_sees_health_and_what_was_made_public() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_is_believed_by_its_secret() {
-    let folder = tempfile::tempdir().unwrap();
-    let secret = folder.path().join("secret");
+async fn gateway_headers_require_the_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
     std::fs::write(&secret, "canary-7f3a\n").unwrap();
     let node = Node::start(|config| {
         config.auth.mode = AuthMode::Gateway;
         config.auth.gateway.secret = Some(format!("file:{}", secret.display()).parse().unwrap());
     })
     .await;
-    let shown = ("x-orlog-gateway-secret", "canary-7f3a");
+    let presented = ("x-orlog-gateway-secret", "canary-7f3a");
     let ada =
-        [shown, ("x-orlog-user", "ada"), ("x-orlog-role", "operator"), ("x-orlog-tenants", "acme, beta")];
+        [presented, ("x-orlog-user", "ada"), ("x-orlog-role", "operator"), ("x-orlog-tenants", "acme, beta")];
     let for_acme: Vec<_> = ada.into_iter().chain([("x-tenant-id", "acme")]).collect();
     node.send("POST", "/v1/events", &for_acme, Some(&placed("o-1"))).await.ok();
     let for_gamma: Vec<_> = ada.into_iter().chain([("x-tenant-id", "gamma")]).collect();
     node.send("GET", "/v1/sagas", &for_gamma, None).await.problem(403, "OR0043");
     node.send("POST", "/admin/reload", &ada, None).await.problem(403, "OR0042");
 
-    // Without a list of tenants, the tenant that the gateway sets is the caller's; never the whole node.
-    let bare = [shown, ("x-orlog-user", "ada"), ("x-orlog-role", "admin"), ("x-tenant-id", "gamma")];
+    // Without a list of tenants, the tenant that the gateway sets applies; never the whole node.
+    let bare = [presented, ("x-orlog-user", "ada"), ("x-orlog-role", "admin"), ("x-tenant-id", "gamma")];
     node.send("GET", "/v1/sagas", &bare, None).await.ok();
     node.send("POST", "/admin/reload", &bare, None).await.problem(403, "OR0043");
 
     node.send("GET", "/v1/sagas", &for_acme[1..], None).await.problem(401, "OR0040");
-    let wrong: Vec<_> =
+    let invalid_headers: Vec<_> =
         [("x-orlog-gateway-secret", "canary-7f3b")].into_iter().chain(for_acme[1..].to_vec()).collect();
-    let answer = node.send("GET", "/v1/sagas", &wrong, None).await;
-    answer.problem(401, "OR0041");
-    assert!(!answer.text.contains("canary"), "{answer:?}");
+    let response = node.send("GET", "/v1/sagas", &invalid_headers, None).await;
+    response.problem(401, "OR0041");
+    assert!(!response.text.contains("canary"), "{response:?}");
     let twice: Vec<_> = for_acme.iter().copied().chain([("x-orlog-role", "admin")]).collect();
     node.send("GET", "/v1/sagas", &twice, None).await.problem(401, "OR0041");
-    node.send("GET", "/v1/sagas", &[shown], None).await.problem(401, "OR0040");
-    // A secret that changes is read anew.
+    node.send("GET", "/v1/sagas", &[presented], None).await.problem(401, "OR0040");
+    // A changed secret is reloaded.
     std::fs::write(&secret, "another-secret").unwrap();
     node.send("GET", "/v1/sagas", &for_acme, None).await.problem(401, "OR0041");
 }
@@ -156,14 +156,14 @@ steps:
 ";
 
 fn with_review(config: &mut orlog::config::Config) {
-    std::fs::write(config.definitions.as_ref().unwrap().join("review.saga.yaml"), REVIEW).unwrap();
+    std::fs::write(config.definitions_dir.as_ref().unwrap().join("review.saga.yaml"), REVIEW).unwrap();
 }
 
-/// Asks for a review; the answer is the paths of the tasks of the clerk and of the director.
+/// Requests a review; returns the paths of the tasks of the clerk and of the director.
 async fn tasks_of_review(node: &Node, headers: &[(&str, &str)]) -> [String; 2] {
-    let asked = json!({ "specversion": "1.0", "id": "r-1", "source": "/test", "type": "ReviewAsked", "data": { "reviewId": "r-1" } });
-    node.send("POST", "/v1/events", headers, Some(&asked)).await.ok();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let event = json!({ "specversion": "1.0", "id": "r-1", "source": "/test", "type": "ReviewAsked", "data": { "reviewId": "r-1" } });
+    node.send("POST", "/v1/events", headers, Some(&event)).await.ok();
+    let deadline = std::time::Instant::now() + TIMEOUT;
     loop {
         let tasks = node.send("GET", "/v1/tasks", headers, None).await.ok();
         let of = |role: &str| {
@@ -180,7 +180,7 @@ async fn tasks_of_review(node: &Node, headers: &[(&str, &str)]) -> [String; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_act_in_their_own_name_and_with_their_own_roles() {
+async fn caller_identity_overrides_the_body() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| {
@@ -189,8 +189,8 @@ async fn people_act_in_their_own_name_and_with_their_own_roles() {
         with_review(config);
     })
     .await;
-    let token = |who: &str, role: &str, groups: serde_json::Value| {
-        let mut claims = crate::issuer::claims(who, role, &json!("acme"));
+    let token = |user: &str, role: &str, groups: serde_json::Value| {
+        let mut claims = crate::issuer::claims(user, role, &json!("acme"));
         claims["realm"] = json!({ "groups": groups });
         key.sign(&claims)
     };
@@ -202,30 +202,30 @@ async fn people_act_in_their_own_name_and_with_their_own_roles() {
         let token = if token == "ada" { ada.clone() } else { service.clone() };
         async move { node.call(&token, "acme", "POST", &path, Some(&body)).await }
     };
-    // What she says of herself does not count.
-    let detail = claim("ada", &director, json!({ "by": "boss", "roles": ["director"] })).await;
+    // Her own claims about her identity are ignored.
+    let detail = claim("ada", &director, json!({ "user": "boss", "roles": ["director"] })).await;
     assert_eq!(detail.problem(403, "OR0042"), "roles: ada does not have the role \"director\"");
-    let detail = claim("ada", &clerk, json!({ "by": "boss" })).await.problem(403, "OR0042");
-    assert_eq!(detail, "by: the caller is ada and cannot act as \"boss\"; leave it out");
+    let detail = claim("ada", &clerk, json!({ "user": "boss" })).await.problem(403, "OR0042");
+    assert_eq!(detail, "user: the caller is ada and cannot act as \"boss\"; omit the field");
     claim("ada", &director, json!({})).await.problem(409, "OR0027");
     claim("ada", &clerk, json!({})).await.ok();
-    let task = node.ask(&ada, "acme", "GET", &clerk).await.ok();
+    let task = node.request(&ada, "acme", "GET", &clerk).await.ok();
     assert_eq!((&task["claimed_by"], &task["status"]), (&json!("ada"), &json!("claimed")), "{task}");
-    // A service calls for whom it knows.
-    claim("service", &director, json!({ "by": "boss", "roles": ["director"] })).await.ok();
-    let task = node.ask(&ada, "acme", "GET", &director).await.ok();
+    // A service may act for other users.
+    claim("service", &director, json!({ "user": "boss", "roles": ["director"] })).await.ok();
+    let task = node.request(&ada, "acme", "GET", &director).await.ok();
     assert_eq!(task["claimed_by"], "boss", "{task}");
 
     let review = "/v1/sagas/review/r-1";
     let pause = format!("{review}/pause");
-    node.call(&ada, "acme", "POST", &pause, Some(&json!({ "by": "boss" }))).await.problem(403, "OR0042");
-    node.ask(&ada, "acme", "POST", &pause).await.ok();
-    let history = node.ask(&ada, "acme", "GET", review).await.ok()["history"].clone();
+    node.call(&ada, "acme", "POST", &pause, Some(&json!({ "user": "boss" }))).await.problem(403, "OR0042");
+    node.request(&ada, "acme", "POST", &pause).await.ok();
+    let history = node.request(&ada, "acme", "GET", review).await.ok()["history"].clone();
     assert!(history.to_string().contains("paused by ada"), "{history}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_says_which_tasks_somebody_may_take() {
+async fn gateway_groups_restrict_tasks() {
     let node = Node::start(|config| {
         config.auth.mode = AuthMode::Gateway;
         config.auth.gateway.sources = vec!["127.0.0.1".to_owned()];
@@ -246,7 +246,7 @@ async fn a_gateway_says_which_tasks_somebody_may_take() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_is_believed_where_it_calls_from() {
+async fn gateway_headers_require_a_listed_address() {
     let ada = [("x-orlog-user", "ada"), ("x-orlog-role", "viewer"), ("x-orlog-tenants", "*")];
     for (source, status) in [("127.0.0.1", 200), ("127.0.0.0/8", 200), ("10.0.0.0/8", 401), ("::1", 401)] {
         let node = Node::start(|config| {
@@ -254,24 +254,24 @@ async fn a_gateway_is_believed_where_it_calls_from() {
             config.auth.gateway.sources = vec![source.to_owned()];
         })
         .await;
-        let answer = node.send("GET", "/info", &ada, None).await;
-        assert_eq!(answer.status, status, "{source}: {answer:?}");
+        let response = node.send("GET", "/info", &ada, None).await;
+        assert_eq!(response.status, status, "{source}: {response:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_would_let_in_everybody_does_not_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let args = ["run", "--listen", "0.0.0.0:0", "--data", data.to_str().unwrap()];
+async fn unauthenticated_public_listener_prevents_startup() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = ["run", "--listen", "0.0.0.0:0", "--data-dir", data.to_str().unwrap()];
     let (code, _, errors) = run(orlog(&args)).await;
     assert_eq!(code, 2, "{errors}");
-    assert!(errors.contains("auth.mode: everybody who reaches 0.0.0.0:0 could do everything"), "{errors}");
+    assert!(errors.contains("auth.mode: 0.0.0.0:0 is reachable without authentication"), "{errors}");
     assert!(!data.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_shows_its_token() {
+async fn cli_sends_its_token() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
@@ -282,9 +282,9 @@ async fn the_command_line_shows_its_token() {
     assert!(errors.contains("OR0040"), "{errors}");
     let mut command = orlog(&args);
     command.env("ORLOG_TOKEN", &token);
-    let (code, shown, errors) = run(command).await;
-    assert_eq!((code, shown.as_str()), (0, "no instances\n"), "{errors}");
-    let file = node.folder.path().join("token");
+    let (code, presented, errors) = run(command).await;
+    assert_eq!((code, presented.as_str()), (0, "no instances\n"), "{errors}");
+    let file = node.dir.path().join("token");
     std::fs::write(&file, format!("{token}\n")).unwrap();
     let with_file = [&args[..], &["--token-file", file.to_str().unwrap()]].concat();
     assert_eq!(run(orlog(&with_file)).await.0, 0);

@@ -1,4 +1,4 @@
-//! The audit trail.
+//! Tests of the audit log.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::node::{Node, orlog, placed, run};
 fn seen(records: &Value) -> Vec<(String, String, String)> {
     let text = |record: &Value, name: &str| record[name].as_str().unwrap_or("-").to_owned();
     let records = records["items"].as_array().unwrap().iter();
-    records.map(|record| (text(record, "who"), text(record, "target"), text(record, "outcome"))).collect()
+    records.map(|record| (text(record, "user"), text(record, "target"), text(record, "outcome"))).collect()
 }
 
 fn strings(rows: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
@@ -16,7 +16,7 @@ fn strings(rows: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_call_that_changes_something_leaves_a_record() {
+async fn every_mutating_call_is_audited() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
@@ -25,18 +25,18 @@ async fn every_call_that_changes_something_leaves_a_record() {
     let root = key.token("root", "admin", &json!("*"));
 
     node.call(&ada, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
-    node.ask(&ada, "acme", "GET", "/v1/sagas").await.ok();
-    node.ask(&ada, "acme", "POST", "/v1/sagas/order/nobody/pause").await.problem(404, "OR0011");
-    node.ask(&ada, "beta", "POST", "/v1/sagas/order/o-1/pause").await.problem(403, "OR0043");
-    node.ask("forged", "acme", "POST", "/v1/sagas/order/o-1/cancel").await.problem(401, "OR0041");
-    node.ask(&ada, "acme", "POST", "/admin/drain").await.problem(403, "OR0042");
-    node.ask(&root, "", "POST", "/admin/reload?by=root").await.ok();
+    node.request(&ada, "acme", "GET", "/v1/sagas").await.ok();
+    node.request(&ada, "acme", "POST", "/v1/sagas/order/unknown/pause").await.problem(404, "OR0011");
+    node.request(&ada, "beta", "POST", "/v1/sagas/order/o-1/pause").await.problem(403, "OR0043");
+    node.request("forged", "acme", "POST", "/v1/sagas/order/o-1/cancel").await.problem(401, "OR0041");
+    node.request(&ada, "acme", "POST", "/admin/drain").await.problem(403, "OR0042");
+    node.request(&root, "", "POST", "/admin/reload?user=root").await.ok();
 
-    let own = node.ask(&boss, "", "GET", "/v1/audit").await.ok();
+    let own = node.request(&boss, "", "GET", "/v1/audit").await.ok();
     let acme = [
-        ("-", "/v1/sagas/order/o-1/cancel", "refused"),
-        ("ada", "/v1/sagas/order/nobody/pause", "refused"),
-        ("ada", "/v1/events", "done"),
+        ("-", "/v1/sagas/order/o-1/cancel", "rejected"),
+        ("ada", "/v1/sagas/order/unknown/pause", "rejected"),
+        ("ada", "/v1/events", "succeeded"),
     ];
     assert_eq!(seen(&own), strings(&acme), "{own:#}");
     let first = &own["items"][1];
@@ -52,23 +52,25 @@ async fn every_call_that_changes_something_leaves_a_record() {
         assert_eq!(first[name], value, "{name}: {first:#}");
     }
 
-    // The node's records, and those of others, take all tenants.
-    node.ask(&boss, "", "GET", "/v1/audit?all=true").await.problem(403, "OR0043");
-    node.ask(&ada, "acme", "GET", "/v1/audit").await.problem(403, "OR0042");
-    let all = node.ask(&root, "", "GET", "/v1/audit?all=true").await.ok();
+    // Records of the node and of other tenants require access to all tenants.
+    node.request(&boss, "", "GET", "/v1/audit?all=true").await.problem(403, "OR0043");
+    node.request(&ada, "acme", "GET", "/v1/audit").await.problem(403, "OR0042");
+    let all = node.request(&root, "", "GET", "/v1/audit?all=true").await.ok();
     let everything = [
-        ("root", "/admin/reload?by=root", "done"),
-        ("ada", "/admin/drain", "refused"),
-        ("-", "/v1/sagas/order/o-1/cancel", "refused"),
-        ("ada", "/v1/sagas/order/o-1/pause", "refused"),
-        ("ada", "/v1/sagas/order/nobody/pause", "refused"),
-        ("ada", "/v1/events", "done"),
+        ("root", "/admin/reload?user=root", "succeeded"),
+        ("ada", "/admin/drain", "rejected"),
+        ("-", "/v1/sagas/order/o-1/cancel", "rejected"),
+        ("ada", "/v1/sagas/order/o-1/pause", "rejected"),
+        ("ada", "/v1/sagas/order/unknown/pause", "rejected"),
+        ("ada", "/v1/events", "succeeded"),
     ];
     assert_eq!(seen(&all), strings(&everything), "{all:#}");
-    let admin =
-        node.ask(&root, "", "GET", "/v1/audit?all=true&route=/admin/&outcome=refused&limit=1").await.ok();
-    assert_eq!(seen(&admin), strings(&[("ada", "/admin/drain", "refused")]));
-    node.ask(&root, "", "GET", "/v1/audit?cursor=x").await.problem(400, "OR0008");
+    let admin = node
+        .request(&root, "", "GET", "/v1/audit?all=true&route=/admin/&outcome=rejected&limit=1")
+        .await
+        .ok();
+    assert_eq!(seen(&admin), strings(&[("ada", "/admin/drain", "rejected")]));
+    node.request(&root, "", "GET", "/v1/audit?cursor=x").await.problem(400, "OR0008");
 
     let file = std::fs::read_to_string(node.data().join("audit/audit-0000000001.jsonl")).unwrap();
     assert_eq!(file.lines().count(), 6);
@@ -76,18 +78,18 @@ async fn every_call_that_changes_something_leaves_a_record() {
         assert!(!file.contains(token.rsplit('.').next().unwrap()), "a token is in the trail");
     }
 
-    let mut command = orlog(&["audit", "--all", "--who", "ada", "--limit", "2", "--url", &node.url]);
+    let mut command = orlog(&["audit", "--all", "--user", "ada", "--limit", "2", "--url", &node.url]);
     command.env("ORLOG_TOKEN", &root);
-    let (code, shown, errors) = run(command).await;
+    let (code, output, errors) = run(command).await;
     assert_eq!(code, 0, "{errors}");
-    assert!(shown.contains("POST /admin/drain") && shown.contains("refused OR0042"), "{shown}");
-    assert_eq!(shown.lines().count(), 3, "{shown}");
+    assert!(output.contains("POST /admin/drain") && output.contains("rejected OR0042"), "{output}");
+    assert_eq!(output.lines().count(), 3, "{output}");
     assert!(errors.contains("raise --limit"), "{errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_is_asked_there_is_a_record_all_the_same_and_routes_can_be_left_out() {
-    let node = Node::start(|config| config.audit.except = vec!["POST /v1/events".to_owned()]).await;
+async fn audit_works_without_auth_and_can_exclude_routes() {
+    let node = Node::start(|config| config.audit.exclude_routes = vec!["POST /v1/events".to_owned()]).await;
     node.send("POST", "/v1/events", &[("x-request-id", "r-1")], Some(&placed("o-1"))).await.ok();
     node.send("POST", "/v1/events", &[("x-request-id", "r-2")], Some(&json!({})))
         .await
@@ -95,15 +97,15 @@ async fn where_nobody_is_asked_there_is_a_record_all_the_same_and_routes_can_be_
     let records = node.send("GET", "/v1/audit", &[], None).await.ok();
     let records = records["items"].as_array().unwrap();
     assert_eq!(records.len(), 1, "{records:?}");
-    assert_eq!((&records[0]["who"], &records[0]["request_id"]), (&Value::Null, &json!("r-2")));
+    assert_eq!((&records[0]["user"], &records[0]["request_id"]), (&Value::Null, &json!("r-2")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_trail_outlives_the_node_that_wrote_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let trail = folder.path().join("trail");
+async fn audit_trail_survives_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let trail = dir.path().join("trail");
     for expected in 1..=2 {
-        let node = Node::start(|config| config.audit.folder = Some(trail.clone())).await;
+        let node = Node::start(|config| config.audit.dir = Some(trail.clone())).await;
         node.send("POST", "/admin/collect", &[], None).await.ok();
         let records = node.send("GET", "/v1/audit?all=true", &[], None).await.ok();
         assert_eq!(records["items"].as_array().unwrap().len(), expected);

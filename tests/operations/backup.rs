@@ -1,4 +1,4 @@
-//! Backups: taken under load, damaged, restored, and gone on with.
+//! Backups: created under load, damaged, restored, and continued from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use orlog::backup;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::node::{Node, PATIENCE, orlog, placed, run};
+use crate::node::{Node, TIMEOUT, orlog, placed, run};
 use crate::process::Process;
 
 const ORDER: &str = "
@@ -38,7 +38,7 @@ steps:
 completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
 ";
 
-/// Of an order, often in the other shard.
+/// Receipt saga of an order, often in the other shard.
 const RECEIPT: &str = "
 saga: receipt
 version: 1
@@ -50,76 +50,76 @@ steps:
     do: { effect: printer.print, data: { orderId: =vars.of } }
 ";
 
-/// What is paid for each order, one event each.
+/// Amounts paid for each order, one event each.
 const AMOUNTS: [u64; 3] = [1, 2, 4];
 
-/// What was done, and for which order.
-type Deed = (String, String);
+/// Executed action and its order.
+type ExecutedAction = (String, String);
 
-/// What was asked of the shop.
-type Book = Arc<Mutex<BTreeMap<Deed, BTreeSet<Asked>>>>;
+/// Calls that the shop received.
+type ExecutionLog = Arc<Mutex<BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>>>;
 
-/// Under which key something was asked for, and how much was said to have been paid.
-type Asked = (String, Option<u64>);
+/// Idempotency key of a call, and the reported paid amount.
+type UpstreamCall = (String, Option<u64>);
 
-/// An upstream that writes down what it is asked.
-async fn shop() -> (String, Book) {
-    let book = Book::default();
-    let written = Arc::clone(&book);
+/// Starts an upstream that records its calls.
+async fn shop() -> (String, ExecutionLog) {
+    let log = ExecutionLog::default();
+    let written = Arc::clone(&log);
     let handler = move |headers: HeaderMap, axum::Json(body): axum::Json<Value>| {
         let key = headers["idempotency-key"].to_str().unwrap().to_owned();
         let order = body["orderId"].as_str().unwrap().to_owned();
-        let what = headers["x-what"].to_str().unwrap().to_owned();
-        let asked = (key, body["paid"].as_u64());
-        written.lock().unwrap().entry((what, order)).or_default().insert(asked);
+        let label = headers["x-what"].to_str().unwrap().to_owned();
+        let received = (key, body["paid"].as_u64());
+        written.lock().unwrap().entry((label, order)).or_default().insert(received);
         async { axum::Json(json!({})) }
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().route("/do", post(handler));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (url, book)
+    (url, log)
 }
 
-struct Ground {
-    folder: tempfile::TempDir,
+struct BackupFixture {
+    dir: tempfile::TempDir,
 }
 
-impl Ground {
+impl BackupFixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let definitions = folder.path().join("definitions");
+        let dir = tempfile::tempdir().unwrap();
+        let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
         std::fs::write(definitions.join("receipt.saga.yaml"), RECEIPT).unwrap();
-        Self { folder }
+        Self { dir }
     }
 
-    /// A node on this data folder, with a shop of its own.
-    async fn start(&self, data: &str) -> (Process, Book) {
-        let (url, book) = shop().await;
+    /// Starts a node on this data directory, with its own shop.
+    async fn start(&self, data: &str) -> (Process, ExecutionLog) {
+        let (url, log) = shop().await;
         let effect = |name: &str| {
             format!(
                 "[upstreams.shop.effects.\"{name}\"]\nmethod = \"POST\"\npath = \"/do\"\nbody = true\nheaders = {{ \"x-what\" = \"{name}\" }}\n"
             )
         };
         let text = format!(
-            "definitions = \"{}\"\nshards = 2\n[tenants]\nspread = [\"big\"]\n[store]\ngeneration_age = \"50ms\"\n[bus]\nsegment_size = \"64KiB\"\nretention_size = \"64KiB\"\n[upstreams.shop]\nbase_url = \"{url}\"\n{}",
+            "definitions_dir = \"{}\"\nshards = 2\n[tenants]\nkey_sharded = [\"big\"]\n[store]\nmemtable_max_age = \"50ms\"\n[bus]\nsegment_size = \"64KiB\"\nretention_size = \"64KiB\"\n[upstreams.shop]\nbase_url = \"{url}\"\n{}",
             self.path("definitions").display(),
             ["stock.reserve", "printer.print", "bank.charge"].map(effect).concat(),
         );
         let config = self.path(&format!("{data}.toml"));
         std::fs::write(&config, text).unwrap();
         let data = self.path(data);
-        (Process::start(&["--config", config.to_str().unwrap(), "--data", data.to_str().unwrap()]), book)
+        (Process::start(&["--config", config.to_str().unwrap(), "--data-dir", data.to_str().unwrap()]), log)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.dir.path().join(name)
     }
 }
 
-/// The events of an order.
+/// Returns the events of an order.
 fn story(id: &str) -> Vec<Value> {
     let paid = |amount: u64| {
         json!({
@@ -130,9 +130,9 @@ fn story(id: &str) -> Vec<Value> {
     std::iter::once(placed(id)).chain(AMOUNTS.map(paid)).collect()
 }
 
-/// Publishes orders, one request after the other, until it is told to stop.
+/// Publishes orders in sequence until it is stopped.
 async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBool>) {
-    let http = orlog_effect::http::client().timeout(PATIENCE).build().unwrap();
+    let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
     let mut next = 0;
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     while !stop.load(Ordering::SeqCst) {
@@ -140,27 +140,27 @@ async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBo
         let ids: Vec<String> = (next..next + 5).map(|number| format!("o-{number}")).collect();
         next += 5;
         let batch: Vec<Value> = ids.iter().flat_map(|id| story(id)).collect();
-        let answer =
+        let response =
             http.post(format!("{url}/v1/events")).header("x-tenant-id", "big").json(&batch).send().await;
-        if answer.is_ok_and(|answer| answer.status() == 202) {
+        if response.is_ok_and(|response| response.status() == 202) {
             accepted.lock().unwrap().extend(ids);
         }
     }
 }
 
-async fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let waited = tokio::time::timeout(PATIENCE, async {
+async fn wait_for(label: &str, is_so: impl Fn() -> bool) {
+    let waited = tokio::time::timeout(TIMEOUT, async {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         while !is_so() {
             tick.tick().await;
         }
     });
-    assert!(waited.await.is_ok(), "{what} did not happen");
+    assert!(waited.await.is_ok(), "{label} did not happen");
 }
 
-/// The correlation ids of the instances in this status.
-async fn standing(url: &str, saga: &str, status: &str) -> BTreeSet<String> {
-    let http = orlog_effect::http::client().timeout(PATIENCE).build().unwrap();
+/// Returns the correlation ids of the instances in this status.
+async fn instances_with_status(url: &str, saga: &str, status: &str) -> BTreeSet<String> {
+    let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
     let (mut found, mut cursor) = (BTreeSet::new(), String::new());
     loop {
         let url = format!("{url}/v1/sagas?limit=1000&saga={saga}&status={status}{cursor}");
@@ -168,26 +168,26 @@ async fn standing(url: &str, saga: &str, status: &str) -> BTreeSet<String> {
             http.get(url).header("x-tenant-id", "big").send().await.unwrap().json().await.unwrap();
         let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}")).iter();
         found.extend(items.map(|item| item["correlation"].as_str().unwrap().to_owned()));
-        match page["next"].as_str() {
+        match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return found,
         }
     }
 }
 
-/// A backup that was taken under load.
-struct Moment {
-    folder: PathBuf,
-    /// Orders that were accepted before.
+/// Backup created under load.
+struct BackupUnderLoad {
+    dir: PathBuf,
+    /// Orders that were accepted before the backup.
     promised: BTreeSet<String>,
-    /// What the shop had been asked before.
-    asked: BTreeMap<Deed, BTreeSet<Asked>>,
+    /// Calls that the shop received before the backup.
+    received: BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_was_taken_under_load_goes_on_where_it_was_taken() {
-    let ground = Ground::new();
-    let (node, book) = ground.start("data").await;
+async fn backup_under_load_restores_consistently() {
+    let fixture = BackupFixture::new();
+    let (node, log) = fixture.start("data").await;
     let (accepted, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let publisher = tokio::spawn(load(node.url.clone(), Arc::clone(&accepted), Arc::clone(&stop)));
     let mut moments = Vec::new();
@@ -195,99 +195,103 @@ async fn a_backup_that_was_taken_under_load_goes_on_where_it_was_taken() {
         let before = accepted.lock().unwrap().len();
         wait_for("the load", || accepted.lock().unwrap().len() > before + 100).await;
         let promised = accepted.lock().unwrap().iter().cloned().collect();
-        let asked = book.lock().unwrap().clone();
-        let folder = ground.path(&format!("backup-{number}"));
-        let args = ["backup", "--url", &node.url, "--to", folder.to_str().unwrap()];
+        let received = log.lock().unwrap().clone();
+        let dir = fixture.path(&format!("backup-{number}"));
+        let args = ["backup", "--url", &node.url, "--to", dir.to_str().unwrap()];
         let (code, _, errors) = run(orlog(&args)).await;
         assert_eq!(code, 0, "{errors}");
-        moments.push(Moment { folder, promised, asked });
+        moments.push(BackupUnderLoad { dir, promised, received });
     }
     stop.store(true, Ordering::SeqCst);
     node.kill();
     publisher.await.unwrap();
-    assert!(!ground.path("data/backups").read_dir().unwrap().any(|entry| entry.unwrap().path().is_dir()));
+    assert!(!fixture.path("data/backups").read_dir().unwrap().any(|entry| entry.unwrap().path().is_dir()));
     for (number, moment) in moments.iter().enumerate() {
         let data = format!("restored-{number}");
-        let (from, to) = (moment.folder.to_str().unwrap(), ground.path(&data));
+        let (from, to) = (moment.dir.to_str().unwrap(), fixture.path(&data));
         let (code, _, errors) = run(orlog(&["restore", "--from", from, "--to", to.to_str().unwrap()])).await;
         assert_eq!(code, 0, "{errors}");
-        let (node, book) = ground.start(&data).await;
-        let completed = at_rest(&node.url, &moment.promised).await;
-        // Whoever has the events may publish them again.
-        let again: Vec<Value> = completed.iter().take(50).flat_map(|order| story(order)).collect();
-        let http = orlog_effect::http::client().timeout(PATIENCE).build().unwrap();
-        let answer = http.post(format!("{}/v1/events", node.url)).header("x-tenant-id", "big").json(&again);
-        assert_eq!(answer.send().await.unwrap().status(), 202);
-        assert!(at_rest(&node.url, &moment.promised).await.is_superset(&completed));
+        let (node, log) = fixture.start(&data).await;
+        let completed = wait_until_idle(&node.url, &moment.promised).await;
+        // An owner of the events may publish them again.
+        let repeated_events: Vec<Value> = completed.iter().take(50).flat_map(|order| story(order)).collect();
+        let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+        let response =
+            http.post(format!("{}/v1/events", node.url)).header("x-tenant-id", "big").json(&repeated_events);
+        assert_eq!(response.send().await.unwrap().status(), 202);
+        assert!(wait_until_idle(&node.url, &moment.promised).await.is_superset(&completed));
         node.kill();
-        let book = book.lock().unwrap();
-        assert!(!book.is_empty(), "backup {number}: something was under way");
-        agree(&moment.asked, &book, &completed);
+        let log = log.lock().unwrap();
+        assert!(!log.is_empty(), "backup {number}: work was in flight");
+        agree(&moment.received, &log, &completed);
     }
 }
 
-/// The books before the moment and after the restoration: every payment was counted once, every deed was done, and none under two keys.
+/// Compares the records before the backup and after the restore: every payment is counted once, and
+/// every action is executed under one key only.
 fn agree(
-    before: &BTreeMap<Deed, BTreeSet<Asked>>,
-    after: &BTreeMap<Deed, BTreeSet<Asked>>,
+    before: &BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>,
+    after: &BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>,
     orders: &BTreeSet<String>,
 ) {
     let mut all = before.clone();
-    for (deed, asked) in after {
-        all.entry(deed.clone()).or_default().extend(asked.clone());
+    for (action, received) in after {
+        all.entry(action.clone()).or_default().extend(received.clone());
     }
-    for ((what, order), asked) in &all {
-        assert_eq!(asked.len(), 1, "{what} of {order} was asked for in several ways: {asked:?}");
-        let paid = asked.iter().next().and_then(|(_, paid)| *paid);
-        assert_eq!(paid, (what == "bank.charge").then(|| AMOUNTS.iter().sum()), "{what} of {order}");
+    for ((label, order), received) in &all {
+        assert_eq!(received.len(), 1, "{label} of {order} was asked for in several ways: {received:?}");
+        let paid = received.iter().next().and_then(|(_, paid)| *paid);
+        assert_eq!(paid, (label == "bank.charge").then(|| AMOUNTS.iter().sum()), "{label} of {order}");
     }
-    for what in ["stock.reserve", "printer.print", "bank.charge"] {
-        // What was done between the look into the book and the moment stands in neither.
-        let done = after.keys().filter(|(deed, _)| deed == what).count();
-        assert!(done <= orders.len(), "{what} was done {done} times for {} orders", orders.len());
+    for label in ["stock.reserve", "printer.print", "bank.charge"] {
+        // Actions between reading the record and the backup are in neither record.
+        let done = after.keys().filter(|(action, _)| action == label).count();
+        assert!(done <= orders.len(), "{label} was done {done} times for {} orders", orders.len());
     }
 }
 
-/// The orders that are completed, once the promised ones are and nothing is under way: none has failed, every order has its
-/// receipt, and no receipt lacks its order.
-async fn at_rest(url: &str, promised: &BTreeSet<String>) -> BTreeSet<String> {
+/// Returns the completed orders, once the accepted ones are completed and no work is pending. Asserts
+/// that no order failed, every order has its receipt, and every receipt has its order.
+async fn wait_until_idle(url: &str, promised: &BTreeSet<String>) -> BTreeSet<String> {
     let mut tick = tokio::time::interval(Duration::from_millis(300));
-    let mut left = String::new();
+    let mut progress = String::new();
     for _ in 0..200 {
         tick.tick().await;
-        let mut going = standing(url, "order", "running,compensating").await;
-        going.extend(standing(url, "receipt", "running,compensating").await);
-        let completed = standing(url, "order", "completed").await;
-        let receipts = standing(url, "receipt", "completed").await;
+        let mut in_progress = instances_with_status(url, "order", "running,compensating").await;
+        in_progress.extend(instances_with_status(url, "receipt", "running,compensating").await);
+        let completed = instances_with_status(url, "order", "completed").await;
+        let receipts = instances_with_status(url, "receipt", "completed").await;
         let expected: BTreeSet<_> = completed.iter().map(|order| format!("{order}-receipt")).collect();
-        if going.is_empty() && completed.is_superset(promised) && receipts == expected {
+        if in_progress.is_empty() && completed.is_superset(promised) && receipts == expected {
             for saga in ["order", "receipt"] {
-                assert!(standing(url, saga, "failed,stuck,cancelled").await.is_empty());
+                assert!(instances_with_status(url, saga, "failed,stuck,cancelled").await.is_empty());
             }
             return completed;
         }
         let (done, all) = (completed.len(), promised.len());
         let lone: Vec<_> = receipts.symmetric_difference(&expected).collect();
-        left = format!("{done} are completed, {all} were promised; these go on: {going:?}; alone: {lone:?}");
+        progress = format!(
+            "{done} are completed, {all} were promised; these go on: {in_progress:?}; alone: {lone:?}"
+        );
     }
-    panic!("not at rest: {left}");
+    panic!("not idle: {progress}");
 }
 
-/// A backup of a node with a few orders.
+/// Creates a backup of a node with a few orders.
 async fn small(to: &Path) {
     let node = Node::start(|_| ()).await;
     node.send("POST", "/v1/events", &[], Some(&json!([placed("o-1"), placed("o-2")]))).await.ok();
-    let (code, shown, errors) =
+    let (code, output, errors) =
         run(orlog(&["backup", "--url", &node.url, "--to", to.to_str().unwrap()])).await;
     assert_eq!(code, 0, "{errors}");
-    assert!(shown.contains("was written: taken"), "{shown}");
+    assert!(output.contains("was written: taken"), "{output}");
     node.app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_with_one_wrong_byte_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let (from, to) = (folder.path().join("backup"), folder.path().join("data"));
+async fn corrupt_backup_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("backup"), dir.path().join("data"));
     small(&from).await;
     let manifest = backup::verify(&from).unwrap();
     assert!(manifest.files.len() >= 4, "{manifest:?}");
@@ -311,13 +315,13 @@ async fn a_backup_with_one_wrong_byte_is_refused() {
     std::fs::write(from.join("stranger"), "x").unwrap();
     let (code, _, errors) = run(orlog(&["backup", "verify", from.to_str().unwrap()])).await;
     assert_eq!(code, 1, "{errors}");
-    assert!(errors.contains("stranger does not belong to it"), "{errors}");
+    assert!(errors.contains("stranger is not listed in the manifest"), "{errors}");
     std::fs::remove_file(from.join("stranger")).unwrap();
     assert_eq!(run(orlog(&["backup", "verify", from.to_str().unwrap()])).await.0, 0);
-    let (code, _, errors) = run(orlog(&["backup", "verify", folder.path().to_str().unwrap()])).await;
+    let (code, _, errors) = run(orlog(&["backup", "verify", dir.path().to_str().unwrap()])).await;
     assert_eq!(code, 3, "{errors}");
 
-    // What is there is not touched.
+    // Existing data is not changed.
     std::fs::create_dir(&to).unwrap();
     std::fs::write(to.join("mine"), "x").unwrap();
     let args = ["restore", "--from", from.to_str().unwrap(), "--to", to.to_str().unwrap()];
@@ -325,18 +329,18 @@ async fn a_backup_with_one_wrong_byte_is_refused() {
     assert_eq!(code, 4, "{errors}");
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 1);
     std::fs::remove_file(to.join("mine")).unwrap();
-    // A restoration that was cut off is told from an empty folder and from a data folder.
+    // An incomplete restore is distinguished from an empty directory and from a data directory.
     std::fs::create_dir(to.join(backup::RESTORING)).unwrap();
     let (code, _, errors) = run(orlog(&args)).await;
     assert_eq!(code, 4, "{errors}");
-    assert!(errors.contains("cut off; remove everything in it and restore again"), "{errors}");
+    assert!(errors.contains("contains an interrupted restore; empty it and restore again"), "{errors}");
     let (code, _, errors) =
-        run(orlog(&["run", "--listen", "127.0.0.1:0", "--data", to.to_str().unwrap()])).await;
+        run(orlog(&["run", "--listen", "127.0.0.1:0", "--data-dir", to.to_str().unwrap()])).await;
     assert_eq!(code, 1, "{errors}");
-    assert!(errors.contains("cut off; remove everything in it and restore again"), "{errors}");
+    assert!(errors.contains("contains an interrupted restore; empty it and restore again"), "{errors}");
     std::fs::remove_dir(to.join(backup::RESTORING)).unwrap();
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0, "neither has made anything");
-    // The root of a file system is not quite empty.
+    // The root of a file system contains an entry.
     std::fs::create_dir(to.join("lost+found")).unwrap();
     assert_eq!(run(orlog(&args)).await.0, 0);
     assert!(to.join("layout.toml").exists() && !to.join(backup::RESTORING).exists());
@@ -346,23 +350,23 @@ async fn a_backup_with_one_wrong_byte_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_at_rest_is_copied_too_and_one_in_use_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+async fn offline_directory_can_be_backed_up_and_one_in_use_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     let node = Node::start(|_| ()).await;
     node.send("POST", "/v1/events", &[], Some(&placed("o-1"))).await.ok();
     let data = node.data().to_str().unwrap().to_owned();
-    let args = |to: &Path| ["backup", "--data", &data, "--to", to.to_str().unwrap()].map(str::to_owned);
+    let args = |to: &Path| ["backup", "--data-dir", &data, "--to", to.to_str().unwrap()].map(str::to_owned);
     let command = |to: &Path| orlog(&args(to).iter().map(String::as_str).collect::<Vec<_>>());
     let (code, _, errors) = run(command(&first)).await;
     assert_eq!(code, 1, "{errors}");
-    assert!(errors.contains("is held by another writer"), "{errors}");
+    assert!(errors.contains("is locked by another process"), "{errors}");
     node.app.stop().await.unwrap();
     let (code, _, errors) = run(command(&second)).await;
     assert_eq!(code, 0, "{errors}");
     let manifest = backup::verify(&second).unwrap();
     assert!(
-        matches!(manifest.bus, backup::BusCopy::Embedded { last_sequence, .. } if last_sequence >= 1),
+        matches!(manifest.bus, backup::BusBackup::Embedded { last_sequence, .. } if last_sequence >= 1),
         "{manifest:?}"
     );
     let (code, _, errors) = run(command(&second)).await;
@@ -370,7 +374,7 @@ async fn a_folder_at_rest_is_copied_too_and_one_in_use_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_keeps_one_backup_at_a_time() {
+async fn node_holds_one_backup_at_a_time() {
     let node = Node::start(|_| ()).await;
     let first = node.send("POST", "/admin/backup", &[], None).await.ok();
     node.send("POST", "/admin/backup", &[], None).await.problem(409, "OR0044");

@@ -1,4 +1,4 @@
-//! An issuer of tokens: it has keys, publishes them at a URL, and signs.
+//! Token issuer: has keys, publishes them at a URL, and signs tokens.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyP
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Who issues.
+/// Issuer claim.
 pub(crate) const ISSUER: &str = "https://id.test/";
-/// For whom.
+/// Audience claim.
 pub(crate) const AUDIENCE: &str = "orlog";
 
 enum Pair {
@@ -23,7 +23,7 @@ enum Pair {
     P256(EcdsaKeyPair),
 }
 
-/// A key with its name.
+/// Signing key with its id.
 pub(crate) struct Key {
     id: String,
     pair: Pair,
@@ -43,7 +43,7 @@ impl Key {
         Self { id: id.to_owned(), pair }
     }
 
-    /// As a JSON Web Key.
+    /// Returns the public key as a JSON Web Key.
     pub(crate) fn public(&self) -> Value {
         match &self.pair {
             Pair::Ed(pair) => json!({
@@ -60,7 +60,7 @@ impl Key {
         }
     }
 
-    /// The token with these claims.
+    /// Returns a token with these claims.
     pub(crate) fn sign(&self, claims: &Value) -> String {
         let algorithm = match &self.pair {
             Pair::Ed(_) => "EdDSA",
@@ -69,10 +69,10 @@ impl Key {
         self.sign_under(&json!({ "alg": algorithm, "typ": "JWT", "kid": self.id }), claims)
     }
 
-    /// The token with this head.
-    pub(crate) fn sign_under(&self, head: &Value, claims: &Value) -> String {
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let message = format!("{}.{}", part(head), part(claims));
+    /// Returns a token with this header.
+    pub(crate) fn sign_under(&self, header: &Value, claims: &Value) -> String {
+        let encoded = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", encoded(header), encoded(claims));
         let signature = match &self.pair {
             Pair::Ed(pair) => pair.sign(message.as_bytes()).as_ref().to_vec(),
             Pair::P256(pair) => {
@@ -82,30 +82,30 @@ impl Key {
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// The token of somebody.
-    pub(crate) fn token(&self, who: &str, role: &str, tenants: &Value) -> String {
-        self.sign(&claims(who, role, tenants))
+    /// Returns a token of a user.
+    pub(crate) fn token(&self, user: &str, role: &str, tenants: &Value) -> String {
+        self.sign(&claims(user, role, tenants))
     }
 }
 
-/// Claims that are good for ten minutes.
-pub(crate) fn claims(who: &str, role: &str, tenants: &Value) -> Value {
+/// Returns claims that are valid for ten minutes.
+pub(crate) fn claims(user: &str, role: &str, tenants: &Value) -> Value {
     let now = seconds();
     json!({
-        "iss": ISSUER, "aud": AUDIENCE, "sub": who, "role": role, "tenant": tenants, "iat": now, "nbf": now - 5,
+        "iss": ISSUER, "aud": AUDIENCE, "sub": user, "role": role, "tenant": tenants, "iat": now, "nbf": now - 5,
         "exp": now + 600,
     })
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn seconds() -> u64 {
-    u64::try_from(orlog_model::Clock::now(&orlog::SystemClock).millis()).unwrap() / 1000
+    u64::try_from(orlog_model::Clock::now(&orlog::SystemClock).as_millis()).unwrap() / 1000
 }
 
-/// Keys at a URL.
+/// Server of public keys at a URL.
 pub(crate) struct Jwks {
     pub(crate) url: String,
-    pub(crate) asked: Arc<AtomicU64>,
+    pub(crate) requests: Arc<AtomicU64>,
     pub(crate) away: Arc<AtomicBool>,
     keys: Arc<Mutex<Vec<Value>>>,
 }
@@ -114,16 +114,17 @@ impl Jwks {
     pub(crate) async fn open(keys: &[&Key]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
-        let jwks = Self { url, asked: Arc::default(), away: Arc::default(), keys: Arc::default() };
+        let jwks = Self { url, requests: Arc::default(), away: Arc::default(), keys: Arc::default() };
         jwks.publish(keys);
-        let (asked, away, keys) = (Arc::clone(&jwks.asked), Arc::clone(&jwks.away), Arc::clone(&jwks.keys));
-        let answer = move || {
-            asked.fetch_add(1, Ordering::SeqCst);
+        let (requests, away, keys) =
+            (Arc::clone(&jwks.requests), Arc::clone(&jwks.away), Arc::clone(&jwks.keys));
+        let handler = move || {
+            requests.fetch_add(1, Ordering::SeqCst);
             let keys = json!({ "keys": *keys.lock().unwrap() }).to_string();
             let status = if away.load(Ordering::SeqCst) { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
             async move { (status, keys) }
         };
-        let router = Router::new().route("/jwks.json", get(answer));
+        let router = Router::new().route("/jwks.json", get(handler));
         tokio::spawn(async move { axum::serve(listener, router).await });
         jwks
     }
@@ -132,7 +133,7 @@ impl Jwks {
         *self.keys.lock().unwrap() = keys.iter().map(|key| key.public()).collect();
     }
 
-    pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
     }
 }

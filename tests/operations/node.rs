@@ -1,20 +1,20 @@
-//! A node that serves its API on a free port, in this process.
+//! Node that serves its API on a free port, in this process.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog::config::{AuthMode, Config};
-use orlog::{App, Seams};
-use orlog_effect::{Native, Policy};
+use orlog::{App, AppOverrides};
+use orlog_effect::{FunctionProvider, Policy};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 use crate::issuer::{AUDIENCE, ISSUER};
 
-/// Nothing in these tests takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of all waits in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 const ORDER: &str = "
 saga: order
@@ -30,24 +30,24 @@ steps:
 pub(crate) struct Node {
     pub(crate) app: Arc<App>,
     pub(crate) url: String,
-    pub(crate) folder: TempDir,
+    pub(crate) dir: TempDir,
     http: reqwest::Client,
 }
 
-/// What came back.
+/// Received response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// The detail of a problem with this status and code.
+    /// Returns the detail of a problem with this status and code.
     #[track_caller]
     pub(crate) fn problem(&self, status: u16, code: &str) -> String {
         assert_eq!((self.status, self.json()["code"].as_str()), (status, Some(code)), "{self:?}");
@@ -63,30 +63,35 @@ impl Answer {
 
 impl Node {
     pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let definitions = folder.path().join("definitions");
+        let dir = tempfile::tempdir().unwrap();
+        let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-        let mut config =
-            Config { data: folder.path().join("data"), definitions: Some(definitions), ..Config::default() };
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            definitions_dir: Some(definitions),
+            ..Config::default()
+        };
         change(&mut config);
         let pay = |_| async { Ok(json!({})) };
-        let upstreams = vec![Native::new().effect("test.charge", pay).upstream("bank", Policy::default())];
-        let app = App::start_with(config, Seams { upstreams, ..Seams::default() }).await.unwrap();
+        let upstreams =
+            vec![FunctionProvider::new().effect("test.charge", pay).upstream("bank", Policy::default())];
+        let app =
+            App::start_with(config, AppOverrides { upstreams, ..AppOverrides::default() }).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(orlog::api::serve(Arc::clone(&app), listener, std::future::pending()));
-        let http = orlog_effect::http::client().timeout(PATIENCE).build().unwrap();
-        Self { app, url, folder, http }
+        let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+        Self { app, url, dir, http }
     }
 
-    /// One that asks for tokens.
+    /// Starts a node that requires tokens.
     pub(crate) async fn with_tokens(change: impl FnOnce(&mut Config)) -> Self {
         Self::start(|config| {
             config.auth.mode = AuthMode::Jwt;
             ISSUER.clone_into(&mut config.auth.jwt.issuer);
             config.auth.jwt.audience = vec![AUDIENCE.to_owned()];
-            config.auth.jwt.refetch_pause = Duration::from_millis(1);
+            config.auth.jwt.min_refresh_interval = Duration::from_millis(1);
             change(config);
         })
         .await
@@ -98,7 +103,7 @@ impl Node {
         path: &str,
         headers: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         for (name, value) in headers {
@@ -107,13 +112,13 @@ impl Node {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let answer = request.send().await.unwrap();
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Answer { status, headers, text: answer.text().await.unwrap() }
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        HttpResponse { status, headers, text: response.text().await.unwrap() }
     }
 
-    /// Asks with a token, for a tenant unless it is empty.
-    pub(crate) async fn ask(&self, token: &str, tenant: &str, method: &str, path: &str) -> Answer {
+    /// Sends a request with a token, and with a tenant unless it is empty.
+    pub(crate) async fn request(&self, token: &str, tenant: &str, method: &str, path: &str) -> HttpResponse {
         self.call(token, tenant, method, path, None).await
     }
 
@@ -124,7 +129,7 @@ impl Node {
         method: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let bearer = format!("Bearer {token}");
         let mut headers = vec![("authorization", bearer.as_str())];
         if !tenant.is_empty() {
@@ -134,11 +139,11 @@ impl Node {
     }
 
     pub(crate) fn data(&self) -> &Path {
-        &self.app.config.data
+        &self.app.config.data_dir
     }
 }
 
-/// The event that begins an order.
+/// Returns the start event of an order.
 pub(crate) fn placed(id: &str) -> Value {
     json!({
         "specversion": "1.0", "id": format!("placed-{id}"), "type": "OrderPlaced", "source": "urn:shop",
@@ -146,7 +151,7 @@ pub(crate) fn placed(id: &str) -> Value {
     })
 }
 
-/// A command of the real binary, without what the surroundings say.
+/// Creates a command of the real binary with a clean environment.
 pub(crate) fn orlog(args: &[&str]) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_orlog"));
     for (name, _) in std::env::vars_os() {
@@ -158,7 +163,7 @@ pub(crate) fn orlog(args: &[&str]) -> std::process::Command {
     command
 }
 
-/// Exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 pub(crate) async fn run(mut command: std::process::Command) -> (i32, String, String) {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

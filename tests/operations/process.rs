@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 
-use crate::node::{PATIENCE, orlog};
+use crate::node::{TIMEOUT, orlog};
 
-/// A node on a free port. Killed when it is dropped.
+/// Node on a free port; killed on drop.
 pub(crate) struct Process {
     child: Child,
     pub(crate) url: String,
@@ -28,12 +28,12 @@ impl Process {
                 }
             }
         });
-        let greeting = receiver.recv_timeout(PATIENCE).expect("the node says that it is ready");
+        let greeting = receiver.recv_timeout(TIMEOUT).expect("the node says that it is ready");
         let greeting: serde_json::Value = serde_json::from_str(&greeting).unwrap();
         Self { child, url: greeting["url"].as_str().unwrap().to_owned() }
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Kills the process like `kill -9`.
     pub(crate) fn kill(self) {
         drop(self);
     }
@@ -41,7 +41,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail when it has ended already.
+        // Both calls fail if the process has already ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

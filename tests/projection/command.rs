@@ -6,13 +6,13 @@ use std::io::Write as _;
 use serde_json::{Value, json};
 
 use crate::node::{Node, WIDE};
-use crate::replica::{Copy, Rows};
-use crate::tables::{Running, Schema, done, export, orlog, run, until};
+use crate::replica::{ReplicaCopy, Rows};
+use crate::tables::{ExportProcess, Schema, done, export, orlog, run, until};
 
 const ALL: [&str; 2] = ["--kinds", "history,instances,tasks,task_events"];
 const TABLES: [&str; 4] = ["orlog_instances", "orlog_tasks", "orlog_task_events", "orlog_history"];
 
-/// What the tables hold, against what a consumer of the stream has.
+/// Compares the tables with the state of a consumer of the stream.
 async fn agree(schema: &Schema, rows: &Rows) {
     let counted = |kind: &str| rows.keys().filter(|(of, _)| of == kind).count() as u64;
     for (table, kind) in TABLES.iter().zip(["instance", "task", "task_event", "history"]) {
@@ -22,11 +22,11 @@ async fn agree(schema: &Schema, rows: &Rows) {
     for row in schema.table("orlog_instances").await {
         let value = of("instance", json!({ "saga": row["saga"], "correlation": row["correlation"] }));
         for field in
-            ["reference", "status", "paused", "version", "waits", "state", "parent", "last_input", "node"]
+            ["reference", "status", "paused", "version", "waits", "state", "parent", "last_input_id", "node"]
         {
             assert_eq!(row[field], value[field], "{field}: {row:#}");
         }
-        assert_eq!(row["definition_hash"], value["program"]["hash"]);
+        assert_eq!(row["definition_hash"], value["definition"]["hash"]);
     }
     for row in schema.table("orlog_tasks").await {
         let value = of("task", json!({ "id": row["id"] }));
@@ -45,8 +45,9 @@ async fn agree(schema: &Schema, rows: &Rows) {
         }
     }
     for row in schema.table("orlog_task_events").await {
-        let value = of("task_event", json!({ "task": row["task"], "number": row["number"] }));
-        for field in ["what", "by", "reason", "assignee", "roles", "outcome"] {
+        let value = of("task_event", json!({ "task": row["task"], "sequence": row["sequence"] }));
+        assert_eq!(row["user_name"], value["user"], "{row:#}");
+        for field in ["kind", "reason", "assignee", "roles", "outcome"] {
             assert_eq!(row[field], value.get(field).cloned().unwrap_or_default(), "{field}: {row:#}");
         }
     }
@@ -54,28 +55,28 @@ async fn agree(schema: &Schema, rows: &Rows) {
         let key =
             json!({ "saga": row["saga"], "correlation": row["correlation"], "version": row["version"] });
         let value = of("history", key);
-        for field in ["label", "note", "status", "work", "kind", "node", "waited_ms"] {
+        for field in ["input_label", "note", "status", "work", "kind", "node", "delay_ms"] {
             assert_eq!(row[field], value[field], "{field}: {row:#}");
         }
     }
 }
 
 async fn all(node: &Node, tenant: &'static str) -> Rows {
-    let mut copy = Copy::of(tenant, "");
+    let mut copy = ReplicaCopy::of(tenant, "");
     copy.follow(node).await;
-    copy.standing()
+    copy.current_rows()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tables_hold_what_the_node_says_also_after_it_forgets() {
+async fn exported_tables_match_the_node_after_purge() {
     let Some(schema) = Schema::new().await else { return };
     let node = Node::start().await;
     let tasks = node.open(WIDE, 0..12).await;
     let args = [&ALL[..], &["--tenant", WIDE]].concat();
     done(export(&node, &schema.url, &args)).await;
     agree(&schema, &all(&node, WIDE).await).await;
-    node.people(WIDE, &tasks).await;
-    // Another tenant's rows lie beside them.
+    node.process_tasks(WIDE, &tasks).await;
+    // The tables also contain rows of another tenant.
     node.open("", 0..1).await;
     done(export(&node, &schema.url, &ALL)).await;
     assert_eq!(schema.rows("SELECT DISTINCT tenant FROM orlog_instances").await.len(), 2);
@@ -95,7 +96,7 @@ async fn the_tables_hold_what_the_node_says_also_after_it_forgets() {
     let rows = all(&node, WIDE).await;
     assert_eq!(rows.keys().filter(|(kind, _)| kind == "instance").count(), 9);
     agree(&schema, &rows).await;
-    // Nothing has changed: nothing is written.
+    // Without changes no row is written.
     let before = schema.rows("SELECT * FROM orlog_export").await;
     done(export(&node, &schema.url, &args)).await;
     let cursors = |rows: &[Value]| rows.iter().map(|row| row["generation"].clone()).collect::<Vec<_>>();
@@ -103,7 +104,7 @@ async fn the_tables_hold_what_the_node_says_also_after_it_forgets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_that_is_killed_goes_on_where_it_was() {
+async fn killed_export_resumes() {
     let (Some(schema), Some(fresh)) = (Schema::new().await, Schema::new().await) else { return };
     let node = Node::start().await;
     node.open("", 0..30).await;
@@ -113,11 +114,11 @@ async fn an_export_that_is_killed_goes_on_where_it_was() {
         if there[0]["n"] == json!(true) { schema.count("orlog_history").await } else { 0 }
     };
     for round in 1..=4 {
-        let running = Running::start(export(&node, &schema.url, &args));
+        let running = ExportProcess::start(export(&node, &schema.url, &args));
         let (before, open) = (count().await, 30 * round);
         let loading = async {
             let tasks = node.open("", open..open + 30).await;
-            node.people("", &tasks).await;
+            node.process_tasks("", &tasks).await;
         };
         let killing = async {
             until("a row", async || count().await > before + 5).await;
@@ -125,8 +126,8 @@ async fn an_export_that_is_killed_goes_on_where_it_was() {
         };
         tokio::join!(loading, killing);
     }
-    // What was under way comes to rest.
-    node.until("", "/v1/sagas?saga=errand&status=running", |found| found["items"] == json!([])).await;
+    // Waits until pending work has completed.
+    node.until("", "/v1/sagas?saga=child&status=running", |found| found["items"] == json!([])).await;
     done(export(&node, &schema.url, &ALL)).await;
     done(export(&node, &fresh.url, &ALL)).await;
     for table in TABLES {
@@ -134,35 +135,35 @@ async fn an_export_that_is_killed_goes_on_where_it_was() {
     }
     agree(&schema, &all(&node, "").await).await;
     let generations = schema.rows("SELECT generation FROM orlog_export").await;
-    assert_eq!(generations, [json!({ "generation": 1 })], "it never began anew");
+    assert_eq!(generations, [json!({ "generation": 1 })], "it never restarted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_that_is_gone_makes_a_new_copy_without_what_is_not_there_any_more() {
+async fn expired_cursor_rebuilds_the_copy_and_removes_stale_rows() {
     let Some(schema) = Schema::new().await else { return };
-    let node = Node::start_with(|config| config.export.keep_commits = 1.try_into().unwrap()).await;
+    let node = Node::start_with(|config| config.export.max_commits = 1.try_into().unwrap()).await;
     let tasks = node.open("", 0..4).await;
-    node.people("", &tasks).await;
+    node.process_tasks("", &tasks).await;
     done(export(&node, &schema.url, &ALL)).await;
     node.purge(5).await;
     node.open("", 4..5).await;
     node.app.trim_feeds().await.unwrap();
     let (_, errors) = done(export(&node, &schema.url, &ALL)).await;
-    assert!(errors.contains("not kept any more") && errors.contains("copied anew"), "{errors}");
+    assert!(errors.contains("have been deleted") && errors.contains("exporting a new snapshot"), "{errors}");
     agree(&schema, &all(&node, "").await).await;
-    // Other kinds than before: the first pass begins anew as well, and what is not wanted any more goes.
+    // Other kinds than before: the first pass also restarts, and rows of excluded kinds are deleted.
     let (_, errors) = done(export(&node, &schema.url, &["--kinds", "instances"])).await;
-    assert!(errors.contains("was kept until now"), "{errors}");
+    assert!(errors.contains("exporting a new snapshot"), "{errors}");
     assert_eq!((schema.count("orlog_tasks").await, schema.count("orlog_instances").await), (0, 5));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_named_and_passwords_are_not() {
+async fn errors_do_not_contain_passwords() {
     let node = Node::start().await;
     for (url, expected, exit) in [
         ("postgres://orlog:canary-1@127.0.0.1:1/x", "PostgreSQL: ", 5),
-        ("postgres://orlog:canary-1@[::1/x", "cannot be read", 2),
-        ("mysql://orlog:canary-1@127.0.0.1/x", "does not begin with postgres://", 2),
+        ("postgres://orlog:canary-1@[::1/x", "invalid database URL", 2),
+        ("mysql://orlog:canary-1@127.0.0.1/x", "the URL does not start with postgres://", 2),
     ] {
         let (code, _, errors) = run(export(&node, url, &[])).await;
         assert_eq!(code, exit, "{errors}");
@@ -173,24 +174,24 @@ async fn mistakes_are_named_and_passwords_are_not() {
     let (code, _, errors) = run(export(&node, "", &[])).await;
     assert!(code == 2 && errors.contains("env:TARGET"), "{errors}");
     let (code, _, errors) = run(orlog(&["export", "--url", &node.url, "--to", "-", "--kinds", "task"])).await;
-    assert!(code == 1 && errors.contains("is no kind"), "{errors}");
+    assert!(code == 1 && errors.contains("unknown kind"), "{errors}");
     let off = Node::start_with(|config| config.export.enabled = false).await;
     let (code, _, errors) = run(orlog(&["export", "--url", &off.url, "--to", "-"])).await;
     assert!(code == 4 && errors.contains("export.enabled"), "{errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_goes_on_behind_its_last_whole_answer() {
+async fn file_export_resumes_after_the_last_complete_page() {
     let node = Node::start().await;
     node.open("", 0..3).await;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("changes.jsonl");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("changes.jsonl");
     let target = path.display().to_string();
     let args = ["export", "--url", &node.url, "--to", &target];
     done(orlog(&args)).await;
     let whole = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(whole.matches(r#"{"kind":"begin"}"#).count(), 1, "{whole}");
-    // Killed while it wrote.
+    assert_eq!(whole.matches(r#"{"kind":"reset"}"#).count(), 1, "{whole}");
+    // The process was killed during a write.
     let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(br#"{"kind":"instance","op":"put""#).unwrap();
     node.open("", 3..4).await;
@@ -211,5 +212,5 @@ async fn a_file_goes_on_behind_its_last_whole_answer() {
     assert_eq!(out.lines().filter(|line| line.contains(r#""kind":"task""#)).count(), 4, "{out}");
     std::fs::write(&path, "something else\n").unwrap();
     let (code, _, errors) = run(orlog(&args)).await;
-    assert!(code == 2 && errors.contains("name another file"), "{errors}");
+    assert!(code == 2 && errors.contains("the file is not an export; use another file"), "{errors}");
 }

@@ -3,7 +3,7 @@
 use crate::tables::{done, orlog};
 
 #[tokio::test]
-async fn the_page_shows_the_tables_that_are_made() {
+async fn documented_tables_match() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/export.md")).unwrap();
     let (schema, _) = done(orlog(&["export", "--print-schema"])).await;
     assert!(page.contains(schema.trim()), "docs/export.md does not show what --print-schema prints");

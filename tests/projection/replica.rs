@@ -1,4 +1,4 @@
-//! Somebody who keeps a copy, and what the node says about the same.
+//! Replica that follows the export, and the same state from the API.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::node::Node;
 
-/// What there is, by kind and key.
+/// Rows by kind and key.
 pub(crate) type Rows = BTreeMap<(String, String), Value>;
 
-/// A copy of what a tenant has.
+/// Replica of the data of a tenant.
 #[derive(Clone, Debug)]
-pub(crate) struct Copy {
+pub(crate) struct ReplicaCopy {
     tenant: &'static str,
     query: &'static str,
     pub(crate) cursor: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Copy {
     pub(crate) shards: std::collections::BTreeSet<u64>,
 }
 
-impl Copy {
+impl ReplicaCopy {
     pub(crate) fn of(tenant: &'static str, query: &'static str) -> Self {
         let (rows, shards) = (BTreeMap::new(), std::collections::BTreeSet::new());
         Self { tenant, query, cursor: None, rows, lines: 0, shards }
@@ -31,11 +31,11 @@ impl Copy {
         format!("/v1/export?{}{after}{more}", self.query)
     }
 
-    /// Asks once; says whether there is more.
-    pub(crate) async fn ask(&mut self, node: &Node) -> bool {
-        let answer = node.get(self.tenant, &self.path("")).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        self.take(&answer.text)
+    /// Sends one request; returns whether more data is available.
+    pub(crate) async fn fetch(&mut self, node: &Node) -> bool {
+        let response = node.get(self.tenant, &self.path("")).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        self.take(&response.text)
     }
 
     pub(crate) fn take(&mut self, text: &str) -> bool {
@@ -44,7 +44,7 @@ impl Copy {
         assert_eq!(last["kind"], "cursor", "{last}");
         let mut positions = BTreeMap::new();
         for line in lines {
-            if line["kind"] == "begin" {
+            if line["kind"] == "reset" {
                 self.rows.clear();
                 continue;
             }
@@ -55,28 +55,28 @@ impl Copy {
             assert!(before <= position, "within a shard positions only grow: {line}");
             let key = (line["kind"].as_str().unwrap().to_owned(), line["key"].to_string());
             let value = (line["op"] == "put").then(|| line["value"].clone());
-            let kept = self.rows.entry(key).or_insert((0, None));
-            if kept.0 <= position {
-                *kept = (position, value);
+            let stored = self.rows.entry(key).or_insert((0, None));
+            if stored.0 <= position {
+                *stored = (position, value);
             }
         }
         self.cursor = Some(last["cursor"].as_str().unwrap().to_owned());
-        last["more"].as_bool().unwrap()
+        last["has_more"].as_bool().unwrap()
     }
 
-    /// Asks until nothing is left to be told.
+    /// Sends requests until no data is left.
     pub(crate) async fn follow(&mut self, node: &Node) {
-        while self.ask(node).await {}
+        while self.fetch(node).await {}
     }
 
-    pub(crate) fn standing(&self) -> Rows {
+    pub(crate) fn current_rows(&self) -> Rows {
         let there = self.rows.iter().filter_map(|(key, (_, value))| Some((key.clone(), value.clone()?)));
         there.collect()
     }
 }
 
-/// The same from the rest of the API. Events of tasks are numbered by their place.
-pub(crate) async fn said(node: &Node, tenant: &str) -> Rows {
+/// Returns the same rows from the rest of the API. Task events are numbered by position.
+pub(crate) async fn api_state(node: &Node, tenant: &str) -> Rows {
     let mut rows = Rows::new();
     for item in pages(node, tenant, "/v1/sagas?").await {
         let (saga, correlation) = (item["saga"].as_str().unwrap(), item["correlation"].as_str().unwrap());
@@ -89,7 +89,7 @@ pub(crate) async fn said(node: &Node, tenant: &str) -> Rows {
             rows.insert(("history".to_owned(), key.to_string()), record.clone());
         }
         let mut value = item;
-        for field in ["state", "parent", "last_input", "node", "trace_id"] {
+        for field in ["state", "parent", "last_input_id", "node", "trace_id"] {
             value[field] = detail[field].clone();
         }
         rows.insert(("instance".to_owned(), key.to_string()), value);
@@ -105,13 +105,13 @@ pub(crate) async fn said(node: &Node, tenant: &str) -> Rows {
     rows
 }
 
-/// Numbers the events of tasks by their place, as [`said`] does: in the store the numbers have gaps.
-pub(crate) fn by_place(rows: Rows) -> Rows {
+/// Numbers task events by position, like [`api_state`]: the numbers in the store have gaps.
+pub(crate) fn number_task_events(rows: Rows) -> Rows {
     let (events, mut rest): (Rows, Rows) = rows.into_iter().partition(|((kind, _), _)| kind == "task_event");
     let mut by_task: BTreeMap<String, BTreeMap<u64, Value>> = BTreeMap::new();
     for ((_, key), event) in events {
         let key: Value = serde_json::from_str(&key).unwrap();
-        let (task, number) = (key["task"].as_str().unwrap().to_owned(), key["number"].as_u64().unwrap());
+        let (task, number) = (key["task"].as_str().unwrap().to_owned(), key["sequence"].as_u64().unwrap());
         by_task.entry(task).or_default().insert(number, event);
     }
     for (task, events) in by_task {
@@ -127,7 +127,7 @@ async fn pages(node: &Node, tenant: &str, path: &str) -> Vec<Value> {
     loop {
         let page = node.get(tenant, &format!("{path}{cursor}")).await.ok();
         found.extend(page["items"].as_array().unwrap().iter().cloned());
-        match page["next"].as_str() {
+        match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("cursor={next}"),
             None => return found,
         }

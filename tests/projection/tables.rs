@@ -1,4 +1,4 @@
-//! A PostgreSQL with schemas of one's own, and the command that keeps tables in it.
+//! PostgreSQL with a schema per test, and the command that maintains tables in it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use orlog_testkit::servers;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
-use crate::node::{Node, PATIENCE};
+use crate::node::{Node, TIMEOUT};
 
-/// A schema with nothing in it.
+/// Empty schema.
 pub(crate) struct Schema {
     pub(crate) url: String,
 }
 
 impl Schema {
-    /// `None`: PostgreSQL is not installed.
+    /// Creates a schema; `None` if PostgreSQL is not installed.
     pub(crate) async fn new() -> Option<Self> {
         let port = servers::postgres()?.port;
         let name = format!("s{}", uuid::Uuid::new_v4().simple());
@@ -31,14 +31,14 @@ impl Schema {
         PgConnection::connect(&self.url).await.unwrap()
     }
 
-    /// The rows of a query as JSON.
+    /// Returns the rows of a query as JSON.
     pub(crate) async fn rows(&self, query: &str) -> Vec<Value> {
         let query = format!("SELECT to_jsonb(q)::text FROM ({query}) AS q ORDER BY 1");
         let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(&mut self.connect().await).await.unwrap();
         rows.iter().map(|row| serde_json::from_str(&row.get::<String, _>(0)).unwrap()).collect()
     }
 
-    /// What a table says, without how it came there.
+    /// Returns the content of a table without the export metadata.
     pub(crate) async fn table(&self, name: &str) -> Vec<Value> {
         let mut rows = self.rows(&format!("SELECT * FROM {name}")).await;
         for row in &mut rows {
@@ -59,7 +59,7 @@ impl Schema {
     }
 }
 
-/// The real binary, without what the surroundings say.
+/// Creates a command of the real binary with a clean environment.
 pub(crate) fn orlog(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
     for (name, _) in std::env::vars_os() {
@@ -71,47 +71,47 @@ pub(crate) fn orlog(args: &[&str]) -> Command {
     command
 }
 
-/// `orlog export` of a node.
+/// Creates the command `orlog export` for a node.
 pub(crate) fn export(node: &Node, to: &str, more: &[&str]) -> Command {
     let mut command = orlog(&["export", "--url", &node.url, "--to", "env:TARGET"]);
     command.env("TARGET", to).args(more);
     command
 }
 
-/// Exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 pub(crate) async fn run(mut command: Command) -> (i32, String, String) {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
-/// As [`run`], and it has to succeed; standard output and standard error.
+/// Like [`run`], but asserts success; returns standard output and standard error.
 pub(crate) async fn done(command: Command) -> (String, String) {
     let (code, out, errors) = run(command).await;
     assert_eq!(code, 0, "{errors}");
     (out, errors)
 }
 
-/// A command that runs until it is killed, in the middle of whatever it does.
-pub(crate) struct Running(Child);
+/// Command that runs until it is killed.
+pub(crate) struct ExportProcess(Child);
 
-impl Running {
+impl ExportProcess {
     pub(crate) fn start(mut command: Command) -> Self {
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
-impl Drop for Running {
+impl Drop for ExportProcess {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+/// Waits until the condition holds.
+pub(crate) async fn until(description: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
-    let waited = tokio::time::timeout(PATIENCE, async {
+    let waited = tokio::time::timeout(TIMEOUT, async {
         loop {
             ticks.tick().await;
             if is_so().await {
@@ -119,5 +119,5 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             }
         }
     });
-    assert!(waited.await.is_ok(), "{what} does not come");
+    assert!(waited.await.is_ok(), "{description} does not come");
 }

@@ -1,56 +1,57 @@
-//! The SMTP provider against a real mail server.
+//! SMTP provider against a real mail server.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use orlog_effect::config::SmtpConfig;
-use orlog_effect::{Attempt, Provider, Refusal, Reply};
+use orlog_effect::{Attempt, Provider, ProviderError, Reply};
 use orlog_model::{EffectName, WorkItem};
 use orlog_testkit::provider_suite;
-use orlog_testkit::provider_suite::{Answer, Rig, Script};
-use orlog_testkit::smtp_server::{Handler, Heard, Manner, Saying, SmtpServer};
+use orlog_testkit::provider_suite::{ProviderFixture, UpstreamResponse, UpstreamScript};
+use orlog_testkit::smtp_server::{Handler, SmtpCommand, SmtpResponse, SmtpServer, SmtpServerOptions};
 use serde_json::{Value, json};
 
-/// The answer of a mail server is its own, so the receipt comes back in it: rules of the suite read nothing else.
-async fn answer(script: Arc<Script>, heard: Heard) -> Saying {
-    let Heard::Mail(mail) = heard else { return Saying::Usual };
+/// Returns the reply of the mail server with the receipt, because the rules of the suite read only the
+/// reply.
+async fn response(script: Arc<UpstreamScript>, command: SmtpCommand) -> SmtpResponse {
+    let SmtpCommand::Mail(mail) = command else { return SmtpResponse::Default };
     assert!(String::from_utf8_lossy(&mail.bytes).contains("125 for o-"), "{mail:?}");
-    match script.ask(mail.key()) {
-        Answer::Done(Value::Null) => Saying::Usual,
-        Answer::Done(payload) => Saying::Line(format!("250 2.0.0 {payload}")),
-        Answer::Refused => Saying::Line("550 5.7.1 we do not like it".to_owned()),
-        Answer::Busy(Some(pause)) => {
-            Saying::Line(format!("451 4.7.1 Greylisted, try again in {} seconds", pause.as_secs()))
+    match script.next_response(mail.key()) {
+        UpstreamResponse::Done(Value::Null) => SmtpResponse::Default,
+        UpstreamResponse::Done(payload) => SmtpResponse::Line(format!("250 2.0.0 {payload}")),
+        UpstreamResponse::Rejected => SmtpResponse::Line("550 5.7.1 we do not like it".to_owned()),
+        UpstreamResponse::Throttled(Some(pause)) => {
+            SmtpResponse::Line(format!("451 4.7.1 Greylisted, try again in {} seconds", pause.as_secs()))
         }
-        Answer::Busy(None) => Saying::Line("452 4.3.1 too much to do".to_owned()),
-        Answer::Ill => Saying::Line("421 4.3.2 going down".to_owned()),
-        Answer::Silence => {
+        UpstreamResponse::Throttled(None) => SmtpResponse::Line("452 4.3.1 too much to do".to_owned()),
+        UpstreamResponse::Unavailable => SmtpResponse::Line("421 4.3.2 going down".to_owned()),
+        UpstreamResponse::NoResponse => {
             script.silence().await;
             unreachable!("silence never ends")
         }
     }
 }
 
-/// Takes the server's own words for the answer, which is all that a mail server says about a mail.
-struct Words(Arc<dyn Provider>);
+/// Uses the server's reply as the payload, the only data that a mail server returns about a message.
+struct ReplyAsPayload(Arc<dyn Provider>);
 
 #[async_trait]
-impl Provider for Words {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
-        let reply = self.0.perform(item, attempt).await?;
+impl Provider for ReplyAsPayload {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
+        let reply = self.0.execute(item, attempt).await?;
         assert_eq!(reply.payload["message_id"], format!("<{}@example.org>", item.id));
-        let words = reply.payload["response"].as_str().expect("the server's reply").to_owned();
-        let answer = words.strip_prefix("250 2.0.0 ").expect("the server says so");
-        Ok(Reply { payload: serde_json::from_str(answer).unwrap_or(Value::Null), ..reply })
+        let line = reply.payload["response"].as_str().expect("the server's reply").to_owned();
+        let response = line.strip_prefix("250 2.0.0 ").expect("the server says so");
+        Ok(Reply { payload: serde_json::from_str(response).unwrap_or(Value::Null), ..reply })
     }
 }
 
-async fn rig() -> Rig {
-    let script = Arc::new(Script::default());
+async fn fixture() -> ProviderFixture {
+    let script = Arc::new(UpstreamScript::default());
     let upstream = Arc::clone(&script);
-    let handler: Handler = Arc::new(move |heard| Box::pin(answer(Arc::clone(&upstream), heard)));
-    let server = SmtpServer::open(Manner::default(), handler).await;
+    let handler: Handler = Arc::new(move |command| Box::pin(response(Arc::clone(&upstream), command)));
+    let server = SmtpServer::open(SmtpServerOptions::default(), handler).await;
     let config = json!({
         "host": "127.0.0.1", "port": server.address.port(), "tls": "none", "from": "Shop <shop@example.org>",
         "effects": {"mail.receipt": {"to": "ada@example.org", "text": "{amount} for {order.id}"}},
@@ -58,7 +59,7 @@ async fn rig() -> Rig {
     let config: SmtpConfig = serde_json::from_value(config).expect("valid");
     let provider = config.upstream("mail", Path::new(".")).expect("valid").provider;
     let effect = EffectName::new("mail.receipt").expect("valid");
-    Rig { provider: Arc::new(Words(provider)), effect, script }
+    ProviderFixture { provider: Arc::new(ReplyAsPayload(provider)), effect, script }
 }
 
-provider_suite!(rig());
+provider_suite!(fixture());

@@ -1,6 +1,7 @@
-//! SQL against a real PostgreSQL: a function in the database asks the script what to do.
+//! SQL provider against a real PostgreSQL: a function in the database requests its actions from the
+//! script.
 //!
-//! It holds a lock while it runs; whoever gets the lock afterwards knows that it runs no more.
+//! It holds a lock while it runs; the next owner of the lock can conclude that it has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use orlog_effect::config::SqlConfig;
 use orlog_effect::{Attempt, Upstream};
 use orlog_model::EffectName;
-use orlog_testkit::provider_suite::{Answer, Rig, START, Script, item};
+use orlog_testkit::provider_suite::{ProviderFixture, START, UpstreamResponse, UpstreamScript, item};
 use orlog_testkit::servers;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -24,7 +25,7 @@ BEGIN
   EXECUTE format('COPY heard FROM PROGRAM %L',
     format('bash -c "exec 3<>/dev/tcp/127.0.0.1/PORT; echo %s >&3; cat <&3"', key));
   SELECT said INTO answer FROM heard;
-  IF answer = 'refused' THEN
+  IF answer = 'rejected' THEN
     RAISE EXCEPTION 'the card was declined' USING ERRCODE = 'check_violation';
   ELSIF answer = 'busy' THEN
     RAISE EXCEPTION 'later, please' USING ERRCODE = 'serialization_failure';
@@ -50,22 +51,22 @@ async fn run(url: &str, statement: &str) {
     let upstream = upstream(url, &json!({ "statement": statement, "marker": false, "answer": "count" }));
     let item = item(&EffectName::new("payments.charge").expect("valid"), 1);
     let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
-    upstream.provider.perform(&item, attempt).await.expect("the statement is right");
+    upstream.provider.execute(&item, attempt).await.expect("the statement is right");
 }
 
-/// Answers the function, and while it is silent waits for its end.
-async fn answer(socket: TcpStream, script: Arc<Script>, url: String) {
+/// Responds to the function; without a response it waits for the end of the function.
+async fn respond(socket: TcpStream, script: Arc<UpstreamScript>, url: String) {
     let mut socket = BufReader::new(socket);
     let mut key = String::new();
     socket.read_line(&mut key).await.expect("a key");
-    let (said, is_silent) = match script.ask(key.trim()) {
-        Answer::Done(payload) => (payload.to_string(), false),
-        Answer::Refused => ("refused".to_owned(), false),
-        Answer::Busy(_) => ("busy".to_owned(), false),
-        Answer::Ill => ("ill".to_owned(), false),
-        Answer::Silence => ("silence".to_owned(), true),
+    let (reply, is_silent) = match script.next_response(key.trim()) {
+        UpstreamResponse::Done(payload) => (payload.to_string(), false),
+        UpstreamResponse::Rejected => ("rejected".to_owned(), false),
+        UpstreamResponse::Throttled(_) => ("busy".to_owned(), false),
+        UpstreamResponse::Unavailable => ("ill".to_owned(), false),
+        UpstreamResponse::NoResponse => ("silence".to_owned(), true),
     };
-    socket.write_all(said.as_bytes()).await.expect("it listens");
+    socket.write_all(reply.as_bytes()).await.expect("it listens");
     drop(socket);
     if is_silent {
         tokio::select! {
@@ -75,9 +76,9 @@ async fn answer(socket: TcpStream, script: Arc<Script>, url: String) {
     }
 }
 
-async fn rig(marker: bool) -> Option<Rig> {
+async fn fixture(marker: bool) -> Option<ProviderFixture> {
     let server = servers::postgres()?;
-    let script = Arc::new(Script::default());
+    let script = Arc::new(UpstreamScript::default());
     let schema = format!("s{}", uuid::Uuid::new_v4().simple());
     let url = format!("postgres://orlog@127.0.0.1:{}/postgres", server.port);
     run(&server.secret(&url), &format!("CREATE SCHEMA {schema}")).await;
@@ -88,7 +89,7 @@ async fn rig(marker: bool) -> Option<Rig> {
     let (upstreams, at) = (Arc::clone(&script), url.clone());
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(answer(socket, Arc::clone(&upstreams), at.clone()));
+            tokio::spawn(respond(socket, Arc::clone(&upstreams), at.clone()));
         }
     });
     let effect = json!({
@@ -97,34 +98,35 @@ async fn rig(marker: bool) -> Option<Rig> {
         "answer": "row", "marker": marker, "expect": { "rows": 1 },
     });
     let provider = upstream(&url, &effect).provider;
-    Some(Rig { provider, effect: EffectName::new("payments.charge").expect("valid"), script })
+    Some(ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script })
 }
 
-/// A database asks nobody to wait for a time.
+/// A database cannot request a retry delay.
 mod without_a_marker {
-    orlog_testkit::provider_suite!(maybe super::rig(false);
-        success_carries_the_answer
-        a_refusal_is_final
-        an_unanswered_attempt_times_out
-        a_timed_out_attempt_is_tried_again_under_the_same_key
-        troubles_are_tried_again_under_the_same_key
-        the_breaker_opens_tries_one_and_closes
-        a_second_delivery_carries_the_same_key
-        dropping_cancels_and_frees_the_place
-        a_crash_between_call_and_result_is_gone_on_with_under_the_same_key
-        a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it
+    orlog_testkit::provider_suite!(maybe super::fixture(false);
+        success_returns_the_upstream_response
+        rejection_is_permanent
+        unanswered_attempt_times_out
+        timed_out_attempt_retries_with_the_same_key
+        transient_errors_retry_with_the_same_key
+        breaker_opens_probes_and_closes
+        redelivery_keeps_the_key
+        dropping_cancels_and_releases_the_permit
+        crash_between_call_and_result_resumes_with_the_same_key
+        unresolvable_doubt_is_not_retried_when_forbidden
     );
 }
 
-/// With one there is no doubt that cannot be resolved, and a second delivery is not performed: see `tests/effects/sql`.
+/// With a marker every attempt in doubt can be resolved, and a second delivery is not executed: see
+/// `tests/effects/sql`.
 mod with_a_marker {
-    orlog_testkit::provider_suite!(maybe super::rig(true);
-        success_carries_the_answer
-        a_refusal_is_final
-        a_timed_out_attempt_is_tried_again_under_the_same_key
-        troubles_are_tried_again_under_the_same_key
-        the_breaker_opens_tries_one_and_closes
-        dropping_cancels_and_frees_the_place
-        a_crash_between_call_and_result_is_gone_on_with_under_the_same_key
+    orlog_testkit::provider_suite!(maybe super::fixture(true);
+        success_returns_the_upstream_response
+        rejection_is_permanent
+        timed_out_attempt_retries_with_the_same_key
+        transient_errors_retry_with_the_same_key
+        breaker_opens_probes_and_closes
+        dropping_cancels_and_releases_the_permit
+        crash_between_call_and_result_resumes_with_the_same_key
     );
 }

@@ -1,10 +1,10 @@
-//! What is committed, and what can be read of it.
+//! Commits, and the readable state after them.
 
 use std::time::Duration;
 
 use orlog_model::{
-    Change, Commit, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, Record, SagaName, Source,
-    Status, StreamPosition, TenantId, Timestamp, Work, WorkItem,
+    Change, CheckpointKey, Commit, CorrelationId, Effect, EffectName, EventId, HistoryEntry, InstanceKey,
+    Name, SagaName, Status, StreamPosition, TenantId, Timestamp, Work, WorkItem,
 };
 use orlog_store::{Options, Reader, TABLES};
 use serde_json::json;
@@ -14,7 +14,7 @@ pub(super) fn small() -> Options {
     Options {
         feed: true,
         max_bytes: 16 << 20,
-        generation_age: Duration::from_hours(1),
+        memtable_max_age: Duration::from_hours(1),
         journal_segment_bytes: 64 << 10,
         ..Options::default()
     }
@@ -24,12 +24,13 @@ pub(super) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(millis).expect("small"))
 }
 
-/// The commit with this number; every third one takes more than 3000 bytes.
+/// Returns the commit with this number; every third one has more than 3000 bytes.
 pub(super) fn group(number: u64) -> Vec<Change> {
     sized(number, 3000)
 }
 
-/// The commit with this number: an instance's history, its work, and a checkpoint; every third one is as large as told.
+/// Returns the commit with this number: history entry, work and checkpoint of an instance; every third
+/// one has the given size.
 pub(super) fn sized(number: u64, large: usize) -> Vec<Change> {
     let key = InstanceKey {
         tenant: TenantId::new("acme").expect("valid"),
@@ -55,31 +56,32 @@ pub(super) fn sized(number: u64, large: usize) -> Vec<Change> {
         trace: None,
         created_at: at(number),
     };
-    let record = Record {
+    let record = HistoryEntry {
         version: number,
         at: at(number),
-        input: id.clone(),
-        label: "OrderPlaced".to_owned(),
+        input_id: id.clone(),
+        input_label: "OrderPlaced".to_owned(),
         note: "charge: asked".to_owned(),
         status: Status::Running,
         work: vec![],
-        origin: orlog_model::Origin::default(),
+        origin: orlog_model::InputOrigin::default(),
     };
     let commit = Commit {
         work: vec![item],
-        applied: Some(id),
+        dedupe_key: Some(id),
         history: Some(record),
         ..Commit::empty(key, at(number))
     };
-    let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
+    let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
     let position = StreamPosition { stream_id: Uuid::from_u128(1), sequence: number, at: None };
     vec![Change::Apply(Box::new(commit)), Change::Checkpoint(source, position)]
 }
 
-/// Everything that can be read, as text.
+/// Returns all readable state as text.
 pub(super) fn everything(reader: &Reader) -> String {
     let tables = TABLES.iter().filter(|table| **table != "meta");
-    let rows = tables.flat_map(|table| reader.rows(table, None, usize::MAX).expect("the store is open"));
+    let rows =
+        tables.flat_map(|table| reader.inspect_rows(table, None, usize::MAX).expect("the store is open"));
     let rows: Vec<_> = rows.map(|row| format!("{} {}\n", row.key, row.value)).collect();
     format!("{} {}\n{}", reader.position(), reader.outbox_depth().expect("the store is open"), rows.concat())
 }

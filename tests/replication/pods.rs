@@ -1,69 +1,71 @@
-//! Pods with a folder each.
+//! Pods with a directory each.
 
 use std::collections::BTreeMap;
 
-use orlog_store::{Error, Reader, Replication, Writer, open_replicated};
-use orlog_testkit::memory_log::{Fault, MemoryLog};
+use orlog_store::{Error, Reader, ReplicationOptions, Writer, open_replicated};
+use orlog_testkit::memory_log::{AppendFault, MemoryLog};
 use tempfile::TempDir;
 
 use crate::groups::{at, everything, group, small};
 
-/// What a store without a log answers before and after each of so many commits.
+/// Returns the state of a store without a log before and after each of these commits.
 pub(super) fn model(commits: u64) -> Vec<String> {
-    let (mut writer, reader) = orlog_store::memory(small());
-    let mut answers = vec![everything(&reader)];
+    let (mut writer, reader) = orlog_store::open_in_memory(small());
+    let mut states = vec![everything(&reader)];
     for number in 1..=commits {
         writer.commit(&group(number), at(number)).expect("memory is large");
-        answers.push(everything(&reader));
+        states.push(everything(&reader));
     }
-    answers
+    states
 }
 
-/// A process that owns the shard, or thinks so.
+/// Process that owns the shard, or is a former owner.
 pub(super) struct Pod {
-    pub(super) folder: TempDir,
+    pub(super) dir: TempDir,
     pub(super) log: MemoryLog,
     pub(super) writer: Writer,
     pub(super) reader: Reader,
 }
 
 impl Pod {
-    /// Takes over into an empty folder.
+    /// Takes the shard over into an empty directory.
     pub(super) fn new(log: &MemoryLog, epoch: u64) -> Self {
-        Self::on(tempfile::tempdir().expect("a folder"), log, epoch)
+        Self::on(tempfile::tempdir().expect("a directory"), log, epoch)
     }
 
-    /// Takes over with what an earlier life left.
-    pub(super) fn on(folder: TempDir, log: &MemoryLog, epoch: u64) -> Self {
+    /// Takes the shard over with the data of an earlier run.
+    pub(super) fn on(dir: TempDir, log: &MemoryLog, epoch: u64) -> Self {
         let client = log.client();
-        Self::open(folder, client.clone(), Replication::new(client.port(), epoch)).expect("the log is sound")
+        Self::open(dir, client.clone(), ReplicationOptions::new(client.commit_log(), epoch))
+            .expect("the log is sound")
     }
 
-    /// Saves a snapshot every so many commits.
+    /// Takes the shard over with a snapshot after this many commits.
     pub(super) fn with_snapshots(log: &MemoryLog, epoch: u64, snapshot_commits: u64) -> Self {
         let client = log.client();
-        let replication = Replication { snapshot_commits, ..Replication::new(client.port(), epoch) };
-        Self::open(tempfile::tempdir().expect("a folder"), client, replication).expect("the log is sound")
+        let replication =
+            ReplicationOptions { snapshot_commits, ..ReplicationOptions::new(client.commit_log(), epoch) };
+        Self::open(tempfile::tempdir().expect("a directory"), client, replication).expect("the log is sound")
     }
 
-    fn open(folder: TempDir, log: MemoryLog, replication: Replication) -> Result<Self, Error> {
-        let (writer, reader) = open_replicated(folder.path(), small(), replication)?;
-        Ok(Self { folder, log, writer, reader })
+    fn open(dir: TempDir, log: MemoryLog, replication: ReplicationOptions) -> Result<Self, Error> {
+        let (writer, reader) = open_replicated(dir.path(), small(), replication)?;
+        Ok(Self { dir, log, writer, reader })
     }
 
-    /// Commits and waits for the log as a committer does, as long as it is there.
+    /// Commits and waits for the log like a committer, while it is available.
     pub(super) fn commit(&mut self, number: u64) -> Result<(), Error> {
         let mut result = self.commit_once(number);
         for _ in 0..20 {
             match result {
-                Err(Error::Unavailable { .. }) => result = self.writer.resume(),
+                Err(Error::Unavailable { .. }) => result = self.writer.retry_commit(),
                 other => return other.map(drop),
             }
         }
         result.map(drop)
     }
 
-    /// Commits and does not wait.
+    /// Commits without waiting.
     pub(super) fn commit_once(&mut self, number: u64) -> Result<u64, Error> {
         self.writer.commit(&group(number), at(number))
     }
@@ -72,36 +74,36 @@ impl Pod {
         everything(&self.reader)
     }
 
-    /// How often its tables were moved aside.
+    /// Returns how often its tables were moved aside.
     pub(super) fn asides(&self) -> usize {
-        let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
+        let entries = std::fs::read_dir(self.dir.path()).expect("a directory");
         entries
             .filter(|e| e.as_ref().is_ok_and(|e| e.file_name().to_string_lossy().starts_with("aside-")))
             .count()
     }
 
-    /// Its folder as a `kill -9` now would leave it, as long as nothing is being folded.
-    pub(super) fn copy_folder(&self) -> TempDir {
-        let copy = tempfile::tempdir().expect("a folder");
-        super::copy(self.folder.path(), copy.path());
+    /// Copies its directory as `kill -9` would leave it, if no flush is in progress.
+    pub(super) fn copy_dir(&self) -> TempDir {
+        let copy = tempfile::tempdir().expect("a directory");
+        super::copy(self.dir.path(), copy.path());
         copy
     }
 
-    /// What it leaves. Dropped, a writer brings nothing more to the disk, so this is as good as killed.
+    /// Returns its directory. A dropped writer writes nothing more to the disk, so a drop equals a kill.
     pub(super) fn crash(self) -> TempDir {
         drop(self.writer);
-        self.folder
+        self.dir
     }
 }
 
-/// The seeds to try: one where `ORLOG_SEED` names it.
+/// Returns the seeds to test: only that of `ORLOG_SEED` if it is set.
 pub(super) fn seeds() -> Vec<u64> {
     std::env::var("ORLOG_SEED")
         .map_or_else(|_| (0..30).collect(), |seed| vec![seed.parse().expect("a number")])
 }
 
-/// See the test that calls it.
-pub(super) fn chaos(seed: u64) -> Met {
+/// Runs the scenario of the calling test.
+pub(super) fn chaos(seed: u64) -> CommitCounts {
     let mut world = Chaos::new(seed);
     for _ in 0..120 {
         world.step();
@@ -112,20 +114,20 @@ pub(super) fn chaos(seed: u64) -> Met {
     met
 }
 
-/// How often a commit ended in each way.
+/// Number of commits by result.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Met {
+pub(super) struct CommitCounts {
     pub(super) acked: usize,
     pub(super) fenced: usize,
-    pub(super) silent: usize,
+    pub(super) unanswered: usize,
 }
 
-impl Met {
+impl CommitCounts {
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             acked: self.acked + other.acked,
             fenced: self.fenced + other.fenced,
-            silent: self.silent + other.silent,
+            unanswered: self.unanswered + other.unanswered,
         }
     }
 }
@@ -136,19 +138,19 @@ struct Chaos {
     log: MemoryLog,
     epoch: u64,
     pods: Vec<Pod>,
-    folders: Vec<TempDir>,
+    dirs: Vec<TempDir>,
     next: u64,
-    /// What was acknowledged: the number of the group, by position.
+    /// Acknowledged groups by position.
     acked: BTreeMap<u64, u64>,
-    met: Met,
+    met: CommitCounts,
 }
 
 impl Chaos {
     fn new(seed: u64) -> Self {
         let chance = fastrand::Rng::with_seed(seed);
         let log = MemoryLog::new(900);
-        let (pods, folders, acked) = (vec![], vec![], BTreeMap::new());
-        Self { seed, chance, log, epoch: 0, pods, folders, next: 0, acked, met: Met::default() }
+        let (pods, dirs, acked) = (vec![], vec![], BTreeMap::new());
+        Self { seed, chance, log, epoch: 0, pods, dirs, next: 0, acked, met: CommitCounts::default() }
     }
 
     fn step(&mut self) {
@@ -156,25 +158,28 @@ impl Chaos {
             0 | 1 => self.take_over(),
             2 if !self.pods.is_empty() => {
                 let index = self.chance.usize(..self.pods.len());
-                let folder = self.pods.swap_remove(index).crash();
-                self.folders.push(folder);
+                let dir = self.pods.swap_remove(index).crash();
+                self.dirs.push(dir);
             }
-            3 => drop(self.log.deliver()),
+            3 => drop(self.log.deliver_late()),
             4 => self.recover(),
             5 => self.pods.iter_mut().for_each(|pod| pod.writer.flush().unwrap_or_default()),
             _ => self.commit(),
         }
     }
 
-    /// A new pod with a later epoch, sometimes with the same one, on an empty folder or an old one.
+    /// Starts a new pod with a later epoch, sometimes with the same one, on an empty or an old directory.
     fn take_over(&mut self) {
         self.epoch += u64::from(self.chance.u8(0..4) > 0 || self.epoch == 0);
-        let folder = if self.chance.bool() { self.folders.pop() } else { None };
-        let folder = folder.unwrap_or_else(|| tempfile::tempdir().expect("a folder"));
+        let dir = if self.chance.bool() { self.dirs.pop() } else { None };
+        let dir = dir.unwrap_or_else(|| tempfile::tempdir().expect("a directory"));
         let client = self.log.client();
-        client.fail((0..2).map(|_| self.fault()).collect::<Vec<_>>());
-        let replication = Replication { snapshot_commits: 7, ..Replication::new(client.port(), self.epoch) };
-        match Pod::open(folder, client, replication) {
+        client.inject_faults((0..2).map(|_| self.fault()).collect::<Vec<_>>());
+        let replication = ReplicationOptions {
+            snapshot_commits: 7,
+            ..ReplicationOptions::new(client.commit_log(), self.epoch)
+        };
+        match Pod::open(dir, client, replication) {
             Ok(pod) => self.pods.push(pod),
             Err(Error::Unavailable { .. } | Error::Fenced { .. }) => {}
             Err(error) => panic!("seed {}: {error}", self.seed),
@@ -188,18 +193,18 @@ impl Chaos {
         let faults: Vec<_> = (0..self.chance.usize(..6)).map(|_| self.fault()).collect();
         self.next += 1;
         let pod = &mut self.pods[index];
-        pod.log.fail(faults);
+        pod.log.inject_faults(faults);
         let mut result = pod.commit_once(self.next);
         for _ in 0..self.chance.usize(..4) {
             if matches!(result, Err(Error::Unavailable { .. })) {
-                result = pod.writer.resume();
+                result = pod.writer.retry_commit();
             }
         }
         match result {
             Ok(position) => self.ack(position),
-            // Nobody knows; what is found later decides. The pod cannot go on without that.
+            // The result is unknown until the takeover reads the log. The pod cannot continue without it.
             Err(Error::Unavailable { .. }) => {
-                self.met.silent += 1;
+                self.met.unanswered += 1;
                 drop(self.pods.swap_remove(index));
             }
             Err(Error::Fenced { .. }) => self.met.fenced += 1,
@@ -223,16 +228,24 @@ impl Chaos {
         }
     }
 
-    fn fault(&mut self) -> Fault {
-        let faults = [Fault::None, Fault::None, Fault::Lost, Fault::AckLost, Fault::Late, Fault::Refused];
+    fn fault(&mut self) -> AppendFault {
+        let faults = [
+            AppendFault::None,
+            AppendFault::None,
+            AppendFault::Lost,
+            AppendFault::AckLost,
+            AppendFault::Late,
+            AppendFault::Rejected,
+        ];
         faults[self.chance.usize(..faults.len())]
     }
 
-    /// What was acknowledged is there, once, in its place, whoever looks; and a copy that never was anywhere else says the same.
+    /// Asserts that every acknowledged commit is stored once at its position, for every reader; a pod with
+    /// an empty directory reads the same.
     fn check(mut self) {
         self.pods.clear();
         let pod = Pod::new(&self.log, self.epoch + 1);
-        let events = pod.reader.rows("dedupe", None, usize::MAX).expect("open");
+        let events = pod.reader.inspect_rows("dedupe", None, usize::MAX).expect("open");
         let key = |number: u64| format!("event-{number}");
         for (position, number) in &self.acked {
             let found = events.iter().filter(|row| row.key.ends_with(&format!(":{}", key(*number)))).count();
@@ -243,9 +256,9 @@ impl Chaos {
         assert_eq!(pod.reader.outbox_depth().expect("open"), pod.reader.position(), "seed {}", self.seed);
         let expected = pod.everything();
         drop(pod);
-        for folder in std::mem::take(&mut self.folders) {
+        for dir in std::mem::take(&mut self.dirs) {
             self.epoch += 2;
-            assert_eq!(Pod::on(folder, &self.log, self.epoch).everything(), expected, "seed {}", self.seed);
+            assert_eq!(Pod::on(dir, &self.log, self.epoch).everything(), expected, "seed {}", self.seed);
         }
     }
 }

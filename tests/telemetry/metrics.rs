@@ -1,29 +1,29 @@
-//! The table of metrics, what the documentation says about it, and what a node shows.
+//! Compares the table of metrics with the documentation and with the metrics of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orlog::telemetry::metric_specs::{self, Kind, Spec};
+use orlog::telemetry::metric_specs::{self, MetricKind, MetricSpec};
 
 use crate::node::Node;
 
-/// Those of which a node that is alone and well has no series.
+/// Metrics without series on a healthy single node.
 const ELSEWHERE: [&str; 7] = [
     "orlog_log_epoch",
     "orlog_log_unavailable",
     "orlog_log_append_seconds",
-    "orlog_log_commits_behind_snapshot",
-    "orlog_log_behind_snapshot_bytes",
+    "orlog_log_unsnapshotted_commits",
+    "orlog_log_unsnapshotted_bytes",
     "orlog_log_snapshot_failing",
-    "orlog_stream_breaks_found_total",
+    "orlog_stream_anomalies_detected_total",
 ];
 
-fn row(spec: &Spec) -> String {
+fn row(spec: &MetricSpec) -> String {
     let labels: Vec<String> = spec.labels.iter().map(|label| format!("`{label}`")).collect();
     format!("| `{}` | {} | {} | {} |", spec.name, spec.kind.as_str(), labels.join(", "), spec.help)
 }
 
 #[test]
-fn the_documentation_lists_every_metric() {
+fn documentation_lists_every_metric() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/telemetry.md")).unwrap();
     let is_row = |line: &&str| line.starts_with("| `orlog_") || line.starts_with("| `process_");
     let documented: Vec<&str> = text.lines().filter(is_row).collect();
@@ -34,7 +34,7 @@ fn the_documentation_lists_every_metric() {
     );
 }
 
-/// The name of a series without what its kind appends, its labels, and its value.
+/// Returns the name of a series without the suffix of its kind, its labels, and its value.
 fn sample(line: &str) -> (&str, Vec<&str>) {
     let name = line.split(['{', ' ']).next().unwrap();
     let labels = line.split_once('{').map_or("", |(_, rest)| rest.rsplit_once('}').unwrap().0);
@@ -43,37 +43,37 @@ fn sample(line: &str) -> (&str, Vec<&str>) {
     (name, keys.collect())
 }
 
-fn spec_of(series: &str) -> &'static Spec {
+fn spec_of(series: &str) -> &'static MetricSpec {
     let bare = ["_bucket", "_sum", "_count"].iter().find_map(|end| series.strip_suffix(end));
-    let histogram = bare.and_then(metric_specs::of).filter(|spec| spec.kind == Kind::Histogram);
-    histogram.or_else(|| metric_specs::of(series)).unwrap_or_else(|| panic!("{series} is in no table"))
+    let histogram = bare.and_then(metric_specs::find).filter(|spec| spec.kind == MetricKind::Histogram);
+    histogram.or_else(|| metric_specs::find(series)).unwrap_or_else(|| panic!("{series} is in no table"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loaded_node_shows_what_the_table_says() {
+async fn exported_metrics_match_the_specification() {
     let node = Node::start().await;
     node.load().await;
     let (content_type, text) = node.metrics("text/plain").await;
     assert_eq!(content_type, "text/plain; version=0.0.4; charset=utf-8");
-    let (mut described, mut shown) = (BTreeMap::new(), BTreeSet::new());
+    let (mut described, mut exported) = (BTreeMap::new(), BTreeSet::new());
     for line in text.lines() {
         if let Some(about) = line.strip_prefix("# HELP ") {
             let (name, help) = about.split_once(' ').unwrap();
-            assert_eq!(help, format!("{}.", metric_specs::of(name).unwrap().help), "{name}");
+            assert_eq!(help, format!("{}.", metric_specs::find(name).unwrap().help), "{name}");
         } else if let Some(about) = line.strip_prefix("# TYPE ") {
             let (name, kind) = about.split_once(' ').unwrap();
             assert_eq!(described.insert(name, kind), None, "{name} is described twice");
-            assert_eq!(kind, metric_specs::of(name).unwrap().kind.as_str(), "{name}");
+            assert_eq!(kind, metric_specs::find(name).unwrap().kind.as_str(), "{name}");
         } else {
             let (series, labels) = sample(line);
             let spec = spec_of(series);
             let labels: Vec<_> = labels.into_iter().filter(|label| *label != "le").collect();
             assert_eq!(labels, spec.labels, "{line}");
-            shown.insert(spec.name);
+            exported.insert(spec.name);
         }
     }
     let missing: Vec<_> =
-        metric_specs::ALL.iter().map(|spec| spec.name).filter(|name| !shown.contains(name)).collect();
+        metric_specs::ALL.iter().map(|spec| spec.name).filter(|name| !exported.contains(name)).collect();
     let unexpected: Vec<_> = missing.iter().filter(|name| !ELSEWHERE.contains(name)).collect();
     assert!(unexpected.is_empty(), "a loaded node does not show {unexpected:?}");
     check_values(&text);
@@ -94,10 +94,10 @@ fn check_values(text: &str) {
         "orlog_tenant_instances_started_total{tenant=\"acme\"} 7",
         "orlog_tenant_instances_stuck_total{tenant=\"acme\"} 1",
         "orlog_instances_stuck{saga=\"order\"} 1",
-        "orlog_dead_letters_kept_total{reason=\"schema_mismatch\"} 5",
-        "orlog_dead_letters_kept_total{reason=\"undecodable\"} 0",
-        "orlog_effect_attempts_total{upstream=\"carrier\",ending=\"down\"} ",
-        "orlog_effects_performed_total{upstream=\"bank\",outcome=\"failed\"} ",
+        "orlog_dead_letters_created_total{reason=\"schema_mismatch\"} 5",
+        "orlog_dead_letters_created_total{reason=\"undecodable\"} 0",
+        "orlog_effect_attempts_total{upstream=\"carrier\",outcome=\"unavailable\"} ",
+        "orlog_effects_completed_total{upstream=\"bank\",outcome=\"failed\"} ",
         "orlog_outbox_depth{shard=\"0\",kind=\"effect\"} 2",
         "orlog_outbox_depth{shard=\"0\",kind=\"command\"} 0",
         "orlog_timers_armed{shard=\"0\"} 5",

@@ -1,4 +1,4 @@
-//! A node under load, with switches for everything that can go wrong.
+//! Node under load, with switches for all faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog::config::Config;
-use orlog::{App, Seams};
+use orlog::{App, AppOverrides};
 use orlog_effect::backoff::Backoff;
 use orlog_effect::limits::breaker;
-use orlog_effect::{Attempt, Native, NativeCall, Policy, Provider, Refusal, Reply, Upstream};
+use orlog_effect::{
+    Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
+};
 use orlog_model::WorkItem;
 use orlog_testkit::FaultyDisk;
 use serde_json::{Value, json};
@@ -18,10 +20,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Nothing in these tests takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-/// Between two looks.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+/// Timeout of all waits in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+/// Poll interval.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const ORDER: &str = r"
 saga: order
@@ -44,7 +46,7 @@ completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
 failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 ";
 
-const LETTER: &str = r"
+const MESSAGE_DEFINITION: &str = r"
 saga: letter
 version: 1
 correlate: letterId
@@ -52,55 +54,58 @@ start: LetterWritten
 vars: { letterId: =event.letterId }
 steps:
   - { id: dry, do: { wait: 100ms } }
-  - { id: stamp, do: { command: post.Stamp, data: { letterId: =vars.letterId } }, ok: Stamped, fail: Refused, timeout: 1h }
+  - { id: stamp, do: { command: post.Stamp, data: { letterId: =vars.letterId } }, ok: Stamped, fail: Rejected, timeout: 1h }
 ";
 
-/// Asks over HTTP.
+/// Creates an HTTP client.
 pub(crate) fn client() -> reqwest::Client {
     orlog_effect::http::client().build().unwrap()
 }
 
-/// What can be switched off.
+/// Switches of the upstreams.
 pub(crate) struct Switches {
-    /// The bank pays back.
+    /// Whether the bank refunds.
     pub(crate) refunds: AtomicBool,
-    /// The carrier answers.
+    /// Whether the carrier responds.
     pub(crate) carrier: AtomicBool,
-    /// The gateway takes commands.
+    /// Whether the gateway accepts commands.
     pub(crate) gateway: AtomicBool,
 }
 
-/// A node that listens on a free port.
+/// Node on a free port.
 pub(crate) struct Node {
     pub(crate) app: Arc<App>,
     pub(crate) url: String,
     pub(crate) switches: Arc<Switches>,
     pub(crate) disk: FaultyDisk,
-    pub(crate) folder: TempDir,
+    pub(crate) dir: TempDir,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
 
 impl Node {
     pub(crate) async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let definitions = folder.path().join("definitions");
+        let dir = tempfile::tempdir().unwrap();
+        let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-        std::fs::write(definitions.join("letter.saga.yaml"), LETTER).unwrap();
-        let mut config =
-            Config { data: folder.path().join("data"), definitions: Some(definitions), ..Config::default() };
-        config.telemetry.tenants = 3;
-        config.store.generation_age = Duration::from_millis(200);
+        std::fs::write(definitions.join("letter.saga.yaml"), MESSAGE_DEFINITION).unwrap();
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            definitions_dir: Some(definitions),
+            ..Config::default()
+        };
+        config.telemetry.max_tenant_series = 3;
+        config.store.memtable_max_age = Duration::from_millis(200);
         let [refunds, carrier, gateway] = std::array::from_fn(|_| AtomicBool::new(true));
         let switches = Arc::new(Switches { refunds, carrier, gateway });
         let disk = FaultyDisk::default();
-        let seams = Seams {
+        let overrides = AppOverrides {
             upstreams: vec![bank(&switches), shipping(&switches), gateway_of(&switches)],
             disk: Some(Arc::new(disk.clone())),
-            ..Seams::default()
+            ..AppOverrides::default()
         };
-        let app = App::start_with(config, seams).await.unwrap();
+        let app = App::start_with(config, overrides).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -109,17 +114,17 @@ impl Node {
             let shutdown = async { drop(stopped.await) };
             orlog::api::serve(served, listener, shutdown).await.unwrap();
         });
-        Self { app, url, switches, disk, folder, stop, serving }
+        Self { app, url, switches, disk, dir, stop, serving }
     }
 
-    /// Ends it, also while something is stuck.
+    /// Stops the node, even if an instance is stuck.
     pub(crate) async fn stop(self) {
-        let Self { app, stop, serving, folder, .. } = self;
+        let Self { app, stop, serving, dir, .. } = self;
         drop(stop);
         serving.abort();
         drop(serving.await);
         app.stop().await.unwrap();
-        drop(folder);
+        drop(dir);
     }
 
     /// Publishes events for a tenant.
@@ -128,20 +133,21 @@ impl Node {
         for event in events {
             let request =
                 client.post(format!("{}/v1/events", self.url)).header("x-tenant-id", tenant).json(event);
-            let answer = request.send().await.unwrap();
-            assert_eq!(answer.status(), 202, "{}", answer.text().await.unwrap());
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), 202, "{}", response.text().await.unwrap());
         }
     }
 
-    /// What it shows to whoever accepts this.
+    /// Returns the metrics for this `Accept` header.
     pub(crate) async fn metrics(&self, accept: &str) -> (String, String) {
         let request = client().get(format!("{}/metrics", self.url)).header("accept", accept);
-        let answer = request.send().await.unwrap();
-        let content_type = answer.headers()["content-type"].to_str().unwrap().to_owned();
-        (content_type, answer.text().await.unwrap())
+        let response = request.send().await.unwrap();
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        (content_type, response.text().await.unwrap())
     }
 
-    /// Orders that end well, are declined, are undone and stuck, letters that wait, and events that nobody understands.
+    /// Creates load: orders that complete, are declined, are compensated or stuck; dead letters; unknown
+    /// events.
     pub(crate) async fn load(&self) {
         let tenants = ["acme", "zeta", "", "late", "later"];
         for (index, tenant) in tenants.into_iter().enumerate() {
@@ -150,23 +156,23 @@ impl Node {
                 event(&format!("w-{index}"), "LetterWritten", &json!({ "letterId": format!("l-{index}") }));
             let nobodys = event(&format!("n-{index}"), "OrderPlaced", &json!({ "total": 5 }));
             let events =
-                [placed("good", 5), placed("declined", 2000), placed("refused", 700), written, nobodys];
+                [placed("good", 5), placed("declined", 2000), placed("rejected", 700), written, nobodys];
             self.publish(tenant, &events).await;
         }
         for (tenant, failed) in [("acme", 2), ("zeta", 2), ("", 2), ("other", 4)] {
             let line =
                 format!("orlog_tenant_instances_ended_total{{tenant={tenant:?},status=\"failed\"}} {failed}");
-            self.until("what is refused is undone", &line).await;
+            self.until("rejected letters are compensated", &line).await;
         }
         self.switches.refunds.store(false, Ordering::SeqCst);
         self.publish("acme", &[placed("stuck", 700)]).await;
         self.until("something is stuck", "orlog_instances_stuck{saga=\"order\"} 1").await;
         self.switches.carrier.store(false, Ordering::SeqCst);
         self.publish("acme", &[placed("waits", 5), placed("waits-too", 6)]).await;
-        self.until("a breaker opens", "orlog_breaker_openings_total{upstream=\"carrier\"} ").await;
+        self.until("a breaker opens", "orlog_breaker_opened_total{upstream=\"carrier\"} ").await;
     }
 
-    /// Goes on with orders, letters and nonsense, until nobody waits for it any more.
+    /// Continues the load with orders, dead letters and invalid events until its receiver is dropped.
     pub(crate) async fn go_on(&self) {
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         for n in 0.. {
@@ -180,32 +186,34 @@ impl Node {
         }
     }
 
-    /// Writes the next version of the definition, for which an order need not have a total. Somebody must deploy it.
+    /// Writes the next version of the definition, in which an order has no required total. It must still be
+    /// deployed.
     pub(crate) fn bear_orders_without_total(&self) {
-        let mended = ORDER.replace("version: 1", "version: 2");
-        let mended = mended.replace("total: =event.total", "total: '=has(event.total) ? event.total : 0'");
-        std::fs::write(self.folder.path().join("definitions/order.saga.yaml"), mended).unwrap();
+        let fixed = ORDER.replace("version: 1", "version: 2");
+        let fixed = fixed.replace("total: =event.total", "total: '=has(event.total) ? event.total : 0'");
+        std::fs::write(self.dir.path().join("definitions/order.saga.yaml"), fixed).unwrap();
     }
 
-    /// Waits until a line of the metrics begins like this, and is not 0.
-    pub(crate) async fn until(&self, what: &str, line: &str) {
-        let shown = |text: &str| text.lines().any(|l| l.starts_with(line) && !l.ends_with(" 0"));
+    /// Waits until a line of the metrics has this prefix and is not 0.
+    pub(crate) async fn until(&self, description: &str, line: &str) {
+        let is_exported = |text: &str| text.lines().any(|l| l.starts_with(line) && !l.ends_with(" 0"));
         let mut last = String::new();
-        let mut look = tokio::time::interval(LOOK);
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
+        let waited = tokio::time::timeout(TIMEOUT, async {
             loop {
-                look.tick().await;
+                ticks.tick().await;
                 last = self.metrics("text/plain").await.1;
-                if shown(&last) {
+                if is_exported(&last) {
                     return;
                 }
             }
         });
-        assert!(waited.await.is_ok(), "{what}: no {line} in\n{last}");
+        assert!(waited.await.is_ok(), "{description}: no {line} in\n{last}");
     }
 }
 
-/// The event that begins an order. The bank takes totals below 1000, the carrier those below 500.
+/// Returns the start event of an order. The bank accepts totals below 1000, the carrier those below
+/// 500.
 pub(crate) fn placed(id: &str, total: u64) -> Value {
     event(&format!("placed-{id}"), "OrderPlaced", &json!({ "orderId": id, "total": total }))
 }
@@ -214,60 +222,75 @@ pub(crate) fn event(id: &str, kind: &str, data: &Value) -> Value {
     json!({ "specversion": "1.0", "id": id, "type": kind, "source": "urn:shop", "data": data })
 }
 
-fn total(call: &NativeCall) -> u64 {
+fn total(call: &FunctionCall) -> u64 {
     call.payload["total"].as_u64().unwrap_or_default()
 }
 
 fn bank(switches: &Arc<Switches>) -> Upstream {
-    let charge = |call: NativeCall| async move {
-        if total(&call) < 1000 { Ok(json!({})) } else { Err(Refusal::failed("declined", "too much")) }
+    let charge = |call: FunctionCall| async move {
+        if total(&call) < 1000 {
+            Ok(json!({}))
+        } else {
+            Err(ProviderError::permanent("declined", "too much"))
+        }
     };
     let switches = Arc::clone(switches);
-    let refund = move |_: NativeCall| {
+    let refund = move |_: FunctionCall| {
         let works = switches.refunds.load(Ordering::SeqCst);
-        async move { if works { Ok(json!({})) } else { Err(Refusal::failed("bank_closed", "come back later")) } }
+        async move {
+            if works {
+                Ok(json!({}))
+            } else {
+                Err(ProviderError::permanent("bank_closed", "come back later"))
+            }
+        }
     };
-    Native::new()
+    FunctionProvider::new()
         .effect("bank.charge", charge)
         .effect("bank.refund", refund)
         .upstream("bank", Policy::default())
 }
 
-/// It refuses what is dear, and opens its breaker after three attempts that found nobody.
+/// Returns the carrier: it rejects expensive orders and opens its breaker after three failed
+/// connections.
 fn shipping(switches: &Arc<Switches>) -> Upstream {
     let switches = Arc::clone(switches);
-    let ship = move |call: NativeCall| {
+    let ship = move |call: FunctionCall| {
         let (up, dear) = (switches.carrier.load(Ordering::SeqCst), total(&call) >= 500);
         async move {
             match (up, dear) {
-                (false, _) => Err(Refusal::retry("nobody_there", "the line is dead")),
-                (true, true) => Err(Refusal::failed("too_dear", "not insured")),
+                (false, _) => Err(ProviderError::unavailable("unreachable", "the line is dead")),
+                (true, true) => Err(ProviderError::permanent("too_dear", "not insured")),
                 (true, false) => Ok(json!({})),
             }
         }
     };
     let policy = Policy {
         backoff: Backoff {
-            first: Duration::from_millis(20),
+            initial: Duration::from_millis(20),
             max: Duration::from_millis(200),
             ..Backoff::default()
         },
-        breaker: Some(breaker::Options { failures: 3, rate: None, open_for: Duration::from_secs(1) }),
+        breaker: Some(breaker::BreakerOptions {
+            failure_threshold: 3,
+            rate: None,
+            open_duration: Duration::from_secs(1),
+        }),
         ..Policy::default()
     };
-    Native::new().effect("carrier.ship", ship).upstream("carrier", policy)
+    FunctionProvider::new().effect("carrier.ship", ship).upstream("carrier", policy)
 }
 
-/// Takes every command, while it is there.
+/// Gateway that accepts every command while it is switched on.
 struct Gateway(Arc<Switches>);
 
 #[async_trait]
 impl Provider for Gateway {
-    async fn perform(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+    async fn execute(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         if self.0.gateway.load(Ordering::SeqCst) {
             return Ok(Reply::from(Value::Null));
         }
-        Err(Refusal::busy("away", "later"))
+        Err(ProviderError::throttled("away", "later"))
     }
 }
 

@@ -1,25 +1,25 @@
-//! Prometheus and VictoriaMetrics, each on a free port of its own, scraping one node.
+//! Prometheus and VictoriaMetrics, each on a free port, scraping one node.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use orlog_testkit::child_process::Kept;
+use orlog_testkit::child_process::ChildProcess;
 use orlog_testkit::nats_server::free_port;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::node::{LOOK, PATIENCE, client};
+use crate::node::{POLL_INTERVAL, TIMEOUT, client};
 
-/// What lies in `deploy`.
+/// Directory of the shipped Prometheus files in `deploy`.
 pub(crate) const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus");
 
-/// A program that `make monitoring` unpacks. `None`: it is not there, which in CI is a failure.
+/// Returns a program that `make monitoring` unpacks; `None` if it is missing, which is a failure in CI.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/monitoring/bin").join(name);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = std::iter::once(own).chain(std::env::split_paths(&path).map(|folder| folder.join(name)));
+    let mut found = std::iter::once(own).chain(std::env::split_paths(&path).map(|dir| dir.join(name)));
     let found = found.find(|program| program.is_file());
     if found.is_none() {
         let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -29,84 +29,85 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The time between two scrapes. Rates are asked over [`WINDOW`].
+/// Scrape interval. Rates are queried over [`WINDOW`].
 const SCRAPE: Duration = Duration::from_secs(1);
-/// What stands in the place of every window of time.
+/// Replacement of every time window.
 pub(crate) const WINDOW: &str = "10s";
 
-/// A server that scrapes and answers queries. Dropping it ends it.
+/// Server that scrapes and executes queries; stopped on drop.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     url: String,
-    _process: Kept,
-    folder: TempDir,
+    _process: ChildProcess,
+    dir: TempDir,
 }
 
 impl Server {
-    /// Prometheus, with rules where there are any.
+    /// Starts Prometheus, with rules if given.
     pub(crate) fn prometheus(node: &str, rules: Option<&str>) -> Option<Self> {
-        let (binary, folder) = (program("prometheus")?, tempfile::tempdir().unwrap());
+        let (binary, dir) = (program("prometheus")?, tempfile::tempdir().unwrap());
         let rule_files = rules.map(|rules| {
-            std::fs::write(folder.path().join("rules.yml"), rules).unwrap();
+            std::fs::write(dir.path().join("rules.yml"), rules).unwrap();
             "rule_files: [rules.yml]\n"
         });
-        let config = config(&folder, node, rule_files.unwrap_or_default());
+        let config = config(&dir, node, rule_files.unwrap_or_default());
         let port = free_port();
-        let data = folder.path().join("data");
+        let data = dir.path().join("data");
         let arguments = [
             format!("--config.file={}", config.display()),
             format!("--storage.tsdb.path={}", data.display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
             "--storage.tsdb.retention.time=1d".to_owned(),
         ];
-        Some(Self::start("prometheus", &binary, &arguments, port, folder))
+        Some(Self::start("prometheus", &binary, &arguments, port, dir))
     }
 
-    /// VictoriaMetrics, which scrapes by itself.
+    /// Starts VictoriaMetrics, which scrapes by itself.
     pub(crate) fn victoria(node: &str) -> Option<Self> {
-        let (binary, folder) = (program("victoria-metrics")?, tempfile::tempdir().unwrap());
-        let (config, port) = (config(&folder, node, ""), free_port());
-        let data = folder.path().join("data");
+        let (binary, dir) = (program("victoria-metrics")?, tempfile::tempdir().unwrap());
+        let (config, port) = (config(&dir, node, ""), free_port());
+        let data = dir.path().join("data");
         let arguments = [
             format!("-promscrape.config={}", config.display()),
             format!("-storageDataPath={}", data.display()),
             format!("-httpListenAddr=127.0.0.1:{port}"),
             "-retentionPeriod=1d".to_owned(),
-            // The configuration is Prometheus's, and says things that are nothing to it.
+            // The configuration is for Prometheus and has settings that VictoriaMetrics does not support.
             "-promscrape.config.strictParse=false".to_owned(),
-            // What was scraped this moment is asked for.
+            // The queries need the latest scrape.
             "-search.latencyOffset=0s".to_owned(),
             "-search.disableCache".to_owned(),
             "-memory.allowedBytes=128MB".to_owned(),
         ];
-        Some(Self::start("victoria-metrics", &binary, &arguments, port, folder))
+        Some(Self::start("victoria-metrics", &binary, &arguments, port, dir))
     }
 
-    fn start(name: &'static str, binary: &Path, arguments: &[String], port: u16, folder: TempDir) -> Self {
+    fn start(name: &'static str, binary: &Path, arguments: &[String], port: u16, dir: TempDir) -> Self {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let process = Kept::start(binary, &arguments, &[], &folder.path().join("log"));
-        Self { name, url: format!("http://127.0.0.1:{port}"), _process: process, folder }
+        let process = ChildProcess::start(binary, &arguments, &[], &dir.path().join("log"));
+        Self { name, url: format!("http://127.0.0.1:{port}"), _process: process, dir }
     }
 
-    /// The samples that an expression has at this moment, each with its labels; an error where it is none.
+    /// Returns the current samples of an expression with their labels; an error if the expression is
+    /// invalid.
     pub(crate) async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
-        let asked = utf8_percent_encode(expression, NON_ALPHANUMERIC);
-        let url = format!("{}/api/v1/query?query={asked}", self.url);
-        let answer = client().get(url).send().await.map_err(|error| error.to_string())?;
-        let answer: Value = answer.json().await.map_err(|error| error.to_string())?;
-        if answer["status"] != "success" {
-            return Err(answer["error"].to_string());
+        let encoded = utf8_percent_encode(expression, NON_ALPHANUMERIC);
+        let url = format!("{}/api/v1/query?query={encoded}", self.url);
+        let response = client().get(url).send().await.map_err(|error| error.to_string())?;
+        let response: Value = response.json().await.map_err(|error| error.to_string())?;
+        if response["status"] != "success" {
+            return Err(response["error"].to_string());
         }
-        Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default())
+        Ok(response["data"]["result"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Waits until the samples of an expression fit.
+    /// Waits until the samples of an expression match.
     pub(crate) async fn until(&self, expression: &str, fits: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let mut last = Err("it was never asked".to_owned());
-        let mut look = tokio::time::interval(LOOK);
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let mut last = Err("it was never called".to_owned());
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
+        let waited = tokio::time::timeout(TIMEOUT, async {
             loop {
-                look.tick().await;
+                ticks.tick().await;
                 last = self.query(expression).await;
                 if last.as_ref().is_ok_and(|samples| fits(samples)) {
                     return;
@@ -114,15 +115,15 @@ impl Server {
             }
         });
         let in_time = waited.await.is_ok();
-        let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         assert!(in_time, "{}: {expression} stays at {last:?}\n{}", self.name, log());
         last.unwrap()
     }
 }
 
-fn config(folder: &TempDir, node: &str, rules: &str) -> PathBuf {
+fn config(dir: &TempDir, node: &str, rules: &str) -> PathBuf {
     let target = node.strip_prefix("http://").unwrap();
-    let path = folder.path().join("prometheus.yml");
+    let path = dir.path().join("prometheus.yml");
     let seconds = SCRAPE.as_secs();
     let text = format!(
         "global: {{ scrape_interval: {seconds}s, evaluation_interval: {seconds}s }}\n{rules}scrape_configs:\n  - job_name: orlog\n    static_configs: [{{ targets: [\"{target}\"] }}]\n"
@@ -131,7 +132,7 @@ fn config(folder: &TempDir, node: &str, rules: &str) -> PathBuf {
     path
 }
 
-/// Runs promtool; what it says where it finds something.
+/// Runs promtool; returns its output if it finds an error.
 pub(crate) fn promtool(arguments: &[&str], input: &str) -> Option<Result<(), String>> {
     use std::io::Write as _;
     use std::process::Stdio;
@@ -140,6 +141,6 @@ pub(crate) fn promtool(arguments: &[&str], input: &str) -> Option<Result<(), Str
     let mut child = pipes.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    Some(if output.status.success() { Ok(()) } else { Err(String::from_utf8(said).unwrap()) })
+    let printed = [output.stdout, output.stderr].concat();
+    Some(if output.status.success() { Ok(()) } else { Err(String::from_utf8(printed).unwrap()) })
 }

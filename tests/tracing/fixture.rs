@@ -1,49 +1,51 @@
-//! A node that sends its spans to a collector, and how a tree of spans is looked at.
+//! Node that exports its spans to a collector, and helpers to inspect a tree of spans.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use orlog::telemetry::{Spans, Telemetry};
-use orlog::{App, Config, Seams};
-use orlog_testkit::otlp_collector::{Collector, Seen, listed};
+use orlog::telemetry::{SpanExporter, TelemetryHandle};
+use orlog::{App, AppOverrides, Config};
+use orlog_testkit::otlp_collector::{OtlpCollector, ReceivedSpan, format_spans};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::node::{Folders, Node};
+use crate::node::{Dirs, Node};
 
-/// The trace that the caller is in, and its span.
+/// Trace of the caller, and its span.
 pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) const CALLER: &str = "00f067aa0ba902b7";
 
-/// The caller's `traceparent`.
+/// Returns the caller's `traceparent`.
 pub(crate) fn caller(flags: &str) -> String {
     format!("00-{TRACE}-{CALLER}-{flags}")
 }
 
-/// Starts a node on these folders that sends its spans; `more` changes the rest of its configuration.
-pub(crate) async fn node(folders: &Folders, collector: &str, more: impl FnOnce(&mut Config)) -> Node {
+/// Starts a node on these directories that exports its spans; `more` changes other settings of its
+/// configuration.
+pub(crate) async fn node(dirs: &Dirs, collector: &str, more: impl FnOnce(&mut Config)) -> Node {
     let mut config = Config {
-        node: "node-1".to_owned(),
-        data: folders.path("data"),
-        definitions: Some(folders.path("definitions")),
-        effects: Some(folders.path("effects")),
+        node_name: "node-1".to_owned(),
+        data_dir: dirs.path("data"),
+        definitions_dir: Some(dirs.path("definitions")),
+        upstreams_dir: Some(dirs.path("effects")),
         ..Config::default()
     };
     config.telemetry.otlp_endpoint = collector.to_owned();
     more(&mut config);
-    start(config, folders).await
+    start(config, dirs).await
 }
 
-pub(crate) async fn start(config: Config, folders: &Folders) -> Node {
-    let spans = Spans::start(&config).unwrap();
-    let seams = Seams { telemetry: Telemetry::of(spans), ..Seams::default() };
-    let app = App::start_with(config, seams).await.unwrap();
+pub(crate) async fn start(config: Config, dirs: &Dirs) -> Node {
+    let spans = SpanExporter::start(&config).unwrap();
+    let overrides =
+        AppOverrides { telemetry: TelemetryHandle::from_config(spans), ..AppOverrides::default() };
+    let app = App::start_with(config, overrides).await.unwrap();
     let router = orlog::api::router(Arc::clone(&app));
-    Node { app, router, folder: Arc::clone(&folders.0) }
+    Node { app, router, dir: Arc::clone(&dirs.0) }
 }
 
-/// Publishes an event as somebody who is in a trace, or in none.
+/// Publishes an event with or without a trace of the caller.
 pub(crate) async fn publish(node: &Node, kind: &str, order: &str, trace: Option<&str>) {
     let event = json!({
         "specversion": "1.0", "id": format!("{kind}-{order}"), "source": "urn:test", "type": kind,
@@ -55,28 +57,28 @@ pub(crate) async fn publish(node: &Node, kind: &str, order: &str, trace: Option<
         request = request.header("traceparent", trace);
     }
     let request = request.body(Body::from(event.to_string())).unwrap();
-    let answer = node.router.clone().oneshot(request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+    let response = node.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::ACCEPTED);
 }
 
-/// The spans of a name, in the order in which they began.
-pub(crate) fn named<'a>(spans: &'a [Seen], name: &str) -> Vec<&'a Seen> {
+/// Returns the spans with this name, in start order.
+pub(crate) fn named<'a>(spans: &'a [ReceivedSpan], name: &str) -> Vec<&'a ReceivedSpan> {
     let mut found: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
-    found.sort_by_key(|span| span.lasted.0);
+    found.sort_by_key(|span| span.duration.0);
     found
 }
 
 #[track_caller]
-pub(crate) fn one<'a>(spans: &'a [Seen], name: &str) -> &'a Seen {
+pub(crate) fn one<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
     match named(spans, name)[..] {
         [span] => span,
-        ref others => panic!("{} spans are called {name:?}:\n{}", others.len(), listed(spans)),
+        ref others => panic!("{} spans are called {name:?}:\n{}", others.len(), format_spans(spans)),
     }
 }
 
-/// Each is the child of the one before, all of them in one trace.
+/// Asserts that each span is the child of the previous one, all in one trace.
 #[track_caller]
-pub(crate) fn check_line(spans: &[Seen], line: &[&Seen]) {
+pub(crate) fn check_line(spans: &[ReceivedSpan], line: &[&ReceivedSpan]) {
     for pair in line.windows(2) {
         let [above, below] = pair else { unreachable!("windows of two") };
         let found = (&below.trace, &below.parent);
@@ -86,27 +88,30 @@ pub(crate) fn check_line(spans: &[Seen], line: &[&Seen]) {
             "{} under {}:\n{}",
             below.name,
             above.name,
-            listed(spans)
+            format_spans(spans)
         );
     }
 }
 
-/// Waits until spans of these names have come.
-pub(crate) async fn until(collector: &Arc<Collector>, names: &'static [&'static str]) -> Vec<Seen> {
+/// Waits until spans with these names are received.
+pub(crate) async fn until(
+    collector: &Arc<OtlpCollector>,
+    names: &'static [&'static str],
+) -> Vec<ReceivedSpan> {
     let collector = Arc::clone(collector);
-    let there = |spans: &[Seen], name: &&str| spans.iter().any(|span| span.name == *name);
+    let there = |spans: &[ReceivedSpan], name: &&str| spans.iter().any(|span| span.name == *name);
     let waiting = move || collector.spans_when(|spans| names.iter().all(|name| there(spans, name)));
     tokio::task::spawn_blocking(waiting).await.unwrap()
 }
 
-/// The value of an attribute.
-pub(crate) fn attribute<'a>(span: &'a Seen, name: &str) -> &'a str {
+/// Returns the value of an attribute.
+pub(crate) fn attribute<'a>(span: &'a ReceivedSpan, name: &str) -> &'a str {
     span.attributes.get(name).map_or("", String::as_str)
 }
 
-/// Asks as a worker does.
-pub(crate) async fn say(node: &Node, path: &str, body: &Value) -> Value {
-    let (status, answer) = node.ask(Method::POST, "acme", path, body).await;
-    assert!(status.is_success(), "{status} {answer}");
-    answer
+/// Sends a request like a worker.
+pub(crate) async fn post(node: &Node, path: &str, body: &Value) -> Value {
+    let (status, response) = node.ask(Method::POST, "acme", path, body).await;
+    assert!(status.is_success(), "{status} {response}");
+    response
 }

@@ -1,8 +1,8 @@
-//! The log of a real process: as lines for programs, at the collector, and with levels that change while it runs.
+//! Log of a real process: as JSON lines, at the collector, and with a filter that changes at run time.
 
 use std::sync::Arc;
 
-use orlog_testkit::otlp_collector::{Collector, Seen};
+use orlog_testkit::otlp_collector::{OtlpCollector, ReceivedSpan};
 use serde_json::json;
 
 use crate::fixture::TRACE;
@@ -19,20 +19,20 @@ fn event(id: &str, kind: &str) -> String {
 }
 
 fn level(node: &Node, args: &[&str]) -> serde_json::Value {
-    node.ask(&[&["log-level"], args].concat())
+    node.query(&[&["log-level"], args].concat())
 }
 
 #[test]
-fn lines_go_to_the_collector_with_their_instance_and_levels_change_while_it_runs() {
-    let collector = Arc::new(Collector::new());
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("order.saga.yaml"), DEFINITION).unwrap();
+fn logs_are_exported_with_instance_fields_and_levels_change_at_runtime() {
+    let collector = Arc::new(OtlpCollector::new());
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("order.saga.yaml"), DEFINITION).unwrap();
     let environment = [
         ("ORLOG_TELEMETRY__OTLP_ENDPOINT", collector.url.as_str()),
         ("ORLOG_TELEMETRY__LOGS", "true"),
-        ("ORLOG_NODE", "teller"),
+        ("ORLOG_NODE_NAME", "teller"),
     ];
-    let node = Node::start_with(&folder.path().join("data"), folder.path(), &environment);
+    let node = Node::start_with(&dir.path().join("data"), dir.path(), &environment, &[]);
     let line = collector.line_when(|line| line.body == "serving HTTP");
     assert_eq!((line.level.as_str(), line.resource["service.name"].as_str()), ("INFO", "orlog"));
     assert_eq!(line.resource["service.instance.id"], "teller");
@@ -41,24 +41,24 @@ fn lines_go_to_the_collector_with_their_instance_and_levels_change_while_it_runs
     let changed = level(&node, &["info,orlog_actors=debug"]);
     assert_eq!((&changed["filter"], &changed["until"]), (&json!("info,orlog_actors=debug"), &json!(null)));
     assert!(node.feed(&["publish"], &event("e-1", "OrderPlaced")).status.success());
-    // Published once more under another id, it means nothing to an instance that has begun.
+    // Published again under another id, a started instance ignores it.
     assert!(node.feed(&["publish"], &event("e-2", "OrderPlaced")).status.success());
     let line = collector.line_when(|line| line.body == "ignored");
     assert_eq!((line.trace.as_str(), line.level.as_str()), (TRACE, "DEBUG"));
     let of = ["tenant", "saga", "correlation", "trace_id"].map(|name| line.attributes[name].as_str());
     assert_eq!(of, ["", "order", "o-1", TRACE]);
     let spans = collector.spans_when(|spans| {
-        let is_ignored = |span: &Seen| span.attributes.contains_key("orlog.ignored");
+        let is_ignored = |span: &ReceivedSpan| span.attributes.contains_key("orlog.ignored_reason");
         spans.iter().any(is_ignored) && spans.iter().any(|span| span.name == "order succeeded")
     });
-    let ignored = spans.iter().find(|span| span.attributes.contains_key("orlog.ignored")).unwrap();
+    let ignored = spans.iter().find(|span| span.attributes.contains_key("orlog.ignored_reason")).unwrap();
     let ingest = spans.iter().find(|span| span.span == ignored.parent).unwrap();
     assert_eq!((ignored.name.as_str(), ingest.name.as_str()), ("order OrderPlaced", "ingest OrderPlaced"));
     assert_eq!(ingest.attributes["messaging.message.id"], "e-2");
     assert!(!format!("{line:?}{spans:?}").contains("canary"), "payloads are neither in lines nor in spans");
 
-    let passing = level(&node, &["trace", "--for", "300ms"]);
-    assert_eq!((&passing["filter"], passing["until"].is_string()), (&json!("trace"), true));
+    let temporary = level(&node, &["trace", "--for", "300ms"]);
+    assert_eq!((&temporary["filter"], temporary["until"].is_string()), (&json!("trace"), true));
     let back = until("the configured filter is back", || {
         let now = level(&node, &[]);
         (now["filter"] == "info").then_some(now)
@@ -66,26 +66,29 @@ fn lines_go_to_the_collector_with_their_instance_and_levels_change_while_it_runs
     assert_eq!((&back["configured"], &back["until"]), (&json!("info"), &json!(null)));
     level(&node, &["debug"]);
     assert_eq!(level(&node, &["--reset"])["filter"], "info");
-    for (args, why) in [(["log-level", "orlog=loud"], "no filter"), (["log-level", " "], "an empty filter")] {
-        let refused = run(&[&args[..], &["--url", &node.url]].concat());
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains(why), "{said}");
+    for (args, reason) in [
+        (["log-level", "orlog=loud"], "is not a filter"),
+        (["log-level", " "], "an empty filter logs nothing; use one"),
+    ] {
+        let rejected = run(&[&args[..], &["--url", &node.url]].concat());
+        let errors = String::from_utf8_lossy(&rejected.stderr).into_owned();
+        assert!(!rejected.status.success() && errors.contains(reason), "{errors}");
     }
-    // Who changes what is logged stands in the audit trail.
-    let trail = node.ask(&["audit", "--all", "--route", "/admin/log"]);
+    // Changes of the log filter are recorded in the audit log.
+    let trail = node.query(&["audit", "--all", "--route", "/admin/log"]);
     let records = trail["items"].as_array().unwrap();
-    let told = |record: &serde_json::Value| format!("{} {}", record["route"], record["outcome"]);
-    let told: Vec<String> = records.iter().map(told).collect();
+    let recorded = |record: &serde_json::Value| format!("{} {}", record["route"], record["outcome"]);
+    let recorded: Vec<String> = records.iter().map(recorded).collect();
     let [put, delete] = ["PUT", "DELETE"].map(|method| format!("\"{method} /admin/log\""));
     let expected = [
-        format!("{put} \"refused\""),
-        format!("{put} \"refused\""),
-        format!("{delete} \"done\""),
-        format!("{put} \"done\""),
-        format!("{put} \"done\""),
-        format!("{put} \"done\""),
+        format!("{put} \"rejected\""),
+        format!("{put} \"rejected\""),
+        format!("{delete} \"succeeded\""),
+        format!("{put} \"succeeded\""),
+        format!("{put} \"succeeded\""),
+        format!("{put} \"succeeded\""),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(recorded, expected);
     assert_eq!(node.end("TERM"), Some(0));
     drop(collector.line_when(|line| line.body == "stopped"));
 }

@@ -1,55 +1,56 @@
-//! Sagas in one process, effects in another: one trace across both, and the tenant beside it.
+//! Sagas in one process, effects in another: one trace across both, with the tenant.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog::Config;
-use orlog::config::{Bus, BusKind, Nats, Queue, Role};
+use orlog::config::{BusConfig, BusKind, NatsConfig, QueueConfig, Role};
 use orlog_testkit::nats_server::NatsServer;
-use orlog_testkit::otlp_collector::Collector;
+use orlog_testkit::otlp_collector::OtlpCollector;
 
 use crate::fixture::{TRACE, attribute, caller, check_line, node, one, publish, until};
-use crate::http_upstream::Shop;
-use crate::node::Folders;
+use crate::http_upstream::HttpUpstream;
+use crate::node::Dirs;
 
-fn over_nats(config: &mut Config, server: &NatsServer, role: Role, folder: std::path::PathBuf) {
-    config.node = format!("{}-1", role.as_str());
-    config.data = folder;
-    config.roles = role;
-    config.bus = Bus { kind: BusKind::Nats, ..Bus::default() };
-    config.nats = Nats { servers: vec![server.url()], own_aggregate_stream: true, ..Nats::default() };
+fn over_nats(config: &mut Config, server: &NatsServer, role: Role, dir: std::path::PathBuf) {
+    config.node_name = format!("{}-1", role.as_str());
+    config.data_dir = dir;
+    config.role = role;
+    config.bus = BusConfig { kind: BusKind::Nats, ..BusConfig::default() };
+    config.nats =
+        NatsConfig { servers: vec![server.url()], manage_aggregate_stream: true, ..NatsConfig::default() };
     let second = Duration::from_secs(1);
-    config.queue = Queue { ack_wait: second, patience: second, ..Queue::default() };
+    config.queue = QueueConfig { ack_wait: second, redispatch_after: second, ..QueueConfig::default() };
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_goes_through_both_pods_and_back() {
+async fn trace_spans_saga_and_effect_pods() {
     let Some(server) = NatsServer::start() else { return };
-    let (collector, shop) = (Arc::new(Collector::new()), Shop::open().await);
+    let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
     let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
-    let folders = Folders::new(&[("pay", &pay)]);
+    let dirs = Dirs::new(&[("pay", &pay)]);
     let start = |role: Role, data: &'static str| {
-        let (server, folder) = (&server, folders.path(data));
-        node(&folders, &collector.url, move |config| over_nats(config, server, role, folder))
+        let (server, dir) = (&server, dirs.path(data));
+        node(&dirs, &collector.url, move |config| over_nats(config, server, role, dir))
     };
     let sagas = start(Role::Saga, "data").await;
     let effects = start(Role::Effect, "effects-data").await;
     publish(&sagas, "PaymentAsked", "o-1", Some(&caller("01"))).await;
     assert_eq!(sagas.end("acme", "o-1").await["status"], "completed");
-    let spans = until(&collector, &["payment succeeded", "work pay.charge", "job pay.charge"]).await;
+    let spans = until(&collector, &["payment succeeded", "execute pay.charge", "job pay.charge"]).await;
 
-    let (begun, work) = (one(&spans, "payment PaymentAsked"), one(&spans, "work pay.charge"));
+    let (started, work) = (one(&spans, "payment PaymentAsked"), one(&spans, "execute pay.charge"));
     let attempt = |node: &str| {
         spans.iter().find(|span| span.name == "pay.charge" && span.node == node).expect("an attempt")
     };
-    let (asked, job) = (attempt("saga-1"), one(&spans, "job pay.charge"));
+    let (requested, job) = (attempt("saga-1"), one(&spans, "job pay.charge"));
     let (done, ended) = (attempt("effect-1"), one(&spans, "payment succeeded"));
-    check_line(&spans, &[one(&spans, "ingest PaymentAsked"), begun, work, asked, job, done, ended]);
-    assert_eq!((begun.trace.as_str(), job.kind, job.node.as_str()), (TRACE, 5, "effect-1"));
+    check_line(&spans, &[one(&spans, "ingest PaymentAsked"), started, work, requested, job, done, ended]);
+    assert_eq!((started.trace.as_str(), job.kind, job.node.as_str()), (TRACE, 5, "effect-1"));
     assert_eq!(attribute(job, "messaging.system"), "nats");
-    let link = (done.trace.clone(), done.span.clone(), "answered".to_owned());
-    assert_eq!(asked.links, [link]);
-    let header = |name: &str| shop.asked()[0].header(name).to_owned();
+    let link = (done.trace.clone(), done.span.clone(), "remote".to_owned());
+    assert_eq!(requested.links, [link]);
+    let header = |name: &str| shop.received()[0].header(name).to_owned();
     assert_eq!(header("traceparent"), format!("00-{TRACE}-{}-01", done.span));
     assert_eq!(header("baggage"), "tenant=acme");
     effects.app.stop().await.unwrap();

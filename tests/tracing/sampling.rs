@@ -1,37 +1,37 @@
-//! Which traces are kept, and what happens where nobody takes them.
+//! Sampling of traces, and the behavior without a collector.
 
 use std::sync::Arc;
 
-use orlog_testkit::otlp_collector::Collector;
+use orlog_testkit::otlp_collector::OtlpCollector;
 
 use crate::fixture::{TRACE, caller, named, node, one, publish, until};
-use crate::http_upstream::Shop;
-use crate::node::Folders;
+use crate::http_upstream::HttpUpstream;
+use crate::node::Dirs;
 
-fn pay(shop: &Shop) -> String {
+fn pay(shop: &HttpUpstream) -> String {
     format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_without_a_trace_begins_one_where_all_are_kept() {
-    let (collector, shop) = (Arc::new(Collector::new()), Shop::open().await);
-    let folders = Folders::new(&[("pay", &pay(&shop))]);
-    let node = node(&folders, &collector.url, |_| {}).await;
+async fn untraced_event_starts_a_trace_at_ratio_one() {
+    let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
+    let dirs = Dirs::new(&[("pay", &pay(&shop))]);
+    let node = node(&dirs, &collector.url, |_| {}).await;
     publish(&node, "PaymentAsked", "o-1", None).await;
     node.end("acme", "o-1").await;
     let spans = until(&collector, &["payment succeeded"]).await;
     let root = one(&spans, "POST /v1/events");
     assert_eq!(root.parent, "");
     assert_eq!(one(&spans, "payment succeeded").trace, root.trace);
-    assert!(shop.asked()[0].header("traceparent").contains(&root.trace));
+    assert!(shop.received()[0].header("traceparent").contains(&root.trace));
     node.app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_none_is_kept_only_what_others_keep_is_followed() {
-    let (collector, shop) = (Arc::new(Collector::new()), Shop::open().await);
-    let folders = Folders::new(&[("pay", &pay(&shop))]);
-    let node = node(&folders, &collector.url, |config| config.telemetry.sample_ratio = 0.0).await;
+async fn ratio_zero_follows_only_sampled_parents() {
+    let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
+    let dirs = Dirs::new(&[("pay", &pay(&shop))]);
+    let node = node(&dirs, &collector.url, |config| config.telemetry.sample_ratio = 0.0).await;
     publish(&node, "PaymentAsked", "o-1", None).await;
     node.end("acme", "o-1").await;
     publish(&node, "PaymentAsked", "o-2", Some(&caller("00"))).await;
@@ -41,21 +41,22 @@ async fn where_none_is_kept_only_what_others_keep_is_followed() {
     let spans = until(&collector, &["payment succeeded"]).await;
     assert_eq!(named(&spans, "payment PaymentAsked").len(), 1);
     assert!(spans.iter().filter(|span| span.name != "commit").all(|span| span.trace == TRACE));
-    // Upstreams are told that nobody keeps it, so that they do not begin traces of their own.
-    let asked = shop.asked();
-    let flags = |n: usize| asked[n].header("traceparent").rsplit('-').next().unwrap().to_owned();
+    // Upstreams receive the unsampled flag, so that they start no traces of their own.
+    let received = shop.received();
+    let flags = |n: usize| received[n].header("traceparent").rsplit('-').next().unwrap().to_owned();
     assert_eq!([flags(0), flags(1), flags(2)], ["00", "00", "01"]);
-    assert!(asked[1].header("traceparent").contains(TRACE));
+    assert!(received[1].header("traceparent").contains(TRACE));
     node.app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_holds_nobody_up_and_what_is_lost_is_counted() {
-    let shop = Shop::open().await;
-    let folders = Folders::new(&[("pay", &pay(&shop))]);
-    // Nobody listens at a port that was free a moment ago.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let node = node(&folders, &format!("http://{nobody}"), |config| config.telemetry.queue = 4).await;
+async fn unreachable_collector_drops_and_counts_spans() {
+    let shop = HttpUpstream::open().await;
+    let dirs = Dirs::new(&[("pay", &pay(&shop))]);
+    // No process listens on a port that was free a moment ago.
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let node =
+        node(&dirs, &format!("http://{unused_address}"), |config| config.telemetry.queue_size = 4).await;
     for order in 0..40 {
         publish(&node, "PaymentAsked", &format!("o-{order}"), None).await;
     }

@@ -1,4 +1,5 @@
-//! Without a mouse: everything is reached, seen to have the focus, used, and left; the focus stays when the page is drawn anew.
+//! Keyboard operation: every element is reachable, visibly focused, usable and leavable; a redraw keeps
+//! the focus.
 
 use serde_json::json;
 
@@ -8,27 +9,27 @@ const FOCUS: &str =
     "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent)";
 
 impl Site {
-    /// Goes on with the tabulator until something has the focus.
+    /// Presses the tab key until the element has the focus.
     fn tab_to(&mut self, name: &str) {
         for _ in 0..80 {
             self.browser.press("Tab");
             let here = self.browser.eval(FOCUS);
             if here.as_str().unwrap_or_default().trim() == name {
                 let outline = self.browser.eval("getComputedStyle(document.activeElement).outlineStyle");
-                assert_ne!(outline, "none", "{name} has the focus and does not show it");
+                assert_ne!(outline, "none", "{name} has the focus without a visible outline");
                 return;
             }
         }
-        panic!("the tabulator does not lead to {name:?}");
+        panic!("the Tab key does not reach {name:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_found_and_paused_with_keys_only() {
+async fn instance_can_be_found_and_paused_by_keyboard() {
     let Some(mut site) = Site::open().await else { return };
     site.node.order("", "o-1", 5, "running").await;
     site.go("/");
-    site.browser.see("What needs you");
+    site.browser.wait_for_text("Needs attention");
     site.browser.press("Tab");
     assert_eq!(site.browser.eval(FOCUS), "Skip to content");
     site.browser.press("Enter");
@@ -39,7 +40,7 @@ async fn an_order_is_found_and_paused_with_keys_only() {
     site.browser.press("Enter");
     site.browser
         .until("document.activeElement.matches('h1') && document.activeElement.textContent === 'Instances'");
-    site.browser.see("o-1");
+    site.browser.wait_for_text("o-1");
     site.tab_to("o-1");
     site.browser.press("Enter");
     site.browser.until("document.querySelector('h1').textContent === 'o-1'");
@@ -55,36 +56,36 @@ async fn an_order_is_found_and_paused_with_keys_only() {
     site.browser.write("to look at it");
     site.browser.press("Enter");
     site.node.until("", "/v1/sagas/order/o-1", |order| order["paused"] == true).await;
-    site.browser.see("o-1 is paused");
-    let said = site.browser.eval("document.getElementById('said').getAttribute('aria-live')");
-    assert_eq!(said, "polite");
+    site.browser.wait_for_text("o-1 is paused");
+    let live_region = site.browser.eval("document.getElementById('announcement').getAttribute('aria-live')");
+    assert_eq!(live_region, "polite");
     site.was_quiet();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_focus_and_what_is_typed_stay_while_things_change() {
+async fn focus_and_input_survive_refresh() {
     let Some(mut site) = Site::open().await else { return };
     for id in ["o-1", "o-3"] {
         site.node.order("", id, 5, "running").await;
     }
     site.go("/instances");
-    site.browser.see("o-3");
+    site.browser.wait_for_text("o-3");
     site.browser
         .eval("[...document.querySelectorAll('tbody a')].find((a) => a.textContent === 'o-3').focus()");
-    // One comes before it, and one ends.
+    // One row appears before it, and another row changes its status.
     site.node.order("", "o-2", 5, "running").await;
     site.happens_to("shipped", "Shipped", Some("o-1"), &json!({})).await;
-    site.browser.see("o-2");
+    site.browser.wait_for_text("o-2");
     site.browser.until("document.querySelector('tbody .badge.completed')");
     assert_eq!(site.browser.eval(FOCUS), "o-3");
-    site.browser.click("searchbox", "Id begins with");
+    site.browser.click("searchbox", "ID prefix");
     site.browser.write("o-2");
     site.browser.until("document.querySelectorAll('tbody tr').length === 1");
     assert_eq!(site.browser.eval("document.activeElement.value"), "o-2");
     assert_eq!(site.browser.eval("location.hash"), "#/instances?prefix=o-2");
 
-    site.browser.click("button", "Live");
-    site.browser.see("The page stands still");
-    assert_eq!(site.browser.eval("document.querySelector('.live').getAttribute('aria-pressed')"), "true");
+    site.browser.click("button", "Live updates on");
+    site.browser.wait_for_text("Live updates paused");
+    assert_eq!(site.browser.eval("document.querySelector('.live').getAttribute('aria-pressed')"), "false");
     site.was_quiet();
 }

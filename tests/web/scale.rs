@@ -1,4 +1,5 @@
-//! Many instances: a page of them is shown without the others, few among many are found, and the page stays small and quick.
+//! Many instances: a page loads only its own rows, rare ones are found among many, and the page stays
+//! small and fast.
 
 use std::path::Path;
 
@@ -10,13 +11,13 @@ use serde_json::json;
 use crate::site::Site;
 
 const BEGAN: i64 = 1_767_322_800_000;
-/// One in so many is stuck.
+/// One instance in this many is stuck.
 const EACH: u32 = 1000;
-/// Measures how long frames take, while something is done in them.
+/// Script that measures frame durations during an interaction.
 const FRAMES: &str = "window.frames_ = []; (() => { let last = performance.now(); const look = (now) => { \
     window.frames_.push(now - last); last = now; requestAnimationFrame(look); }; requestAnimationFrame(look); })()";
 
-/// How many there are; another number by hand.
+/// Returns the number of instances; can be set manually.
 fn many() -> u32 {
     std::env::var("ORLOG_WEB_INSTANCES").map_or(50_000, |text| text.parse().unwrap())
 }
@@ -24,15 +25,15 @@ fn many() -> u32 {
 fn instance(status: Status, at: Timestamp) -> Instance {
     let is_stuck = status == Status::Stuck;
     let instance = json!({
-        "program": { "saga": "order", "version": 1, "hash": ([7_u8; 16]) },
+        "definition": { "saga": "order", "version": 1, "hash": ([7_u8; 16]) },
         "version": 3,
         "status": status,
         "paused": false,
         "state": (br#"{"vars":{"total":42}}"#.as_slice()),
         "waits": [{ "kind": "event", "name": "Shipped", "until": null }],
         "timers": [],
-        "open": [],
-        "reference": "somebody@example.org",
+        "pending_work": [],
+        "reference": "customer@example.org",
         "last_input": "e-1",
         "last_error": is_stuck.then(|| json!({ "code": "bank_closed", "message": "come back later" })),
         "node": "test",
@@ -43,7 +44,7 @@ fn instance(status: Status, at: Timestamp) -> Instance {
     serde_json::from_value(instance).unwrap()
 }
 
-/// Puts instances into the store of a node that does not run yet.
+/// Writes instances into the store of a node before its start.
 fn fill(data: &Path) {
     let (mut writer, _reader) =
         orlog_store::open(&data.join("shard-0"), orlog_store::Options::default()).unwrap();
@@ -66,8 +67,8 @@ fn fill(data: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_stays_small_whatever_there_is() {
-    let Some(mut site) = Site::open_with(|config| fill(&config.data)).await else { return };
+async fn page_stays_small_with_many_instances() {
+    let Some(mut site) = Site::open_with(|config| fill(&config.data_dir)).await else { return };
     site.go("/instances");
     site.browser.until("document.querySelectorAll('tbody tr').length === 50");
     let first = site.browser.eval("performance.now()");
@@ -85,7 +86,7 @@ async fn the_page_stays_small_whatever_there_is() {
     let frames = site.browser.eval("(() => { const all = [...window.frames_].sort((a, b) => a - b); return { count: all.length, middle: all[all.length >> 1], worst: all.at(-1) }; })()");
     let memory = site.browser.eval("performance.memory.usedJSHeapSize");
 
-    // Few among many: the page goes on asking until it is full, or there are no more.
+    // Rare among many: the page continues to load until it is full or no rows are left.
     let stuck = (many() / EACH).min(50);
     site.browser.click("checkbox", "stuck");
     site.browser.until(&format!("document.querySelectorAll('tbody .badge.stuck').length === {stuck}"));
@@ -94,18 +95,18 @@ async fn the_page_stays_small_whatever_there_is() {
     let requests = site.browser.record().requests;
     let lists =
         requests.iter().filter(|request| request["url"].as_str().unwrap().contains("/v1/sagas")).count();
-    site.picture("many-stuck");
+    site.picture("many-instances-stuck");
 
     site.go("/");
     let counted = format!("{} instances are stuck", many() / EACH);
     site.browser.until(&format!("document.body.innerText.replaceAll(',', '').includes('{counted}')"));
-    site.browser.see(&format!("o-{:07}", EACH - 1));
+    site.browser.wait_for_text(&format!("o-{:07}", EACH - 1));
     let took = site.browser.eval("document.querySelector('[data-key=section-instances] .aside').textContent");
-    site.picture("many");
+    site.picture("many-instances");
     site.was_quiet();
     println!(
-        "{} instances: first list after {first} ms, frames {frames} ms, heap {memory} bytes, {nodes} elements; stuck ones \
-         {found} ms after the start with {lists} lists in all; {took}",
+        "{} instances: first list after {first} ms, frames {frames} ms, heap {memory} bytes, {nodes} elements; stuck instances \
+         after {found} ms and {lists} list requests; {took}",
         many()
     );
 }

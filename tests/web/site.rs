@@ -1,4 +1,4 @@
-//! A node that serves its page, and a browser that looks at it.
+//! Node that serves its page, and a browser that displays it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::http::{Method, StatusCode};
 use orlog::config::Config;
-use orlog_effect::{Native, NativeCall, Policy, Refusal, Upstream};
+use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_testkit::browser::Browser;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::node::{Node, event};
 
-/// A node with the definitions of `examples/onboarding` and an order, behind a port.
+/// Node with the definitions of `examples/onboarding` and an order, on a port.
 pub(crate) struct Site {
     pub(crate) node: Node,
     pub(crate) browser: Browser,
@@ -24,7 +24,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// `None`: there is no browser.
+    /// Opens the page; `None` if no browser is installed.
     pub(crate) async fn open() -> Option<Self> {
         Self::open_with(|_| ()).await
     }
@@ -32,10 +32,10 @@ impl Site {
     pub(crate) async fn open_with(change: impl FnOnce(&mut Config)) -> Option<Self> {
         let browser = Browser::start()?;
         let change = |config: &mut Config| {
-            let folder = config.definitions.clone().unwrap();
+            let dir = config.definitions_dir.clone().unwrap();
             for file in ["onboarding.saga.yaml", "equipment.saga.yaml"] {
                 let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/onboarding").join(file);
-                std::fs::copy(example, folder.join(file)).unwrap();
+                std::fs::copy(example, dir.join(file)).unwrap();
             }
             change(config);
         };
@@ -46,17 +46,17 @@ impl Site {
         let shutdown = async { stopped.await.unwrap_or(()) };
         tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
         let mut site = Self { node, browser, address, _stop: stop };
-        site.browser.look(1360, 900, false);
+        site.browser.set_color_scheme(1360, 900, false);
         Some(site)
     }
 
-    /// Goes to a place of the page: `/instances`.
-    pub(crate) fn go(&mut self, place: &str) {
-        let url = format!("http://{}/#{place}", self.address);
-        self.browser.go(&url);
+    /// Navigates to a path of the page: `/instances`.
+    pub(crate) fn go(&mut self, path: &str) {
+        let url = format!("http://{}/#{path}", self.address);
+        self.browser.navigate(&url);
     }
 
-    /// An event as the shop or the office would send it.
+    /// Publishes an event as the shop or the office would.
     pub(crate) async fn happens(&self, id: &str, kind: &str, data: &Value) {
         self.happens_to(id, kind, None, data).await;
     }
@@ -66,11 +66,11 @@ impl Site {
         if let Some(correlation) = correlation {
             event["correlationid"] = json!(correlation);
         }
-        let answer = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
-        assert_eq!(answer.status, StatusCode::ACCEPTED, "{answer:?}");
+        let response = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
+        assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
     }
 
-    /// A colleague begins; the answer is the task to find a mentor.
+    /// Starts the onboarding of a colleague; returns the task to find a mentor.
     pub(crate) async fn colleague(&self, id: &str, name: &str) -> String {
         let contract =
             json!({ "employeeId": id, "name": name, "role": "engineer", "firstDay": "2026-01-02T08:00:00Z" });
@@ -80,7 +80,7 @@ impl Site {
         parent["tasks"][0]["id"].as_str().unwrap().to_owned()
     }
 
-    /// An order that was paid, cannot be shipped, and whose money cannot be given back.
+    /// Creates a stuck order: paid, not shippable, and not refundable.
     pub(crate) async fn stuck(&self, id: &str) {
         self.node.order("", id, 5, "running").await;
         self.node.refunds.store(false, Ordering::SeqCst);
@@ -88,16 +88,16 @@ impl Site {
         self.node.until("", &format!("/v1/sagas/order/{id}"), |order| order["status"] == "stuck").await;
     }
 
-    /// Keeps a picture for people.
+    /// Saves a screenshot for review.
     pub(crate) fn picture(&mut self, name: &str) {
         self.browser.screenshot(&pictures().join(format!("{name}.png")));
     }
 
-    /// Nothing went wrong in the page, and it asked nobody but this node.
+    /// Asserts that the page had no error and sent requests to this node only.
     #[track_caller]
     pub(crate) fn was_quiet(&mut self) {
         let record = self.browser.record();
-        assert!(record.complaints.is_empty(), "{:#?}", record.complaints);
+        assert!(record.console_errors.is_empty(), "{:#?}", record.console_errors);
         let own = format!("http://{}/", self.address);
         for request in &record.requests {
             let url = request["url"].as_str().unwrap();
@@ -111,22 +111,22 @@ fn pictures() -> PathBuf {
     target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).join("screenshots")
 }
 
-/// Performs what the office needs; its mail is down for the first two attempts.
+/// Returns the upstream of the office; its mail fails on the first two attempts.
 fn office() -> Upstream {
     let attempts = Arc::new(AtomicU32::new(0));
-    let welcome = move |_: NativeCall| {
+    let welcome = move |_: FunctionCall| {
         let number = attempts.fetch_add(1, Ordering::SeqCst);
         async move {
             if number < 2 {
-                Err(Refusal::retry("mail_down", "the mail server is away"))
+                Err(ProviderError::unavailable("mail_down", "the mail server is unavailable"))
             } else {
                 Ok(json!({}))
             }
         }
     };
-    let mut native = Native::new().effect("mail.welcome", welcome);
+    let mut native = FunctionProvider::new().effect("mail.welcome", welcome);
     for effect in ["devices.install", "devices.wipe"] {
-        native = native.effect(effect, |_: NativeCall| std::future::ready(Ok(json!({}))));
+        native = native.effect(effect, |_: FunctionCall| std::future::ready(Ok(json!({}))));
     }
     native.upstream("office", Policy::default())
 }

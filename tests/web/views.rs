@@ -1,23 +1,23 @@
-//! Every view: shown without an error and without another host, named for those who do not see, readable in both looks.
+//! All views: displayed without errors and external hosts, accessible names, readable in both themes.
 
 use serde_json::{Value, json};
 
 use crate::site::Site;
 
-/// The views, and what stands on each when it is there.
+/// Views and the expected content of each.
 const VIEWS: [(&str, &str, &str); 9] = [
-    ("overview", "/", "Where work waits"),
-    ("instances", "/instances", "Looked at"),
-    ("instance", "/instances/onboarding/e1", "What happened"),
-    ("stuck", "/instances/order/o-stuck", "a person must decide"),
+    ("overview", "/", "Outbox by destination"),
+    ("instances", "/instances", "Scanned"),
+    ("instance", "/instances/onboarding/e1", "History"),
+    ("stuck", "/instances/order/o-stuck", "needs an operator decision"),
     ("tasks", "/tasks", "Find a mentor for Grace"),
-    ("letters", "/letters", "By cause"),
-    ("timers", "/timers", "Next to fire"),
-    ("definition", "/definitions/onboarding", "What it uses"),
+    ("dead-letters", "/dead-letters", "Causes"),
+    ("timers", "/timers", "Upcoming timers"),
+    ("definition", "/definitions/onboarding", "Dependencies"),
     ("node", "/node", "Deepest mailboxes"),
 ];
 
-/// Elements whose text stands out too little against what is behind it (WCAG 2.2, 1.4.3), and ids that are given twice.
+/// Finds elements with insufficient text contrast (WCAG 2.2, 1.4.3) and duplicate ids.
 const FAULTS: &str = r"(() => {
   const parse = (text) => {
     const parts = text.match(/[\d.]+/g).map(Number);
@@ -37,7 +37,7 @@ const FAULTS: &str = r"(() => {
   const faults = [];
   for (const element of document.querySelectorAll('body *')) {
     const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    if (!own || element.closest('svg, .unseen, .skip, noscript, :disabled') || !element.getClientRects().length) continue;
+    if (!own || element.closest('svg, .visually-hidden, .skip, noscript, :disabled') || !element.getClientRects().length) continue;
     const style = getComputedStyle(element);
     const ground = behind(element);
     const [a, b] = [light(over(parse(style.color), ground)), light(ground)].sort((x, y) => y - x);
@@ -47,11 +47,11 @@ const FAULTS: &str = r"(() => {
     if (contrast < (large ? 3 : 4.5)) faults.push(`${contrast.toFixed(2)}: ${element.className} ${element.textContent.slice(0, 40)}`);
   }
   const ids = [...document.querySelectorAll('[id]')].map((element) => element.id);
-  faults.push(...ids.filter((id, at) => ids.indexOf(id) !== at).map((id) => `the id ${id} is given twice`));
+  faults.push(...ids.filter((id, at) => ids.indexOf(id) !== at).map((id) => `duplicate id ${id}`));
   return faults;
 })()";
 
-/// What has to have a name.
+/// Elements that require an accessible name.
 const NAMED: [&str; 12] = [
     "button",
     "link",
@@ -84,114 +84,113 @@ async fn furnished() -> Option<Site> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_view_is_sound_wide_and_narrow_light_and_dark() {
+async fn every_view_is_accessible_in_all_layouts_and_themes() {
     let Some(mut site) = furnished().await else { return };
-    for (name, place, text) in VIEWS {
-        site.go(place);
-        for (look, width, dark) in [("light", 1360, false), ("dark", 1360, true), ("narrow", 390, false)] {
-            site.browser.look(width, 900, dark);
-            site.browser.see(text);
+    for (name, path, text) in VIEWS {
+        site.go(path);
+        for (layout, width, dark) in [("light", 1360, false), ("dark", 1360, true), ("narrow", 390, false)] {
+            site.browser.set_color_scheme(width, 900, dark);
+            site.browser.wait_for_text(text);
             site.browser.until("!document.querySelector('[data-key=loading]')");
-            site.picture(&format!("{name}-{look}"));
+            site.picture(&format!("{name}-{layout}"));
             let faults = site.browser.eval(FAULTS);
-            assert_eq!(faults, json!([]), "{name} {look}");
+            assert_eq!(faults, json!([]), "{name} {layout}");
             let wide = site.browser.eval("document.documentElement.scrollWidth");
-            assert!(wide.as_u64().unwrap() <= width.into(), "{name} {look} is {wide} wide");
+            assert!(wide.as_u64().unwrap() <= width.into(), "{name} {layout} is {wide} wide");
         }
-        is_told(name, &site.browser.heard_as());
+        assert_accessible(name, &site.browser.accessible_name());
         site.was_quiet();
     }
 }
 
-/// Landmarks, one first heading, and a name for everything that has a part.
-fn is_told(view: &str, told: &[(String, String)]) {
+/// Asserts landmarks, one level-1 heading, and a name for every element with a role.
+fn assert_accessible(view: &str, elements: &[(String, String)]) {
     for role in ["banner", "main", "navigation"] {
-        assert!(told.iter().any(|(found, _)| found == role), "{view} has no {role}: {told:?}");
+        assert!(elements.iter().any(|(found, _)| found == role), "{view} has no {role}: {elements:?}");
     }
-    for (role, name) in told {
+    for (role, name) in elements {
         assert!(
             !NAMED.contains(&role.as_str()) || !name.trim().is_empty(),
             "{view}: a {role} without a name"
         );
     }
-    assert!(told.iter().any(|(role, _)| role == "heading"), "{view}");
+    assert!(elements.iter().any(|(role, _)| role == "heading"), "{view}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overview_says_what_needs_somebody_and_leads_there() {
+async fn overview_lists_and_links_items_needing_attention() {
     let Some(mut site) = furnished().await else { return };
     site.go("/");
-    site.browser.see("1 instance is stuck");
-    site.browser.see("3 dead letters wait");
-    site.browser.click("link", "1 instance is stuck: an undo failed, and a person must decide.");
+    site.browser.wait_for_text("1 instance is stuck");
+    site.browser.wait_for_text("3 dead letters wait");
+    site.browser.click("link", "1 instance is stuck: a compensation failed and needs an operator decision.");
     site.browser.until("location.hash === '#/instances?status=stuck'");
     site.browser.click("link", "o-stuck");
-    site.browser.see("What went wrong last: come back later");
-    site.browser.see("bank_closed");
-    let shown =
+    site.browser.wait_for_text("Last error: come back later");
+    site.browser.wait_for_text("bank_closed");
+    let rendered =
         site.browser.eval("[...document.querySelectorAll('.graph title')].map((title) => title.textContent)");
-    assert!(shown.to_string().contains("undo_failed"), "{shown}");
+    assert!(rendered.to_string().contains("compensation_failed"), "{rendered}");
     site.was_quiet();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_tells_its_whole_story() {
+async fn instance_page_shows_full_history() {
     let Some(mut site) = Site::open().await else { return };
     let task = site.colleague("e1", "Ada").await;
     site.happens("account", "AccountCreated", &json!({ "employeeId": "e1", "login": "ada" })).await;
     site.go("/instances/onboarding/e1");
-    site.browser.see("Waits for equipment");
-    let found =
-        json!({ "by": "grace", "roles": ["lead"], "outcome": "MentorFound", "data": { "mentor": "grace" } });
+    site.browser.wait_for_text("Waiting for equipment");
+    let found = json!({ "user": "grace", "roles": ["lead"], "outcome": "MentorFound", "data": { "mentor": "grace" } });
     site.node.post(&format!("/v1/tasks/{task}/complete"), &found).await.ok();
     site.happens_to("laptop", "LaptopDelivered", Some("e1:equipment"), &json!({ "serial": "L-7" })).await;
     site.browser.until("document.querySelector('.head .badge.completed')");
     site.browser.until("document.querySelectorAll('.timeline .attempt').length === 3");
     let story: Value = site.browser.eval("document.querySelector('.timeline').innerText");
     let story = story.as_str().unwrap();
-    for part in ["ContractSigned", "AccountCreated", "mail.welcome", "office", "MentorFound", "done"] {
+    for part in ["ContractSigned", "AccountCreated", "mail.welcome", "office", "MentorFound", "succeeded"] {
         assert!(story.contains(part), "{part} is not in\n{story}");
     }
-    // And what it began is found from it.
-    site.browser.click("link", "Find them");
+    // The started child instance is reachable from its parent.
+    site.browser.click("link", "Show instances");
     site.browser.until("document.querySelectorAll('tbody tr').length === 1");
-    site.browser.see("e1:equipment");
-    site.picture("instances-begun");
+    site.browser.wait_for_text("e1:equipment");
+    site.picture("child-sagas");
     site.browser.click("link", "e1:equipment");
     site.browser.click("link", "onboarding e1");
     site.browser.until("document.querySelector('h1').textContent === 'Ada'");
     site.browser.until("document.querySelector('.graph')");
-    // The picture goes with the instance.
-    let shown = site.browser.eval("document.querySelectorAll('.graph .g-done').length");
-    assert_eq!(shown, 5);
+    // The diagram is updated with the instance.
+    let rendered = site.browser.eval("document.querySelectorAll('.graph .g-completed').length");
+    assert_eq!(rendered, 5);
     site.picture("instance-completed");
     site.was_quiet();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instances_are_found_by_a_condition_and_one_that_is_none_says_where() {
+async fn instance_filter_works_and_reports_errors() {
     let Some(mut site) = Site::open().await else { return };
     for (id, total) in [("o-1", 5), ("o-2", 50), ("o-3", 500)] {
         site.node.order("", id, total, "running").await;
     }
     site.go("/instances");
-    site.browser.see("o-3");
-    site.browser.click("textbox", "Condition (CEL)");
+    site.browser.wait_for_text("o-3");
+    site.browser.click("textbox", "Filter (CEL)");
     site.browser.write("vars.total > 20");
     site.browser.press("Enter");
     site.browser.until("document.querySelectorAll('tbody tr').length === 2");
     site.browser.until("decodeURIComponent(location.hash).includes('filter=vars.total')");
-    site.picture("instances-condition");
+    site.picture("instances-filter");
     site.was_quiet();
     site.go("/instances?filter=vars.total%20%3E");
-    site.browser.see("line 1, column 13: the expression ends too early");
+    site.browser.wait_for_text("line 1, column 13: the expression ends too early");
     site.browser.until("document.querySelectorAll('tbody tr').length === 0");
     site.go("/instances?filter=vars.missing%20%3E%201");
-    site.browser.see("Of 3 the condition cannot be told");
+    site.browser.wait_for_text("3 filter errors");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timers_are_turned_page_by_page() {
+async fn timers_are_paginated() {
     let Some(mut site) = Site::open().await else { return };
     for number in 0..120 {
         site.node.order("", &format!("o-{number:03}"), 5, "running").await;
@@ -200,7 +199,7 @@ async fn timers_are_turned_page_by_page() {
     site.browser.until("document.querySelectorAll('tbody tr').length === 100");
     site.browser.click("button", "Next page");
     site.browser.until("document.querySelectorAll('tbody tr').length === 20");
-    site.browser.see("Page 2");
+    site.browser.wait_for_text("Page 2");
     site.browser.click("button", "Previous page");
     site.browser.until("document.querySelectorAll('tbody tr').length === 100");
     site.was_quiet();

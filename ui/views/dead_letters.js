@@ -1,137 +1,138 @@
-// Dead letters: what could not be applied, piled up by cause, because they are mended and sent again by cause.
+// Dead letters by cause with a remedy, and each dead letter. Actions: redrive one cause, redrive one, discard.
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { ask, explained } from '../dialog.js';
+import { errorContent, openDialog } from '../dialog.js';
 import { atLeast, button, json, section, table, time } from '../components.js';
 
-const EVERY = 5000;
-const ROWS = 50;
+const INTERVAL_MS = 5000;
+const PAGE_SIZE = 50;
+/** Remedy for each reason. */
 const REMEDIES = {
-  undecodable: 'The message is no event. Mend whoever sends it; nothing here can make sense of it.',
-  schema_mismatch: 'The definition refused the data. Mend the sender or deploy a definition that takes it, then send again.',
-  program_error: 'The definition failed at it: an expression, a limit, a bug. Deploy a mended one, then send again.',
-  definition_missing: 'The definition that the instance is pinned to is not here. Deploy it, then send again.',
-  snapshot_inconsistent: 'The stored state cannot be read by its program. Deploy the program that wrote it, then send again.',
-  retries_exhausted: 'It crashed its instance too often. The log of the node has the cause.',
-  too_many_early: 'Too much came before its instance began. See why it did not begin, then send again.',
+  undecodable: 'The message is not a valid event. Fix the producer; a redrive cannot succeed.',
+  schema_mismatch: 'The definition rejected the data. Fix the producer or deploy a definition that accepts it, then redrive.',
+  program_error: 'The definition failed with an expression error, a limit or a bug. Deploy a fix, then redrive.',
+  definition_missing: 'The definition of the instance is missing. Deploy it, then redrive.',
+  snapshot_inconsistent: 'The program cannot decode the stored state. Deploy the version that wrote it, then redrive.',
+  retries_exhausted: 'The input crashed the instance too often. See the node log for the cause.',
+  early_buffer_full: 'The buffer for early inputs is full. Find out why the instance did not start, then redrive.',
 };
 
 export function open(page) {
   page.title('Dead letters');
-  const state = { cursors: [''], shown: new Map() };
-  const look = page.follow(async (signal) => {
-    const [causes, letters] = await Promise.all([
+  const state = { cursors: [''], originals: new Map() };
+  const refresh = page.poll(async (signal) => {
+    const [groups, deadLetters] = await Promise.all([
       api.get('/v1/dead-letters/causes', {}, signal),
-      api.get('/v1/dead-letters', { limit: ROWS, cursor: state.cursors.at(-1) }, signal),
+      api.get('/v1/dead-letters', { limit: PAGE_SIZE, cursor: state.cursors.at(-1) }, signal),
     ]);
-    Object.assign(state, { causes, letters });
-    draw();
-  }, EVERY);
-  const step = (forward) => {
-    if (forward) state.cursors.push(state.letters.next);
+    Object.assign(state, { groups, deadLetters });
+    render();
+  }, INTERVAL_MS);
+  const changePage = (forward) => {
+    if (forward) state.cursors.push(state.deadLetters.next_cursor);
     else state.cursors.pop();
-    look();
+    refresh();
   };
-  const draw = () => page.draw(piles(state.causes, look), list(state, draw, look), pager(state, step));
+  const render = () => page.render(causes(state.groups, refresh), list(state, render, refresh), pager(state, changePage));
 }
 
-function piles({ items, complete }, look) {
-  if (!items.length) return section('By cause', {}, h('p', { class: 'calm' }, 'There are no dead letters.'));
-  return section('By cause', { aside: complete ? null : h('span', { class: 'faint' }, 'not all were looked at') }, h('ul', { class: 'piles' }, items.map((pile) => h('li', { 'data-key': `${pile.reason} ${pile.saga}` },
-    h('div', { class: 'pile-head' }, h('strong', {}, format.words(pile.reason)), h('span', {}, pile.saga ? `in ${pile.saga}` : 'for no instance'), h('span', { class: 'count' }, atLeast(pile.count, complete))),
-    h('p', {}, h('q', {}, pile.message)),
-    h('p', { class: 'faint' }, REMEDIES[pile.reason] ?? '', ' Between ', time(pile.oldest, 'at'), ' and ', time(pile.newest, 'at'), '.'),
-    button('Send again …', () => many(pile, look), { look: 'main', label: `Send again: ${format.words(pile.reason)} ${pile.saga ?? ''}` })))));
+function causes({ items, complete }, refresh) {
+  if (!items.length) return section('Causes', {}, h('p', { class: 'ok' }, 'No dead letters.'));
+  return section('Causes', { aside: complete ? null : h('span', { class: 'muted' }, 'partial count') }, h('ul', { class: 'causes' }, items.map((cause) => h('li', { 'data-key': `${cause.reason} ${cause.saga}` },
+    h('div', { class: 'cause-head' }, h('strong', {}, format.words(cause.reason)), h('span', {}, cause.saga ? `in ${cause.saga}` : 'no instance'), h('span', { class: 'count' }, atLeast(cause.count, complete))),
+    h('p', {}, h('q', {}, cause.message)),
+    h('p', { class: 'muted' }, REMEDIES[cause.reason] ?? '', ' Between ', time(cause.oldest, 'absolute'), ' and ', time(cause.newest, 'absolute'), '.'),
+    button('Redrive …', () => redriveCause(cause, refresh), { variant: 'primary', label: `Redrive: ${format.words(cause.reason)} ${cause.saga ?? ''}` })))));
 }
 
-function many(pile, look) {
-  ask({
-    title: 'Send them again?',
-    text: `${format.words(pile.reason)}${pile.saga ? ` in ${pile.saga}` : ''}: oldest first. The first goes alone; the others follow only where it does not fail again.`,
+function redriveCause(cause, refresh) {
+  openDialog({
+    title: 'Redrive all?',
+    text: `${format.words(cause.reason)}${cause.saga ? ` in ${cause.saga}` : ''}: oldest first. The canary runs first; the rest follow only if it succeeds.`,
     fields: [
-      { name: 'limit', label: 'At most', value: String(Math.min(pile.count, 1000)) },
-      { name: 'canary', label: 'First of all', value: '1', hint: 'So many go alone. Empty: all at once.' },
+      { name: 'limit', label: 'Limit', value: String(Math.min(cause.count, 1000)) },
+      { name: 'canary', label: 'Canary', value: '1', hint: 'Number of dead letters to redrive first. Empty: no canary.' },
     ],
-    action: 'Send again',
+    action: 'Redrive',
     async run({ limit, canary }) {
-      const answer = await api.post('/v1/dead-letters/redrive', { reason: pile.reason, saga: pile.saga ?? undefined, limit: count('At most', limit), canary: canary ? count('First of all', canary) : undefined });
-      look();
-      const failed = answer.set_aside + answer.refused;
-      const parts = [`${answer.taken + answer.published} sent`, failed ? `${failed} failed again` : '', answer.left ? `${answer.left} left where they are` : ''].filter(Boolean);
-      const why = answer.failures[0] ? ` The first: ${answer.failures[0].detail}` : '';
-      return `${parts.join(', ')}.${why}`;
+      const response = await api.post('/v1/dead-letters/redrive', { reason: cause.reason, saga: cause.saga ?? undefined, limit: parseCount('Limit', limit), canary: canary ? parseCount('Canary', canary) : undefined });
+      refresh();
+      const failed = response.dead_lettered + response.rejected;
+      const parts = [`${response.applied + response.published} redriven`, failed ? `${failed} failed again` : '', response.skipped ? `${response.skipped} skipped` : ''].filter(Boolean);
+      const firstError = response.failures[0] ? ` First error: ${response.failures[0].detail}` : '';
+      return `${parts.join(', ')}.${firstError}`;
     },
   });
 }
 
-function count(label, text) {
-  if (!/^[1-9]\d*$/.test(text)) throw new Error(`${label}: write a whole number from 1 on.`);
+function parseCount(label, text) {
+  if (!/^[1-9]\d*$/.test(text)) throw new Error(`${label}: enter a whole number of at least 1`);
   return Number(text);
 }
 
-function list(state, draw, look) {
+function list(state, render, refresh) {
   const columns = [
-    { title: 'What', head: true, show: (letter) => [letter.label, h('div', { class: 'faint' }, format.words(letter.reason))] },
-    { title: 'For', show: (letter) => (letter.saga ? h('a', { href: router.instance(letter.saga, letter.correlation) }, `${letter.saga} ${letter.correlation}`) : h('span', { class: 'faint' }, 'no instance')) },
-    { title: 'Why', class: 'why', show: (letter) => [letter.message, original(state, letter, draw)] },
-    { title: 'When', show: (letter) => [time(letter.at), h('div', { class: 'faint' }, letter.node)] },
-    { title: 'Do', class: 'do', show: (letter) => h('div', { class: 'buttons' },
-      button('Send again', () => one(letter, look), { label: `Send again: ${letter.label}` }),
-      button('Discard', () => discard(letter, look), { look: 'danger', label: `Discard: ${letter.label}` })) },
+    { title: 'Type', head: true, render: (deadLetter) => [deadLetter.label, h('div', { class: 'muted' }, format.words(deadLetter.reason))] },
+    { title: 'Instance', render: (deadLetter) => (deadLetter.saga ? h('a', { href: router.instance(deadLetter.saga, deadLetter.correlation) }, `${deadLetter.saga} ${deadLetter.correlation}`) : h('span', { class: 'muted' }, 'no instance')) },
+    { title: 'Reason', class: 'reason', render: (deadLetter) => [deadLetter.message, original(state, deadLetter, render)] },
+    { title: 'Time', render: (deadLetter) => [time(deadLetter.at), h('div', { class: 'muted' }, deadLetter.node)] },
+    { title: 'Actions', class: 'row-actions', render: (deadLetter) => h('div', { class: 'buttons' },
+      button('Redrive', () => redrive(deadLetter, refresh), { label: `Redrive: ${deadLetter.label}` }),
+      button('Discard', () => discard(deadLetter, refresh), { variant: 'danger', label: `Discard: ${deadLetter.label}` })) },
   ];
-  return section('Letters', {}, table({ caption: 'Dead letters, oldest first', columns, rows: state.letters.items, key: (letter) => letter.id, empty: 'None.' }));
+  return section('Dead letters', {}, table({ caption: 'Dead letters, oldest first', columns, rows: state.deadLetters.items, key: (deadLetter) => deadLetter.id, empty: 'None.' }));
 }
 
-/** What it was is fetched when somebody wants to see it. */
-function original(state, letter, draw) {
-  const shown = state.shown.get(letter.id);
+/** Original input or message, loaded when the user opens it. */
+function original(state, deadLetter, render) {
+  const content = state.originals.get(deadLetter.id);
   const toggle = async (event) => {
-    if (!event.target.open || shown) return;
+    if (!event.target.open || content) return;
     try {
-      const whole = await api.get(api.path('v1', 'dead-letters', letter.id));
-      state.shown.set(letter.id, json(whole.original, 'The original'));
+      const full = await api.get(api.path('v1', 'dead-letters', deadLetter.id));
+      state.originals.set(deadLetter.id, json(full.original, 'Original'));
     } catch (error) {
-      state.shown.set(letter.id, h('div', {}, explained(error)));
+      state.originals.set(deadLetter.id, h('div', {}, errorContent(error)));
     }
-    draw();
+    render();
   };
-  return h('details', { on: { toggle } }, h('summary', {}, 'What it was'), shown ? shown.cloneNode(true) : h('p', { class: 'faint' }, 'Loading …'));
+  return h('details', { on: { toggle } }, h('summary', {}, 'Original'), content ? content.cloneNode(true) : h('p', { class: 'muted' }, 'Loading…'));
 }
 
-function one(letter, look) {
-  ask({
-    title: 'Send it again?',
-    text: `${letter.label}: ${letter.message}. Where it fails again it is a letter again.`,
-    action: 'Send again',
+function redrive(deadLetter, refresh) {
+  openDialog({
+    title: 'Redrive?',
+    text: `${deadLetter.label}: ${deadLetter.message}. If it fails again, it is dead-lettered again.`,
+    action: 'Redrive',
     async run() {
-      const answer = await api.post(api.path('v1', 'dead-letters', letter.id, 'redrive'));
-      look();
-      return answer.applied ? `${letter.label} was taken.` : `Nothing changed: ${answer.why ?? 'it was applied before'}.`;
+      const response = await api.post(api.path('v1', 'dead-letters', deadLetter.id, 'redrive'));
+      refresh();
+      return response.applied ? `${deadLetter.label} was applied.` : `No change: ${response.reason ?? 'already applied'}.`;
     },
   });
 }
 
-function discard(letter, look) {
-  ask({
-    title: 'Discard it?',
-    text: `${letter.label}: it is gone for good, and what it would have done is never done.`,
+function discard(deadLetter, refresh) {
+  openDialog({
+    title: 'Discard?',
+    text: `${deadLetter.label}: the dead letter is deleted and never applied.`,
     action: 'Discard',
     danger: true,
     async run() {
-      await api.remove(api.path('v1', 'dead-letters', letter.id));
-      look();
-      return `${letter.label} was discarded.`;
+      await api.remove(api.path('v1', 'dead-letters', deadLetter.id));
+      refresh();
+      return `${deadLetter.label} was discarded.`;
     },
   });
 }
 
-function pager(state, step) {
-  if (state.cursors.length < 2 && !state.letters.next) return null;
+function pager(state, onChange) {
+  if (state.cursors.length < 2 && !state.deadLetters.next_cursor) return null;
   return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    button('Previous page', () => step(false), { disabled: state.cursors.length < 2 }),
+    button('Previous page', () => onChange(false), { disabled: state.cursors.length < 2 }),
     h('span', {}, `Page ${state.cursors.length}`),
-    button('Next page', () => step(true), { disabled: !state.letters.next }));
+    button('Next page', () => onChange(true), { disabled: !state.deadLetters.next_cursor }));
 }

@@ -1,67 +1,69 @@
-// One definition: its versions with their instances, its picture, its source.
+// One definition: its versions with their instances, its graph, its dependencies and its source.
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { drawn } from '../graph.js';
-import { facts, mark, more, section, table, time } from '../components.js';
-import { counted } from './definitions.js';
+import { renderGraph } from '../graph.js';
+import { definitionList, disclosure, section, statusMark, table, time } from '../components.js';
+import { countInstances } from './definitions.js';
 
-const EVERY = 10_000;
+const INTERVAL_MS = 10_000;
 
 export function open(page) {
-  const [, saga] = page.parts;
+  const [, saga] = page.segments;
   const url = api.path('v1', 'definitions', saga);
-  let picture;
+  let graph;
   let hash;
   page.title(saga);
-  page.follow(async (signal) => {
+  page.poll(async (signal) => {
     const [{ versions }, { counts }] = await Promise.all([api.get(url, {}, signal), api.get('/v1/overview', {}, signal)]);
     const [first] = versions;
     if (hash !== first.hash) {
-      picture = await api.text(`${url}/graph.svg`, signal).catch(() => null);
+      graph = await api.text(`${url}/graph.svg`, signal).catch(() => null);
       hash = first.hash;
     }
-    page.title(saga, mark(first.in_force ? 'in force' : 'retired', first.in_force ? 'completed' : 'cancelled'));
-    page.draw(
+    page.title(saga, status(first));
+    page.render(
       list(versions, counts, saga),
       h('div', { class: 'split', 'data-key': 'split' },
-        h('div', {}, picture ? section('Picture', {}, h('div', { class: 'picture', 'data-keep': hash }, drawn(picture, `${saga} version ${first.version}: its steps from top to bottom`))) : null),
-        h('div', {}, uses(first), source(versions))),
+        h('div', {}, graph ? section('Graph', {}, h('div', { class: 'graph-frame', 'data-cache-key': hash }, renderGraph(graph, `${saga} version ${first.version}: steps from top to bottom`))) : null),
+        h('div', {}, dependencies(first), source(versions))),
     );
-  }, EVERY);
+  }, INTERVAL_MS);
 }
 
+const status = (version) => (version.active ? statusMark('active', 'completed') : statusMark('retired', 'cancelled'));
+
 function list(versions, counts, saga) {
-  const of = (version) => counted(counts, (group) => group.saga === saga && group.hash === version.hash);
+  const countsOf = (version) => countInstances(counts, (group) => group.saga === saga && group.hash === version.hash);
   const columns = [
-    { title: 'Version', head: true, show: (version) => [`v${version.version} `, h('span', { class: 'id' }, version.hash.slice(0, 12))] },
-    { title: 'Is', show: (version) => (version.in_force ? mark('in force', 'completed') : mark('retired', 'cancelled')) },
-    { title: 'Live instances', number: true, show: (version) => format.number(of(version).live) },
-    { title: 'Ended', number: true, show: (version) => format.number(of(version).ended) },
-    { title: 'In force since', show: (version) => time(version.deployed_at, 'at') },
-    { title: 'By', show: (version) => version.deployed_by ?? h('span', { class: 'faint' }, '–') },
-    { title: 'Retired', show: (version) => time(version.retired_at, 'at') },
+    { title: 'Version', head: true, render: (version) => [`v${version.version} `, h('span', { class: 'id' }, version.hash.slice(0, 12))] },
+    { title: 'Status', render: status },
+    { title: 'Live instances', number: true, render: (version) => format.number(countsOf(version).live) },
+    { title: 'Ended', number: true, render: (version) => format.number(countsOf(version).ended) },
+    { title: 'Active since', render: (version) => time(version.deployed_at, 'absolute') },
+    { title: 'Deployed by', render: (version) => version.deployed_by ?? h('span', { class: 'muted' }, '–') },
+    { title: 'Retired', render: (version) => time(version.retired_at, 'absolute') },
   ];
-  const link = h('a', { href: router.to(['instances'], { saga }) }, 'Its instances');
+  const link = h('a', { href: router.to(['instances'], { saga }) }, 'Show instances');
   return section('Versions', { aside: link }, table({ caption: 'Versions', columns, rows: versions, key: (version) => version.hash }));
 }
 
-function uses(version) {
-  const names = (list) => (list.length ? h('ul', { class: 'bare' }, list.map((name) => h('li', {}, h('code', {}, name)))) : null);
-  return section('What it uses', {}, facts([
-    ['Begins with', names(version.events.filter((event) => event.starts).map((event) => event.type))],
-    ['Takes', names(version.events.filter((event) => !event.starts).map((event) => event.type))],
-    ['Effects', names(version.effects)],
-    ['Commands', names(version.commands)],
-    ['Sagas', names(version.sagas)],
+function dependencies(version) {
+  const list = (names) => (names.length ? h('ul', { class: 'plain-list' }, names.map((name) => h('li', {}, h('code', {}, name)))) : null);
+  return section('Dependencies', {}, definitionList([
+    ['Start events', list(version.events.filter((event) => event.starts).map((event) => event.type))],
+    ['Events', list(version.events.filter((event) => !event.starts).map((event) => event.type))],
+    ['Effects', list(version.effects)],
+    ['Commands', list(version.commands)],
+    ['Child sagas', list(version.sagas)],
   ]));
 }
 
 function source(versions) {
-  const shown = versions.filter((version) => version.source || version.module_bytes);
-  if (!shown.length) return null;
-  return section('Source', {}, shown.map((version) => more(`Version ${version.version}${version.file ? `, ${version.file}` : ''}`,
-    version.source ? h('pre', { class: 'json', tabindex: '0', role: 'region', 'aria-label': `Source of version ${version.version}` }, version.source) : h('p', {}, `A WebAssembly module of ${format.bytes(version.module_bytes)}.`))));
+  const available = versions.filter((version) => version.source || version.module_bytes);
+  if (!available.length) return null;
+  return section('Source', {}, available.map((version) => disclosure(`Version ${version.version}${version.file ? `, ${version.file}` : ''}`,
+    version.source ? h('pre', { class: 'json', tabindex: '0', role: 'region', 'aria-label': `Source of version ${version.version}` }, version.source) : h('p', {}, `WebAssembly module, ${format.bytes(version.module_bytes)}.`))));
 }

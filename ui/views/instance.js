@@ -1,264 +1,269 @@
-// One saga's whole story on one page: where it stands, what it waits for, what happened, what can be done.
+// One instance: waits, last error, control requests, history, graph, steps, tasks, pending work, timers, job logs, state.
 
-import { all, h } from '../dom.js';
+import { fragment, h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { ask, circumstances, given } from '../dialog.js';
-import { drawn } from '../graph.js';
-import { badge, button, facts, json, mark, more, section, table, time, waiting } from '../components.js';
+import { openDialog, userFields, userValues } from '../dialog.js';
+import { renderGraph } from '../graph.js';
+import { badge, button, definitionList, disclosure, groupWaits, json, section, statusMark, table, time } from '../components.js';
 
-const EVERY = 3000;
-/** Records of the history that are shown at first. */
-const RECORDS = 100;
-const LOOKS = {
-  running: 'running', asking: 'running', pausing: 'running', done: 'completed', failed: 'failed', given_up: 'failed', undo_failed: 'stuck',
-  asking_late: 'stuck', undoing: 'compensating', undone: 'compensating', skipped: 'cancelled', pending: 'plain',
+const INTERVAL_MS = 3000;
+/** Number of history entries per page. */
+const HISTORY_PAGE_SIZE = 100;
+/** Badge of each step state. */
+const STEP_BADGES = {
+  pending: 'plain', running: 'running', retrying: 'running', in_doubt: 'running', completed: 'completed',
+  skipped: 'cancelled', bypassed: 'cancelled', failed: 'failed', abandoned: 'failed',
+  blocked: 'stuck', in_doubt_abandoned: 'stuck', compensation_failed: 'stuck',
+  compensation_pending: 'compensating', compensating: 'compensating', compensation_retrying: 'compensating', compensated: 'compensating',
 };
-const ENDINGS = { done: 'completed', refused: 'failed', busy: 'compensating', down: 'failed', lost: 'failed', timed_out: 'failed' };
+/** Badge of each attempt outcome. */
+const OUTCOME_BADGES = { succeeded: 'completed', rejected: 'failed', throttled: 'compensating', unavailable: 'failed', response_lost: 'failed', timed_out: 'failed' };
 
 export function open(page) {
-  const [, saga, correlation] = page.parts;
+  const [, saga, correlation] = page.segments;
   const url = api.path('v1', 'sagas', saga, correlation);
   page.title(correlation);
-  const state = { records: [], picture: null, version: -1, lines: [], info: null, first: 0 };
-  const look = page.follow(async (signal) => {
+  const state = { history: [], graph: null, version: -1, jobLogs: [], info: null, first: 0 };
+  const refresh = page.poll(async (signal) => {
     const detail = await load(url, state, signal);
-    draw(page, detail, state, { url, look: () => look(), earlier });
-  }, EVERY);
+    render(page, detail, state, { url, refresh: () => refresh(), loadEarlier });
+  }, INTERVAL_MS);
 
-  async function earlier() {
-    const from = Math.max(state.first - RECORDS, 0);
-    const page = await api.get(url, { history_after: from, history_limit: state.first - from });
-    state.records = [...page.history.items, ...state.records];
+  async function loadEarlier() {
+    const from = Math.max(state.first - HISTORY_PAGE_SIZE, 0);
+    const earlier = await api.get(url, { history_after: from, history_limit: state.first - from });
+    state.history = [...earlier.history.items, ...state.history];
     state.first = from;
-    look();
+    refresh();
   }
 }
 
-/** Asks for what is new since the last look; of a long history the end. */
+/** Loads the instance and its new history entries. The first load of a long history starts with the last page. */
 async function load(url, state, signal) {
-  const last = state.records.at(-1)?.version;
-  let detail = await api.get(url, { history_after: last, history_limit: RECORDS }, signal);
+  const last = state.history.at(-1)?.version;
+  let detail = await api.get(url, { history_after: last, history_limit: HISTORY_PAGE_SIZE }, signal);
   if (last === undefined && detail.history.next !== null) {
-    state.first = detail.version - RECORDS;
-    detail = await api.get(url, { history_after: state.first, history_limit: RECORDS }, signal);
+    state.first = detail.version - HISTORY_PAGE_SIZE;
+    detail = await api.get(url, { history_after: state.first, history_limit: HISTORY_PAGE_SIZE }, signal);
   }
-  state.records.push(...detail.history.items);
+  state.history.push(...detail.history.items);
   while (detail.history.next !== null) {
-    detail = await api.get(url, { history_after: detail.history.next, history_limit: RECORDS }, signal);
-    state.records.push(...detail.history.items);
+    detail = await api.get(url, { history_after: detail.history.next, history_limit: HISTORY_PAGE_SIZE }, signal);
+    state.history.push(...detail.history.items);
   }
-  const [info, lines] = await Promise.all([
+  const [info, jobLogs] = await Promise.all([
     api.get('/info', {}, signal).catch(() => null),
-    api.get(`${url}/lines`, {}, signal).catch(() => ({ items: [] })),
+    api.get(`${url}/job-logs`, {}, signal).catch(() => ({ items: [] })),
   ]);
   if (state.version !== detail.version) {
-    state.picture = await api.text(`${url}/graph.svg`, signal).catch(() => null);
+    state.graph = await api.text(`${url}/graph.svg`, signal).catch(() => null);
     state.version = detail.version;
   }
-  Object.assign(state, { info, lines: lines.items });
+  Object.assign(state, { info, jobLogs: jobLogs.items });
   return detail;
 }
 
-function draw(page, detail, state, doing) {
+function render(page, detail, state, context) {
   const { saga, correlation, reference } = detail;
-  page.title(reference ?? correlation, badge(detail.status, detail.paused), h('div', { class: 'buttons' }, buttons(detail, state, doing)));
-  page.draw(
-    h('p', { class: 'lead', 'data-key': 'lead' }, h('a', { href: router.to(['definitions', saga]) }, saga), ` v${detail.program.version} · `, h('code', {}, correlation)),
-    story(detail, state),
+  page.title(reference ?? correlation, badge(detail.status, detail.paused), h('div', { class: 'buttons' }, buttons(detail, state, context)));
+  page.render(
+    h('p', { class: 'lead', 'data-key': 'lead' }, h('a', { href: router.to(['definitions', saga]) }, saga), ` v${detail.definition.version} · `, h('code', {}, correlation)),
+    summary(detail, state),
     h('div', { class: 'split', 'data-key': 'split' },
-      h('div', {}, timeline(detail, state, doing.earlier), tasks(detail), work(detail), timers(detail), messages(detail, state), stateOf(detail)),
-      h('div', {}, picture(detail, state), steps(detail), about(detail))),
+      h('div', {}, timeline(detail, state, context.loadEarlier), tasks(detail), pendingWork(detail), timers(detail), jobLogs(state), stateView(detail)),
+      h('div', {}, graph(detail, state), steps(detail), details(detail))),
   );
 }
 
-function stateOf({ state }) {
-  return section('State', {}, json(state?.vars ?? state, 'State'), state?.vars ? more('All of it', json(state, 'The whole state')) : null);
+function stateView({ state }) {
+  return section('State', {}, json(state?.vars ?? state, 'State'), state?.vars ? disclosure('Full state', json(state, 'Full state')) : null);
 }
 
-/** In words: since when, waiting for what, what is wrong. */
-function story(detail, state) {
+/** Summary in sentences: pause, waits, open circuit breakers, last error, times. */
+function summary(detail, state) {
   const { waits, last_error: error, status } = detail;
-  const lines = [];
-  if (detail.paused) lines.push(h('p', {}, `Paused: inputs are kept and none is applied. ${format.plural(detail.held, 'input waits', 'inputs wait')}.`));
-  if (status === 'stuck') lines.push(h('p', {}, 'An undo failed for good, and a person must decide: try it again, leave it undone and go on, or end it as it is.'));
-  for (const { names, kind, until } of waiting(waits)) {
-    lines.push(h('p', {}, 'Waits for ', h('strong', {}, names), ` (${kind})`, until ? [' until ', time(until, 'at'), ', ', time(until)] : null, '.'));
+  const paragraphs = [];
+  if (detail.paused) paragraphs.push(h('p', {}, 'Paused: inputs are buffered and not applied.'));
+  if (detail.buffered_inputs) paragraphs.push(h('p', {}, `${format.plural(detail.buffered_inputs, 'input is', 'inputs are')} buffered and not applied yet.`));
+  if (status === 'stuck') paragraphs.push(h('p', {}, 'A compensation failed permanently and needs an operator decision: retry it, skip it, or force-complete the instance.'));
+  for (const { names, kind, until } of groupWaits(waits)) {
+    paragraphs.push(h('p', {}, 'Waiting for ', h('strong', {}, names), ` (${format.words(kind)})`, until ? [' until ', time(until, 'absolute'), ', ', time(until)] : null, '.'));
   }
-  for (const upstream of refusing(detail, state.info)) {
-    lines.push(h('p', { class: 'bad-text' }, `The breaker of ${upstream.name} is ${format.words(upstream.breaker)}: its work waits until the upstream answers again. `, h('a', { href: router.to(['node']) }, 'See the upstreams')));
+  for (const upstream of unavailableUpstreams(detail, state.info)) {
+    paragraphs.push(h('p', { class: 'error-text' }, `The circuit breaker of ${upstream.name} is ${format.words(upstream.breaker)}: its work waits for the upstream. `, h('a', { href: router.to(['node']) }, 'Show upstreams')));
   }
-  if (error) lines.push(h('p', { class: 'bad-text' }, h('strong', {}, 'What went wrong last: '), error.message, ' ', h('code', {}, error.code)));
-  const since = h('p', {}, ended(status) ? 'Ended at ' : 'Unchanged since ', time(detail.updated_at, 'at'), ', ', time(detail.updated_at), '; began ', time(detail.created_at), '.');
-  return h('div', { class: `story ${status}`, 'data-key': 'story' }, lines, since);
+  if (error) paragraphs.push(h('p', { class: 'error-text' }, h('strong', {}, 'Last error: '), error.message, ' ', h('code', {}, error.code)));
+  const times = h('p', {}, isFinal(status) ? 'Ended at ' : 'Unchanged since ', time(detail.updated_at, 'absolute'), ', ', time(detail.updated_at), '; started ', time(detail.created_at), '.');
+  return h('div', { class: `summary ${status}`, 'data-key': 'summary' }, paragraphs, times);
 }
 
-const ended = (status) => ['completed', 'failed', 'cancelled'].includes(status);
+const isFinal = (status) => ['completed', 'failed', 'cancelled'].includes(status);
 
-/** The upstreams with open breakers that perform what lies in the outbox. */
-function refusing({ outbox }, info) {
+/** Returns the upstreams of the pending work whose circuit breakers are not closed. */
+function unavailableUpstreams({ outbox }, info) {
   const names = new Set(outbox.items.flatMap((item) => (info?.effects?.[item.label] ?? (item.kind === 'command' ? 'gateway' : '')).split(', ')));
   return (info?.upstreams ?? []).filter((upstream) => names.has(upstream.name) && upstream.breaker && upstream.breaker !== 'closed');
 }
 
-function buttons(detail, state, doing) {
+function buttons(detail, state, context) {
   const { status, paused } = detail;
-  if (ended(status)) return null;
-  const give = (verb, wanted) => () => instruct(detail, verb, wanted, doing);
-  // While it is paused nothing but an event is taken, and that is kept.
+  if (isFinal(status)) return null;
+  const action = (verb, dialog) => () => control(detail, verb, dialog, context);
+  // A paused instance accepts no control requests for stuck instances.
   const stuck = status === 'stuck' && !paused;
   return [
-    stuck ? button('Retry', give('retry', { title: 'Try again?', text: 'What made it stuck is tried again.', action: 'Retry', said: 'is tried again' }), { look: 'main' }) : null,
-    stuck ? button('Skip', give('skip', { title: 'Leave it undone?', text: 'The undo that failed is left undone, and the saga goes on undoing what came before it.', action: 'Skip', danger: true, said: 'goes on' })) : null,
-    stuck ? button('End as it is', give('force-complete', { title: 'End it as it is?', text: 'Nothing more is done or undone. This cannot be taken back.', action: 'End it', danger: true, said: 'was ended' }), { look: 'danger' }) : null,
-    button('Signal', () => signal(detail, state, doing)),
+    stuck ? button('Retry', action('retry', { title: 'Retry?', text: 'Retries the failed action.', action: 'Retry', result: 'is retried' }), { variant: 'primary' }) : null,
+    stuck ? button('Skip', action('skip', { title: 'Skip compensation?', text: 'Skips the failed compensation and continues with the previous step.', action: 'Skip', danger: true, result: 'continues' })) : null,
+    stuck ? button('Force complete', action('force-complete', { title: 'Force complete?', text: 'Ends the instance without further steps or compensations. This action is irreversible.', action: 'Force complete', danger: true, result: 'is force-completed' }), { variant: 'danger' }) : null,
+    button('Signal', () => signal(detail, state, context)),
     paused
-      ? button('Resume', give('resume', { title: 'Go on?', text: 'What was kept is applied in its order.', action: 'Resume', said: 'goes on' }))
-      : button('Pause', give('pause', { title: 'Pause it?', text: 'Inputs are kept and none is applied until it is resumed. Work under way goes on.', action: 'Pause', said: 'is paused' })),
-    status === 'running' && !paused ? button('Cancel', give('cancel', { title: 'Cancel it?', text: 'It stops going forward, and what was done is undone in reverse.', action: 'Cancel the saga', danger: true, said: 'is cancelled' }), { look: 'danger' }) : null,
+      ? button('Resume', action('resume', { title: 'Resume?', text: 'Applies the buffered inputs in order.', action: 'Resume', result: 'is resumed' }))
+      : button('Pause', action('pause', { title: 'Pause?', text: 'Buffers new inputs until the instance is resumed. In-flight work continues.', action: 'Pause', result: 'is paused' })),
+    status === 'running' && !paused ? button('Cancel', action('cancel', { title: 'Cancel?', text: 'Stops the saga and compensates completed steps in reverse order.', action: 'Cancel saga', danger: true, result: 'is cancelled' }), { variant: 'danger' }) : null,
   ];
 }
 
-const atVersion = (detail) => ({ name: 'exactly', kind: 'check', value: true, label: `Only if it still stands at version ${detail.version}` });
+const versionField = (detail) => ({ name: 'checkVersion', kind: 'check', value: true, label: `Only if the version is still ${detail.version}` });
 
-function instruct(detail, verb, { said, ...wanted }, { url, look }) {
-  ask({
-    ...wanted,
-    fields: [...circumstances(), atVersion(detail)],
+/** Opens the dialog of a control request. */
+function control(detail, verb, { result, ...dialog }, { url, refresh }) {
+  openDialog({
+    ...dialog,
+    fields: [...userFields(), versionField(detail)],
     async run(values) {
-      const answer = await api.post(`${url}/${verb}`, { ...given(values), expected_version: values.exactly ? detail.version : undefined });
-      look();
-      return told(detail, answer, said);
+      const response = await api.post(`${url}/${verb}`, { ...userValues(values), expected_version: values.checkVersion ? detail.version : undefined });
+      refresh();
+      return responseMessage(detail, response, result);
     },
   });
 }
 
-function told(detail, answer, said) {
-  if (!answer.applied) return `Nothing changed: ${answer.why ?? 'it meant nothing now'}.`;
-  return `${detail.correlation} ${said}: ${answer.status}, version ${answer.version}.`;
+function responseMessage(detail, response, result) {
+  if (!response.applied) return `No change: ${response.reason ?? 'the request had no effect'}.`;
+  return `${detail.correlation} ${result}: ${response.status}, version ${response.version}.`;
 }
 
-function signal(detail, state, { url, look }) {
-  const waited = detail.waits.filter((wait) => wait.kind === 'event').map((wait) => wait.name);
-  const taken = (state.info?.sagas ?? []).filter((saga) => saga.name === detail.saga).flatMap((saga) => saga.events);
-  ask({
-    title: 'Send it an event',
-    text: 'It is addressed to this instance alone.',
+function signal(detail, state, { url, refresh }) {
+  const awaited = detail.waits.filter((wait) => wait.kind === 'event').map((wait) => wait.name);
+  const consumed = (state.info?.sagas ?? []).filter((saga) => saga.name === detail.saga).flatMap((saga) => saga.events);
+  openDialog({
+    title: 'Send signal',
+    text: 'Delivers an event to this instance only.',
     fields: [
-      { name: 'type', label: 'Event type', value: waited[0], options: [...new Set([...waited, ...taken])], required: true },
-      { name: 'data', label: 'Data', kind: 'json', hint: 'JSON; may be left out.' },
-      ...circumstances(),
+      { name: 'type', label: 'Event type', value: awaited[0], options: [...new Set([...awaited, ...consumed])], required: true },
+      { name: 'data', label: 'Data', kind: 'json', hint: 'JSON, optional.' },
+      ...userFields(),
     ],
     action: 'Send',
     async run(values) {
-      const answer = await api.post(`${url}/signal`, { type: values.type, data: values.data, ...given(values) });
-      look();
-      return told(detail, answer, answer.paused ? `keeps ${values.type} until it is resumed` : `took ${values.type}`);
+      const response = await api.post(`${url}/signal`, { type: values.type, data: values.data, ...userValues(values) });
+      refresh();
+      return responseMessage(detail, response, response.paused ? `buffers ${values.type} until resumed` : `received ${values.type}`);
     },
   });
 }
 
 function steps({ state }) {
   if (!Array.isArray(state?.steps)) return null;
-  const look = (step) => LOOKS[step.state] ?? 'plain';
-  return section('Steps', {}, h('ol', { class: 'steps' }, state.steps.map((step) => h('li', { class: look(step), 'data-key': step.id },
-    h('span', { class: 'name' }, step.id), mark(step.state, look(step)), step.until ? h('span', { class: 'faint' }, 'due ', time(step.until)) : null))));
+  const variant = (step) => STEP_BADGES[step.state] ?? 'plain';
+  return section('Steps', {}, h('ol', { class: 'steps' }, state.steps.map((step) => h('li', { class: variant(step), 'data-key': step.id },
+    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null))));
 }
 
-/** History, attempts and what is still to come, in the order of time. */
-function timeline(detail, state, earlier) {
-  const answers = new Map(state.records.map((record) => [record.input, record.at]));
-  // An attempt is noted a moment after it was answered, and stands before what came of it.
-  const when = (attempt) => [attempt.at, answers.get(`outcome:${attempt.work_id}`) ?? attempt.at].sort()[0];
+/** History entries, attempts and armed timers by time. */
+function timeline(detail, state, loadEarlier) {
+  // The input id of a work result ends with the id of its work item.
+  const resultTimes = new Map(state.history.map((entry) => [entry.input_id.replace(/^[^:]*:/, ''), entry.at]));
+  // An attempt can be recorded after the transition of its result, but precedes it.
+  const attemptTime = (attempt) => [attempt.at, resultTimes.get(attempt.work_id) ?? attempt.at].sort()[0];
   const past = [
-    ...detail.attempts.map((attempt, number) => ({ at: when(attempt), key: `a${number}-${attempt.at}`, attempt })),
-    ...state.records.map((record) => ({ at: record.at, key: `v${record.version}`, record })),
+    ...detail.attempts.map((attempt, index) => ({ at: attemptTime(attempt), key: `a${index}-${attempt.at}`, attempt })),
+    ...state.history.map((entry) => ({ at: entry.at, key: `v${entry.version}`, entry })),
   ].sort((a, b) => a.at.localeCompare(b.at));
-  const first = state.records[0] ? Date.parse(state.records[0].at) : 0;
-  const entries = past.map((entry) => (entry.record ? transition(entry, first) : attempted(entry)));
-  const next = ended(detail.status) ? [] : detail.timers.map((timer) => h('li', { class: 'to-come', 'data-key': `t-${timer.name}` },
-    h('div', { class: 'when' }, time(timer.due, 'at')), h('div', {}, h('strong', {}, timer.name), ' fires ', time(timer.due), ' unless it is answered before')));
-  return section('What happened', { aside: h('span', { class: 'faint' }, `${format.plural(detail.version, 'transition')}, oldest first`) },
-    state.first > 0 ? button(`Show ${Math.min(RECORDS, state.first)} earlier`, earlier) : null,
-    h('ol', { class: 'timeline' }, entries, next));
+  const start = state.history[0] ? Date.parse(state.history[0].at) : 0;
+  const items = past.map((item) => (item.entry ? historyItem(item, start) : attemptItem(item)));
+  const upcoming = isFinal(detail.status) ? [] : detail.timers.map((timer) => h('li', { class: 'upcoming', 'data-key': `t-${timer.name}` },
+    h('div', { class: 'time' }, time(timer.due, 'absolute')), h('div', {}, h('strong', {}, timer.name), ' fires ', time(timer.due), ' unless cancelled')));
+  return section('History', { aside: h('span', { class: 'muted' }, `${format.plural(detail.version, 'transition')}, oldest first`) },
+    state.first > 0 ? button(`Show ${Math.min(HISTORY_PAGE_SIZE, state.first)} earlier`, loadEarlier) : null,
+    h('ol', { class: 'timeline' }, items, upcoming));
 }
 
-function transition({ key, record }, first) {
-  const work = record.work.map((item) => h('li', {}, 'asks for ', h('strong', {}, item.label), ' ', h('span', { class: 'id', title: 'The idempotency key' }, item.id)));
-  return h('li', { class: record.status, 'data-key': key },
-    h('div', { class: 'when' }, time(record.at, 'at'), h('span', { class: 'faint' }, `+${format.duration(Date.parse(record.at) - first)}`)),
+function historyItem({ key, entry }, start) {
+  const work = entry.work.map((item) => h('li', {}, 'requests ', h('strong', {}, item.label), ' ', h('span', { class: 'id', title: 'Idempotency key' }, item.id)));
+  return h('li', { class: entry.status, 'data-key': key },
+    h('div', { class: 'time' }, time(entry.at, 'absolute'), h('span', { class: 'muted' }, `+${format.duration(Date.parse(entry.at) - start)}`)),
     h('div', {},
-      h('div', {}, h('strong', {}, record.label), ' ', h('span', { class: 'faint' }, `v${record.version}`), ' ', ended(record.status) || record.status === 'stuck' ? badge(record.status) : null),
-      record.note && record.note !== record.label ? h('div', { class: 'note' }, record.note) : null,
+      h('div', {}, h('strong', {}, entry.input_label), ' ', h('span', { class: 'muted' }, `v${entry.version}`), ' ', isFinal(entry.status) || entry.status === 'stuck' ? badge(entry.status) : null),
+      entry.note && entry.note !== entry.input_label ? h('div', { class: 'note' }, entry.note) : null,
       work.length ? h('ul', {}, work) : null));
 }
 
-function attempted({ key, attempt }) {
-  return h('li', { class: `attempt ${attempt.ending}`, 'data-key': key },
-    h('div', { class: 'when' }, time(attempt.at, 'at')),
-    h('div', {}, 'Attempt at ', h('strong', {}, attempt.label), ` (${attempt.upstream}) `, mark(attempt.ending, ENDINGS[attempt.ending] ?? 'plain'), ' ', h('span', { class: 'faint' }, `after ${format.duration(attempt.took_ms)}`)));
+function attemptItem({ key, attempt }) {
+  return h('li', { class: `attempt ${attempt.outcome}`, 'data-key': key },
+    h('div', { class: 'time' }, time(attempt.at, 'absolute')),
+    h('div', {}, 'Attempt ', h('strong', {}, attempt.label), ` (${attempt.upstream}) `, statusMark(attempt.outcome, OUTCOME_BADGES[attempt.outcome] ?? 'plain'), ' ', h('span', { class: 'muted' }, `after ${format.duration(attempt.duration_ms)}`)));
 }
 
-function picture(detail, { picture }) {
-  if (!picture) return null;
-  const label = `${detail.saga} version ${detail.program.version}, with the place where the instance stands; the steps are listed under Steps`;
-  return section('Where it stands', {}, h('div', { class: 'picture', 'data-keep': `v${detail.version}` }, drawn(picture, label)));
+function graph(detail, state) {
+  if (!state.graph) return null;
+  const label = `${detail.saga} version ${detail.definition.version}, with the current state of the instance; the Steps table has the same data`;
+  return section('Graph', {}, h('div', { class: 'graph-frame', 'data-cache-key': `v${detail.version}` }, renderGraph(state.graph, label)));
 }
 
-function work(detail) {
-  const tried = (id) => detail.attempts.filter((attempt) => attempt.work_id === id).length;
-  const columns = [
-    { title: 'Work', head: true, show: (item) => [item.label, h('div', { class: 'id' }, item.id)] },
-    { title: 'Kind', show: (item) => item.kind },
-    { title: 'Since', show: (item) => time(item.created_at) },
-    { title: 'Failed attempts', number: true, show: (item) => format.number(tried(item.id)) },
-    { title: 'Deadline', show: (item) => time(item.deadline) },
-  ];
+function pendingWork(detail) {
   if (!detail.outbox.items.length) return null;
-  return section('Work under way', { aside: detail.outbox.complete ? null : 'there may be more' },
-    table({ caption: 'Work under way', columns, rows: detail.outbox.items, key: (item) => item.id }));
+  const attempts = (id) => detail.attempts.filter((attempt) => attempt.work_id === id).length;
+  const columns = [
+    { title: 'Work item', head: true, render: (item) => [item.label, h('div', { class: 'id' }, item.id)] },
+    { title: 'Kind', render: (item) => item.kind },
+    { title: 'Created', render: (item) => time(item.created_at) },
+    { title: 'Failed attempts', number: true, render: (item) => format.number(attempts(item.id)) },
+    { title: 'Deadline', render: (item) => time(item.deadline) },
+  ];
+  return section('Pending work', { aside: detail.outbox.complete ? null : 'truncated' },
+    table({ caption: 'Pending work', columns, rows: detail.outbox.items, key: (item) => item.id }));
 }
 
 function timers(detail) {
   if (!detail.timers.length) return null;
   return section('Timers', {}, table({
     caption: 'Timers', rows: detail.timers, key: (timer) => `${timer.name}-${timer.token}`,
-    columns: [{ title: 'Timer', head: true, show: (timer) => timer.name }, { title: 'Due', show: (timer) => time(timer.due) }, { title: 'At', show: (timer) => time(timer.due, 'at') }],
+    columns: [{ title: 'Timer', head: true, render: (timer) => timer.name }, { title: 'Due', render: (timer) => time(timer.due) }, { title: 'Due time', render: (timer) => time(timer.due, 'absolute') }],
   }));
 }
 
 function tasks(detail) {
   if (!detail.tasks.length) return null;
-  return section('Tasks', {}, h('ul', { class: 'bare' }, detail.tasks.map((task) => h('li', { 'data-key': task.id },
-    h('a', { href: router.to(['tasks', task.id]) }, task.title), ' ', h('span', { class: 'faint' }, task.claimed_by ? `claimed by ${task.claimed_by}` : task.roles.join(', '), task.due ? [', due ', time(task.due)] : null)))));
+  return section('Tasks', {}, h('ul', { class: 'plain-list' }, detail.tasks.map((task) => h('li', { 'data-key': task.id },
+    h('a', { href: router.to(['tasks', task.id]) }, task.title), ' ', h('span', { class: 'muted' }, task.claimed_by ? `claimed by ${task.claimed_by}` : task.roles.join(', '), task.due ? [', due ', time(task.due)] : null)))));
 }
 
-/** What jobs wrote, and what waits to be applied. */
-function messages(detail, { lines }) {
-  if (!lines.length && !detail.held) return null;
-  return section('Messages', {},
-    detail.held ? h('p', {}, `${format.plural(detail.held, 'input is', 'inputs are')} kept and not applied yet.`) : null,
-    lines.map((job) => more(`${job.effect}: ${format.plural(job.lines.length, 'line')}`, h('pre', { class: 'json', tabindex: '0' }, job.lines.map((line) => `${format.at(line.at)}  ${line.text}`).join('\n')))));
+function jobLogs({ jobLogs }) {
+  if (!jobLogs.length) return null;
+  return section('Job logs', {}, jobLogs.map((job) => disclosure(`${job.effect}: ${format.plural(job.log.length, 'line')}`,
+    h('pre', { class: 'json', tabindex: '0' }, job.log.map((line) => `${format.absolute(line.at)}  ${line.text}`).join('\n')))));
 }
 
-/** The condition that holds of the sagas that an instance has begun. */
-function begunBy({ saga, correlation }) {
+/** Returns the filter that selects the child sagas of an instance. */
+function childFilter({ saga, correlation }) {
   return `parent != null && parent.saga == ${JSON.stringify(saga)} && parent.correlation == ${JSON.stringify(correlation)}`;
 }
 
-function about(detail) {
+function details(detail) {
   const { parent } = detail;
-  return section('About it', {}, facts([
-    ['Correlation id', h('code', {}, detail.correlation)],
-    ['Definition', all(`${detail.saga} v${detail.program.version} `, h('span', { class: 'id' }, detail.program.hash.slice(0, 12)))],
+  return section('Details', {}, definitionList([
+    ['Correlation ID', h('code', {}, detail.correlation)],
+    ['Definition', fragment(`${detail.saga} v${detail.definition.version} `, h('span', { class: 'id' }, detail.definition.hash.slice(0, 12)))],
     ['Version', format.number(detail.version)],
-    ['Begun by', parent ? h('a', { href: router.instance(parent.saga, parent.correlation) }, `${parent.saga} ${parent.correlation}`) : null],
-    ['Sagas it began', h('a', { href: router.to(['instances'], { filter: begunBy(detail) }) }, 'Find them')],
-    ['Last input', h('code', {}, detail.last_input)],
+    ['Parent', parent ? h('a', { href: router.instance(parent.saga, parent.correlation) }, `${parent.saga} ${parent.correlation}`) : null],
+    ['Child sagas', h('a', { href: router.to(['instances'], { filter: childFilter(detail) }) }, 'Show instances')],
+    ['Last input ID', h('code', {}, detail.last_input_id)],
     ['Node', detail.node],
-    ['Trace', detail.trace_id ? h('code', {}, detail.trace_id) : null],
-    ['Began', time(detail.created_at, 'at')],
-    ['Changed', time(detail.updated_at, 'at')],
+    ['Trace ID', detail.trace_id ? h('code', {}, detail.trace_id) : null],
+    ['Started', time(detail.created_at, 'absolute')],
+    ['Updated', time(detail.updated_at, 'absolute')],
   ]));
 }

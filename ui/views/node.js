@@ -1,72 +1,74 @@
-// The node: how its parts do, its shards, its upstreams with their breakers, the work outside, the deepest mailboxes.
+// The node: health, upstreams with circuit breakers, shards, pods, deepest mailboxes, external jobs and limits.
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { facts, json, mark, more, section, table, time } from '../components.js';
+import { definitionList, disclosure, json, section, statusMark, table, time } from '../components.js';
 
-const EVERY = 5000;
-const HEALTH = { ok: 'completed', degraded: 'compensating', down: 'stuck' };
-const BREAKERS = { closed: 'completed', half_open: 'compensating', open: 'stuck' };
+const INTERVAL_MS = 5000;
+const HEALTH_BADGES = { ok: 'completed', degraded: 'compensating', down: 'stuck' };
+const BREAKER_BADGES = { closed: 'completed', half_open: 'compensating', open: 'stuck' };
 
 export function open(page) {
   page.title('Node');
-  page.follow(async (signal) => {
+  page.poll(async (signal) => {
     const [info, health, mailboxes, work] = await Promise.all([
-      api.get('/info', {}, signal).catch(hidden),
-      api.look('/health', signal),
+      api.get('/info', {}, signal).catch(nullIfDenied),
+      api.getAnyStatus('/health', signal),
       api.get('/v1/mailboxes', { limit: 10 }, signal),
       api.get('/v1/work', {}, signal),
     ]);
-    page.title('Node', mark(health.status, HEALTH[health.status] ?? 'plain'));
-    const inside = info
-      ? [parts(info, health), upstreams(info), shards(info), pods(info)]
-      : [section('How it does', {}, h('p', {}, 'What is inside the node is shown to those who may act for all tenants.'))];
-    page.draw(inside, boxes(mailboxes), jobs(work), info ? more('Bounds', json(info.limits, 'Bounds')) : null);
-  }, EVERY);
+    page.title('Node', healthMark(health.status));
+    const nodeDetails = info
+      ? [components(info, health), upstreams(info), shards(info), pods(info)]
+      : [section('Health', {}, h('p', {}, 'Node details require access to all tenants.'))];
+    page.render(nodeDetails, mailboxList(mailboxes), jobs(work), info ? disclosure('Limits', json(info.limits, 'Limits')) : null);
+  }, INTERVAL_MS);
 }
 
-/** Who acts for one tenant is not told of the whole node. */
-function hidden(error) {
-  if (error instanceof api.Problem && error.isAccess) return null;
+/** Node information requires access to all tenants. */
+function nullIfDenied(error) {
+  if (error instanceof api.Problem && error.isAccessError) return null;
   throw error;
 }
 
-function parts(info, health) {
+const healthMark = (status) => statusMark(status ?? 'unknown', HEALTH_BADGES[status] ?? 'plain');
+
+function components(info, health) {
   const names = Object.keys(health).filter((name) => health[name]?.status);
-  const part = (name) => [name, h('span', {}, mark(health[name].status, HEALTH[health[name].status] ?? 'plain'), health[name].detail ? ` ${health[name].detail}` : null)];
-  return section('How it does', {}, facts([
+  const component = (name) => [name, h('span', {}, healthMark(health[name].status), health[name].detail ? ` ${health[name].detail}` : null)];
+  return section('Health', {}, definitionList([
     ['Node', info.node],
     ['Version', info.version],
     ['Roles', info.roles.join(', ')],
     ['Started', time(info.started_at)],
-    ['Takes work', info.accepting ? 'yes' : 'no, it drains'],
-    ['Durability', Object.entries(info.durability).map(([name, how]) => `${name}: ${how}`).join('; ')],
-    ...names.map(part),
+    ['Accepting work', info.accepting ? 'yes' : 'no, draining'],
+    ['Durability', Object.entries(info.durability).map(([name, mode]) => `${name}: ${mode}`).join('; ')],
+    ...names.map(component),
   ]));
 }
 
 function upstreams({ upstreams, effects }) {
-  const performed = (name) => Object.entries(effects).filter(([, by]) => by.split(', ').includes(name)).map(([effect]) => effect).join(', ');
+  const effectsOf = (name) => Object.entries(effects).filter(([, names]) => names.split(', ').includes(name)).map(([effect]) => effect).join(', ');
   const columns = [
-    { title: 'Upstream', head: true, show: (upstream) => upstream.name },
-    { title: 'Breaker', show: (upstream) => (upstream.breaker ? mark(upstream.breaker, BREAKERS[upstream.breaker]) : h('span', { class: 'faint' }, 'none')) },
-    { title: 'Times opened', number: true, show: (upstream) => format.number(upstream.opened) },
-    { title: 'At work on', number: true, show: (upstream) => format.number(upstream.in_flight) },
-    { title: 'Retries left', number: true, show: (upstream) => (upstream.retries_left === null ? 'no limit' : format.number(upstream.retries_left)) },
-    { title: 'Performs', show: (upstream) => performed(upstream.name) || h('span', { class: 'faint' }, 'commands') },
+    { title: 'Upstream', head: true, render: (upstream) => upstream.name },
+    { title: 'Circuit breaker', render: (upstream) => (upstream.breaker ? statusMark(upstream.breaker, BREAKER_BADGES[upstream.breaker]) : h('span', { class: 'muted' }, 'none')) },
+    { title: 'Openings', number: true, render: (upstream) => format.number(upstream.breaker_open_count) },
+    { title: 'In flight', number: true, render: (upstream) => format.number(upstream.in_flight) },
+    { title: 'Retry budget', number: true, render: (upstream) => (upstream.remaining_retries === null ? 'unlimited' : format.number(upstream.remaining_retries)) },
+    { title: 'Effects', render: (upstream) => effectsOf(upstream.name) || h('span', { class: 'muted' }, 'commands') },
   ];
-  return section('Upstreams', {}, table({ caption: 'Upstreams and their breakers', columns, rows: upstreams, key: (upstream) => upstream.name, empty: 'No upstreams are configured.' }));
+  return section('Upstreams', {}, table({ caption: 'Upstreams and circuit breakers', columns, rows: upstreams, key: (upstream) => upstream.name, empty: 'No upstreams are configured.' }));
 }
 
 function shards({ shards }) {
   const columns = [
-    { title: 'Shard', head: true, show: (shard) => shard.shard },
-    { title: 'Slots', show: (shard) => `${shard.first_slot} to ${shard.last_slot}` },
-    { title: 'Commits', number: true, show: (shard) => format.number(shard.position) },
-    { title: 'Outbox', number: true, show: (shard) => format.number(shard.outbox) },
-    { title: 'On disk', number: true, show: (shard) => format.bytes(shard.disk_bytes) },
+    { title: 'Shard', head: true, render: (shard) => shard.shard },
+    { title: 'Slots', render: (shard) => `${shard.first_slot} to ${shard.last_slot}` },
+    { title: 'Commits', number: true, render: (shard) => format.number(shard.position) },
+    { title: 'Outbox depth', number: true, render: (shard) => format.number(shard.outbox) },
+    { title: 'Disk usage', number: true, render: (shard) => format.bytes(shard.disk_bytes) },
   ];
   return section('Shards', {}, table({ caption: 'Shards of this node', columns, rows: shards, key: (shard) => shard.shard, empty: 'This node has no shards.' }));
 }
@@ -74,34 +76,34 @@ function shards({ shards }) {
 function pods({ cluster }) {
   if (!cluster) return null;
   const rows = Object.entries(cluster.pods).map(([name, pod]) => ({ name, ...pod, shards: Object.keys(cluster.shards).filter((shard) => cluster.shards[shard] === name) }));
-  const orphans = Object.keys(cluster.shards).filter((shard) => !cluster.shards[shard]);
+  const unowned = Object.keys(cluster.shards).filter((shard) => !cluster.shards[shard]);
   const columns = [
-    { title: 'Pod', head: true, show: (pod) => pod.name },
-    { title: 'At', show: (pod) => pod.url },
-    { title: 'Shards', show: (pod) => pod.shards.join(', ') || 'none' },
-    { title: 'Takes work', show: (pod) => (pod.draining ? mark('draining', 'compensating') : mark('yes', 'completed')) },
+    { title: 'Pod', head: true, render: (pod) => pod.name },
+    { title: 'URL', render: (pod) => pod.url },
+    { title: 'Shards', render: (pod) => pod.shards.join(', ') || 'none' },
+    { title: 'Accepting work', render: (pod) => (pod.draining ? statusMark('draining', 'compensating') : statusMark('yes', 'completed')) },
   ];
-  return section('Pods', { aside: cluster.current ? null : h('span', { class: 'bad-text' }, 'the servers cannot be reached: this may be old') },
-    table({ caption: 'Pods that share the shards', columns, rows, key: (pod) => pod.name }),
-    orphans.length ? h('p', { class: 'bad-text' }, `Nobody runs shard ${orphans.join(', ')} at this moment.`) : null);
+  return section('Pods', { aside: cluster.current ? null : h('span', { class: 'error-text' }, 'servers unreachable: data may be stale') },
+    table({ caption: 'Pods of the cluster', columns, rows, key: (pod) => pod.name }),
+    unowned.length ? h('p', { class: 'error-text' }, `No owner for shard ${unowned.join(', ')}.`) : null);
 }
 
-function boxes({ items }) {
+function mailboxList({ items }) {
   const columns = [
-    { title: 'Instance', head: true, show: (box) => h('a', { href: router.instance(box.saga, box.correlation) }, `${box.saga} ${box.correlation}`) },
-    { title: 'Inputs that wait', number: true, show: (box) => format.number(box.depth) },
+    { title: 'Instance', head: true, render: (mailbox) => h('a', { href: router.instance(mailbox.saga, mailbox.correlation) }, `${mailbox.saga} ${mailbox.correlation}`) },
+    { title: 'Mailbox depth', number: true, render: (mailbox) => format.number(mailbox.depth) },
   ];
-  return section('Deepest mailboxes', {}, table({ caption: 'Deepest mailboxes', columns, rows: items, key: (box) => `${box.saga}/${box.correlation}`, empty: 'Nothing waits in a mailbox.' }));
+  return section('Deepest mailboxes', {}, table({ caption: 'Deepest mailboxes', columns, rows: items, key: (mailbox) => `${mailbox.saga}/${mailbox.correlation}`, empty: 'All mailboxes are empty.' }));
 }
 
 function jobs({ items }) {
   if (!items.length) return null;
   const columns = [
-    { title: 'Effect', head: true, show: (job) => job.effect },
-    { title: 'Instance', show: (job) => h('a', { href: router.instance(job.saga, job.correlation) }, `${job.saga} ${job.correlation}`) },
-    { title: 'Worker', show: (job) => job.worker ?? h('span', { class: 'faint' }, 'nobody yet') },
-    { title: 'Claim holds', show: (job) => time(job.expires_at) },
-    { title: 'Claims', number: true, show: (job) => format.number(job.claims) },
+    { title: 'Effect', head: true, render: (job) => job.effect },
+    { title: 'Instance', render: (job) => h('a', { href: router.instance(job.saga, job.correlation) }, `${job.saga} ${job.correlation}`) },
+    { title: 'Worker', render: (job) => job.worker ?? h('span', { class: 'muted' }, 'unclaimed') },
+    { title: 'Claim expires', render: (job) => time(job.expires_at) },
+    { title: 'Claims', number: true, render: (job) => format.number(job.claims) },
   ];
-  return section('Work outside', {}, table({ caption: 'Jobs of workers outside', columns, rows: items.slice(0, 50), key: (job) => job.job }));
+  return section('External jobs', {}, table({ caption: 'Jobs of external workers', columns, rows: items.slice(0, 50), key: (job) => job.job }));
 }

@@ -1,75 +1,77 @@
-// The inbox: what people are asked. Taking and answering stand beside each task.
+// Task list with filters, paging and the actions of each task.
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
-import { button, field, mark, section, table, time } from '../components.js';
-import { orders } from './task.js';
+import { button, field, section, statusMark, table, time } from '../components.js';
+import { taskButtons } from './task.js';
 
-const EVERY = 5000;
-const ROWS = 50;
-const KINDS = [['', 'waiting'], ['completed', 'completed'], ['closed', 'closed'], ['open,claimed,completed,closed', 'all']];
+const INTERVAL_MS = 5000;
+const PAGE_SIZE = 50;
+const STATUSES = [['', 'open or claimed'], ['completed', 'completed'], ['closed', 'closed'], ['open,claimed,completed,closed', 'all']];
 
 export function open(page) {
   page.title('Tasks');
-  const wanted = Object.fromEntries(page.query);
-  const state = { cursors: [''], found: null };
-  const look = page.follow(async (signal) => {
-    const { whose, status } = wanted;
-    const query = { status, role: whose === 'role' ? settings.roleList()[0] : wanted.role, assignee: whose === 'mine' ? settings.person.get() : undefined };
+  const filters = Object.fromEntries(page.query);
+  const state = { cursors: [''], items: null };
+  const refresh = page.poll(async (signal) => {
+    const { assignee, status } = filters;
+    const query = { status, role: assignee === 'role' ? settings.roleList()[0] : filters.role, assignee: assignee === 'me' ? settings.user.get() : undefined };
     const items = [];
     let cursor = state.cursors.at(-1);
     do {
-      const found = await api.get('/v1/tasks', { ...query, limit: ROWS - items.length, cursor }, signal);
-      items.push(...found.items);
-      cursor = found.next;
-    } while (cursor && items.length < ROWS);
-    Object.assign(state, { found: items, next: cursor });
-    draw();
-  }, EVERY);
-  const change = (name, value) => {
-    if (value) wanted[name] = value;
-    else delete wanted[name];
-    router.go(router.to(['tasks'], wanted), true);
+      const result = await api.get('/v1/tasks', { ...query, limit: PAGE_SIZE - items.length, cursor }, signal);
+      items.push(...result.items);
+      cursor = result.next_cursor;
+    } while (cursor && items.length < PAGE_SIZE);
+    Object.assign(state, { items, nextCursor: cursor });
+    render();
+  }, INTERVAL_MS);
+  const changeFilter = (name, value) => {
+    if (value) filters[name] = value;
+    else delete filters[name];
+    router.go(router.to(['tasks'], filters), true);
     state.cursors = [''];
-    look();
+    refresh();
   };
-  const step = (forward) => {
-    if (forward) state.cursors.push(state.next);
+  const changePage = (forward) => {
+    if (forward) state.cursors.push(state.nextCursor);
     else state.cursors.pop();
-    look();
+    refresh();
   };
-  const draw = () => page.draw(filters(wanted, change), list(state.found, look), pager(state, step));
+  const render = () => page.render(filterForm(filters, changeFilter), list(state.items, filters, refresh), pager(state, changePage));
 }
 
-function filters(wanted, change) {
-  const select = (name, pairs) => h('select', { value: wanted[name] ?? '', on: { change: (event) => change(name, event.target.value) } }, pairs.map(([value, title]) => h('option', { value }, title)));
+function filterForm(filters, onChange) {
+  const select = (name, pairs) => h('select', { value: filters[name] ?? '', on: { change: (event) => onChange(name, event.target.value) } }, pairs.map(([value, title]) => h('option', { value }, title)));
   const [role] = settings.roleList();
-  const whose = [['', 'everybody’s'], ...(settings.person.get() ? [['mine', `${settings.person.get()}’s`]] : []), ...(role ? [['role', `for ${role}`]] : [])];
-  return h('form', { class: 'filters', 'aria-label': 'Which tasks', 'data-key': 'filters', on: { submit: (event) => event.preventDefault() } },
-    field('Whose', select('whose', whose), settings.person.get() ? null : 'Say who you are at the top, and yours can be chosen.'),
-    field('Which', select('status', KINDS)));
+  const user = settings.user.get();
+  const assignees = [['', 'All'], ...(user ? [['me', user]] : []), ...(role ? [['role', `Role ${role}`]] : [])];
+  return h('form', { class: 'filters', 'aria-label': 'Filters', 'data-key': 'filters', on: { submit: (event) => event.preventDefault() } },
+    field('Assignee', select('assignee', assignees), user ? null : 'Set your user name in the header to filter by your tasks.'),
+    field('Status', select('status', STATUSES)));
 }
 
-function list(found, look) {
+function list(items, filters, refresh) {
   const columns = [
-    { title: 'Task', head: true, show: (task) => [h('a', { href: router.to(['tasks', task.id]) }, task.title), h('div', { class: 'faint' }, task.roles.length ? `for ${task.roles.join(', ')}` : 'for everybody')] },
-    { title: 'Instance', show: (task) => h('a', { href: router.instance(task.saga, task.correlation) }, `${task.saga} ${task.correlation}`) },
-    { title: 'Status', show: (task) => mark(task.status, { open: 'plain', claimed: 'running', completed: 'completed', closed: 'cancelled' }[task.status]) },
-    { title: 'Whose', show: (task) => task.claimed_by ?? task.assignee ?? h('span', { class: 'faint' }, 'nobody’s') },
-    { title: 'Due', show: (task) => h('span', { class: task.due && Date.parse(task.due) < format.now() && ['open', 'claimed'].includes(task.status) ? 'bad-text' : null }, time(task.due)) },
-    { title: 'Opened', show: (task) => time(task.opened_at) },
-    { title: 'Do', class: 'do', show: (task) => h('div', { class: 'buttons' }, orders(task, look).slice(0, 2)) },
+    { title: 'Task', head: true, render: (task) => [h('a', { href: router.to(['tasks', task.id]) }, task.title), h('div', { class: 'muted' }, task.roles.length ? `for ${task.roles.join(', ')}` : 'for everyone')] },
+    { title: 'Instance', render: (task) => h('a', { href: router.instance(task.saga, task.correlation) }, `${task.saga} ${task.correlation}`) },
+    { title: 'Status', render: (task) => statusMark(task.status, { open: 'plain', claimed: 'running', completed: 'completed', closed: 'cancelled' }[task.status]) },
+    { title: 'Assignee', render: (task) => task.claimed_by ?? task.assignee ?? h('span', { class: 'muted' }, 'Unassigned') },
+    { title: 'Due', render: (task) => h('span', { class: task.due && Date.parse(task.due) < format.now() && ['open', 'claimed'].includes(task.status) ? 'error-text' : null }, time(task.due)) },
+    { title: 'Opened', render: (task) => time(task.opened_at) },
+    { title: 'Actions', class: 'row-actions', render: (task) => h('div', { class: 'buttons' }, taskButtons(task, refresh).slice(0, 2)) },
   ];
-  return section('Inbox', {}, table({ caption: 'Tasks', columns, rows: found ?? [], key: (task) => task.id, empty: 'No task waits.' }));
+  const empty = filters.status || filters.assignee || filters.role ? 'No matching tasks. Change the filters.' : 'No open tasks.';
+  return section('Inbox', {}, table({ caption: 'Tasks', columns, rows: items ?? [], key: (task) => task.id, empty }));
 }
 
-function pager(state, step) {
-  if (state.cursors.length < 2 && !state.next) return null;
+function pager(state, onChange) {
+  if (state.cursors.length < 2 && !state.nextCursor) return null;
   return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    button('Previous page', () => step(false), { disabled: state.cursors.length < 2 }),
+    button('Previous page', () => onChange(false), { disabled: state.cursors.length < 2 }),
     h('span', {}, `Page ${state.cursors.length}`),
-    button('Next page', () => step(true), { disabled: !state.next }));
+    button('Next page', () => onChange(true), { disabled: !state.nextCursor }));
 }

@@ -1,55 +1,57 @@
-// What falls due next, and what should have fired already.
+// Timers by due time, with a warning about overdue timers.
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { pager, section, table, time, turn } from '../components.js';
+import { pager, section, table, time, turnPage } from '../components.js';
 
-const EVERY = 5000;
-const ROWS = 100;
-/** A timer this late, in milliseconds, is worth a look. */
-const LATE = 5000;
+const INTERVAL_MS = 5000;
+const PAGE_SIZE = 100;
+/** Delay after the due time from which a timer is overdue, in milliseconds. */
+const OVERDUE_MS = 5000;
 
 export function open(page) {
   page.title('Timers');
-  const state = { cursors: [''], next: null };
-  const look = page.follow(async (signal) => {
+  const state = { cursors: [''], nextCursor: null };
+  const refresh = page.poll(async (signal) => {
     const items = await load(state, signal);
-    const late = items.filter((timer) => format.now() - Date.parse(timer.due) > LATE).length;
-    page.draw(
-      state.cursors.length > 1 ? null : h('p', { 'data-key': 'late', class: late ? 'bad-text' : 'faint' }, late ? `${format.plural(late, 'timer is', 'timers are')} late: a shard may be restarting, or the disk slow.` : 'All timers fire in time.'),
+    const overdue = items.filter(isOverdue).length;
+    page.render(
+      state.cursors.length > 1 ? null : h('p', { 'data-key': 'overdue', class: overdue ? 'error-text' : 'muted' }, overdue ? `${format.plural(overdue, 'timer is', 'timers are')} overdue: a shard may be restarting or the disk may be slow.` : 'No overdue timers.'),
       list(items),
-      pager(state, step),
+      pager(state, changePage),
     );
-  }, EVERY);
+  }, INTERVAL_MS);
 
-  function step(forward) {
-    turn(state, forward);
-    look();
+  function changePage(forward) {
+    turnPage(state, forward);
+    refresh();
   }
 }
 
-/** Fills a page: a request looks at a bounded number of timers, and those of other tenants lie between. */
+const isOverdue = (timer) => format.now() - Date.parse(timer.due) > OVERDUE_MS;
+
+/** Sends requests until the page is full, because a request scans a bounded number of timers of all tenants. */
 async function load(state, signal) {
   const items = [];
   let cursor = state.cursors.at(-1);
   do {
-    const found = await api.get('/v1/timers', { limit: ROWS - items.length, cursor }, signal);
-    items.push(...found.items);
-    cursor = found.next;
-  } while (cursor && items.length < ROWS);
-  state.next = cursor;
+    const result = await api.get('/v1/timers', { limit: PAGE_SIZE - items.length, cursor }, signal);
+    items.push(...result.items);
+    cursor = result.next_cursor;
+  } while (cursor && items.length < PAGE_SIZE);
+  state.nextCursor = cursor;
   return items;
 }
 
 function list(items) {
   const columns = [
-    { title: 'Due', head: true, show: (timer) => h('span', { class: format.now() - Date.parse(timer.due) > LATE ? 'bad-text' : null }, time(timer.due)) },
-    { title: 'At', show: (timer) => time(timer.due, 'at') },
-    { title: 'Timer', show: (timer) => timer.name },
-    { title: 'Instance', show: (timer) => h('a', { href: router.instance(timer.saga, timer.correlation) }, timer.correlation) },
-    { title: 'Definition', show: (timer) => timer.saga },
+    { title: 'Due', head: true, render: (timer) => h('span', { class: isOverdue(timer) ? 'error-text' : null }, time(timer.due)) },
+    { title: 'Due time', render: (timer) => time(timer.due, 'absolute') },
+    { title: 'Timer', render: (timer) => timer.name },
+    { title: 'Instance', render: (timer) => h('a', { href: router.instance(timer.saga, timer.correlation) }, timer.correlation) },
+    { title: 'Definition', render: (timer) => timer.saga },
   ];
-  return section('Next to fire', {}, table({ caption: 'Timers, the next first', columns, rows: items, key: (timer) => `${timer.saga}/${timer.correlation}/${timer.name}/${timer.token}`, empty: 'No timer is armed.' }));
+  return section('Upcoming timers', {}, table({ caption: 'Timers by due time', columns, rows: items, key: (timer) => `${timer.saga}/${timer.correlation}/${timer.name}/${timer.token}`, empty: 'No armed timers.' }));
 }

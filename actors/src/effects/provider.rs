@@ -1,123 +1,129 @@
-//! The actor of one upstream: takes offers, sees each through in a task of its own, and reports the verdict.
+//! Provider actor of one upstream: receives work items, executes each in its own task, and reports the
+//! outcome.
 //!
-//! How to try (breaker, limits, pauses, deadlines) is the performer's business.
+//! The effect executor applies circuit breaker, limits, backoff and deadlines.
 //!
-//! A reload that changes the upstream starts another provider beside this one and retires this one: attempts under way go
-//! on to their end here, and what waits for its next attempt goes on there, under the same id, with its attempts counted.
+//! A reload that changes the upstream starts a new provider and retires this one. Attempts in flight
+//! finish here. Items that wait for their next attempt move to the new provider under the same id and
+//! keep their attempt count.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use orlog_effect::Performer;
-use orlog_model::{Confirmation, Verdict, Work};
+use orlog_effect::EffectExecutor;
+use orlog_model::{Confirmation, Work, WorkOutcome};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 
-use crate::effects::provider_registry::Hands;
-use crate::effects::provider_registry::Provide;
-use crate::effects::work_dispatch::Offer;
-use crate::effects::work_dispatch::Place;
-use crate::telemetry::metrics::{ActorKind, Alive, Metrics, Verdicts};
+use crate::effects::provider_registry::ProviderMessage;
+use crate::effects::provider_registry::ProviderRegistry;
+use crate::effects::work_dispatch::InFlightGuard;
+use crate::effects::work_dispatch::WorkDispatch;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics, OutcomeMetrics};
 
-/// The actor.
-pub(crate) struct Provider;
+/// Provider actor.
+pub(crate) struct ProviderActor;
 
-/// What it needs.
+/// Arguments of a provider.
 pub(crate) struct Arguments {
-    pub(crate) performer: Arc<Performer>,
-    pub(crate) hands: Arc<Hands>,
+    pub(crate) executor: Arc<EffectExecutor>,
+    pub(crate) registry: Arc<ProviderRegistry>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What every task needs.
-struct Own {
-    performer: Arc<Performer>,
-    hands: Arc<Hands>,
-    verdicts: Arc<Verdicts>,
+/// Context of every task.
+struct ProviderContext {
+    executor: Arc<EffectExecutor>,
+    registry: Arc<ProviderRegistry>,
+    outcomes: Arc<OutcomeMetrics>,
 }
 
-/// What it holds. Dropping it gives up what is under way; the offers go back to the relay.
+/// State of a provider. Dropping it abandons the items in flight; they return to the relay.
 pub(crate) struct State {
-    own: Arc<Own>,
+    own: Arc<ProviderContext>,
     tasks: JoinSet<()>,
-    _alive: Alive,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Provider {
-    type Msg = Provide;
+impl Actor for ProviderActor {
+    type Msg = ProviderMessage;
     type State = State;
     type Arguments = Arguments;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Provide>,
+        _: ActorRef<ProviderMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let Arguments { performer, hands, metrics } = arguments;
-        let verdicts = metrics.effects.verdicts(&performer.upstream().name);
-        let alive = metrics.begin(ActorKind::Provider);
-        Ok(State { own: Arc::new(Own { performer, hands, verdicts }), tasks: JoinSet::new(), _alive: alive })
+        let Arguments { executor, registry, metrics } = arguments;
+        let outcomes = metrics.effects.outcomes(&executor.upstream().name);
+        let alive = metrics.actor_started(ActorKind::Provider);
+        Ok(State {
+            own: Arc::new(ProviderContext { executor, registry, outcomes }),
+            tasks: JoinSet::new(),
+            _alive: alive,
+        })
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Provide>,
-        message: Provide,
+        myself: ActorRef<ProviderMessage>,
+        message: ProviderMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Provide::Offers(offers, waited) => {
+            ProviderMessage::Dispatch(dispatches, waited) => {
                 drop(waited);
-                state.take(offers);
+                state.take(dispatches);
             }
-            Provide::Retire => state.retire(myself),
-            Provide::Ended => myself.stop(None),
+            ProviderMessage::Retire => state.retire(myself),
+            ProviderMessage::Ended => myself.stop(None),
         }
         Ok(())
     }
 }
 
 impl State {
-    fn take(&mut self, offers: Vec<Offer>) {
+    fn take(&mut self, dispatches: Vec<WorkDispatch>) {
         while self.tasks.try_join_next().is_some() {}
-        for offer in offers {
-            if let Some((place, offer)) = self.own.hands.under_way().begin(offer) {
-                self.tasks.spawn(see_through(Arc::clone(&self.own), offer, place));
+        for dispatch in dispatches {
+            if let Some((guard, dispatch)) = self.own.registry.in_flight().register(dispatch) {
+                self.tasks.spawn(run_dispatch(Arc::clone(&self.own), dispatch, guard));
             }
         }
     }
 
-    /// What comes after this finds the performer retired and is handed on at once.
-    fn retire(&mut self, myself: ActorRef<Provide>) {
-        let mut under_way = std::mem::take(&mut self.tasks);
+    /// Retires the effect executor; later items are handed over at once.
+    fn retire(&mut self, myself: ActorRef<ProviderMessage>) {
+        let mut in_flight = std::mem::take(&mut self.tasks);
         self.tasks.spawn(async move {
-            while under_way.join_next().await.is_some() {}
+            while in_flight.join_next().await.is_some() {}
             // An error means that it has been stopped meanwhile.
-            drop(myself.cast(Provide::Ended));
+            drop(myself.cast(ProviderMessage::Ended));
         });
     }
 }
 
-async fn see_through(own: Arc<Own>, mut offer: Offer, place: Place) {
-    let begun = Instant::now();
-    let progress = offer.progress;
-    // Should the task be given up, an attempt may have been under way.
-    offer.progress.in_doubt = true;
-    let done = match own.performer.go_on(&mut offer.item, progress).await {
+async fn run_dispatch(own: Arc<ProviderContext>, mut dispatch: WorkDispatch, guard: InFlightGuard) {
+    let started = Instant::now();
+    let progress = dispatch.progress;
+    // If the task is aborted, an attempt may have been in flight.
+    dispatch.progress.in_doubt = true;
+    let done = match own.executor.continue_from(&mut dispatch.item, progress).await {
         Ok(done) => done,
         Err(progress) => {
-            offer.progress = progress;
-            drop(place);
-            let lane = offer.item.work.lane();
-            return own.hands.take(&lane, vec![offer]);
+            dispatch.progress = progress;
+            drop(guard);
+            let destination = dispatch.item.work.destination();
+            return own.registry.route(&destination, vec![dispatch]);
         }
     };
-    own.verdicts.count(&done.verdict, begun.elapsed());
-    let silent = done.verdict == Verdict::Accepted && !wants_acceptance(&offer.item.work);
-    offer.conclude(done, silent);
-    drop(place);
+    own.outcomes.count(&done.outcome, started.elapsed());
+    let silent = done.outcome == WorkOutcome::Accepted && !requires_acceptance(&dispatch.item.work);
+    dispatch.complete(done, silent);
+    drop(guard);
 }
 
-fn wants_acceptance(work: &Work) -> bool {
+fn requires_acceptance(work: &Work) -> bool {
     matches!(work, Work::Command(command) if command.confirmation == Confirmation::Acceptance)
 }

@@ -1,71 +1,75 @@
-//! The hands that are there now, and what goes to whom.
+//! Registry of the running provider actors; routes work items to them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_effect::{Catalog, Performer, Renewal};
-use orlog_model::{Lane, WorkKind};
+use orlog_effect::{Catalog, CatalogChange, EffectExecutor};
+use orlog_model::{Destination, WorkKind};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::effects::publisher;
-use crate::effects::work_dispatch::{Offer, UnderWay};
-use crate::telemetry::metrics::{ActorKind, Waiting};
+use crate::effects::work_dispatch::{InFlightItems, WorkDispatch};
+use crate::telemetry::metrics::{ActorKind, MailboxGuard};
 
-/// Providers by performer, the publisher, and what is under way anywhere.
-pub(crate) struct Hands {
+/// Providers by effect executor, the publisher, and all items in flight.
+pub(crate) struct ProviderRegistry {
     catalog: Arc<Catalog>,
-    present: RwLock<Present>,
-    under_way: Arc<UnderWay>,
+    present: RwLock<RegisteredActors>,
+    in_flight_items: Arc<InFlightItems>,
 }
 
 #[derive(Default)]
-struct Present {
-    /// By [`Performer::serial`]: after a reload an old and a new one of the same name stand side by side for a while.
-    providers: BTreeMap<u64, (Arc<Performer>, ActorRef<Provide>)>,
+struct RegisteredActors {
+    /// By [`EffectExecutor::id`]: after a reload, an old and a new provider of one name coexist for a
+    /// while.
+    providers: BTreeMap<u64, (Arc<EffectExecutor>, ActorRef<ProviderMessage>)>,
     publisher: Option<ActorRef<publisher::Message>>,
-    supervisor: Option<ActorRef<Renew>>,
+    supervisor: Option<ActorRef<ReloadCatalog>>,
 }
 
-/// Who an actor is.
-pub(crate) enum Who {
-    Provider(Arc<Performer>),
+/// Role of an actor.
+pub(crate) enum ActorRole {
+    Provider(Arc<EffectExecutor>),
     Publisher,
-    /// Another one has taken its place already.
-    Nobody,
+    /// Unknown: the actor is already replaced.
+    Unknown,
 }
 
-impl Hands {
+impl ProviderRegistry {
     pub(crate) fn new(catalog: Arc<Catalog>) -> Arc<Self> {
-        Arc::new(Self { catalog, present: RwLock::default(), under_way: Arc::default() })
+        Arc::new(Self { catalog, present: RwLock::default(), in_flight_items: Arc::default() })
     }
 
-    /// Hands offers of one lane to whoever sees them through. Where nobody is there at the moment they go back.
-    pub(crate) fn take(&self, lane: &Lane, offers: Vec<Offer>) {
-        if matches!(lane.kind, WorkKind::Fact | WorkKind::Saga) {
+    /// Routes work items of one destination to their provider. If there is no provider at the moment, the
+    /// items are returned.
+    pub(crate) fn route(&self, destination: &Destination, dispatches: Vec<WorkDispatch>) {
+        if matches!(destination.kind, WorkKind::Fact | WorkKind::Saga) {
             let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-            let Some(waiting) = waiting(ActorKind::Publisher, &offers) else { return };
-            // An error gives the offers back to be dropped, and dropped they return to the relay.
-            let taken = present
+            let Some(waiting) = waiting(ActorKind::Publisher, &dispatches) else { return };
+            // On an error the items are dropped and return to the relay.
+            let sent = present
                 .publisher
                 .as_ref()
-                .map(|publisher| publisher.cast(publisher::Message::Offers(offers, waiting)));
-            return drop(taken);
+                .map(|publisher| publisher.cast(publisher::Message::Dispatches(dispatches, waiting)));
+            return drop(sent);
         }
-        let mut parts: BTreeMap<u64, Vec<Offer>> = BTreeMap::new();
-        for offer in offers {
-            if let Some(performer) = self.catalog.performer_of(&offer.item) {
-                parts.entry(performer.serial()).or_default().push(offer);
+        let mut groups: BTreeMap<u64, Vec<WorkDispatch>> = BTreeMap::new();
+        for dispatch in dispatches {
+            if let Some(executor) = self.catalog.executor_for(&dispatch.item) {
+                groups.entry(executor.id()).or_default().push(dispatch);
             } else {
-                let done = orlog_effect::Done::nothing(self.catalog.nobody(&offer.item));
-                offer.conclude(done, false);
+                let done = orlog_effect::ExecutionResult::without_attempt(
+                    self.catalog.unroutable_outcome(&dispatch.item),
+                );
+                dispatch.complete(done, false);
             }
         }
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-        for (serial, offers) in parts {
+        for (serial, dispatches) in groups {
             let provider = present.providers.get(&serial).map(|(_, provider)| provider);
-            if let (Some(provider), Some(waiting)) = (provider, waiting(ActorKind::Provider, &offers)) {
-                drop(provider.cast(Provide::Offers(offers, waiting)));
+            if let (Some(provider), Some(waiting)) = (provider, waiting(ActorKind::Provider, &dispatches)) {
+                drop(provider.cast(ProviderMessage::Dispatch(dispatches, waiting)));
             }
         }
     }
@@ -74,66 +78,68 @@ impl Hands {
         &self.catalog
     }
 
-    /// What is under way, whichever provider has it.
-    pub(crate) fn under_way(&self) -> &Arc<UnderWay> {
-        &self.under_way
+    /// Returns the items in flight of all providers.
+    pub(crate) fn in_flight(&self) -> &Arc<InFlightItems> {
+        &self.in_flight_items
     }
 
-    pub(crate) fn put_provider(&self, performer: Arc<Performer>, actor: ActorRef<Provide>) {
+    pub(crate) fn add_provider(&self, executor: Arc<EffectExecutor>, actor: ActorRef<ProviderMessage>) {
         let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
-        present.providers.insert(performer.serial(), (performer, actor));
+        present.providers.insert(executor.id(), (executor, actor));
     }
 
-    /// Tells the provider of a performer that another one has taken its place.
-    pub(crate) fn retire(&self, performer: &Performer) {
+    /// Notifies the provider of an effect executor that it is replaced.
+    pub(crate) fn retire(&self, executor: &EffectExecutor) {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, actor)) = present.providers.get(&performer.serial()) {
-            // An error means that it is gone already.
-            drop(actor.cast(Provide::Retire));
+        if let Some((_, actor)) = present.providers.get(&executor.id()) {
+            // An error means that it has already stopped.
+            drop(actor.cast(ProviderMessage::Retire));
         }
     }
 
-    pub(crate) fn remove_provider(&self, performer: &Performer) {
-        self.present.write().unwrap_or_else(PoisonError::into_inner).providers.remove(&performer.serial());
+    pub(crate) fn remove_provider(&self, executor: &EffectExecutor) {
+        self.present.write().unwrap_or_else(PoisonError::into_inner).providers.remove(&executor.id());
     }
 
-    pub(crate) fn put_publisher(&self, actor: ActorRef<publisher::Message>) {
+    pub(crate) fn set_publisher(&self, actor: ActorRef<publisher::Message>) {
         self.present.write().unwrap_or_else(PoisonError::into_inner).publisher = Some(actor);
     }
 
-    pub(crate) fn put_supervisor(&self, actor: ActorRef<Renew>) {
+    pub(crate) fn set_supervisor(&self, actor: ActorRef<ReloadCatalog>) {
         self.present.write().unwrap_or_else(PoisonError::into_inner).supervisor = Some(actor);
     }
 
-    pub(crate) fn supervisor(&self) -> Option<ActorRef<Renew>> {
+    pub(crate) fn supervisor(&self) -> Option<ActorRef<ReloadCatalog>> {
         self.present.read().unwrap_or_else(PoisonError::into_inner).supervisor.clone()
     }
 
-    pub(crate) fn who(&self, id: ActorId) -> Who {
+    pub(crate) fn role_of(&self, id: ActorId) -> ActorRole {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
         if present.publisher.as_ref().is_some_and(|publisher| publisher.get_id() == id) {
-            return Who::Publisher;
+            return ActorRole::Publisher;
         }
         let mut providers = present.providers.values();
         let found = providers.find(|(_, actor)| actor.get_id() == id);
-        found.map_or(Who::Nobody, |(performer, _)| Who::Provider(Arc::clone(performer)))
+        found.map_or(ActorRole::Unknown, |(executor, _)| ActorRole::Provider(Arc::clone(executor)))
     }
 }
 
-/// Counts offers as waiting for an actor of this kind; `None` where there are none.
-fn waiting(kind: ActorKind, offers: &[Offer]) -> Option<Waiting> {
-    offers.first().map(|offer| offer.directory.context.metrics.wait(kind, offers.len()))
+/// Counts work items as queued for an actor of this kind; returns `None` if there are none.
+fn waiting(kind: ActorKind, dispatches: &[WorkDispatch]) -> Option<MailboxGuard> {
+    dispatches
+        .first()
+        .map(|dispatch| dispatch.directory.context.metrics.messages_enqueued(kind, dispatches.len()))
 }
 
-/// For the provider of one upstream.
-pub(crate) enum Provide {
-    /// Take these.
-    Offers(Vec<Offer>, Waiting),
-    /// Another one has taken its place: end what cannot be interrupted, hand over the rest, and stop.
+/// Messages of the provider of one upstream.
+pub(crate) enum ProviderMessage {
+    /// Execute these work items.
+    Dispatch(Vec<WorkDispatch>, MailboxGuard),
+    /// Retire: finish attempts that cannot be interrupted, hand over the rest, and stop.
     Retire,
-    /// Nothing is under way any more.
+    /// No attempt is in flight any more.
     Ended,
 }
 
-/// For the supervisor: put another catalog in force, and tell what that came to.
-pub(crate) struct Renew(pub(crate) Arc<Catalog>, pub(crate) oneshot::Sender<Renewal>);
+/// Message to the supervisor: activates another catalog and returns the change.
+pub(crate) struct ReloadCatalog(pub(crate) Arc<Catalog>, pub(crate) oneshot::Sender<CatalogChange>);

@@ -1,55 +1,55 @@
-//! Publishes facts and what sagas say to each other: both go to the bus under the id of their work item, so that a second
-//! time is no second event.
+//! Publishes facts and workflow commands between sagas to the bus under the id of their work item, so
+//! that the bus deduplicates repetitions.
 
 use std::sync::Arc;
 
-use orlog_bus::subject::{Kind, Subject};
+use orlog_bus::subject::{Subject, SubjectKind};
 use orlog_bus::{Bus, Message as BusMessage, codec, workflow};
 use orlog_model::{
-    CorrelationId, Event, EventId, Fact, InstanceKey, Parent, SagaName, Verdict, Work, WorkItem,
-    WorkflowCommand, WorkflowOrder,
+    CorrelationId, Event, EventId, Fact, InstanceKey, ParentRef, SagaName, Work, WorkItem, WorkOutcome,
+    WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::mpsc;
 
-use crate::abort_on_drop::Driver;
-use crate::effects::work_dispatch::Offer;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::effects::work_dispatch::WorkDispatch;
 use crate::publish_with_retry;
-use crate::telemetry::about;
-use crate::telemetry::metrics::{ActorKind, Alive, Metrics, Waiting};
+use crate::telemetry::log_instance;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard, MailboxGuard, Metrics};
 
-/// For the log.
-const WHAT: &str = "facts and words between sagas";
-/// Offers that are published in one go.
-const AT_ONCE: usize = 1024;
+/// Label for log records.
+const LOG_LABEL: &str = "facts and workflow commands";
+/// Maximum number of work items per batch.
+const MAX_BATCH: usize = 1024;
 
-/// The actor.
-pub(crate) struct Publisher;
+/// Publisher actor.
+pub(crate) struct PublisherActor;
 
-/// What it needs.
+/// Arguments of the publisher.
 pub(crate) struct Arguments {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What it is told.
+/// Messages of the publisher.
 pub(crate) enum Message {
-    /// Facts and words to other sagas.
-    Offers(Vec<Offer>, Waiting),
-    /// The task that publishes ended.
+    /// Facts and workflow commands to publish.
+    Dispatches(Vec<WorkDispatch>, MailboxGuard),
+    /// The publishing task ended.
     Ended(String),
 }
 
-/// What it holds. Dropping it gives up what waits and what is under way; the offers go back to the relay.
+/// State of the publisher. Dropping it abandons queued and in-flight items; they return to the relay.
 pub(crate) struct State {
-    waiting: mpsc::UnboundedSender<(Offer, Waiting)>,
+    waiting: mpsc::UnboundedSender<(WorkDispatch, MailboxGuard)>,
     metrics: Arc<Metrics>,
-    _publishing: Driver,
-    _alive: Alive,
+    _publishing: AbortOnDrop,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Publisher {
+impl Actor for PublisherActor {
     type Msg = Message;
     type State = State;
     type Arguments = Arguments;
@@ -59,9 +59,9 @@ impl Actor for Publisher {
         myself: ActorRef<Message>,
         Arguments { bus, metrics }: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let (waiting, offers) = mpsc::unbounded_channel();
-        let publishing = Driver::start(&myself, publish_all(bus, offers), Message::Ended);
-        let alive = metrics.begin(ActorKind::Publisher);
+        let (waiting, dispatches) = mpsc::unbounded_channel();
+        let publishing = AbortOnDrop::spawn(&myself, publish_all(bus, dispatches), Message::Ended);
+        let alive = metrics.actor_started(ActorKind::Publisher);
         Ok(State { waiting, metrics, _publishing: publishing, _alive: alive })
     }
 
@@ -72,101 +72,112 @@ impl Actor for Publisher {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Offers(offers, waited) => {
+            Message::Dispatches(dispatches, waited) => {
                 drop(waited);
-                for offer in offers {
-                    let waiting = state.metrics.wait(ActorKind::Publisher, 1);
-                    // An error gives an offer back to be dropped, and dropped it returns to the relay.
-                    drop(state.waiting.send((offer, waiting)));
+                for dispatch in dispatches {
+                    let waiting = state.metrics.messages_enqueued(ActorKind::Publisher, 1);
+                    // On an error the item is dropped and returns to the relay.
+                    drop(state.waiting.send((dispatch, waiting)));
                 }
             }
-            Message::Ended(why) => return Err(why.into()),
+            Message::Ended(reason) => return Err(reason.into()),
         }
         Ok(())
     }
 }
 
-/// One batch after the other: what an instance says is heard in the order in which it was said, also where the bus is away
-/// for a while. What came meanwhile goes together.
-async fn publish_all(bus: Arc<dyn Bus>, mut waiting: mpsc::UnboundedReceiver<(Offer, Waiting)>) -> String {
-    let mut offers = Vec::new();
-    while waiting.recv_many(&mut offers, AT_ONCE).await > 0 {
-        publish(&*bus, offers.drain(..).map(|(offer, _)| offer).collect()).await;
+/// Publishes one batch after the other: messages of an instance keep their order, even if the bus is
+/// unavailable for a while. Items that arrive meanwhile form the next batch.
+async fn publish_all(
+    bus: Arc<dyn Bus>,
+    mut waiting: mpsc::UnboundedReceiver<(WorkDispatch, MailboxGuard)>,
+) -> String {
+    let mut dispatches = Vec::new();
+    while waiting.recv_many(&mut dispatches, MAX_BATCH).await > 0 {
+        publish(&*bus, dispatches.drain(..).map(|(dispatch, _)| dispatch).collect()).await;
     }
-    "nobody offers any more".to_owned()
+    "all senders are dropped".to_owned()
 }
 
-async fn publish(bus: &dyn Bus, offers: Vec<Offer>) {
-    let all: Result<Vec<_>, _> = offers.iter().filter_map(|offer| message(offer).transpose()).collect();
+async fn publish(bus: &dyn Bus, dispatches: Vec<WorkDispatch>) {
+    let all: Result<Vec<_>, _> =
+        dispatches.iter().filter_map(|dispatch| message(dispatch).transpose()).collect();
     if let Ok(all) = all
-        && publish_with_retry::publish(bus, all, WHAT).await.is_ok()
+        && publish_with_retry::publish_with_retry(bus, all, LOG_LABEL).await.is_ok()
     {
-        return offers.into_iter().for_each(accept);
+        return dispatches.into_iter().for_each(accept);
     }
-    // One of them spoils the others: which, shows one by one.
-    for offer in offers {
-        match publish_one(bus, &offer).await {
-            Ok(()) => accept(offer),
-            Err(why) => {
-                let (key, trace, id) = (&offer.item.instance, offer.item.trace.as_ref(), offer.item.id);
-                about!(ERROR, key, trace, %id, why, "it is not published; it is tried again");
+    // One message makes the batch fail: publish one by one to find it.
+    for dispatch in dispatches {
+        match publish_one(bus, &dispatch).await {
+            Ok(()) => accept(dispatch),
+            Err(reason) => {
+                let (key, trace, id) =
+                    (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
+                log_instance!(ERROR, key, trace, %id, reason, "publish failed; retrying");
             }
         }
     }
 }
 
-async fn publish_one(bus: &dyn Bus, offer: &Offer) -> Result<(), String> {
-    let message = message(offer).map_err(|error| error.to_string())?;
+async fn publish_one(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<(), String> {
+    let message = message(dispatch).map_err(|error| error.to_string())?;
     let one = message.into_iter().collect();
-    publish_with_retry::publish(bus, one, WHAT).await.map_err(|error| error.to_string())
+    publish_with_retry::publish_with_retry(bus, one, LOG_LABEL).await.map_err(|error| error.to_string())
 }
 
-fn accept(offer: Offer) {
-    offer.conclude(orlog_effect::Done::nothing(Verdict::Accepted), true);
+fn accept(dispatch: WorkDispatch) {
+    dispatch.complete(orlog_effect::ExecutionResult::without_attempt(WorkOutcome::Accepted), true);
 }
 
-fn message(offer: &Offer) -> Result<Option<BusMessage>, StoreError> {
-    let item = &offer.item;
+fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
+    let item = &dispatch.item;
     let key = |saga: &SagaName, correlation: &CorrelationId| InstanceKey {
         tenant: item.instance.tenant.clone(),
         saga: saga.clone(),
         correlation: correlation.clone(),
     };
     Ok(match &item.work {
-        Work::Fact(fact) => Some(told(item, fact)),
-        Work::Start(start) => {
-            let parent = Parent { key: item.instance.clone(), work_id: item.id, depth: depth(offer)? + 1 };
-            let order = WorkflowOrder::Start { parent, event: start.event.clone(), data: start.data.clone() };
-            Some(ordered(item, &key(&start.saga, &start.correlation), order))
+        Work::Fact(fact) => Some(fact_message(item, fact)),
+        Work::StartChild(start) => {
+            let parent =
+                ParentRef { key: item.instance.clone(), work_id: item.id, depth: depth(dispatch)? + 1 };
+            let action =
+                WorkflowAction::Start { parent, event: start.event.clone(), data: start.data.clone() };
+            Some(command_message(item, &key(&start.saga, &start.correlation), action))
         }
-        Work::Stop(stop) => {
-            let order = WorkflowOrder::Stop { from: item.instance.clone(), reason: stop.reason.clone() };
-            Some(ordered(item, &key(&stop.saga, &stop.correlation), order))
+        Work::CancelChild(stop) => {
+            let action = WorkflowAction::Cancel { from: item.instance.clone(), reason: stop.reason.clone() };
+            Some(command_message(item, &key(&stop.saga, &stop.correlation), action))
         }
-        Work::End(end) => Some(ordered(item, &end.to, WorkflowOrder::Ended(end.ended.clone()))),
+        Work::NotifyParent(end) => {
+            Some(command_message(item, &end.to, WorkflowAction::ChildEnded(end.ended.clone())))
+        }
         Work::Command(_) | Work::Effect(_) => None,
     })
 }
 
-/// How many sagas stand above the one that asks. It never changes, so it need not travel with every item.
-fn depth(offer: &Offer) -> Result<u16, StoreError> {
-    let instance = offer.directory.context.reader.instance(&offer.item.instance)?;
+/// Returns the number of ancestors of the requesting saga. It is constant, so it is not stored in every
+/// item.
+fn depth(dispatch: &WorkDispatch) -> Result<u16, StoreError> {
+    let instance = dispatch.directory.context.reader.instance(&dispatch.item.instance)?;
     Ok(instance.and_then(|instance| instance.parent).map_or(0, |parent| parent.depth))
 }
 
-fn ordered(item: &WorkItem, to: &InstanceKey, order: WorkflowOrder) -> BusMessage {
-    let id = workflow::order_id(item.id);
-    let command = WorkflowCommand { id, at: item.created_at, trace: item.trace.clone(), order };
+fn command_message(item: &WorkItem, to: &InstanceKey, action: WorkflowAction) -> BusMessage {
+    let id = workflow::command_event_id(item.id);
+    let command = WorkflowCommand { id, at: item.created_at, trace: item.trace.clone(), action };
     workflow::encode(to, &item.instance, &command)
 }
 
-fn told(item: &WorkItem, fact: &Fact) -> BusMessage {
+fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
     let InstanceKey { tenant, saga, correlation } = &item.instance;
-    let subject = Subject::new(tenant.clone(), Kind::WorkflowEvent, saga.as_str(), correlation.as_str());
+    let subject =
+        Subject::new(tenant.clone(), SubjectKind::WorkflowEvent, saga.as_str(), correlation.as_str());
     codec::encode(&event(item, fact), subject.to_string())
 }
 
-/// A fact as an event.
+/// Converts a fact to an event.
 fn event(item: &WorkItem, fact: &Fact) -> Event {
     Event {
         id: EventId::new(item.id.to_string()).expect("a UUID is short ASCII"),

@@ -1,39 +1,43 @@
-//! Effects that others perform: their commands are offered to a queue, and what becomes of them is heard from there.
+//! Provider of effects that other processes execute: publishes commands to a queue and receives the
+//! results from it.
 //!
-//! One [`Desk`] a process hears all results live; those of commands that were not offered here are other processes' and are
-//! passed over. A command of which nothing is heard for a while is looked for. While it waits its turn, so does whoever
-//! offered it; where it is gone and there is no result, it is offered again. What lies under the subject of its result is
-//! the result, whoever said it; so the deadline too is a word said there, and counts only if it is the first.
+//! One [`ResultListener`] per process receives all results; it ignores results of commands that this
+//! process did not dispatch. If a command has no result for a while, the provider looks it up. If the
+//! command is still queued, the provider keeps waiting. If it is gone and has no result, it is
+//! dispatched again. The first message under the result subject is the result, regardless of its
+//! sender. A missed deadline is therefore also published there and counts only if it is first.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dashmap::DashMap;
-use orlog_bus::effect_queue::{self, EffectQueue, FirstWord, Look, Offered, Said};
+use orlog_bus::effect_queue::{
+    self, EffectQueue, EffectResult, EnqueuedCommand, ReadConsistency, ResultPublish,
+};
 use orlog_bus::{Error, Message};
-use orlog_effect::{Attempt, Probe, Provider, Refusal, Reply};
-use orlog_model::{Clock, Effect, Verdict, Work, WorkItem};
+use orlog_effect::{Attempt, ProbeResult, Provider, ProviderError, Reply};
+use orlog_model::{Clock, Effect, Work, WorkItem, WorkOutcome};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::telemetry::about;
+use crate::telemetry::log_instance;
 
-/// Between two tries while the queue cannot be reached.
-const PAUSE: Duration = Duration::from_millis(250);
-/// The patience doubles with each offer, this often at most.
-const MOST_DOUBLINGS: u32 = 6;
+/// Delay between two attempts while the queue is unavailable.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Maximum number of times that the timeout doubles; it doubles with each dispatch.
+const MAX_DOUBLINGS: u32 = 6;
 
-/// Where results come in.
-pub struct Desk {
+/// Listener for effect results.
+pub struct ResultListener {
     queue: Arc<dyn EffectQueue>,
     clock: Arc<dyn Clock>,
-    waiting: DashMap<Uuid, oneshot::Sender<Said>>,
+    waiting: DashMap<Uuid, oneshot::Sender<EffectResult>>,
     listener: std::sync::OnceLock<AbortHandle>,
 }
 
-impl Drop for Desk {
+impl Drop for ResultListener {
     fn drop(&mut self) {
         if let Some(listener) = self.listener.get() {
             listener.abort();
@@ -41,135 +45,147 @@ impl Drop for Desk {
     }
 }
 
-impl Desk {
-    /// Listens to what is said on a queue from now on.
+impl ResultListener {
+    /// Subscribes to the results of a queue.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
-    pub async fn open(queue: Arc<dyn EffectQueue>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, Error> {
-        let mut words = queue.listen().await?;
-        let desk =
+    /// If the queue is unavailable.
+    pub async fn subscribe(queue: Arc<dyn EffectQueue>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, Error> {
+        let mut results = queue.subscribe_results().await?;
+        let result_listener =
             Arc::new(Self { queue, clock, waiting: DashMap::new(), listener: std::sync::OnceLock::new() });
-        let own: Weak<Self> = Arc::downgrade(&desk);
+        let own: Weak<Self> = Arc::downgrade(&result_listener);
         let listener = tokio::spawn(async move {
             loop {
-                let heard = words.next().await;
-                let Some(desk) = own.upgrade() else { return };
-                for word in &heard {
-                    desk.hear(word);
+                let received = results.next().await;
+                let Some(result_listener) = own.upgrade() else { return };
+                for message in &received {
+                    result_listener.receive(message);
                 }
             }
         });
-        // It is set here only.
-        desk.listener.set(listener.abort_handle()).ok();
-        Ok(desk)
+        // Set only here.
+        result_listener.listener.set(listener.abort_handle()).ok();
+        Ok(result_listener)
     }
 
-    /// Commands whose result is waited for.
+    /// Returns the number of commands whose result is pending.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn pending(&self) -> usize {
         self.waiting.len()
     }
 
-    fn hear(&self, word: &Message) {
-        let Some(id) = orlog_bus::subject::Subject::parse(&word.subject).ok().and_then(|s| s.id.parse().ok())
+    fn receive(&self, message: &Message) {
+        let Some(id) =
+            orlog_bus::subject::Subject::parse(&message.subject).ok().and_then(|s| s.id.parse().ok())
         else {
             return;
         };
         if let Some((_, waiting)) = self.waiting.remove(&id) {
-            // An error means that nobody waits any more.
-            waiting.send(read(word)).ok();
+            // An error means that no task waits any more.
+            waiting.send(read(message)).ok();
         }
     }
 
-    /// A place to hear the result of a command, taken before it is offered. Taking it again leaves the earlier one without.
-    fn expect(self: &Arc<Self>, id: Uuid) -> Expected {
-        let (sender, heard) = oneshot::channel();
+    /// Registers for the result of a command before it is dispatched. A second registration replaces the
+    /// first.
+    fn expect(self: &Arc<Self>, id: Uuid) -> PendingResult {
+        let (sender, received) = oneshot::channel();
         self.waiting.insert(id, sender);
-        Expected { desk: Arc::clone(self), id, heard }
+        PendingResult { result_listener: Arc::clone(self), id, received }
     }
 
-    /// What was said, asked for until there is an answer.
-    async fn ask(&self, item: &WorkItem, effect: &Effect) -> Option<Said> {
+    /// Looks up the result of a command and retries until the queue responds.
+    async fn query_result(&self, item: &WorkItem, effect: &Effect) -> Option<EffectResult> {
         let subject = effect_queue::result_subject(item, &effect.name);
-        let asked = persist(|| self.queue.word(&subject, Look::Sure)).await;
-        asked.ok().flatten().map(|word| read(&word))
+        let found = persist(|| self.queue.result(&subject, ReadConsistency::Linearizable)).await;
+        found.ok().flatten().map(|message| read(&message))
     }
 
-    async fn offer(&self, item: &WorkItem, effect: &Effect, offer: u32) -> Result<Offered, Refusal> {
-        let command = effect_queue::encode_command(item, effect, offer);
-        let offered = persist(|| self.queue.offer(command.clone(), offer == 1)).await;
-        offered.map_err(|error| Refusal::failed("not_offered", error.to_string()))
+    async fn enqueue(
+        &self,
+        item: &WorkItem,
+        effect: &Effect,
+        dispatch_count: u32,
+    ) -> Result<EnqueuedCommand, ProviderError> {
+        let command = effect_queue::encode_command(item, effect, dispatch_count);
+        let enqueued = persist(|| self.queue.enqueue(command.clone(), dispatch_count == 1)).await;
+        enqueued.map_err(|error| ProviderError::permanent("not_enqueued", error.to_string()))
     }
 
-    async fn is_waiting(&self, effect: &Effect, offered: &Offered) -> bool {
-        persist(|| self.queue.is_waiting(&effect.name, offered)).await.unwrap_or(true)
+    async fn is_waiting(&self, effect: &Effect, enqueued: &EnqueuedCommand) -> bool {
+        persist(|| self.queue.is_pending(&effect.name, enqueued)).await.unwrap_or(true)
     }
 
-    async fn say(&self, item: &WorkItem, effect: &Effect, verdict: &Verdict) -> Option<Said> {
-        let said = Said {
+    async fn publish_result(
+        &self,
+        item: &WorkItem,
+        effect: &Effect,
+        outcome: &WorkOutcome,
+    ) -> Option<EffectResult> {
+        let result = EffectResult {
             command_id: item.id,
-            verdict: verdict.clone(),
+            outcome: outcome.clone(),
             attempts: 0,
             facts: Vec::new(),
             trace: None,
         };
-        let word = effect_queue::encode_result(item, effect, &said, self.clock.now());
-        match persist(|| self.queue.say(word.clone())).await {
-            Ok(FirstWord::Theirs(word)) => Some(read(&word)),
-            Ok(FirstWord::Ours) | Err(_) => None,
+        let message = effect_queue::encode_result(item, effect, &result, self.clock.now());
+        match persist(|| self.queue.publish_result(message.clone())).await {
+            Ok(ResultPublish::AlreadyPublished(message)) => Some(read(&message)),
+            Ok(ResultPublish::Published) | Err(_) => None,
         }
     }
 }
 
-/// A place at the desk. Dropping it gives it up.
-struct Expected {
-    desk: Arc<Desk>,
+/// Registration with the result listener. Dropping it cancels the registration.
+struct PendingResult {
+    result_listener: Arc<ResultListener>,
     id: Uuid,
-    heard: oneshot::Receiver<Said>,
+    received: oneshot::Receiver<EffectResult>,
 }
 
-impl Drop for Expected {
+impl Drop for PendingResult {
     fn drop(&mut self) {
-        self.heard.close();
-        // A place that was taken again is the other's.
-        self.desk.waiting.remove_if(&self.id, |_, sender| sender.is_closed());
+        self.received.close();
+        // A replaced registration belongs to the new receiver.
+        self.result_listener.waiting.remove_if(&self.id, |_, sender| sender.is_closed());
     }
 }
 
-/// Speaks to an upstream by way of the queue.
-pub struct Dispatch {
-    desk: Arc<Desk>,
-    patience: Duration,
+/// Provider that executes effects of an upstream through the queue.
+pub struct QueueProvider {
+    result_listener: Arc<ResultListener>,
+    timeout: Duration,
 }
 
-impl Dispatch {
-    /// Looks for a command when nothing was heard of it for as long as the patience lasts.
+impl QueueProvider {
+    /// Creates a provider that looks up a command if no result arrives within `redispatch_delay`.
     #[must_use]
-    pub fn new(desk: Arc<Desk>, patience: Duration) -> Self {
-        Self { desk, patience }
+    pub fn new(result_listener: Arc<ResultListener>, timeout: Duration) -> Self {
+        Self { result_listener, timeout }
     }
 
-    /// Waits for the result of an offer; `None` when the command is gone without one.
+    /// Waits for the result of a dispatch; returns `None` if the command is gone without a result.
     async fn result(
         &self,
         item: &WorkItem,
         effect: &Effect,
-        expected: &mut Expected,
-        offered: (&Offered, u32),
-    ) -> Option<Said> {
-        let (offered, number) = offered;
-        let patience = self.patience.saturating_mul(1 << (number - 1).min(MOST_DOUBLINGS));
+        expected: &mut PendingResult,
+        enqueued: (&EnqueuedCommand, u32),
+    ) -> Option<EffectResult> {
+        let (enqueued, number) = enqueued;
+        let redispatch_delay = self.timeout.saturating_mul(1 << (number - 1).min(MAX_DOUBLINGS));
         loop {
-            match tokio::time::timeout(patience, &mut expected.heard).await {
-                Ok(Ok(said)) => return Some(said),
-                Ok(Err(_)) => *expected = self.desk.expect(item.id),
+            match tokio::time::timeout(redispatch_delay, &mut expected.received).await {
+                Ok(Ok(remote_result)) => return Some(remote_result),
+                Ok(Err(_)) => *expected = self.result_listener.expect(item.id),
                 Err(_) => {}
             }
-            if let Some(said) = self.desk.ask(item, effect).await {
-                return Some(said);
+            if let Some(remote_result) = self.result_listener.query_result(item, effect).await {
+                return Some(remote_result);
             }
-            if !self.desk.is_waiting(effect, offered).await {
+            if !self.result_listener.is_waiting(effect, enqueued).await {
                 return None;
             }
         }
@@ -177,68 +193,74 @@ impl Dispatch {
 }
 
 #[async_trait]
-impl Provider for Dispatch {
-    async fn perform(&self, item: &WorkItem, _: Attempt) -> Result<Reply, Refusal> {
+impl Provider for QueueProvider {
+    async fn execute(&self, item: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
-        let mut expected = self.desk.expect(item.id);
+        let mut expected = self.result_listener.expect(item.id);
         let mut number = 1;
         loop {
-            let offered = self.desk.offer(item, effect, number).await?;
-            // One that lay there before may have its result before the listening began.
-            if offered.found
-                && let Some(said) = self.desk.ask(item, effect).await
+            let enqueued = self.result_listener.enqueue(item, effect, number).await?;
+            // A command that was queued before may have a result from before the subscription.
+            if enqueued.already_queued
+                && let Some(result) = self.result_listener.query_result(item, effect).await
             {
-                return answer(said);
+                return to_reply(result);
             }
-            if let Some(said) = self.result(item, effect, &mut expected, (&offered, number)).await {
-                return answer(said);
+            if let Some(result) = self.result(item, effect, &mut expected, (&enqueued, number)).await {
+                return to_reply(result);
             }
             number += 1;
             let (id, effect, key) = (item.id, &effect.name, &item.instance);
-            about!(WARN, key, item.trace.as_ref(), %id, %effect, number, "a command is gone without a result and is offered again");
+            log_instance!(WARN, key, item.trace.as_ref(), %id, %effect, number, "command lost without a result; dispatching again");
         }
     }
 
-    async fn probe(&self, item: &WorkItem) -> Probe {
-        let Work::Effect(effect) = &item.work else { return Probe::Unknown };
-        // Whether an attempt is in doubt is for whoever performs to say: here it is enough that there is no result.
-        self.desk.ask(item, effect).await.map_or(Probe::NotDone, known)
+    async fn probe(&self, item: &WorkItem) -> ProbeResult {
+        let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
+        // The effect executor decides whether an attempt is in doubt; here only the missing result matters.
+        self.result_listener.query_result(item, effect).await.map_or(ProbeResult::NotDone, probe_result)
     }
 
-    async fn give_up(&self, item: &WorkItem, verdict: &Verdict) -> Probe {
-        let Work::Effect(effect) = &item.work else { return Probe::Unknown };
-        self.desk.say(item, effect, verdict).await.map_or(Probe::Unknown, known)
+    async fn abandon(&self, item: &WorkItem, outcome: &WorkOutcome) -> ProbeResult {
+        let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
+        self.result_listener
+            .publish_result(item, effect, outcome)
+            .await
+            .map_or(ProbeResult::Unknown, probe_result)
     }
 }
 
-fn known(said: Said) -> Probe {
-    answer(said).map_or_else(Probe::Over, Probe::Done)
+fn probe_result(result: EffectResult) -> ProbeResult {
+    to_reply(result).map_or_else(ProbeResult::Failed, ProbeResult::Done)
 }
 
-fn answer(said: Said) -> Result<Reply, Refusal> {
-    orlog_effect::note(said.trace);
-    let facts = said.facts;
-    match said.verdict {
-        Verdict::Succeeded { event, payload } => Ok(Reply { event, payload, facts }),
-        Verdict::Accepted => Ok(Reply::default()),
-        Verdict::Failed { event, failure, payload } => {
-            Err(Refusal::Final { failure, event, payload, facts: facts.into() })
+fn to_reply(result: EffectResult) -> Result<Reply, ProviderError> {
+    orlog_effect::record_remote_span(result.trace);
+    let facts = result.facts;
+    match result.outcome {
+        WorkOutcome::Succeeded { event, payload } => Ok(Reply { event, payload, facts }),
+        WorkOutcome::Accepted => Ok(Reply::default()),
+        WorkOutcome::Failed { event, failure, payload } => {
+            Err(ProviderError::Permanent { failure, event, payload, facts: facts.into() })
         }
-        Verdict::TimedOut { failure } => Err(Refusal::GaveUp { failure }),
+        WorkOutcome::TimedOut { failure } => Err(ProviderError::Abandoned { failure }),
     }
 }
 
-/// A word that cannot be read lies there for ever all the same: the effect has failed.
-fn read(word: &Message) -> Said {
-    effect_queue::decode_result(word).unwrap_or_else(|error| Said {
+/// Parses a result. An unreadable message stays under the subject, so the effect has failed.
+fn read(message: &Message) -> EffectResult {
+    effect_queue::decode_result(message).unwrap_or_else(|error| EffectResult {
         command_id: Uuid::nil(),
-        verdict: Verdict::Failed {
+        outcome: WorkOutcome::Failed {
             event: None,
             failure: orlog_model::Failure {
                 code: "bad_result".to_owned(),
-                message: format!("under {} lies no result: {error}", word.subject),
+                message: format!("invalid effect result on subject {}: {error}", message.subject),
             },
             payload: serde_json::Value::Null,
         },
@@ -248,7 +270,7 @@ fn read(word: &Message) -> Said {
     })
 }
 
-/// Does it until the queue can be reached. What will not get better comes back.
+/// Retries until the queue is available. Returns permanent errors.
 async fn persist<T, F>(mut act: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -256,12 +278,12 @@ where
     loop {
         match act().await {
             Err(Error::Unavailable(error)) => {
-                tracing::debug!(error, "the queue of effects cannot be reached; trying again");
-                tokio::time::sleep(PAUSE).await;
+                tracing::debug!(error, "effect queue unavailable; retrying");
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             Err(Error::Full(error)) => {
-                tracing::warn!(error, "the queue of effects is full; trying again");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(error, "effect queue is full; retrying");
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             done => return done,
         }

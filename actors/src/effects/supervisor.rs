@@ -1,81 +1,81 @@
-//! The supervisor of the hands: one provider actor for each upstream, and the publisher of facts.
+//! Supervisor of effect execution: one provider actor for each upstream, and the publisher of facts.
 //!
-//! They stand beside the shards, not under them: breakers and limits belong to an upstream, whoever asks.
+//! Providers are not part of a shard: circuit breakers and limits apply to an upstream, for all shards.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_bus::Bus;
-use orlog_effect::{Catalog, Performer, Renewal};
+use orlog_effect::{Catalog, CatalogChange, EffectExecutor};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use crate::effects::provider::{self, Provider};
-use crate::effects::provider_registry::Renew;
-use crate::effects::provider_registry::{Hands, Who};
-use crate::effects::publisher::{self, Publisher};
-use crate::restart::{Intensity, Restarts};
-use crate::telemetry::metrics::{ActorKind, Alive, Metrics};
+use crate::effects::provider::{self, ProviderActor};
+use crate::effects::provider_registry::ReloadCatalog;
+use crate::effects::provider_registry::{ActorRole, ProviderRegistry};
+use crate::effects::publisher::{self, PublisherActor};
+use crate::restart::{RestartIntensity, RestartTracker};
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics};
 
-/// The actor.
-pub(crate) struct Effects;
+/// Effects supervisor actor.
+pub(crate) struct EffectsSupervisorActor;
 
-/// What it needs.
+/// Arguments of the effects supervisor.
 #[derive(Clone)]
 pub(crate) struct Arguments {
-    pub(crate) hands: Arc<Hands>,
+    pub(crate) registry: Arc<ProviderRegistry>,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) intensity: Intensity,
+    pub(crate) intensity: RestartIntensity,
 }
 
-/// What it holds.
+/// State of the effects supervisor.
 pub(crate) struct State {
     arguments: Arguments,
-    restarts: Restarts,
-    _alive: Alive,
+    restarts: RestartTracker,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Effects {
-    type Msg = Renew;
+impl Actor for EffectsSupervisorActor {
+    type Msg = ReloadCatalog;
     type State = State;
     type Arguments = Arguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Renew>,
+        myself: ActorRef<ReloadCatalog>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.metrics.begin(ActorKind::Effects);
-        let state = State { arguments, restarts: Restarts::default(), _alive: alive };
-        for performer in state.arguments.hands.catalog().performers() {
-            state.start_provider(performer, myself.get_cell()).await?;
+        let alive = arguments.metrics.actor_started(ActorKind::Effects);
+        let state = State { arguments, restarts: RestartTracker::default(), _alive: alive };
+        for executor in state.arguments.registry.catalog().executors() {
+            state.start_provider(executor, myself.get_cell()).await?;
         }
         state.start_publisher(myself.get_cell()).await?;
-        state.arguments.hands.put_supervisor(myself);
+        state.arguments.registry.set_supervisor(myself);
         Ok(state)
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Renew>,
-        Renew(next, reply): Renew,
+        myself: ActorRef<ReloadCatalog>,
+        ReloadCatalog(next, reply): ReloadCatalog,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         let renewal = state.renew(&next, myself.get_cell()).await?;
-        // An error means that nobody waits for the answer any more.
+        // An error means that the caller no longer waits for the response.
         drop(reply.send(renewal));
         Ok(())
     }
 
     async fn handle_supervisor_evt(
         &self,
-        myself: ActorRef<Renew>,
+        myself: ActorRef<ReloadCatalog>,
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorFailed(dead, _) | SupervisionEvent::ActorTerminated(dead, _, _) => {
-                state.replace(&dead, myself.get_cell()).await
+            SupervisionEvent::ActorFailed(crashed, _) | SupervisionEvent::ActorTerminated(crashed, _, _) => {
+                state.replace(&crashed, myself.get_cell()).await
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
         }
@@ -83,30 +83,30 @@ impl Actor for Effects {
 }
 
 impl State {
-    /// The new providers stand before the new catalog sends anything to them, and the old ones hand over after it has
-    /// taken the place of the old catalog: so nothing finds nobody.
-    async fn renew(&self, next: &Catalog, me: ActorCell) -> Result<Renewal, ActorProcessingErr> {
-        let hands = &self.arguments.hands;
-        for performer in hands.catalog().fresh(next) {
-            self.start_provider(performer, me.clone()).await?;
+    /// Reloads the catalog. New providers start before the new catalog dispatches to them. Old providers
+    /// hand over after the new catalog is active, so that every dispatch finds a provider.
+    async fn renew(&self, next: &Catalog, me: ActorCell) -> Result<CatalogChange, ActorProcessingErr> {
+        let registry = &self.arguments.registry;
+        for executor in registry.catalog().added_in(next) {
+            self.start_provider(executor, me.clone()).await?;
         }
-        let renewal = hands.catalog().adopt(next);
-        renewal.retired.iter().for_each(|performer| hands.retire(performer));
+        let renewal = registry.catalog().replace_with(next);
+        renewal.retired.iter().for_each(|executor| registry.retire(executor));
         Ok(renewal)
     }
 
     async fn start_provider(
         &self,
-        performer: Arc<Performer>,
+        executor: Arc<EffectExecutor>,
         me: ActorCell,
     ) -> Result<(), ActorProcessingErr> {
         let arguments = provider::Arguments {
-            performer: Arc::clone(&performer),
-            hands: Arc::clone(&self.arguments.hands),
+            executor: Arc::clone(&executor),
+            registry: Arc::clone(&self.arguments.registry),
             metrics: Arc::clone(&self.arguments.metrics),
         };
-        let (actor, _) = Actor::spawn_linked(None, Provider, arguments, me).await?;
-        self.arguments.hands.put_provider(performer, actor);
+        let (actor, _) = Actor::spawn_linked(None, ProviderActor, arguments, me).await?;
+        self.arguments.registry.add_provider(executor, actor);
         Ok(())
     }
 
@@ -115,37 +115,37 @@ impl State {
             bus: Arc::clone(&self.arguments.bus),
             metrics: Arc::clone(&self.arguments.metrics),
         };
-        let (actor, _) = Actor::spawn_linked(None, Publisher, needs, me).await?;
-        self.arguments.hands.put_publisher(actor);
+        let (actor, _) = Actor::spawn_linked(None, PublisherActor, needs, me).await?;
+        self.arguments.registry.set_publisher(actor);
         Ok(())
     }
 
-    /// Starts another in the place of a dead one, unless that happens too often. One that is retired has a successor.
-    async fn replace(&mut self, dead: &ActorCell, me: ActorCell) -> Result<(), ActorProcessingErr> {
-        let who = self.arguments.hands.who(dead.get_id());
-        if let Who::Provider(performer) = &who
-            && performer.is_retired()
+    /// Restarts a crashed actor within the restart limit. A retired provider already has a successor.
+    async fn replace(&mut self, crashed: &ActorCell, me: ActorCell) -> Result<(), ActorProcessingErr> {
+        let role = self.arguments.registry.role_of(crashed.get_id());
+        if let ActorRole::Provider(executor) = &role
+            && executor.is_retired()
         {
-            tracing::info!(upstream = performer.upstream().name, "a provider that was replaced has ended");
-            self.arguments.hands.remove_provider(performer);
+            tracing::info!(upstream = executor.upstream().name, "replaced provider stopped");
+            self.arguments.registry.remove_provider(executor);
             return Ok(());
         }
         if !self.restarts.admit(self.arguments.intensity, Instant::now()) {
-            return Err("providers die too often".into());
+            return Err("providers exceeded the restart limit".into());
         }
-        match who {
-            Who::Provider(performer) => {
-                let upstream = &performer.upstream().name;
-                tracing::warn!(upstream, "a provider died and is started again");
+        match role {
+            ActorRole::Provider(executor) => {
+                let upstream = &executor.upstream().name;
+                tracing::warn!(upstream, "provider crashed; restarting");
                 self.arguments.metrics.count_restart(ActorKind::Effects, ActorKind::Provider);
-                self.start_provider(performer, me).await
+                self.start_provider(executor, me).await
             }
-            Who::Publisher => {
-                tracing::warn!("the publisher died and is started again");
+            ActorRole::Publisher => {
+                tracing::warn!("publisher crashed; restarting");
                 self.arguments.metrics.count_restart(ActorKind::Effects, ActorKind::Publisher);
                 self.start_publisher(me).await
             }
-            Who::Nobody => Ok(()),
+            ActorRole::Unknown => Ok(()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A work item in somebody's hands. It is concluded with a verdict, or it comes back.
+//! A dispatched work item. It is completed with an outcome, or returned to the relay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,149 +6,156 @@ use std::time::Instant;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use orlog_effect::{self as effect, Progress};
-use orlog_model::{Change, Input, OutboxKey, Outcome, TraceParent, WorkItem};
+use orlog_effect::{self as effect, ExecutionProgress};
+use orlog_model::{Change, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
 use ractor::ActorRef;
 use uuid::Uuid;
 
-use crate::instance::completion::Done;
+use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
-use crate::instance::registry::Directory;
-use crate::shard::submission::{Submission, Unavailable};
-use crate::telemetry::metrics::{ActorKind, Waiting};
-use crate::telemetry::tracer::{Concluded, Hands};
+use crate::instance::registry::InstanceRegistry;
+use crate::shard::submission::{ShardUnavailable, Submission};
+use crate::telemetry::metrics::{ActorKind, MailboxGuard};
+use crate::telemetry::tracer::{ExecutedBy, FinishedWork};
 
-/// What the relay is told.
-pub(crate) enum Message {
-    /// There may be something in the outbox, or room in a lane.
-    Wake(Waiting),
-    /// An offer came back unfinished; how far it had come.
-    Returned(OutboxKey, Progress, Waiting),
+/// Messages of the relay.
+pub(crate) enum RelayMessage {
+    /// The outbox may have new items, or a destination may have capacity.
+    Wake(MailboxGuard),
+    /// A dispatched item was returned unfinished, with its execution progress.
+    Returned(OutboxKey, ExecutionProgress, MailboxGuard),
     /// The task that watches the store ended.
     Ended(String),
 }
 
-/// What a lane has under way.
+/// In-flight window of a destination.
 #[derive(Default)]
-pub(crate) struct Room {
-    pub(crate) offered: AtomicUsize,
-    /// The relay stopped at the limit and wants to hear when there is room.
+pub(crate) struct DestinationWindow {
+    pub(crate) in_flight: AtomicUsize,
+    /// The relay stopped at the limit and requires a wake-up when capacity is available.
     pub(crate) starved: AtomicBool,
 }
 
-/// A work item on its way. Dropped without [`Offer::conclude`], it comes back.
-pub(crate) struct Offer {
+/// A dispatched work item. If it is dropped without [`WorkDispatch::complete`], it returns to the
+/// relay.
+pub(crate) struct WorkDispatch {
     pub(crate) item: WorkItem,
-    /// How far it has come in other hands; in doubt when an attempt may have been under way as the process died.
-    pub(crate) progress: Progress,
+    /// Progress of earlier dispatches; in doubt if an attempt may have been in flight when the process
+    /// crashed.
+    pub(crate) progress: ExecutionProgress,
     pub(crate) key: OutboxKey,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) relay: ActorRef<Message>,
-    pub(crate) room: Arc<Room>,
+    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) relay: ActorRef<RelayMessage>,
+    pub(crate) window: Arc<DestinationWindow>,
     pub(crate) concluded: bool,
-    /// Where somebody makes spans of it.
-    pub(crate) followed: Option<Followed>,
+    /// Span data, if the item is traced.
+    pub(crate) span: Option<DispatchSpan>,
 }
 
-/// What the span of an offer needs besides.
-pub(crate) struct Followed {
-    /// The span above.
+/// Additional span data of a dispatch.
+pub(crate) struct DispatchSpan {
+    /// Parent span.
     pub(crate) parent: TraceParent,
-    /// When it was offered.
-    pub(crate) begun: Instant,
+    /// Time of the dispatch.
+    pub(crate) started: Instant,
 }
 
-impl Offer {
-    /// There is a verdict: an input of the instance, or, where nobody needs to hear of it, the end of the row.
-    pub(crate) fn conclude(mut self, done: effect::Done, silent: bool) {
+impl WorkDispatch {
+    /// Completes the item: its outcome becomes an input of the instance, or, if `silent`, only the outbox
+    /// row is removed.
+    pub(crate) fn complete(mut self, done: effect::ExecutionResult, silent: bool) {
         self.trace(&done);
-        self.concluded = if silent { self.settle() } else { self.report(done) }.is_ok();
+        self.concluded = if silent { self.remove_row() } else { self.report(done) }.is_ok();
     }
 
-    fn trace(&self, done: &effect::Done) {
+    fn trace(&self, done: &effect::ExecutionResult) {
         let tracer = self.directory.context.tracer.as_ref();
-        if let (Some(tracer), Some(Followed { parent, begun })) = (tracer, &self.followed) {
-            let (item, verdict, attempts) = (&self.item, &done.verdict, done.attempts);
-            tracer.concluded(&Concluded {
+        if let (Some(tracer), Some(DispatchSpan { parent, started })) = (tracer, &self.span) {
+            let (item, outcome, attempts) = (&self.item, &done.outcome, done.attempts);
+            tracer.finished(&FinishedWork {
                 item,
                 parent,
-                hands: Hands::Own,
-                verdict,
+                executed_by: ExecutedBy::LocalNode,
+                outcome,
                 attempts,
-                begun: *begun,
+                started: *started,
             });
         }
     }
 
-    fn settle(&self) -> Result<(), Unavailable> {
-        let settle = Change::Settle(self.key.clone());
-        self.directory.committer()?.submit(Submission::of(settle, Done::Nothing))
+    fn remove_row(&self) -> Result<(), ShardUnavailable> {
+        let remove_row = Change::Settle(self.key.clone());
+        self.directory.committer()?.submit(Submission::new(remove_row, Completion::None))
     }
 
-    fn report(&self, done: effect::Done) -> Result<(), Unavailable> {
-        let effect::Done { verdict, attempts, facts, trace } = done;
-        let outcome = Outcome {
+    fn report(&self, done: effect::ExecutionResult) -> Result<(), ShardUnavailable> {
+        let effect::ExecutionResult { outcome: work_outcome, attempts, facts, trace } = done;
+        let outcome = WorkResult {
             work_id: self.item.id,
-            outbox: self.key.clone(),
-            verdict,
+            outbox_key: self.key.clone(),
+            outcome: work_outcome,
             attempts,
             at: self.directory.context.clock.now(),
             facts,
             trace: trace.or_else(|| self.item.trace.clone()),
         };
-        let envelope = Envelope::new(Input::Outcome(outcome), Done::Nothing);
-        self.directory.dispatch(&self.item.instance, envelope)
+        let envelope = Envelope::new(Input::WorkResult(outcome), Completion::None);
+        self.directory.deliver(&self.item.instance, envelope)
     }
 }
 
-impl Drop for Offer {
+impl Drop for WorkDispatch {
     fn drop(&mut self) {
-        self.room.offered.fetch_sub(1, Ordering::AcqRel);
-        let waiting = || self.directory.context.metrics.wait(ActorKind::Relay, 1);
-        // Errors mean that the relay is gone; the next one reads the outbox from its beginning.
+        self.window.in_flight.fetch_sub(1, Ordering::AcqRel);
+        let waiting = || self.directory.context.metrics.messages_enqueued(ActorKind::Relay, 1);
+        // An error means that the relay is gone; the next one reads the outbox from the start.
         if !self.concluded {
-            drop(self.relay.cast(Message::Returned(self.key.clone(), self.progress, waiting())));
-        } else if self.room.starved.swap(false, Ordering::AcqRel) {
-            drop(self.relay.cast(Message::Wake(waiting())));
+            drop(self.relay.cast(RelayMessage::Returned(self.key.clone(), self.progress, waiting())));
+        } else if self.window.starved.swap(false, Ordering::AcqRel) {
+            drop(self.relay.cast(RelayMessage::Wake(waiting())));
         }
     }
 }
 
-/// The items under way, each with the later offers of it.
+/// Items in flight, each with its later dispatches.
 #[derive(Default)]
-pub(crate) struct UnderWay {
-    items: DashMap<Uuid, Vec<Offer>>,
+pub(crate) struct InFlightItems {
+    items: DashMap<Uuid, Vec<WorkDispatch>>,
 }
 
-/// An item's place among those under way. When it is given up, the later offers go back to their relay: the first one may
-/// belong to a relay that is gone, and then nobody else would ask again.
-pub(crate) struct Place {
-    all: Arc<UnderWay>,
+/// Guard of an item in flight. When it is dropped, later dispatches return to their relay: the first
+/// dispatch may belong to a relay that has stopped, and no other component would dispatch the item
+/// again.
+pub(crate) struct InFlightGuard {
+    all: Arc<InFlightItems>,
     id: Uuid,
 }
 
-impl UnderWay {
-    /// A place for an offer; `None` when its item is under way already.
-    pub(crate) fn begin(self: &Arc<Self>, mut offer: Offer) -> Option<(Place, Offer)> {
-        let id = offer.item.id;
+impl InFlightItems {
+    /// Registers a work item as in flight; returns `None` if it is already in flight.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        mut dispatch: WorkDispatch,
+    ) -> Option<(InFlightGuard, WorkDispatch)> {
+        let id = dispatch.item.id;
         match self.items.entry(id) {
             Entry::Occupied(mut later) => {
-                // Whatever the first one comes to, there may have been an attempt.
-                offer.progress.in_doubt = true;
-                later.get_mut().push(offer);
+                // Whatever the result of the first dispatch is, an attempt may have been made.
+                dispatch.progress.in_doubt = true;
+                later.get_mut().push(dispatch);
                 None
             }
-            Entry::Vacant(place) => {
-                place.insert(Vec::new());
-                Some((Place { all: Arc::clone(self), id }, offer))
+            Entry::Vacant(entry) => {
+                entry.insert(Vec::new());
+                Some((InFlightGuard { all: Arc::clone(self), id }, dispatch))
             }
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        // Dropped outside the map's lock.
+        // Dropped outside the lock of the map.
         let later = self.all.items.remove(&self.id);
         drop(later);
     }

@@ -1,4 +1,4 @@
-//! What happens once the consequences of an input are durable: acknowledge, answer, or nothing.
+//! Completion of an input after its consequences are durable: acknowledge, reply or nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,59 +7,63 @@ use orlog_bus::Acker;
 use orlog_model::Status;
 use tokio::sync::oneshot;
 
-use crate::runtime::control::{ControlError, Controlled};
+use crate::runtime::control::{ControlError, ControlResult};
 
-/// Who waits for an input's consequences to be durable. Dropping it does nothing: the source delivers the input again
-/// after a restart, and a caller learns that the shard is not available.
-pub(crate) enum Done {
-    /// Nobody waits.
-    Nothing,
-    /// A message of the bus.
-    Ack(Arc<Ack>),
-    /// A caller of the API, and the answer once it is known.
-    Reply(oneshot::Sender<Answer>, Option<Answer>),
+/// Receiver that waits until the consequences of an input are durable. Dropping it has no effect: the
+/// source delivers the input again after a restart, and a caller receives the error that the shard is
+/// unavailable.
+pub(crate) enum Completion {
+    /// No receiver.
+    None,
+    /// Acknowledgement of a bus message.
+    Ack(Arc<SharedAck>),
+    /// Reply to an API caller, with the result when it is known.
+    Reply(oneshot::Sender<ControlReply>, Option<ControlReply>),
 }
 
-/// What to tell a caller.
-pub(crate) type Answer = Result<Controlled, ControlError>;
+/// Reply to an API caller.
+pub(crate) type ControlReply = Result<ControlResult, ControlError>;
 
-impl Done {
-    /// Tells whoever has a change made that belongs to no input.
-    pub(crate) fn for_someone() -> (Self, oneshot::Receiver<Answer>) {
+impl Completion {
+    /// Creates a completion for a change that belongs to no input.
+    pub(crate) fn for_caller() -> (Self, oneshot::Receiver<ControlReply>) {
         let nothing =
-            Controlled { applied: true, why: None, version: 0, status: Status::Running, paused: false };
-        let (reply, answer) = oneshot::channel();
-        (Done::Reply(reply, Some(Ok(nothing))), answer)
+            ControlResult { applied: true, reason: None, version: 0, status: Status::Running, paused: false };
+        let (reply, response) = oneshot::channel();
+        (Completion::Reply(reply, Some(Ok(nothing))), response)
     }
 
-    /// Notes the answer for a caller; it is only made when there is one.
-    pub(crate) fn answered(self, answer: impl FnOnce() -> Answer) -> Self {
+    /// Sets the reply for a caller; `response` runs only if there is a caller.
+    pub(crate) fn with_reply(self, response: impl FnOnce() -> ControlReply) -> Self {
         match self {
-            Done::Reply(reply, _) => Done::Reply(reply, Some(answer())),
-            Done::Nothing | Done::Ack(_) => self,
+            Completion::Reply(reply, _) => Completion::Reply(reply, Some(response())),
+            Completion::None | Completion::Ack(_) => self,
         }
     }
 
-    /// The consequences are durable, or there are none: tells whoever waits.
+    /// Notifies the receiver: the consequences are durable, or there are none.
     pub(crate) fn complete(self) {
         match self {
-            Done::Nothing => {}
-            Done::Ack(ack) => ack.one_done(),
-            // An error means that the caller went away.
-            Done::Reply(reply, answer) => drop(reply.send(answer.unwrap_or(Err(ControlError::Unavailable)))),
+            Completion::None => {}
+            Completion::Ack(ack) => ack.one_done(),
+            // An error means that the caller is gone.
+            Completion::Reply(reply, response) => {
+                drop(reply.send(response.unwrap_or(Err(ControlError::Unavailable))));
+            }
         }
     }
 }
 
-/// The acknowledgement of a message that went to one or more instances: sent when the last is done.
-pub(crate) struct Ack {
+/// Acknowledgement of a message for one or more instances; sent when the last instance has completed
+/// it.
+pub(crate) struct SharedAck {
     acker: Arc<dyn Acker>,
     sequence: u64,
     remaining: AtomicUsize,
 }
 
-impl Ack {
-    /// For a message that goes to `receivers` instances.
+impl SharedAck {
+    /// Creates the acknowledgement of a message for `receivers` instances.
     pub(crate) fn new(acker: Arc<dyn Acker>, sequence: u64, receivers: usize) -> Arc<Self> {
         Arc::new(Self { acker, sequence, remaining: AtomicUsize::new(receivers) })
     }

@@ -1,8 +1,9 @@
-//! The mailbox of a live instance, kept outside its actor.
+//! Mailbox of a live instance, stored outside its actor.
 //!
-//! Inputs wait here, in order; the actor is only woken. An actor that dies loses nothing: the next one goes on with the
-//! same queue, and the input at its head remembers how often it was tried. Passivation closes the cell under the same
-//! lock that senders take, so that no input can slip in between.
+//! Inputs are queued here in order; the actor only receives a wake-up. If an actor crashes, no input is
+//! lost: the next actor continues with the same queue, and the first input keeps its attempt count.
+//! Passivation closes the mailbox under the lock that senders take, so that no input is added in
+//! between.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,213 +14,215 @@ use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::instance::completion::Done;
+use crate::instance::completion::Completion;
 
-/// The only message a saga actor takes: there is something in its cell.
-pub(crate) struct Poke;
+/// The only message of a saga actor: its mailbox has inputs.
+pub(crate) struct Wake;
 
-/// An input on its way to an instance.
+/// Input in transit to an instance.
 pub(crate) struct Envelope {
-    /// What it is.
+    /// The input.
     pub(crate) input: Arc<Input>,
-    /// Whom to tell.
-    pub(crate) done: Done,
-    /// To be committed together with the consequences, before them.
-    pub(crate) extra: Option<Change>,
-    /// How often an actor began with it.
+    /// Receiver of the completion.
+    pub(crate) completion: Completion,
+    /// Change to commit in the same group, before the consequences of the input.
+    pub(crate) extra_change: Option<Change>,
+    /// Number of times that an actor started to process the input.
     pub(crate) attempts: u32,
 }
 
 impl Envelope {
-    pub(crate) fn new(input: Input, done: Done) -> Self {
-        Self { input: Arc::new(input), done, extra: None, attempts: 0 }
+    pub(crate) fn new(input: Input, done: Completion) -> Self {
+        Self { input: Arc::new(input), completion: done, extra_change: None, attempts: 0 }
     }
 }
 
-/// See the top of this file.
-pub(crate) struct Cell {
+/// Mailbox of a live instance. See the module documentation.
+pub(crate) struct Mailbox {
     pub(crate) key: InstanceKey,
-    inner: Mutex<Inner>,
-    /// Signalled when a commit became durable or the queue got shorter.
+    inner: Mutex<MailboxState>,
+    /// Notified when a commit becomes durable or the queue gets shorter.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Inner {
+struct MailboxState {
     queue: VecDeque<Envelope>,
-    actor: Option<ActorRef<Poke>>,
-    /// Commits on their way.
+    actor: Option<ActorRef<Wake>>,
+    /// Number of commits that are not durable yet.
     pending: usize,
-    /// The instance has ended: no reason to keep it in memory.
+    /// The instance has ended and need not stay in memory.
     ended: bool,
     closed: bool,
-    /// Actors that died since the last input was done.
-    deaths: u32,
+    /// Actor crashes since the last completed input.
+    crashes: u32,
     idle_since: Option<Instant>,
-    /// It stands in the directory's list of idle cells.
-    listed: bool,
+    /// The mailbox is in the idle list of the instance registry.
+    in_idle_list: bool,
 }
 
-/// What became of a push.
-pub(crate) enum Push {
-    /// It is in the queue, and the actor knows.
+/// Result of a push.
+pub(crate) enum PushResult {
+    /// The input is queued and the actor is notified.
     Queued,
-    /// It is in the queue; an actor must be started.
-    NeedsActor,
-    /// The cell is closed; take the next one.
+    /// The input is queued; an actor must be started.
+    NeedsActorStart,
+    /// The mailbox is closed; use a new one.
     Closed(Envelope),
 }
 
-/// What a cell at rest asks of the directory.
+/// Request of an idle mailbox to the instance registry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// It is not at rest.
+pub(crate) enum IdleState {
+    /// The mailbox is not idle.
     Busy,
-    /// Put it on the list of idle cells.
-    List,
-    /// Nothing: it stands on the list already.
-    Listed,
-    /// It is closed now: remove it.
+    /// Add the mailbox to the idle list.
+    AddToIdleList,
+    /// No request: the mailbox is already in the idle list.
+    InIdleList,
+    /// The mailbox is now closed: remove it.
     Closed,
 }
 
-impl Cell {
+impl Mailbox {
     pub(crate) fn new(key: InstanceKey) -> Arc<Self> {
         Arc::new(Self { key, inner: Mutex::default(), changed: Notify::new() })
     }
 
-    /// A cell of an instance that is about to be forgotten: whoever comes meanwhile waits until that is durable.
-    pub(crate) fn claimed(key: InstanceKey) -> Arc<Self> {
-        let inner = Inner { pending: 1, ended: true, ..Inner::default() };
+    /// Returns the mailbox of an instance that is about to be purged. Inputs wait until the purge is
+    /// durable.
+    pub(crate) fn reserved(key: InstanceKey) -> Arc<Self> {
+        let inner = MailboxState { pending: 1, ended: true, ..MailboxState::default() };
         Arc::new(Self { key, inner: Mutex::new(inner), changed: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState> {
         self.inner.lock().expect("no code panics while it holds this lock")
     }
 
-    /// Appends an input and wakes the actor where it may sleep.
-    pub(crate) fn push(&self, envelope: Envelope) -> Push {
+    /// Appends an input and wakes the actor if it may be idle.
+    pub(crate) fn push(&self, envelope: Envelope) -> PushResult {
         let mut inner = self.lock();
         if inner.closed {
-            return Push::Closed(envelope);
+            return PushResult::Closed(envelope);
         }
         inner.queue.push_back(envelope);
         inner.idle_since = None;
         let first = inner.queue.len() == 1;
         match &inner.actor {
-            Some(actor) if !first || actor.cast(Poke).is_ok() => Push::Queued,
-            Some(_) | None => Push::NeedsActor,
+            Some(actor) if !first || actor.cast(Wake).is_ok() => PushResult::Queued,
+            Some(_) | None => PushResult::NeedsActorStart,
         }
     }
 
-    /// Makes `start` start an actor unless a living one is there, and wakes it.
-    pub(crate) fn ensure_actor(&self, start: impl FnOnce() -> Option<ActorRef<Poke>>) {
+    /// Calls `start` to start an actor unless a live actor exists, and wakes it.
+    pub(crate) fn ensure_actor(&self, start: impl FnOnce() -> Option<ActorRef<Wake>>) {
         let mut inner = self.lock();
-        let alive = inner.actor.as_ref().is_some_and(|actor| actor.cast(Poke).is_ok());
+        let alive = inner.actor.as_ref().is_some_and(|actor| actor.cast(Wake).is_ok());
         if !alive && !inner.closed {
             inner.actor = start();
             if let Some(actor) = &inner.actor {
-                // A fresh actor's mailbox is open; if it died at once, its supervisor tells us.
-                drop(actor.cast(Poke));
+                // The mailbox of a new actor is open; if the actor crashed immediately, its supervisor notifies the
+                // shard.
+                drop(actor.cast(Wake));
             }
         }
     }
 
-    /// Whether this actor serves the cell.
+    /// Returns true if this actor serves the mailbox.
     pub(crate) fn is_served_by(&self, id: ActorId) -> bool {
         self.lock().actor.as_ref().is_some_and(|actor| actor.get_id() == id)
     }
 
-    /// Forgets a dead actor.
-    pub(crate) fn bury(&self) {
+    /// Removes the reference to a crashed actor.
+    pub(crate) fn actor_crashed(&self) {
         let mut inner = self.lock();
         inner.actor = None;
-        inner.deaths += 1;
+        inner.crashes += 1;
     }
 
-    /// Actors that died here since the last input was done.
-    pub(crate) fn deaths(&self) -> u32 {
-        self.lock().deaths
+    /// Returns the number of actor crashes since the last completed input.
+    pub(crate) fn crashes(&self) -> u32 {
+        self.lock().crashes
     }
 
-    /// The input at the head, and how often it was begun, this time included.
-    pub(crate) fn begin(&self) -> Option<(Arc<Input>, u32)> {
+    /// Returns the first input and its number of attempts, including this one.
+    pub(crate) fn start_attempt(&self) -> Option<(Arc<Input>, u32)> {
         let mut inner = self.lock();
         let front = inner.queue.front_mut()?;
         front.attempts += 1;
         Some((Arc::clone(&front.input), front.attempts))
     }
 
-    /// Takes the input at the head; its consequences are known. `commits` of them go to the committer next.
+    /// Removes the first input; its consequences are known. Its `commits` go to the committer next.
     pub(crate) fn finish(&self, commits: usize, ended: bool) -> Option<Envelope> {
         let mut inner = self.lock();
         inner.pending += commits;
         inner.ended = ended;
-        inner.deaths = 0;
+        inner.crashes = 0;
         let envelope = inner.queue.pop_front();
         drop(inner);
         self.changed.notify_waiters();
         envelope
     }
 
-    /// Whether the input at the head brings a change of its own.
-    pub(crate) fn has_extra(&self) -> bool {
-        self.lock().queue.front().is_some_and(|envelope| envelope.extra.is_some())
+    /// Returns true if the first input has an extra change.
+    pub(crate) fn has_extra_change(&self) -> bool {
+        self.lock().queue.front().is_some_and(|envelope| envelope.extra_change.is_some())
     }
 
-    /// What the input at the head puts in the place of the instance.
+    /// Returns the replacement of the instance that the first input contains.
     pub(crate) fn replacement(&self) -> Option<Instance> {
-        match self.lock().queue.front()?.extra.as_ref()? {
+        match self.lock().queue.front()?.extra_change.as_ref()? {
             Change::Replace(replacement) => Some(replacement.instance.clone()),
             _ => None,
         }
     }
 
-    /// The dead letter that the input at the head comes from.
-    pub(crate) fn letter(&self) -> Option<(TenantId, Uuid)> {
-        match self.lock().queue.front()?.extra.as_ref()? {
+    /// Returns the dead letter that the first input comes from.
+    pub(crate) fn dead_letter(&self) -> Option<(TenantId, Uuid)> {
+        match self.lock().queue.front()?.extra_change.as_ref()? {
             Change::DropDeadLetter { tenant, id } => Some((tenant.clone(), *id)),
             _ => None,
         }
     }
 
-    /// Announces one more commit that no input of the queue led to.
+    /// Registers one more commit that does not result from a queued input.
     pub(crate) fn expect_commit(&self, ended: bool) {
         let mut inner = self.lock();
         inner.pending += 1;
         inner.ended = ended;
-        inner.deaths = 0;
+        inner.crashes = 0;
     }
 
-    /// Ends the cell with whatever waits in it.
+    /// Closes the mailbox and drops its queued inputs.
     pub(crate) fn close(&self) {
         close(&mut self.lock());
         self.changed.notify_waiters();
     }
 
-    /// A commit became durable.
+    /// Records that a commit became durable.
     pub(crate) fn committed(&self) {
         self.lock().pending -= 1;
         self.changed.notify_waiters();
     }
 
-    /// Whether every commit is durable.
+    /// Returns true if all commits are durable.
     pub(crate) fn is_durable(&self) -> bool {
         self.lock().pending == 0
     }
 
-    /// Waits until every commit is durable.
-    pub(crate) async fn durable(&self) {
+    /// Waits until all commits are durable.
+    pub(crate) async fn wait_durable(&self) {
         self.until(|inner| inner.pending == 0).await;
     }
 
-    /// Waits until fewer than `limit` inputs wait.
-    pub(crate) async fn room(&self, limit: usize) {
+    /// Waits until fewer than `limit` inputs are queued.
+    pub(crate) async fn wait_capacity(&self, limit: usize) {
         self.until(|inner| inner.queue.len() < limit || inner.closed).await;
     }
 
-    async fn until(&self, reached: impl Fn(&Inner) -> bool) {
+    async fn until(&self, reached: impl Fn(&MailboxState) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -231,51 +234,51 @@ impl Cell {
         }
     }
 
-    /// How many inputs wait.
+    /// Returns the number of queued inputs.
     pub(crate) fn depth(&self) -> usize {
         self.lock().queue.len()
     }
 
-    /// Looks whether the cell has come to rest. An instance that has ended is closed at once.
-    pub(crate) fn rest(&self, now: Instant) -> Rest {
+    /// Checks whether the mailbox is idle. Closes it immediately if the instance has ended.
+    pub(crate) fn check_idle(&self, now: Instant) -> IdleState {
         let mut inner = self.lock();
         if inner.closed || !inner.queue.is_empty() || inner.pending > 0 {
-            return Rest::Busy;
+            return IdleState::Busy;
         }
         if inner.ended {
             close(&mut inner);
-            return Rest::Closed;
+            return IdleState::Closed;
         }
         inner.idle_since = Some(now);
-        if inner.listed {
-            return Rest::Listed;
+        if inner.in_idle_list {
+            return IdleState::InIdleList;
         }
-        inner.listed = true;
-        Rest::List
+        inner.in_idle_list = true;
+        IdleState::AddToIdleList
     }
 
-    /// Called for a cell taken from the list of idle cells: closes it when it has been idle since `before`.
-    pub(crate) fn expire(&self, before: Instant) -> Rest {
+    /// Closes a mailbox from the idle list if it has been idle since `before`.
+    pub(crate) fn close_if_idle_since(&self, before: Instant) -> IdleState {
         let mut inner = self.lock();
-        inner.listed = false;
+        inner.in_idle_list = false;
         match inner.idle_since {
             Some(since) if since <= before && inner.queue.is_empty() && inner.pending == 0 => {
                 close(&mut inner);
-                Rest::Closed
+                IdleState::Closed
             }
             Some(_) => {
-                inner.listed = true;
-                Rest::List
+                inner.in_idle_list = true;
+                IdleState::AddToIdleList
             }
-            None => Rest::Busy,
+            None => IdleState::Busy,
         }
     }
 }
 
-/// The reason a saga actor stops for when its cell is closed.
+/// Stop reason of a saga actor whose mailbox is closed.
 pub(crate) const PASSIVATED: &str = "passivated";
 
-fn close(inner: &mut Inner) {
+fn close(inner: &mut MailboxState) {
     inner.closed = true;
     if let Some(actor) = inner.actor.take() {
         actor.stop(Some(PASSIVATED.to_owned()));

@@ -1,56 +1,61 @@
-//! The programs in force: which events they take, and which instance is pinned to which.
+//! Program registry: the active programs, the events that they consume, and the pinned program of each
+//! instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use orlog_model::{Event, EventType, InstanceKey, SagaName};
-use orlog_program::{Fault, Program};
+use orlog_program::{Program, ProgramError};
 
-/// All programs of a process. Replaced as a whole: readers see the old set or the new one.
+/// All programs of a process. The set is replaced atomically: readers see the old set or the new one.
 ///
-/// # Dropping a program
+/// # Removal of a program
 ///
-/// A program that takes no new instances may be dropped once no instance is pinned to it, and no instance can be *about to
-/// be*: it may have been decided by a set that is no longer in force, and not be durable yet. Whoever decides therefore
-/// keeps a lease from before it looks a program up until its commit lies with the committer. So, for a program that the
-/// set in force gives to no new instance:
+/// A program that starts no new instances may be removed if no instance is pinned to it and no instance
+/// can become pinned to it. A transition of an earlier program set may not be durable yet. Therefore, a
+/// saga actor takes a guard before it looks up a program and keeps it until the commit is submitted to
+/// the committer. For a program that the current set assigns to no new instance:
 ///
-/// 1. When [`Programs::settled`] answers `true`, every decision by an older set lies with a committer. Later ones are made by
-///    the set in force and cannot begin an instance with that program.
-/// 2. Committers keep the order of what they are given: a change submitted after 1. and durable means that all of those are.
-/// 3. A count of the instances in the store, begun after 2., therefore finds every instance that is pinned to the program,
-///    or ever will be.
+/// 1. If [`ProgramRegistry::is_quiescent`] returns `true`, all transitions of earlier sets are
+///    submitted to a committer. Later transitions use the current set and cannot start an instance with
+///    that program.
+/// 2. Committers keep the order of submissions: if a change submitted after 1. is durable, all those
+///    transitions are durable.
+/// 3. A count of the instances in the store that starts after 2. therefore finds every instance that is
+///    pinned to the program or ever will be.
 #[derive(Default)]
-pub struct Programs {
-    table: RwLock<Arc<Table>>,
-    /// Sets that were in force; those that still live are leased.
-    replaced: Mutex<Vec<Weak<Table>>>,
+pub struct ProgramRegistry {
+    table: RwLock<Arc<ProgramTable>>,
+    /// Earlier program sets; those that are still alive are guarded.
+    replaced: Mutex<Vec<Weak<ProgramTable>>>,
 }
 
 #[derive(Default)]
-struct Table {
-    /// As they were given, older versions first.
+struct ProgramTable {
+    /// All programs in the given order, older versions first.
     all: Vec<Arc<dyn Program>>,
     by_hash: BTreeMap<[u8; 16], Arc<dyn Program>>,
     newest: BTreeMap<SagaName, Arc<dyn Program>>,
-    /// For each type of event, one program a saga: the newest that takes it.
+    /// For each event type, one program per saga: the newest that consumes it.
     by_event: BTreeMap<EventType, Vec<Arc<dyn Program>>>,
 }
 
-/// Somebody decides by the set that was in force when this was taken, or by a newer one.
-pub(crate) struct Lease(#[expect(dead_code, reason = "it is held, never read")] Arc<Table>);
+/// Guard of a saga actor that uses the current program set or a newer one.
+pub(crate) struct ProgramTableGuard(
+    #[expect(dead_code, reason = "held as a guard, never read")] Arc<ProgramTable>,
+);
 
-impl Table {
+impl ProgramTable {
     fn of(programs: impl IntoIterator<Item = Arc<dyn Program>>) -> Self {
-        let mut table = Table::default();
+        let mut table = ProgramTable::default();
         for program in programs {
-            let reference = program.reference();
-            table.all.retain(|other| other.reference().hash != reference.hash);
+            let reference = program.definition_ref();
+            table.all.retain(|other| other.definition_ref().hash != reference.hash);
             table.all.push(Arc::clone(&program));
             table.by_hash.insert(reference.hash, Arc::clone(&program));
-            for trigger in &program.manifest().triggers {
+            for trigger in &program.manifest().subscriptions {
                 let takers = table.by_event.entry(trigger.kind.clone()).or_default();
-                takers.retain(|other| other.reference().saga != reference.saga);
+                takers.retain(|other| other.definition_ref().saga != reference.saga);
                 takers.push(Arc::clone(&program));
             }
             table.newest.insert(reference.saga.clone(), program);
@@ -59,8 +64,9 @@ impl Table {
     }
 }
 
-impl Programs {
-    /// These programs and no others. Of those with one saga name, the last one is used for new instances.
+impl ProgramRegistry {
+    /// Creates a registry of these programs. Of the programs of one saga, the last one is used for new
+    /// instances.
     #[must_use]
     pub fn new(programs: impl IntoIterator<Item = Arc<dyn Program>>) -> Self {
         let this = Self::default();
@@ -68,77 +74,78 @@ impl Programs {
         this
     }
 
-    /// Puts a new set in force. Give older versions first: of one saga name, the last is used for new instances.
+    /// Activates a new set. Pass older versions first: of one saga, the last one is used for new instances.
     pub fn replace(&self, programs: impl IntoIterator<Item = Arc<dyn Program>>) {
-        self.put(Table::of(programs));
+        self.put(ProgramTable::of(programs));
     }
 
-    /// Drops the programs with these hashes; see [`Programs`] for when that is safe.
+    /// Removes the programs with these hashes; see [`ProgramRegistry`] for the conditions.
     pub fn remove(&self, hashes: &BTreeSet<[u8; 16]>) {
         let table = self.table();
-        let left = table.all.iter().filter(|program| !hashes.contains(&program.reference().hash));
-        self.put(Table::of(left.cloned()));
+        let remaining = table.all.iter().filter(|program| !hashes.contains(&program.definition_ref().hash));
+        self.put(ProgramTable::of(remaining.cloned()));
     }
 
-    fn put(&self, table: Table) {
+    fn put(&self, table: ProgramTable) {
         let mut current = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, Arc::new(table));
-        // Noted before anybody can see the new set, so that `settled` never misses the old one.
+        // Recorded before the new set is visible, so that `is_quiescent` never misses the old one.
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&old));
         drop(current);
     }
 
-    /// Whether nobody decides by a set that is not in force any more.
+    /// Returns true if no transition uses an earlier program set.
     #[must_use]
-    pub fn settled(&self) -> bool {
+    pub fn is_quiescent(&self) -> bool {
         let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         replaced.retain(|table| table.strong_count() > 0);
         replaced.is_empty()
     }
 
-    /// Taken before a program is looked up to decide by, and kept until the decision lies with the committer.
-    pub(crate) fn lease(&self) -> Lease {
-        Lease(self.table())
+    /// Returns a guard. Take it before a program lookup and keep it until the transition is submitted to
+    /// the committer.
+    pub(crate) fn guard(&self) -> ProgramTableGuard {
+        ProgramTableGuard(self.table())
     }
 
-    fn table(&self) -> Arc<Table> {
+    fn table(&self) -> Arc<ProgramTable> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The program with this content hash.
+    /// Returns the program with this content hash.
     #[must_use]
-    pub fn pinned(&self, hash: &[u8; 16]) -> Option<Arc<dyn Program>> {
+    pub fn by_hash(&self, hash: &[u8; 16]) -> Option<Arc<dyn Program>> {
         self.table().by_hash.get(hash).cloned()
     }
 
-    /// The program for new instances of a saga.
+    /// Returns the program for new instances of a saga.
     #[must_use]
-    pub fn newest(&self, saga: &SagaName) -> Option<Arc<dyn Program>> {
+    pub fn active(&self, saga: &SagaName) -> Option<Arc<dyn Program>> {
         self.table().newest.get(saga).cloned()
     }
 
-    /// The programs for new instances, one a saga, in the order of names.
+    /// Returns the programs for new instances, one per saga, ordered by name.
     #[must_use]
-    pub fn all_newest(&self) -> Vec<Arc<dyn Program>> {
+    pub fn all_active(&self) -> Vec<Arc<dyn Program>> {
         self.table().newest.values().cloned().collect()
     }
 
-    /// Every program, older versions included and first.
+    /// Returns all programs, older versions first.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<dyn Program>> {
         self.table().all.clone()
     }
 
-    /// The instances an event is for, each with the fault where the event lacks its identifier.
-    pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, Fault)>> {
+    /// Returns the instances of an event, or the error if the event lacks its identifier.
+    pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();
         let takers = table.by_event.get(&event.kind).map_or(&[][..], Vec::as_slice);
         takers.iter().map(|program| correlate(program.as_ref(), event)).collect()
     }
 }
 
-fn correlate(program: &dyn Program, event: &Event) -> Result<InstanceKey, (SagaName, Fault)> {
-    let saga = program.reference().saga.clone();
+fn correlate(program: &dyn Program, event: &Event) -> Result<InstanceKey, (SagaName, ProgramError)> {
+    let saga = program.definition_ref().saga.clone();
     match program.correlate(event) {
         Ok(correlation) => Ok(InstanceKey { tenant: event.tenant.clone(), saga, correlation }),
         Err(fault) => Err((saga, fault)),
@@ -157,32 +164,32 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_settled_when_nobody_decides_by_an_older_one() {
-        let programs = Programs::new([program(1)]);
-        assert!(programs.settled());
-        let (first, second) = (programs.lease(), programs.lease());
-        assert!(programs.settled(), "the set in force may be leased");
+    fn program_set_is_quiescent_when_no_guard_holds_an_older_one() {
+        let programs = ProgramRegistry::new([program(1)]);
+        assert!(programs.is_quiescent());
+        let (first, second) = (programs.guard(), programs.guard());
+        assert!(programs.is_quiescent(), "the active set may be leased");
         programs.replace([program(1), program(2)]);
-        let third = programs.lease();
-        assert!(!programs.settled());
+        let third = programs.guard();
+        assert!(!programs.is_quiescent());
         drop(first);
-        assert!(!programs.settled());
+        assert!(!programs.is_quiescent());
         drop(second);
-        assert!(programs.settled());
+        assert!(programs.is_quiescent());
         programs.replace([program(2)]);
-        assert!(!programs.settled());
+        assert!(!programs.is_quiescent());
         drop(third);
-        assert!(programs.settled());
+        assert!(programs.is_quiescent());
     }
 
     #[test]
-    fn what_is_removed_is_gone_and_the_rest_stays_as_it_was() {
+    fn removing_a_program_leaves_the_others() {
         let (one, two) = (program(1), program(2));
-        let programs = Programs::new([Arc::clone(&one), Arc::clone(&two)]);
-        programs.remove(&BTreeSet::from([one.reference().hash]));
-        assert!(programs.pinned(&one.reference().hash).is_none());
-        assert!(programs.pinned(&two.reference().hash).is_some());
-        assert_eq!(programs.newest(&two.reference().saga).unwrap().reference().version, 2);
+        let programs = ProgramRegistry::new([Arc::clone(&one), Arc::clone(&two)]);
+        programs.remove(&BTreeSet::from([one.definition_ref().hash]));
+        assert!(programs.by_hash(&one.definition_ref().hash).is_none());
+        assert!(programs.by_hash(&two.definition_ref().hash).is_some());
+        assert_eq!(programs.active(&two.definition_ref().saga).unwrap().definition_ref().version, 2);
         assert_eq!(programs.all().len(), 1);
     }
 }

@@ -1,7 +1,8 @@
-//! Who is awake: the live instances of a shard, and the one door through which inputs reach them.
+//! Registry of the live instances of a shard. Delivers every input to its instance.
 //!
-//! `dispatch` is the way of every input: find or make the instance's cell, append, wake or start its actor. Idle
-//! instances stand on a list in the order in which they fell idle and are passivated from its head.
+//! Every input goes through `deliver`: it finds or creates the mailbox of the instance, appends the
+//! input, and wakes or starts the actor. Idle instances are listed in the order in which they became
+//! idle and are passivated from the start of the list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,96 +11,96 @@ use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
 use orlog_bus::Acker;
-use orlog_model::{Change, Clock, InstanceKey, Slots};
+use orlog_model::{Change, Clock, InstanceKey, SlotAssigner};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
 use tokio::sync::{Notify, oneshot};
 
-use crate::instance::completion::{Answer, Done};
-use crate::instance::mailbox::{Cell, Envelope, Poke, Push, Rest};
-use crate::instance::programs::Programs;
+use crate::instance::completion::{Completion, ControlReply};
+use crate::instance::mailbox::{Envelope, IdleState, Mailbox, PushResult, Wake};
+use crate::instance::programs::ProgramRegistry;
 use crate::runtime::limits::Limits;
-use crate::shard::submission::{Committer, Submission, Unavailable};
+use crate::shard::submission::{CommitterHandle, ShardUnavailable, Submission};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::tracer::Tracer;
 
-/// Idle instances that one call looks at while there are too many.
-const LOOKS: usize = 16;
+/// Maximum number of idle instances that one call checks when too many instances are live.
+const MAX_EVICTIONS_PER_CALL: usize = 16;
 
-/// The live instances of one shard. Survives restarts of the shard; its cells do not.
-pub(crate) struct Directory {
-    cells: DashMap<InstanceKey, Arc<Cell>>,
-    /// How many cells there are.
+/// Live instances of one shard. The registry survives restarts of the shard; its mailboxes do not.
+pub(crate) struct InstanceRegistry {
+    mailboxes: DashMap<InstanceKey, Arc<Mailbox>>,
+    /// Number of mailboxes.
     live: AtomicUsize,
-    idle: Mutex<VecDeque<Arc<Cell>>>,
-    /// `None` while the shard is down.
+    idle: Mutex<VecDeque<Arc<Mailbox>>>,
+    /// The current incarnation; `None` while the shard is down.
     open: RwLock<Option<Arc<Incarnation>>>,
-    /// Another process has the shard now.
+    /// Another process owns the shard.
     lost: AtomicBool,
-    /// Lives so far.
-    lives: AtomicU64,
-    /// How far each stream is read.
-    reading: Mutex<BTreeMap<String, Arc<dyn Acker>>>,
-    pub(crate) context: Arc<Context>,
+    /// Number of incarnations so far.
+    incarnations: AtomicU64,
+    /// Acker of each stream that is read.
+    subscriptions: Mutex<BTreeMap<String, Arc<dyn Acker>>>,
+    pub(crate) context: Arc<ShardContext>,
 }
 
-/// What does not change while the process lives.
-pub(crate) struct Context {
+/// Shard state that does not change while the process runs.
+pub(crate) struct ShardContext {
     pub(crate) node: String,
     pub(crate) limits: Limits,
-    pub(crate) slots: Slots,
-    pub(crate) programs: Arc<Programs>,
+    pub(crate) slots: SlotAssigner,
+    pub(crate) programs: Arc<ProgramRegistry>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reader: Reader,
     pub(crate) metrics: Arc<Metrics>,
-    /// Told when dead letters were kept whose copies are to be published.
-    pub(crate) letters: Notify,
-    /// Makes spans.
+    /// Notified when new dead letters must be published.
+    pub(crate) dead_letters_added: Notify,
+    /// Creates spans.
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
-/// One life of the shard, from start to failure.
+/// One run of the shard, from start to failure.
 pub(crate) struct Incarnation {
-    pub(crate) committer: Committer,
-    /// Starts the actor that serves a cell; `None` when it cannot.
+    pub(crate) committer: CommitterHandle,
+    /// Starts the actor that serves a mailbox; returns `None` if this is not possible.
     pub(crate) start: StartActor,
 }
 
-/// See [`Incarnation::start`].
-pub(crate) type StartActor = Box<dyn Fn(&Arc<Cell>) -> Option<ActorRef<Poke>> + Send + Sync>;
+/// Type of [`Incarnation::start`].
+pub(crate) type StartActor = Box<dyn Fn(&Arc<Mailbox>) -> Option<ActorRef<Wake>> + Send + Sync>;
 
-impl Directory {
-    pub(crate) fn new(context: Arc<Context>) -> Arc<Self> {
+impl InstanceRegistry {
+    pub(crate) fn new(context: Arc<ShardContext>) -> Arc<Self> {
         Arc::new(Self {
-            cells: DashMap::new(),
+            mailboxes: DashMap::new(),
             live: AtomicUsize::new(0),
             idle: Mutex::default(),
             open: RwLock::new(None),
             lost: AtomicBool::new(false),
-            lives: AtomicU64::new(0),
-            reading: Mutex::default(),
+            incarnations: AtomicU64::new(0),
+            subscriptions: Mutex::default(),
             context,
         })
     }
 
-    /// Begins a new life: nothing of the old one is in memory any more.
+    /// Starts a new incarnation; no state of the previous one is in memory.
     pub(crate) fn open(&self, incarnation: Incarnation) {
         self.close();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        self.lives.fetch_add(1, Ordering::AcqRel);
+        self.incarnations.fetch_add(1, Ordering::AcqRel);
         *open = Some(Arc::new(incarnation));
     }
 
-    /// The number of the present life.
-    pub(crate) fn life(&self) -> u64 {
-        self.lives.load(Ordering::Acquire)
+    /// Returns the number of the current incarnation.
+    pub(crate) fn incarnation_number(&self) -> u64 {
+        self.incarnations.load(Ordering::Acquire)
     }
 
-    /// Ends a life: what waits in memory is dropped unacknowledged, to be delivered again.
+    /// Ends the incarnation: queued inputs are dropped without acknowledgement and delivered again.
     pub(crate) fn close(&self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
-        self.cells.retain(|_, cell| {
-            cell.close();
+        self.mailboxes.retain(|_, mailbox| {
+            mailbox.close();
             self.live.fetch_sub(1, Ordering::AcqRel);
             self.context.metrics.live_instances.dec();
             false
@@ -107,104 +108,116 @@ impl Directory {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// A stream is read from now on.
-    pub(crate) fn reads(&self, stream: &str, acker: Arc<dyn Acker>) {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned(), acker);
+    /// Registers a stream that the shard reads.
+    pub(crate) fn register_subscription(&self, stream: &str, acker: Arc<dyn Acker>) {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned(), acker);
     }
 
-    /// Up to where everything in a stream is done with; `None` while it is not read.
-    pub(crate) fn floor(&self, stream: &str) -> Option<u64> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).get(stream).map(|acker| acker.floor())
+    /// Returns the ack floor of a stream; `None` if the shard does not read it.
+    pub(crate) fn ack_floor(&self, stream: &str) -> Option<u64> {
+        self.subscriptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(stream)
+            .map(|acker| acker.ack_floor())
     }
 
-    /// Notes that another process has the shard: it is not to be started here again.
-    pub(crate) fn lose(&self) {
+    /// Records that another process owns the shard: it must not be restarted here.
+    pub(crate) fn mark_lost(&self) {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// Whether another process has the shard.
+    /// Returns true if another process owns the shard.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    fn incarnation(&self) -> Result<Arc<Incarnation>, Unavailable> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(Unavailable)
+    fn incarnation(&self) -> Result<Arc<Incarnation>, ShardUnavailable> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(ShardUnavailable)
     }
 
-    /// The committer of the present life.
-    pub(crate) fn committer(&self) -> Result<Committer, Unavailable> {
+    /// Returns the committer of the current incarnation.
+    pub(crate) fn committer(&self) -> Result<CommitterHandle, ShardUnavailable> {
         Ok(self.incarnation()?.committer.clone())
     }
 
-    /// Brings an input to its instance, which is activated where it is not live.
-    pub(crate) fn dispatch(&self, key: &InstanceKey, envelope: Envelope) -> Result<(), Unavailable> {
-        self.bring(key, envelope, None)
+    /// Delivers an input to its instance and activates the instance if it is not live.
+    pub(crate) fn deliver(&self, key: &InstanceKey, envelope: Envelope) -> Result<(), ShardUnavailable> {
+        self.deliver_to(key, envelope, None)
     }
 
-    /// The same for whoever belongs to one life. A task that was told to end may go on for a moment: what it brought to the next
-    /// life would overtake what is delivered there again.
-    pub(crate) fn dispatch_in(
+    /// Delivers an input within one incarnation. A stopped task may run for a moment; its inputs would
+    /// overtake the inputs that are delivered again in the next incarnation.
+    pub(crate) fn deliver_in_incarnation(
         &self,
-        life: u64,
+        incarnation_number: u64,
         key: &InstanceKey,
         envelope: Envelope,
-    ) -> Result<(), Unavailable> {
-        self.bring(key, envelope, Some(life))
+    ) -> Result<(), ShardUnavailable> {
+        self.deliver_to(key, envelope, Some(incarnation_number))
     }
 
-    fn bring(&self, key: &InstanceKey, envelope: Envelope, life: Option<u64>) -> Result<(), Unavailable> {
-        // Held until the input lies in a cell: were the life to end in between, the cell would outlive it.
+    fn deliver_to(
+        &self,
+        key: &InstanceKey,
+        envelope: Envelope,
+        incarnation_number: Option<u64>,
+    ) -> Result<(), ShardUnavailable> {
+        // Held until the input is in a mailbox: if the incarnation ended in between, the mailbox would outlive
+        // it.
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let incarnation = open.as_deref().ok_or(Unavailable)?;
-        if life.is_some_and(|life| life != self.life()) {
-            return Err(Unavailable);
+        let incarnation = open.as_deref().ok_or(ShardUnavailable)?;
+        if incarnation_number
+            .is_some_and(|incarnation_number| incarnation_number != self.incarnation_number())
+        {
+            return Err(ShardUnavailable);
         }
         self.context.metrics.inputs.inc();
         let mut envelope = envelope;
         loop {
-            let cell = self.cell(key);
-            match cell.push(envelope) {
-                Push::Queued => return Ok(()),
-                Push::NeedsActor => {
-                    cell.ensure_actor(|| (incarnation.start)(&cell));
+            let mailbox = self.mailbox(key);
+            match mailbox.push(envelope) {
+                PushResult::Queued => return Ok(()),
+                PushResult::NeedsActorStart => {
+                    mailbox.ensure_actor(|| (incarnation.start)(&mailbox));
                     return Ok(());
                 }
-                Push::Closed(back) => {
+                PushResult::Closed(back) => {
                     envelope = back;
-                    self.remove(&cell);
+                    self.remove(&mailbox);
                 }
             }
         }
     }
 
-    /// Activates an instance that has kept inputs to go through.
-    pub(crate) fn wake(&self, key: &InstanceKey) -> Result<(), Unavailable> {
+    /// Activates an instance that has buffered inputs to apply.
+    pub(crate) fn activate(&self, key: &InstanceKey) -> Result<(), ShardUnavailable> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let incarnation = open.as_deref().ok_or(Unavailable)?;
-        let cell = self.cell(key);
-        cell.ensure_actor(|| (incarnation.start)(&cell));
+        let incarnation = open.as_deref().ok_or(ShardUnavailable)?;
+        let mailbox = self.mailbox(key);
+        mailbox.ensure_actor(|| (incarnation.start)(&mailbox));
         Ok(())
     }
 
-    /// Waits until the instance takes more inputs; at once where it is not live.
-    pub(crate) async fn room(&self, key: &InstanceKey) {
-        let cell = self.cells.get(key).map(|cell| Arc::clone(&cell));
-        if let Some(cell) = cell {
-            cell.room(self.context.limits.in_flight_per_instance).await;
+    /// Waits until the instance accepts more inputs; returns at once if it is not live.
+    pub(crate) async fn wait_capacity(&self, key: &InstanceKey) {
+        let mailbox = self.mailboxes.get(key).map(|mailbox| Arc::clone(&mailbox));
+        if let Some(mailbox) = mailbox {
+            mailbox.wait_capacity(self.context.limits.max_in_flight_per_instance).await;
         }
     }
 
-    fn cell(&self, key: &InstanceKey) -> Arc<Cell> {
-        if let Some(cell) = self.cells.get(key) {
-            return Arc::clone(&cell);
+    fn mailbox(&self, key: &InstanceKey) -> Arc<Mailbox> {
+        if let Some(mailbox) = self.mailboxes.get(key) {
+            return Arc::clone(&mailbox);
         }
-        let cell = match self.cells.entry(key.clone()) {
-            Entry::Occupied(cell) => return Arc::clone(cell.get()),
-            Entry::Vacant(place) => Arc::clone(&place.insert(Cell::new(key.clone()))),
+        let mailbox = match self.mailboxes.entry(key.clone()) {
+            Entry::Occupied(mailbox) => return Arc::clone(mailbox.get()),
+            Entry::Vacant(entry) => Arc::clone(&entry.insert(Mailbox::new(key.clone()))),
         };
         self.count_one();
-        self.make_room();
-        cell
+        self.passivate_excess();
+        mailbox
     }
 
     fn count_one(&self) {
@@ -213,101 +226,111 @@ impl Directory {
         self.context.metrics.live_instances.inc();
     }
 
-    /// Has a change committed that forgets something of an instance, unless the instance is live: `None` then. Inputs that come
-    /// meanwhile wait for it.
-    pub(crate) fn forget(
+    /// Commits a change that purges data of an instance. Returns `None` if the instance is live. Inputs
+    /// that arrive meanwhile wait for the commit.
+    pub(crate) fn purge(
         &self,
         key: &InstanceKey,
         change: Change,
-    ) -> Result<Option<oneshot::Receiver<Answer>>, Unavailable> {
-        // Held as in `dispatch`: the cell must not outlive the life whose committer gets the change.
+    ) -> Result<Option<oneshot::Receiver<ControlReply>>, ShardUnavailable> {
+        // Held as in `deliver`: the mailbox must not outlive the incarnation whose committer receives the
+        // change.
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let incarnation = open.as_deref().ok_or(Unavailable)?;
-        let cell = match self.cells.entry(key.clone()) {
+        let incarnation = open.as_deref().ok_or(ShardUnavailable)?;
+        let mailbox = match self.mailboxes.entry(key.clone()) {
             Entry::Occupied(_) => return Ok(None),
-            Entry::Vacant(place) => Arc::clone(&place.insert(Cell::claimed(key.clone()))),
+            Entry::Vacant(entry) => Arc::clone(&entry.insert(Mailbox::reserved(key.clone()))),
         };
         self.count_one();
-        let (done, answer) = Done::for_someone();
-        incarnation.committer.submit(Submission { cell: Some(cell), ..Submission::of(change, done) })?;
-        Ok(Some(answer))
+        let (done, response) = Completion::for_caller();
+        incarnation
+            .committer
+            .submit(Submission { mailbox: Some(mailbox), ..Submission::new(change, done) })?;
+        Ok(Some(response))
     }
 
-    /// A saga actor died. Its cell is served by another; `false` when no cell was served by it.
-    pub(crate) fn revive(&self, dead: ActorId) -> bool {
-        let found = self.cells.iter().find(|cell| cell.is_served_by(dead)).map(|cell| Arc::clone(&cell));
-        let (Some(cell), Ok(incarnation)) = (found, self.incarnation()) else { return false };
-        cell.bury();
-        cell.ensure_actor(|| (incarnation.start)(&cell));
+    /// Starts a new actor for the mailbox of a crashed saga actor; returns `false` if it served no mailbox.
+    pub(crate) fn restart_actor(&self, crashed: ActorId) -> bool {
+        let found = self
+            .mailboxes
+            .iter()
+            .find(|mailbox| mailbox.is_served_by(crashed))
+            .map(|mailbox| Arc::clone(&mailbox));
+        let (Some(mailbox), Ok(incarnation)) = (found, self.incarnation()) else { return false };
+        mailbox.actor_crashed();
+        mailbox.ensure_actor(|| (incarnation.start)(&mailbox));
         true
     }
 
-    /// Called where a cell may have come to rest.
-    pub(crate) fn rest(&self, cell: &Arc<Cell>) {
-        match cell.rest(Instant::now()) {
-            Rest::Busy => return,
-            Rest::Listed => {}
-            Rest::List => self.list(cell),
-            Rest::Closed => self.remove(cell),
+    /// Handles a mailbox that may have become idle.
+    pub(crate) fn check_idle(&self, mailbox: &Arc<Mailbox>) {
+        match mailbox.check_idle(Instant::now()) {
+            IdleState::Busy => return,
+            IdleState::InIdleList => {}
+            IdleState::AddToIdleList => self.list(mailbox),
+            IdleState::Closed => self.remove(mailbox),
         }
-        self.make_room();
+        self.passivate_excess();
     }
 
-    fn list(&self, cell: &Arc<Cell>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(cell));
+    fn list(&self, mailbox: &Arc<Mailbox>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(mailbox));
     }
 
-    fn remove(&self, cell: &Arc<Cell>) {
-        if self.cells.remove_if(&cell.key, |_, present| Arc::ptr_eq(present, cell)).is_some() {
+    fn remove(&self, mailbox: &Arc<Mailbox>) {
+        if self.mailboxes.remove_if(&mailbox.key, |_, present| Arc::ptr_eq(present, mailbox)).is_some() {
             self.live.fetch_sub(1, Ordering::AcqRel);
             self.context.metrics.passivations.inc();
             self.context.metrics.live_instances.dec();
         }
     }
 
-    /// Passivates idle instances while more are live than allowed. Called where one is activated and where one falls idle, so
-    /// that what a burst left behind goes too.
-    fn make_room(&self) {
-        let mut looks = 0;
-        while self.live.load(Ordering::Acquire) > self.context.limits.live_instances && looks < LOOKS {
+    /// Passivates idle instances while more instances are live than allowed. Called when an instance is
+    /// activated and when one becomes idle, so that the instances of a burst are also removed.
+    fn passivate_excess(&self) {
+        let mut checked = 0;
+        while self.live.load(Ordering::Acquire) > self.context.limits.max_live_instances
+            && checked < MAX_EVICTIONS_PER_CALL
+        {
             if !self.expire_head(Instant::now()) {
                 return;
             }
-            looks += 1;
+            checked += 1;
         }
     }
 
-    /// Passivates what has been idle for longer than the limit. Returns how many cells were looked at.
-    pub(crate) fn passivate(&self) -> usize {
-        let Some(before) = Instant::now().checked_sub(self.context.limits.idle) else { return 0 };
+    /// Passivates instances that have been idle for longer than the limit. Returns the number of checked
+    /// mailboxes.
+    pub(crate) fn passivate_idle(&self) -> usize {
+        let Some(before) = Instant::now().checked_sub(self.context.limits.idle_timeout) else { return 0 };
         let listed = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
         (0..listed).take_while(|_| self.expire_head(before)).count()
     }
 
     fn expire_head(&self, before: Instant) -> bool {
-        let Some(cell) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
+        let Some(mailbox) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
             return false;
         };
-        match cell.expire(before) {
-            Rest::Closed => self.remove(&cell),
-            Rest::List => self.list(&cell),
-            Rest::Busy | Rest::Listed => {}
+        match mailbox.close_if_idle_since(before) {
+            IdleState::Closed => self.remove(&mailbox),
+            IdleState::AddToIdleList => self.list(&mailbox),
+            IdleState::Busy | IdleState::InIdleList => {}
         }
         true
     }
 
-    /// Inputs that wait, over all instances. Looks at every live one.
-    pub(crate) fn depths(&self) -> impl Iterator<Item = (InstanceKey, usize)> {
-        self.cells.iter().map(|cell| (cell.key.clone(), cell.depth()))
+    /// Returns the queued inputs of each instance. Visits every live instance.
+    pub(crate) fn mailbox_depths(&self) -> impl Iterator<Item = (InstanceKey, usize)> {
+        self.mailboxes.iter().map(|mailbox| (mailbox.key.clone(), mailbox.depth()))
     }
 
-    /// Shows `look` how many inputs wait for each live instance.
-    pub(crate) fn each_depth(&self, mut look: impl FnMut(usize)) {
-        self.cells.iter().for_each(|cell| look(cell.depth()));
+    /// Calls `look` with the number of queued inputs of each live instance.
+    pub(crate) fn for_each_depth(&self, mut visit: impl FnMut(usize)) {
+        self.mailboxes.iter().for_each(|mailbox| visit(mailbox.depth()));
     }
 
-    /// Nothing waits and nothing is on its way to the disk.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.cells.iter().all(|cell| cell.depth() == 0 && cell.is_durable())
+    /// Returns true if no input is queued and no commit is pending.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.mailboxes.iter().all(|mailbox| mailbox.depth() == 0 && mailbox.is_durable())
     }
 }

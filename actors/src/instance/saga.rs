@@ -1,154 +1,171 @@
-//! One instance, awake: takes inputs from its cell in order, has them decided, and hands the commits on.
+//! Saga actor of one live instance: takes inputs from its mailbox in order, computes transitions, and
+//! submits the commits.
 //!
-//! It decides the next input while earlier commits are still on their way to the disk; nothing leaves the process before
-//! they are durable. What it holds in memory is never ahead of what the committer has been given.
+//! It processes the next input while earlier commits are not durable yet; no output leaves the process
+//! before its commit is durable. Its memory state is never ahead of the changes that it has submitted
+//! to the committer.
 
 mod buffered;
+mod spans;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
-use orlog_engine::{Decision, Grounds, Kept, Refusal, Subject, decide, decide_undefined, migrate, set_aside};
+use orlog_engine::{
+    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input, decide,
+    decide_migration, decide_without_definition,
+};
 use orlog_model::{
-    Action, Change, Commit, Control, DeadLetterReason, EventId, Input, Instance, Original, Standing, Status,
-    TraceParent,
+    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, EventId, Input,
+    Instance, Status, StatusSnapshot,
 };
 use orlog_program::Program;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::instance::completion::{Answer, Done};
-use crate::instance::mailbox::{Cell, Poke};
-use crate::instance::registry::Directory;
-use crate::runtime::control::{ControlError, Controlled};
-use crate::shard::submission::{Committer, Submission};
-use crate::telemetry::about;
-use crate::telemetry::metrics::{ActorKind, Alive};
-use crate::telemetry::trace_context;
-use crate::telemetry::tracer::{Decided, Ignored};
+use crate::instance::completion::{Completion, ControlReply};
+use crate::instance::mailbox::{Mailbox, Wake};
+use crate::instance::registry::InstanceRegistry;
+use crate::runtime::control::{ControlError, ControlResult};
+use crate::shard::submission::{CommitterHandle, Submission};
+use crate::telemetry::log_instance;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
+use crate::telemetry::tracer::TransitionSpan;
 
-/// Inputs taken in one go before other actors get their turn.
-const TURN: usize = 64;
+/// Maximum number of inputs that the actor processes before it yields to other actors.
+const MAX_INPUTS_PER_TURN: usize = 64;
 
-/// The actor.
-pub(crate) struct Saga;
+/// Saga actor.
+pub(crate) struct SagaActor;
 
-/// What it needs.
-pub(crate) struct SagaArguments {
-    pub(crate) cell: Arc<Cell>,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) committer: Committer,
+/// Arguments of a saga actor.
+pub(crate) struct SagaActorArguments {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) committer: CommitterHandle,
 }
 
-/// What it holds.
+/// State of a saga actor.
 pub(crate) struct State {
-    cell: Arc<Cell>,
-    directory: Arc<Directory>,
-    committer: Committer,
+    mailbox: Arc<Mailbox>,
+    directory: Arc<InstanceRegistry>,
+    committer: CommitterHandle,
     loaded: bool,
     instance: Option<Instance>,
-    /// What is kept for the instance while it does not exist. Of what was kept in this life the numbers are not known.
-    early: Vec<Kept>,
-    /// Applied since the last time everything was durable; the store cannot know them yet.
+    /// Inputs buffered while the instance does not exist. Inputs buffered by this actor have no stored
+    /// number yet.
+    early: Vec<BufferedInputRef>,
+    /// Events applied since the last time all commits were durable; the store may not have them yet.
     recent: VecDeque<EventId>,
-    _alive: Alive,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Saga {
-    type Msg = Poke;
+impl Actor for SagaActor {
+    type Msg = Wake;
     type State = State;
-    type Arguments = SagaArguments;
+    type Arguments = SagaActorArguments;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Poke>,
-        arguments: SagaArguments,
+        _: ActorRef<Wake>,
+        arguments: SagaActorArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let SagaArguments { cell, directory, committer } = arguments;
+        let SagaActorArguments { mailbox: cell, directory, committer } = arguments;
         let (early, recent) = (Vec::new(), VecDeque::new());
-        let alive = directory.context.metrics.begin(ActorKind::Saga);
-        Ok(State { cell, directory, committer, loaded: false, instance: None, early, recent, _alive: alive })
+        let alive = directory.context.metrics.actor_started(ActorKind::Saga);
+        Ok(State {
+            mailbox: cell,
+            directory,
+            committer,
+            loaded: false,
+            instance: None,
+            early,
+            recent,
+            _alive: alive,
+        })
     }
 
-    async fn handle(&self, _: ActorRef<Poke>, _: Poke, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(&self, _: ActorRef<Wake>, _: Wake, state: &mut State) -> Result<(), ActorProcessingErr> {
         if !state.loaded {
             state.load().await?;
         }
-        let mut taken = 0;
-        while state.take_one().await? {
-            taken += 1;
-            if taken % TURN == 0 {
+        let mut processed = 0;
+        while state.process_next().await? {
+            processed += 1;
+            if processed % MAX_INPUTS_PER_TURN == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        state.directory.rest(&state.cell);
+        state.directory.check_idle(&state.mailbox);
         Ok(())
     }
 }
 
 impl State {
-    /// Reads the snapshot, after the commits of an actor that died before this one.
+    /// Loads the snapshot after the commits of a crashed predecessor are durable.
     async fn load(&mut self) -> Result<(), ActorProcessingErr> {
-        self.cell.durable().await;
-        self.instance = self.directory.context.reader.instance(&self.cell.key)?;
+        self.mailbox.wait_durable().await;
+        self.instance = self.directory.context.reader.instance(&self.mailbox.key)?;
         self.loaded = true;
         if self.instance.is_none() {
-            self.load_early().await?;
+            self.load_early_inputs().await?;
         }
         if self.instance.is_some() && !self.is_paused() {
-            self.apply_held().await?;
+            self.apply_buffered().await?;
         }
         Ok(())
     }
 
-    /// Takes the input at the head of the queue; `false` when there is none.
-    async fn take_one(&mut self) -> Result<bool, ActorProcessingErr> {
-        let Some((input, attempts)) = self.cell.begin() else { return Ok(false) };
-        // Held until the commit lies with the committer: see `Programs`.
-        let _lease = self.directory.context.programs.lease();
-        let begun = self.begin();
+    /// Processes the first input of the queue; returns `false` if the queue is empty.
+    async fn process_next(&mut self) -> Result<bool, ActorProcessingErr> {
+        let Some((input, attempts)) = self.mailbox.start_attempt() else { return Ok(false) };
+        // Held until the commit is submitted to the committer: see `ProgramRegistry`.
+        let _lease = self.directory.context.programs.guard();
+        let started = self.trace_start();
         if self.is_repeated(&input)? {
-            let why = "it was applied before";
-            self.trace_ignored(&input, begun, why);
-            self.finish_without_commit(why.into(), None);
+            let reason = "the input was already applied";
+            self.trace_ignored(&input, started, reason);
+            self.finish_without_commit(reason.into(), None);
             return Ok(true);
         }
-        if let Some(to) = self.cell.replacement() {
+        if let Some(to) = self.mailbox.replacement() {
             self.replace(&input, to).await;
             return Ok(true);
         }
         if self.instance.is_none() && matches!(*input, Input::Timer(_)) {
-            self.load_early().await?;
+            self.load_early_inputs().await?;
         }
-        let waited = self.has_kept();
+        let waited = self.has_buffered();
         match self.decide(&input, attempts) {
             Decision::Commit(mut commit) => {
-                let decided = self.follow(&mut commit, &input, begun);
+                let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(*commit, decided, None);
             }
-            Decision::Ignore { why, clear: Some(commit) } => {
+            Decision::Ignore { reason, cleanup: Some(commit) } => {
                 self.directory.context.metrics.ignored.inc();
-                about!(DEBUG, self.cell.key, input.trace(), input = input.label(), %why, "ignored");
-                self.trace_ignored(&input, begun, &why);
-                self.finish_with(*commit, None, Some(why));
+                log_instance!(DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason, "ignored");
+                self.trace_ignored(&input, started, &reason);
+                self.finish_with(*commit, None, Some(reason));
             }
-            Decision::Ignore { why, clear: None } => {
-                self.trace_ignored(&input, begun, &why);
-                self.finish_without_commit(why, None);
+            Decision::Ignore { reason, cleanup: None } => {
+                self.trace_ignored(&input, started, &reason);
+                self.finish_without_commit(reason, None);
             }
-            Decision::Refuse(refusal) => self.finish_without_commit("refused".into(), Some(refusal.into())),
+            Decision::Reject(rejection) => {
+                self.finish_without_commit("rejected".into(), Some(rejection.into()));
+            }
         }
-        if waited && self.instance.is_some() && !self.has_kept() {
-            self.apply_held().await?;
+        if waited && self.instance.is_some() && !self.has_buffered() {
+            self.apply_buffered().await?;
         }
         Ok(true)
     }
 
-    /// Stands as the replacement says from now on, unless it has moved since that was made.
+    /// Replaces the state of the instance, unless the instance has changed since the replacement was
+    /// created.
     async fn replace(&mut self, input: &Input, to: Instance) {
-        // The store replaces what it knows.
-        self.cell.durable().await;
+        // The store replaces only the state that it has.
+        self.mailbox.wait_durable().await;
         let expected = match input {
             Input::Control(control) => control.expected_version.unwrap_or_default(),
             _ => 0,
@@ -160,30 +177,32 @@ impl State {
             self.early.clear();
             self.recent.clear();
         }
-        let Some(envelope) = self.cell.finish(usize::from(fits), self.has_ended()) else { return };
-        let refused = ControlError::from(Refusal::Version { expected, actual });
-        let done = envelope.done.answered(|| if fits { Ok(self.standing(true, None)) } else { Err(refused) });
-        match envelope.extra.filter(|_| fits) {
+        let Some(envelope) = self.mailbox.finish(usize::from(fits), self.has_ended()) else { return };
+        let rejection = ControlError::from(Rejection::VersionMismatch { expected, actual });
+        let done = envelope
+            .completion
+            .with_reply(|| if fits { Ok(self.control_result(true, None)) } else { Err(rejection) });
+        match envelope.extra_change.filter(|_| fits) {
             Some(change) => {
-                let cell = Some(Arc::clone(&self.cell));
-                self.send(Submission { change, extra: None, done, cell, decided: None });
+                let mailbox = Some(Arc::clone(&self.mailbox));
+                self.send(Submission { change, extra: None, done, mailbox, decided: None });
             }
             None => done.complete(),
         }
     }
 
-    /// Whether inputs may be kept that wait for the instance to begin or to be resumed.
-    fn has_kept(&self) -> bool {
+    /// Returns true if buffered inputs may exist that wait for the start or resume of the instance.
+    fn has_buffered(&self) -> bool {
         self.instance.as_ref().map_or(!self.early.is_empty(), |instance| instance.paused)
     }
 
-    /// Whether the input was applied before. Only events and instructions carry ids that can come twice; for an
-    /// instance that does not exist nothing was applied.
+    /// Returns true if the input was applied before. Only events and control requests have ids that can
+    /// repeat; for an instance that does not exist, no input was applied.
     fn is_repeated(&mut self, input: &Input) -> Result<bool, ActorProcessingErr> {
-        if self.instance.is_none() || matches!(input, Input::Outcome(_) | Input::Timer(_)) {
+        if self.instance.is_none() || matches!(input, Input::WorkResult(_) | Input::Timer(_)) {
             return Ok(false);
         }
-        if self.cell.is_durable() {
+        if self.mailbox.is_durable() {
             self.recent.clear();
         }
         let id = input.id();
@@ -191,122 +210,137 @@ impl State {
         if self.recent.contains(&id) {
             return Ok(true);
         }
-        let known = context.reader.applied(&self.cell.key, &id, context.clock.now())?;
-        Ok(known && !self.is_letter()?)
+        let known = context.reader.is_duplicate(&self.mailbox.key, &id, context.clock.now())?;
+        Ok(known && !self.is_dead_letter()?)
     }
 
-    /// Whether the input at the head lies among the dead letters: then it was not applied, even if its id was noted when it
-    /// was kept for later.
-    fn is_letter(&self) -> Result<bool, ActorProcessingErr> {
-        let Some((tenant, id)) = self.cell.letter() else { return Ok(false) };
+    /// Returns true if the first input is a stored dead letter: then it was not applied, even if its dedupe
+    /// key was stored when it was buffered.
+    fn is_dead_letter(&self) -> Result<bool, ActorProcessingErr> {
+        let Some((tenant, id)) = self.mailbox.dead_letter() else { return Ok(false) };
         Ok(self.directory.context.reader.dead_letter(&tenant, id)?.is_some())
     }
 
     fn decide(&self, input: &Input, attempts: u32) -> Decision {
         let context = &self.directory.context;
-        if attempts > context.limits.attempts_per_input {
-            let message = format!("its actor died {} times on it", attempts - 1);
-            return self.set_aside(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
+        if attempts > context.limits.max_attempts_per_input {
+            let message = format!("the actor crashed {} times on this input", attempts - 1);
+            return self.decide_dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
         }
         if let Some(program) = self.program() {
             let subject = self.subject(program.as_ref());
             return match self.target(input) {
-                Some((to, control)) => migrate(&subject, to.as_ref(), input, control),
+                Some((to, control)) => decide_migration(&subject, to.as_ref(), input, control),
                 None => decide(&subject, input),
             };
         }
         if self.instance.is_none()
-            && let Some(decision) = decide_undefined(&self.cell.key, &self.early, input, context.clock.now())
+            && let Some(decision) =
+                decide_without_definition(&self.mailbox.key, &self.early, input, context.clock.now())
         {
             return decision;
         }
-        let message = "no definition of this saga, or of the version this instance is pinned to, is loaded";
-        self.set_aside(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
+        let message = "no definition is loaded for this saga or for the pinned version of this instance";
+        self.decide_dead_letter(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
     }
 
-    fn subject<'a>(&'a self, program: &'a dyn Program) -> Subject<'a> {
-        Subject {
-            key: &self.cell.key,
+    fn subject<'a>(&'a self, program: &'a dyn Program) -> DecisionContext<'a> {
+        DecisionContext {
+            key: &self.mailbox.key,
             instance: self.instance.as_ref(),
             program,
             now: self.directory.context.clock.now(),
             node: &self.directory.context.node,
-            early: &self.early,
+            buffered: &self.early,
         }
     }
 
-    /// The program that an instruction wants the instance to go on with, where it is known.
-    fn target<'a>(&self, input: &'a Input) -> Option<(Arc<dyn Program>, &'a Control)> {
+    /// Returns the target program of a control request, if it is known.
+    fn target<'a>(&self, input: &'a Input) -> Option<(Arc<dyn Program>, &'a ControlRequest)> {
         let Input::Control(control) = input else { return None };
-        let Action::Migrate { to } = &control.action else { return None };
-        Some((self.directory.context.programs.pinned(to)?, control))
+        let ControlAction::Migrate { to } = &control.action else { return None };
+        Some((self.directory.context.programs.by_hash(to)?, control))
     }
 
     fn program(&self) -> Option<Arc<dyn Program>> {
         let programs = &self.directory.context.programs;
         match &self.instance {
-            Some(instance) => programs.pinned(&instance.program.hash),
-            None => programs.newest(&self.cell.key.saga),
+            Some(instance) => programs.by_hash(&instance.definition.hash),
+            None => programs.active(&self.mailbox.key.saga),
         }
     }
 
-    fn set_aside(&self, input: &Input, reason: DeadLetterReason, message: String, attempts: u32) -> Decision {
+    fn decide_dead_letter(
+        &self,
+        input: &Input,
+        reason: DeadLetterReason,
+        message: String,
+        attempts: u32,
+    ) -> Decision {
         let context = &self.directory.context;
-        let grounds = Grounds { reason, message, attempts };
-        let commit = set_aside(&self.cell.key, input, grounds, context.clock.now(), &context.node);
+        let grounds = DeadLetterCause { reason, message, attempts };
+        let commit = dead_letter_input(&self.mailbox.key, input, grounds, context.clock.now(), &context.node);
         Decision::Commit(Box::new(commit))
     }
 
-    /// Takes the head off the queue and sends its consequences on; `ignored` says why there are none but clearing away.
+    /// Removes the first input and submits its consequences; `ignored` is the reason if there is no
+    /// transition, only cleanup.
     fn finish_with(
         &mut self,
         mut commit: Commit,
-        decided: Option<Box<Decided>>,
+        decided: Option<Box<TransitionSpan>>,
         ignored: Option<Cow<'static, str>>,
     ) {
-        self.remember(&mut commit);
-        let Some(envelope) = self.cell.finish(1, self.has_ended()) else { return };
-        let done = envelope.done.answered(|| self.answer(&commit, ignored));
-        self.submit(commit, decided, envelope.extra, done);
+        self.update_buffered(&mut commit);
+        let Some(envelope) = self.mailbox.finish(1, self.has_ended()) else { return };
+        let done = envelope.completion.with_reply(|| self.control_reply(&commit, ignored));
+        self.submit(commit, decided, envelope.extra_change, done);
     }
 
-    fn finish_without_commit(&mut self, why: Cow<'static, str>, refused: Option<ControlError>) {
+    fn finish_without_commit(&mut self, reason: Cow<'static, str>, rejection: Option<ControlError>) {
         let context = &self.directory.context;
         context.metrics.ignored.inc();
-        about!(DEBUG, self.cell.key, self.trace(), %why, "ignored");
-        // What led to this may not be durable yet, and nobody must hear of it before it is.
-        let waits = self.cell.has_extra() || !self.cell.is_durable();
-        let Some(envelope) = self.cell.finish(usize::from(waits), self.has_ended()) else { return };
-        let done =
-            envelope.done.answered(|| refused.map_or_else(|| Ok(self.standing(false, Some(why))), Err));
-        match envelope.extra {
+        log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
+        // The cause of this result may not be durable yet, so the result must not be reported before.
+        let waits = self.mailbox.has_extra_change() || !self.mailbox.is_durable();
+        let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else { return };
+        let done = envelope
+            .completion
+            .with_reply(|| rejection.map_or_else(|| Ok(self.control_result(false, Some(reason))), Err));
+        match envelope.extra_change {
             Some(change) => {
-                let cell = Some(Arc::clone(&self.cell));
-                self.send(Submission { change, extra: None, done, cell, decided: None });
+                let mailbox = Some(Arc::clone(&self.mailbox));
+                self.send(Submission { change, extra: None, done, mailbox, decided: None });
             }
             None if waits => {
-                let nothing = Commit::empty(self.cell.key.clone(), envelope.input.at());
+                let nothing = Commit::empty(self.mailbox.key.clone(), envelope.input.at());
                 self.submit(nothing, None, None, done);
             }
             None => done.complete(),
         }
     }
 
-    fn remember(&mut self, commit: &mut Commit) {
-        commit.before = self.instance.as_ref().map(Standing::of);
-        match &commit.hold {
+    fn update_buffered(&mut self, commit: &mut Commit) {
+        commit.before = self.instance.as_ref().map(StatusSnapshot::from_instance);
+        match &commit.buffer {
             Some(Input::Early(early)) => {
-                self.directory.context.metrics.early_kept.inc();
-                self.early.push(Kept { number: 0, id: early.input.id(), until: early.until });
+                self.directory.context.metrics.inputs_buffered.inc();
+                self.early.push(BufferedInputRef {
+                    number: 0,
+                    id: early.input.id(),
+                    expires_at: early.expires_at,
+                });
             }
-            _ if self.instance.is_none() && !commit.release.is_empty() => self.expired(&commit.release),
+            _ if self.instance.is_none() && !commit.unbuffer.is_empty() => self.expired(&commit.unbuffer),
             _ => {}
         }
         if let Some(instance) = &commit.instance {
             self.instance = Some(instance.clone());
         }
-        self.recent.extend(commit.applied.clone());
-        if let Some(Original::Input(input)) = commit.dead_letter.as_ref().map(|letter| &letter.original) {
+        self.recent.extend(commit.dedupe_key.clone());
+        if let Some(DeadLetterOriginal::Input(input)) =
+            commit.dead_letter.as_ref().map(|dead_letter| &dead_letter.original)
+        {
             let id = input.id();
             self.recent.retain(|recent| *recent != id);
         }
@@ -320,51 +354,39 @@ impl State {
         self.instance.as_ref().is_none_or(|instance| instance.status.is_final())
     }
 
-    fn submit(&self, commit: Commit, decided: Option<Box<Decided>>, extra: Option<Change>, done: Done) {
+    fn submit(
+        &self,
+        commit: Commit,
+        decided: Option<Box<TransitionSpan>>,
+        extra: Option<Change>,
+        done: Completion,
+    ) {
         let change = Change::Apply(Box::new(commit));
-        self.send(Submission { change, extra, done, cell: Some(Arc::clone(&self.cell)), decided });
-    }
-
-    /// Now, where somebody makes spans.
-    fn begin(&self) -> Option<Instant> {
-        self.directory.context.tracer.as_ref().map(|_| Instant::now())
-    }
-
-    /// Gives what was decided a span, where somebody makes spans.
-    fn follow(&self, commit: &mut Commit, input: &Input, begun: Option<Instant>) -> Option<Box<Decided>> {
-        trace_context::decided(commit, input, self.instance.as_ref(), begun?)
-    }
-
-    /// Tells whoever makes spans that nothing came of an input.
-    fn trace_ignored(&self, input: &Input, begun: Option<Instant>, why: &str) {
-        let parent = input.trace().filter(|trace| trace.is_sampled());
-        if let (Some(tracer), Some(begun), Some(parent)) = (&self.directory.context.tracer, begun, parent) {
-            tracer.ignored(&Ignored { key: &self.cell.key, input: input.label(), parent, why, begun });
-        }
-    }
-
-    /// The trace of the instance, for the log.
-    fn trace(&self) -> Option<&TraceParent> {
-        self.instance.as_ref()?.trace.as_ref()
+        self.send(Submission { change, extra, done, mailbox: Some(Arc::clone(&self.mailbox)), decided });
     }
 
     fn send(&self, submission: Submission) {
         if self.committer.submit(submission).is_err() {
-            about!(DEBUG, self.cell.key, self.trace(), "the shard is restarting; the input comes again");
+            log_instance!(
+                DEBUG,
+                self.mailbox.key,
+                self.trace(),
+                "the shard is restarting; the input will be redelivered"
+            );
         }
     }
 
-    fn answer(&self, commit: &Commit, ignored: Option<Cow<'static, str>>) -> Answer {
+    fn control_reply(&self, commit: &Commit, ignored: Option<Cow<'static, str>>) -> ControlReply {
         match &commit.dead_letter {
-            Some(letter) => Err(ControlError::SetAside(letter.message.clone())),
-            None => Ok(self.standing(ignored.is_none(), ignored)),
+            Some(dead_letter) => Err(ControlError::DeadLettered(dead_letter.message.clone())),
+            None => Ok(self.control_result(ignored.is_none(), ignored)),
         }
     }
 
-    fn standing(&self, applied: bool, why: Option<Cow<'static, str>>) -> Controlled {
-        Controlled {
+    fn control_result(&self, applied: bool, reason: Option<Cow<'static, str>>) -> ControlResult {
+        ControlResult {
             applied,
-            why,
+            reason,
             version: self.instance.as_ref().map_or(0, |i| i.version),
             status: self.instance.as_ref().map_or(Status::Running, |i| i.status),
             paused: self.is_paused(),

@@ -1,35 +1,35 @@
-//! Answers to those who instruct one instance.
+//! Results of control requests to one instance.
 
 use std::borrow::Cow;
 
-use orlog_engine::Refusal;
+use orlog_engine::Rejection;
 use orlog_model::Status;
 
-/// An instruction was taken.
+/// Result of an accepted control request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Controlled {
-    /// Something changed; `false` for a repetition or something that means nothing now.
+pub struct ControlResult {
+    /// The request changed the instance; `false` for a repetition or a request without effect.
     pub applied: bool,
-    /// Why nothing changed, where nothing did.
-    pub why: Option<Cow<'static, str>>,
-    /// The state version the instance stands at.
+    /// Reason why nothing changed.
+    pub reason: Option<Cow<'static, str>>,
+    /// Current state version of the instance.
     pub version: u64,
-    /// Where it stands.
+    /// Current status of the instance.
     pub status: Status,
-    /// Whether it is paused.
+    /// The instance is paused.
     pub paused: bool,
 }
 
-/// An instruction was not taken.
+/// Error of a control request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// The instance or its status forbids it.
+    /// The instance or its status does not permit the request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// It could not be applied and was set aside; the text says why.
-    #[error("it was set aside as a dead letter: {0}")]
-    SetAside(String),
-    /// The shard is restarting or draining; try again.
-    #[error("the shard is not available; try again")]
+    Rejected(#[from] Rejection),
+    /// The request could not be applied and was dead-lettered; contains the reason.
+    #[error("input was dead-lettered: {0}")]
+    DeadLettered(String),
+    /// The shard is restarting or draining; retry.
+    #[error("shard is unavailable; retry")]
     Unavailable,
 }

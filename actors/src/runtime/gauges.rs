@@ -1,27 +1,27 @@
-//! What is looked up when somebody asks how the running system does.
+//! Gauges that are read on request from the running system.
 
 use std::time::Duration;
 
 use crate::runtime::handle::Runtime;
 use crate::telemetry::metrics::ActorKind;
 
-/// How long a stream may take to say where it ends.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout for reading the end of a stream.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How full the mailboxes of the live instances are at a moment.
+/// Distribution of queued inputs over the mailboxes of the live instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mailboxes {
-    /// How many mailboxes hold no more inputs than each of [`Mailboxes::BOUNDS`] and more than the one before; the last: more
-    /// than all.
-    pub counts: [u64; Mailboxes::BOUNDS.len() + 1],
-    /// The inputs in all of them.
+pub struct MailboxStats {
+    /// Number of mailboxes in each class of [`MailboxStats::BOUNDS`]: at most this bound and more than the
+    /// previous one. Last element: more than all bounds.
+    pub counts: [u64; MailboxStats::BOUNDS.len() + 1],
+    /// Total number of queued inputs.
     pub inputs: u64,
-    /// The inputs in the deepest.
+    /// Number of inputs in the deepest mailbox.
     pub deepest: u64,
 }
 
-impl Mailboxes {
-    /// The classes.
+impl MailboxStats {
+    /// Upper bounds of the classes.
     pub const BOUNDS: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 
     fn add(&mut self, depth: u64) {
@@ -31,31 +31,32 @@ impl Mailboxes {
     }
 }
 
-/// How far a shard is behind the end of a stream it reads.
+/// Distance of a shard from the end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lag {
-    /// The stream.
+pub struct StreamLag {
+    /// Stream name.
     pub stream: String,
-    /// The shard.
+    /// Shard number.
     pub shard: u16,
-    /// Messages behind the last one up to which everything is done with; those that are for others are among them.
+    /// Messages after the ack floor; includes messages for other shards.
     pub messages: u64,
 }
 
 impl Runtime {
-    /// The mailboxes of the live instances. Looks at every one, and notes what waits where nobody counts it all the time.
+    /// Returns the mailbox statistics. Visits every live instance and updates the gauges that are not
+    /// counted continuously.
     #[must_use]
-    pub fn mailboxes(&self) -> Mailboxes {
-        let mut mailboxes = Mailboxes::default();
+    pub fn mailboxes(&self) -> MailboxStats {
+        let mut mailboxes = MailboxStats::default();
         for shard in self.shards.all() {
-            shard.directory.each_depth(|depth| mailboxes.add(depth as u64));
+            shard.directory.for_each_depth(|depth| mailboxes.add(depth as u64));
         }
-        self.metrics.look(ActorKind::Saga, mailboxes.inputs);
-        self.metrics.look(ActorKind::Committer, self.waiting_changes() as u64);
+        self.metrics.set_mailbox_depth(ActorKind::Saga, mailboxes.inputs);
+        self.metrics.set_mailbox_depth(ActorKind::Committer, self.waiting_changes() as u64);
         mailboxes
     }
 
-    /// Changes that wait for a committer, all shards together.
+    /// Returns the number of changes that wait for a committer, over all shards.
     fn waiting_changes(&self) -> usize {
         let shards = self.shards.all();
         shards
@@ -65,16 +66,16 @@ impl Runtime {
             .sum()
     }
 
-    /// How far each shard is behind each stream. A stream that does not say where it ends is left out.
-    pub async fn lags(&self) -> Vec<Lag> {
+    /// Returns the lag of each shard for each stream. Omits streams whose end cannot be read.
+    pub async fn lags(&self) -> Vec<StreamLag> {
         let mut lags = Vec::new();
         for source in &self.making.sources {
-            let last = tokio::time::timeout(PATIENCE, source.bus.last_sequence());
+            let last = tokio::time::timeout(QUERY_TIMEOUT, source.bus.last_sequence());
             let Ok(Ok(last)) = last.await else { continue };
             for shard in self.shards.all() {
-                let Some(floor) = shard.directory.floor(&source.name) else { continue };
-                let messages = last.saturating_sub(floor);
-                lags.push(Lag { stream: source.name.clone(), shard: shard.index, messages });
+                let Some(ack_floor) = shard.directory.ack_floor(&source.name) else { continue };
+                let messages = last.saturating_sub(ack_floor);
+                lags.push(StreamLag { stream: source.name.clone(), shard: shard.index, messages });
             }
         }
         lags
@@ -86,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mailboxes_are_counted_by_how_full_they_are() {
-        let mut mailboxes = Mailboxes::default();
+    fn mailboxes_are_grouped_by_depth() {
+        let mut mailboxes = MailboxStats::default();
         for depth in [0, 0, 1, 3, 256, 257] {
             mailboxes.add(depth);
         }

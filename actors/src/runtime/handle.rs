@@ -1,12 +1,12 @@
-//! The one handle to the running system: start, instruct, look, drain, stop.
+//! Handle of the runtime: start, control, query, drain, stop.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::Bus;
-use orlog_bus::subject::Kind;
-use orlog_effect::{Catalog, Renewal};
-use orlog_model::{Change, Clock, Control, Input, InstanceKey, Slots, Timestamp};
+use orlog_bus::subject::SubjectKind;
+use orlog_effect::{Catalog, CatalogChange};
+use orlog_model::{Change, Clock, ControlRequest, Input, InstanceKey, SlotAssigner, Timestamp};
 use orlog_store::Reader;
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -14,181 +14,188 @@ use tokio::task::JoinHandle;
 
 use crate::instance::mailbox::Envelope;
 
-use crate::effects::provider_registry::Hands;
-use crate::effects::provider_registry::Renew;
+use crate::effects::provider_registry::ProviderRegistry;
+use crate::effects::provider_registry::ReloadCatalog;
 use crate::effects::supervisor;
-use crate::instance::completion::Done;
-use crate::instance::programs::Programs;
-use crate::instance::registry::Context;
-use crate::restart::Intensity;
-use crate::root::{self, Root};
-use crate::runtime::control::{ControlError, Controlled};
+use crate::instance::completion::Completion;
+use crate::instance::programs::ProgramRegistry;
+use crate::instance::registry::ShardContext;
+use crate::restart::RestartIntensity;
+use crate::root::{self, RootActor};
+use crate::runtime::control::{ControlError, ControlResult};
 use crate::runtime::limits::{Limits, LimitsError};
 use crate::shard::committer::CommitObserver;
-use crate::shard::dead_letter_publisher::ShowLetter;
+use crate::shard::dead_letter_publisher::DeadLetterEncoder;
 use crate::shard::event_source::EventSource;
 use crate::telemetry::metrics::Metrics;
 
-use crate::shard::running::{Running, ShardParts, Shards};
+use crate::shard::running::{RunningShard, RunningShards, ShardDependencies};
 use crate::shard::submission::Submission;
 use crate::telemetry::tracer::Tracer;
 
-/// How often a draining runtime looks whether it is at rest.
-const DRAIN_LOOK: Duration = Duration::from_millis(10);
+/// Poll interval while a draining runtime becomes idle.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a runtime is built from.
-pub struct Parts {
-    /// Whither facts and events go.
+/// Dependencies of a runtime.
+pub struct RuntimeDependencies {
+    /// Bus for facts and events.
     pub bus: Arc<dyn Bus>,
-    /// Whence events come.
+    /// Sources of events.
     pub sources: Vec<EventSource>,
-    /// The upstreams.
+    /// Catalog of upstreams.
     pub catalog: Arc<Catalog>,
-    /// The programs.
-    pub programs: Arc<Programs>,
-    /// The present.
+    /// Program registry.
+    pub programs: Arc<ProgramRegistry>,
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// The shards that this process owns from the start; others can be taken later.
-    pub shards: Vec<ShardParts>,
-    /// What of a dead letter is published.
-    pub letters: ShowLetter,
-    /// Hears of every commit.
+    /// Shards that this process owns from the start; others can be acquired later.
+    pub shards: Vec<ShardDependencies>,
+    /// Encoder of the published part of a dead letter.
+    pub dead_letter_encoder: DeadLetterEncoder,
+    /// Observer of all commits.
     pub observer: Option<Arc<dyn CommitObserver>>,
-    /// Makes spans.
+    /// Creates spans.
     pub tracer: Option<Arc<dyn Tracer>>,
 }
 
-/// How a runtime behaves.
+/// Configuration of a runtime.
 #[derive(Clone, Debug, Default)]
-pub struct Config {
-    /// The name of this node, for the record.
+pub struct RuntimeConfig {
+    /// Name of this node, for the history.
     pub node: String,
-    /// Bounds of each shard.
+    /// Limits of each shard.
     pub limits: Limits,
-    /// How often shards and providers may be restarted.
-    pub intensity: Intensity,
-    /// Which tenants are spread.
-    pub slots: Slots,
-    /// The kind under which an event goes to the bus.
-    pub submitted_as: Kind,
-    /// Tenants with metrics of their own; all others share theirs.
+    /// Restart limit of shards and providers.
+    pub intensity: RestartIntensity,
+    /// Slot assigner with the key-sharded tenants.
+    pub slots: SlotAssigner,
+    /// Subject kind of events that are published to the bus.
+    pub submitted_event_kind: SubjectKind,
+    /// Maximum number of tenants with separate metric series; all others share one.
     pub tenant_series: usize,
 }
 
-/// How the runtime does.
+/// Health of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// Every shard is up.
-    pub up: bool,
-    /// There is room in the store.
-    pub room: bool,
-    /// It takes new work.
+pub struct RuntimeHealth {
+    /// Every shard is running.
+    pub is_running: bool,
+    /// The store has free space.
+    pub has_capacity: bool,
+    /// The runtime accepts new work.
     pub accepting: bool,
 }
 
-/// A runtime that cannot start.
+/// Error of a runtime that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The bounds contradict each other.
+    /// The limits contradict each other.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// An actor did not start; the text says why.
+    /// An actor did not start; contains the reason.
     #[error("cannot start: {0}")]
     Start(String),
-    /// The shard runs here already.
-    #[error("shard {0} runs already")]
-    Taken(u16),
+    /// The shard is already running here.
+    #[error("shard {0} is already running")]
+    AlreadyRunning(u16),
 }
 
-/// The running system.
+/// The runtime of a node.
 pub struct Runtime {
     pub(crate) root: ActorRef<root::Message>,
     ended: Mutex<Option<JoinHandle<()>>>,
-    pub(crate) shards: Arc<Shards>,
+    pub(crate) shards: Arc<RunningShards>,
     pub(crate) lost: Mutex<mpsc::UnboundedReceiver<u16>>,
-    pub(crate) hands: Arc<Hands>,
-    pub(crate) making: Making,
+    pub(crate) providers: Arc<ProviderRegistry>,
+    pub(crate) making: ShardTemplate,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) metrics: Arc<Metrics>,
     accepting: std::sync::atomic::AtomicBool,
 }
 
-/// What every shard is made with.
-pub(crate) struct Making {
-    pub(crate) letters: ShowLetter,
+/// Common dependencies of every shard.
+pub(crate) struct ShardTemplate {
+    pub(crate) dead_letter_encoder: DeadLetterEncoder,
     pub(crate) sources: Vec<EventSource>,
-    pub(crate) config: Config,
-    pub(crate) programs: Arc<Programs>,
+    pub(crate) config: RuntimeConfig,
+    pub(crate) programs: Arc<ProgramRegistry>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Runtime {
-    /// Builds the tree and starts it.
+    /// Builds the actor tree and starts it.
     ///
     /// # Errors
-    /// When the bounds contradict each other or an actor cannot start.
-    pub async fn start(parts: Parts, config: Config) -> Result<Self, RuntimeError> {
+    /// If the limits contradict each other or an actor cannot start.
+    pub async fn start(
+        dependencies: RuntimeDependencies,
+        config: RuntimeConfig,
+    ) -> Result<Self, RuntimeError> {
         config.limits.check()?;
         let metrics = Arc::new(Metrics::new(config.tenant_series));
-        let hands = Hands::new(Arc::clone(&parts.catalog));
+        let providers = ProviderRegistry::new(Arc::clone(&dependencies.catalog));
         let effects = supervisor::Arguments {
-            hands: Arc::clone(&hands),
-            bus: Arc::clone(&parts.bus),
+            registry: Arc::clone(&providers),
+            bus: Arc::clone(&dependencies.bus),
             metrics: Arc::clone(&metrics),
             intensity: config.intensity,
         };
-        let shards = Arc::new(Shards::new(config.slots.clone()));
+        let shards = Arc::new(RunningShards::new(config.slots.clone()));
         let (loses, lost) = mpsc::unbounded_channel();
         let tree =
             root::Arguments { effects, shards: Arc::clone(&shards), loses, intensity: config.intensity };
-        let started = Actor::spawn(None, Root, tree).await;
+        let started = Actor::spawn(None, RootActor, tree).await;
         let (root, ended) = started.map_err(|error| RuntimeError::Start(error.to_string()))?;
-        let making = Making {
-            letters: parts.letters,
-            sources: parts.sources,
+        let making = ShardTemplate {
+            dead_letter_encoder: dependencies.dead_letter_encoder,
+            sources: dependencies.sources,
             config,
-            programs: parts.programs,
-            clock: parts.clock,
-            observer: parts.observer,
-            tracer: parts.tracer,
+            programs: dependencies.programs,
+            clock: dependencies.clock,
+            observer: dependencies.observer,
+            tracer: dependencies.tracer,
         };
         let runtime = Self {
             root,
             ended: Mutex::new(Some(ended)),
             shards,
             lost: Mutex::new(lost),
-            hands,
+            providers,
             making,
-            bus: parts.bus,
+            bus: dependencies.bus,
             metrics,
             accepting: true.into(),
         };
-        for shard in parts.shards {
-            runtime.take(shard).await?;
+        for shard in dependencies.shards {
+            runtime.acquire_shard(shard).await?;
         }
         Ok(runtime)
     }
 
-    /// Puts another catalog in force, made by [`Catalog::renewed`] of the one this runtime was started with. Upstreams that
-    /// did not change go on as they are; attempts under way at the others go on to their end, and what waits there goes on
-    /// where the new catalog says.
+    /// Activates another catalog, created by [`Catalog::rebuild`] from the one that this runtime was
+    /// started with. Unchanged upstreams keep their state. Attempts in flight at changed upstreams finish
+    /// there; waiting items continue with the new catalog.
     ///
     /// # Errors
-    /// When the hands are not up; then the old catalog stays in force.
-    pub async fn renew(&self, next: Arc<Catalog>) -> Result<Renewal, ControlError> {
-        let supervisor = self.hands.supervisor().ok_or(ControlError::Unavailable)?;
-        let (reply, answer) = oneshot::channel();
-        supervisor.cast(Renew(next, reply)).map_err(|_| ControlError::Unavailable)?;
-        answer.await.map_err(|_| ControlError::Unavailable)
+    /// If the effects supervisor is not running; then the old catalog stays active.
+    pub async fn reload_catalog(&self, next: Arc<Catalog>) -> Result<CatalogChange, ControlError> {
+        let supervisor = self.providers.supervisor().ok_or(ControlError::Unavailable)?;
+        let (reply, response) = oneshot::channel();
+        supervisor.cast(ReloadCatalog(next, reply)).map_err(|_| ControlError::Unavailable)?;
+        response.await.map_err(|_| ControlError::Unavailable)
     }
 
-    /// Instructs one instance; returns when the consequences are durable.
+    /// Sends a control request to one instance; returns when the consequences are durable.
     ///
     /// # Errors
-    /// When the instance does not exist, its status forbids it, or its shard is not available.
-    pub async fn control(&self, key: &InstanceKey, control: Control) -> Result<Controlled, ControlError> {
+    /// If the instance does not exist, its status does not permit the request, or its shard is unavailable.
+    pub async fn control(
+        &self,
+        key: &InstanceKey,
+        control: ControlRequest,
+    ) -> Result<ControlResult, ControlError> {
         self.deliver(key, Input::Control(control), None).await
     }
 
@@ -197,132 +204,135 @@ impl Runtime {
         key: &InstanceKey,
         input: Input,
         extra: Option<Change>,
-    ) -> Result<Controlled, ControlError> {
+    ) -> Result<ControlResult, ControlError> {
         let shard = self.shard(key)?;
-        let (reply, answer) = oneshot::channel();
-        let envelope = Envelope { extra, ..Envelope::new(input, Done::Reply(reply, None)) };
-        shard.directory.dispatch(key, envelope)?;
-        answer.await.unwrap_or(Err(ControlError::Unavailable))
+        let (reply, response) = oneshot::channel();
+        let envelope =
+            Envelope { extra_change: extra, ..Envelope::new(input, Completion::Reply(reply, None)) };
+        shard.directory.deliver(key, envelope)?;
+        response.await.unwrap_or(Err(ControlError::Unavailable))
     }
 
-    /// Makes a change in every shard; returns when it is durable everywhere.
+    /// Applies a change to every shard; returns when it is durable in all shards.
     ///
     /// # Errors
-    /// When a shard is not available.
-    pub async fn change_everywhere(&self, change: &Change) -> Result<(), ControlError> {
+    /// If a shard is unavailable.
+    pub async fn apply_to_all_shards(&self, change: &Change) -> Result<(), ControlError> {
         for shard in self.shards.all() {
-            submit(&shard, change.clone()).await?;
+            submit_change(&shard, change.clone()).await?;
         }
         Ok(())
     }
 
-    /// Returns once everything that the committers were given before is durable, in every shard.
+    /// Waits until all earlier submissions to the committers are durable, in every shard.
     ///
     /// # Errors
-    /// When a shard is not available.
-    pub async fn barrier(&self) -> Result<(), ControlError> {
-        // Committers keep the order. No marker is that old, so this changes nothing.
-        self.change_everywhere(&Change::PurgeApplied { before: Timestamp::from_millis(0) }).await
+    /// If a shard is unavailable.
+    pub async fn commit_barrier(&self) -> Result<(), ControlError> {
+        // Committers keep the order. No dedupe key is that old, so this changes nothing.
+        self.apply_to_all_shards(&Change::PurgeDedupe { before: Timestamp::from_millis(0) }).await
     }
 
-    fn shard(&self, key: &InstanceKey) -> Result<Arc<Running>, ControlError> {
-        self.shards.of(key).ok_or(ControlError::Unavailable)
+    fn shard(&self, key: &InstanceKey) -> Result<Arc<RunningShard>, ControlError> {
+        self.shards.owner_of(key).ok_or(ControlError::Unavailable)
     }
 
-    /// The store of the shard an instance lives in; `None` when another process owns it.
+    /// Returns the store reader of the shard of an instance; `None` if another process owns it.
     #[must_use]
     pub fn reader(&self, key: &InstanceKey) -> Option<Reader> {
-        self.shards.of(key).map(|shard| shard.directory.context.reader.clone())
+        self.shards.owner_of(key).map(|shard| shard.directory.context.reader.clone())
     }
 
-    /// The stores of all shards of this process, in the order of their numbers.
+    /// Returns the store readers of all shards of this process, ordered by number.
     pub fn readers(&self) -> impl Iterator<Item = Reader> {
         self.numbered_readers().map(|(_, reader)| reader)
     }
 
-    /// As [`Runtime::readers`], with the numbers.
+    /// Returns the store readers as [`Runtime::readers`], with their shard numbers.
     pub fn numbered_readers(&self) -> impl Iterator<Item = (u16, Reader)> {
         let shards = self.shards.all().into_iter();
         shards.map(|shard| (shard.index, shard.directory.context.reader.clone()))
     }
 
-    pub(crate) fn contexts(&self) -> impl Iterator<Item = Arc<Context>> {
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = Arc<ShardContext>> {
         self.shards.all().into_iter().map(|shard| Arc::clone(&shard.directory.context))
     }
 
-    pub(crate) fn context(&self, key: &InstanceKey) -> Option<Arc<Context>> {
-        self.shards.of(key).map(|shard| Arc::clone(&shard.directory.context))
+    pub(crate) fn context(&self, key: &InstanceKey) -> Option<Arc<ShardContext>> {
+        self.shards.owner_of(key).map(|shard| Arc::clone(&shard.directory.context))
     }
 
-    /// What it counts.
+    /// Returns the metrics.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// The deepest mailboxes, deepest first. Looks at every live instance.
+    /// Returns the deepest mailboxes, deepest first. Visits every live instance.
     #[must_use]
     pub fn deepest_mailboxes(&self, count: usize) -> Vec<(InstanceKey, usize)> {
         let mut depths: Vec<_> =
-            self.shards.all().iter().flat_map(|s| s.directory.depths().collect::<Vec<_>>()).collect();
+            self.shards.all().iter().flat_map(|s| s.directory.mailbox_depths().collect::<Vec<_>>()).collect();
         depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
         depths.truncate(count);
         depths
     }
 
-    /// How it does.
+    /// Returns the health of the runtime.
     #[must_use]
-    pub fn health(&self) -> Health {
-        Health {
-            up: self.root.get_status() == ActorStatus::Running
+    pub fn health(&self) -> RuntimeHealth {
+        RuntimeHealth {
+            is_running: self.root.get_status() == ActorStatus::Running
                 && self.shards.all().iter().all(|shard| shard.directory.committer().is_ok()),
-            room: !self.metrics.is_store_full(),
+            has_capacity: !self.metrics.is_store_full(),
             accepting: self.accepting.load(std::sync::atomic::Ordering::Acquire),
         }
     }
 
-    /// The root of the actor tree, for tests that kill at random.
+    /// Returns the root of the actor tree, for tests that kill random actors.
     #[must_use]
     pub fn root(&self) -> ActorCell {
         self.root.get_cell()
     }
 
-    /// Returns when the tree has given up, or was stopped.
+    /// Waits until the actor tree has failed or is stopped.
     pub async fn ended(&self) {
-        // The handle stays where it is until the task has ended: whoever stops waiting leaves it for the next.
+        // The handle stays in place until the task has ended, so that another caller can wait if this one is
+        // cancelled.
         let mut ended = self.ended.lock().await;
         if let Some(task) = ended.as_mut() {
-            // The root's task only fails when it is aborted, which nobody does.
+            // The task of the root fails only if it is aborted, and no code aborts it.
             drop(task.await);
             *ended = None;
         }
     }
 
-    /// Takes no more events, fires no more timers, and waits until nothing is under way, `deadline` long at most.
-    /// `true` when it came to rest; otherwise what is left is in the store and goes on at the next start.
+    /// Stops ingestion and timers, and waits up to `timeout` until no work is in flight. Returns `true` if
+    /// the runtime became idle; otherwise the remaining work is in the store and continues at the next
+    /// start.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.accepting.store(false, std::sync::atomic::Ordering::Release);
         tokio::time::timeout(deadline, async {
             let (done, quiet) = oneshot::channel();
-            // Errors mean that the tree is gone, and nothing is under way.
+            // Errors mean that the tree has stopped and no work is in flight.
             drop(self.root.cast(root::Message::Quiesce(done)));
             quiet.await.ok();
-            while !self.is_at_rest() {
-                tokio::time::sleep(DRAIN_LOOK).await;
+            while !self.is_idle() {
+                tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
             }
         })
         .await
         .is_ok()
     }
 
-    fn is_at_rest(&self) -> bool {
-        self.shards.all().iter().all(|shard| shard.rests())
+    fn is_idle(&self) -> bool {
+        self.shards.all().iter().all(|shard| shard.is_idle())
     }
 
-    /// Stops the tree, brings the stores' tables up to date and closes them, whoever still holds a part of this.
+    /// Stops the actor tree, flushes the stores and closes them, even if other code still holds references.
     ///
     /// # Errors
-    /// When a store cannot be flushed; what is committed is safe in its journal.
+    /// If a store cannot be flushed; committed data is safe in its journal.
     pub async fn stop(&self) -> Result<(), orlog_store::Error> {
         self.root.stop(None);
         self.ended().await;
@@ -334,8 +344,8 @@ impl Runtime {
     }
 }
 
-pub(crate) async fn submit(shard: &Running, change: Change) -> Result<(), ControlError> {
-    let (done, answer) = Done::for_someone();
-    shard.directory.committer()?.submit(Submission::of(change, done))?;
-    answer.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| ())
+pub(crate) async fn submit_change(shard: &RunningShard, change: Change) -> Result<(), ControlError> {
+    let (done, response) = Completion::for_caller();
+    shard.directory.committer()?.submit(Submission::new(change, done))?;
+    response.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| ())
 }

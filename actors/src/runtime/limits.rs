@@ -1,57 +1,57 @@
-//! The bounds of the running system, in one place.
+//! Limits of the runtime.
 //!
-//! Mailboxes are unbounded, so the bounds stand at the sources: what an ingester, a relay lane and a provider may have
-//! under way, and how many instances may be live.
+//! Mailboxes are unbounded, so sources limit in-flight messages: ingesters, relay destinations and
+//! providers. The number of live instances is also limited.
 
 use std::time::Duration;
 
-/// Bounds of one shard. [`Limits::check`] tells whether they fit together.
+/// Limits of one shard. [`Limits::check`] validates them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages taken from the bus whose consequences are not durable yet.
-    pub in_flight_per_ingester: usize,
-    /// Inputs that wait for one instance before the ingester stops to read.
-    pub in_flight_per_instance: usize,
-    /// Work items of one outbox lane that are offered and not done.
-    pub offered_per_lane: usize,
-    /// Changes in one commit.
-    pub group: usize,
-    /// Instances with an actor; idle ones are passivated beyond this.
-    pub live_instances: usize,
-    /// An instance without work for this long is passivated.
-    pub idle: Duration,
-    /// How often an input may kill its actor before it becomes a dead letter.
-    pub attempts_per_input: u32,
+    /// Maximum number of bus messages whose consequences are not durable yet.
+    pub max_in_flight_per_ingester: usize,
+    /// Maximum number of queued inputs of one instance before the ingester stops reading.
+    pub max_in_flight_per_instance: usize,
+    /// Maximum number of work items of one destination that are dispatched and not completed.
+    pub max_in_flight_per_destination: usize,
+    /// Maximum number of changes in one commit.
+    pub max_group_commit: usize,
+    /// Maximum number of instances with an actor; beyond this, idle instances are passivated.
+    pub max_live_instances: usize,
+    /// Idle time after which an instance is passivated.
+    pub idle_timeout: Duration,
+    /// Maximum number of actor crashes per input before it becomes a dead letter.
+    pub max_attempts_per_input: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            in_flight_per_ingester: 8192,
-            in_flight_per_instance: 256,
-            offered_per_lane: 4096,
-            group: 1024,
-            live_instances: 50_000,
-            idle: Duration::from_secs(30),
-            attempts_per_input: 3,
+            max_in_flight_per_ingester: 8192,
+            max_in_flight_per_instance: 256,
+            max_in_flight_per_destination: 4096,
+            max_group_commit: 1024,
+            max_live_instances: 50_000,
+            idle_timeout: Duration::from_secs(30),
+            max_attempts_per_input: 3,
         }
     }
 }
 
-/// Bounds that contradict each other.
+/// Invalid limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
-    /// A bound is zero, so nothing could ever happen.
+    /// A limit is zero and blocks all progress.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
-    /// One bound must not be larger than another.
+    /// One limit must not exceed another.
     #[error("{smaller} ({smaller_value}) must not be larger than {larger} ({larger_value})")]
     Order {
-        /// The bound that must be smaller.
+        /// Name of the limit that must be smaller.
         smaller: &'static str,
         /// Its value.
         smaller_value: usize,
-        /// The bound that must be larger.
+        /// Name of the limit that must be larger.
         larger: &'static str,
         /// Its value.
         larger_value: usize,
@@ -59,28 +59,28 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    /// Checks that every bound lets something through and that they fit together.
+    /// Validates that every limit is positive and that the limits are consistent.
     ///
     /// # Errors
-    /// Names the bound, or the pair, and the values.
+    /// Returns the names and values of the invalid limits.
     pub fn check(&self) -> Result<(), LimitsError> {
         let bounds = [
-            ("limits.in_flight_per_ingester", self.in_flight_per_ingester),
-            ("limits.in_flight_per_instance", self.in_flight_per_instance),
-            ("limits.offered_per_lane", self.offered_per_lane),
-            ("limits.group", self.group),
-            ("limits.live_instances", self.live_instances),
-            ("limits.attempts_per_input", self.attempts_per_input as usize),
+            ("limits.max_in_flight_per_ingester", self.max_in_flight_per_ingester),
+            ("limits.max_in_flight_per_instance", self.max_in_flight_per_instance),
+            ("limits.max_in_flight_per_destination", self.max_in_flight_per_destination),
+            ("limits.max_group_commit", self.max_group_commit),
+            ("limits.max_live_instances", self.max_live_instances),
+            ("limits.max_attempts_per_input", self.max_attempts_per_input as usize),
         ];
         if let Some((name, _)) = bounds.iter().find(|(_, value)| *value == 0) {
             return Err(LimitsError::Zero(name));
         }
-        if self.in_flight_per_instance > self.in_flight_per_ingester {
+        if self.max_in_flight_per_instance > self.max_in_flight_per_ingester {
             return Err(LimitsError::Order {
-                smaller: "limits.in_flight_per_instance",
-                smaller_value: self.in_flight_per_instance,
-                larger: "limits.in_flight_per_ingester",
-                larger_value: self.in_flight_per_ingester,
+                smaller: "limits.max_in_flight_per_instance",
+                smaller_value: self.max_in_flight_per_instance,
+                larger: "limits.max_in_flight_per_ingester",
+                larger_value: self.max_in_flight_per_ingester,
             });
         }
         Ok(())
@@ -92,19 +92,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_fit_together() {
+    fn default_limits_are_consistent() {
         assert_eq!(Limits::default().check(), Ok(()));
     }
 
     #[test]
-    fn names_the_bounds_that_contradict_each_other() {
-        let limits = Limits { in_flight_per_instance: 9, in_flight_per_ingester: 8, ..Limits::default() };
+    fn reports_contradicting_limits() {
+        let limits =
+            Limits { max_in_flight_per_instance: 9, max_in_flight_per_ingester: 8, ..Limits::default() };
         let text = limits.check().unwrap_err().to_string();
         assert_eq!(
             text,
-            "limits.in_flight_per_instance (9) must not be larger than limits.in_flight_per_ingester (8)"
+            "limits.max_in_flight_per_instance (9) must not be larger than limits.max_in_flight_per_ingester (8)"
         );
-        let limits = Limits { group: 0, ..Limits::default() };
-        assert_eq!(limits.check(), Err(LimitsError::Zero("limits.group")));
+        let limits = Limits { max_group_commit: 0, ..Limits::default() };
+        assert_eq!(limits.check(), Err(LimitsError::Zero("limits.max_group_commit")));
     }
 }

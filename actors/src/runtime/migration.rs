@@ -1,37 +1,37 @@
-//! Moving instances from one definition to another: what would become of each, and the instruction to do it.
+//! Migration of instances to another definition: the plan of each instance.
 
-use orlog_engine::{Plan, Subject, plan};
+use orlog_engine::{DecisionContext, MigrationPlan, plan_migration};
 use orlog_model::{Instance, InstanceKey, SagaName, TenantId};
 use orlog_program::Program;
 use orlog_store::{Error, InstanceQuery};
 
-use crate::instance::registry::Context;
+use crate::instance::registry::ShardContext;
 use crate::runtime::handle::Runtime;
 
-/// An instance and what would become of it.
+/// Migration plan of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Planned {
-    /// Which instance.
+pub struct PlannedMigration {
+    /// Key of the instance.
     pub key: InstanceKey,
-    /// The state version it stands at: given to [`Runtime::control`] with `Action::Migrate` as `expected_version`, it makes
-    /// sure that what was planned is done.
+    /// State version of the instance. Pass it to [`Runtime::control`] with `ControlAction::Migrate` as
+    /// `expected_version`, so that exactly the planned migration is applied.
     pub version: u64,
-    /// What would become of it.
-    pub plan: Plan,
+    /// The plan.
+    pub plan: MigrationPlan,
 }
 
 impl Runtime {
-    /// What would become of the instances of a saga that have not ended and go by another definition, were each told to
-    /// migrate to `to`. Changes nothing. Reads all instances of the saga.
+    /// Returns the migration plans to `to` of all active instances of a saga that use another definition.
+    /// Changes nothing. Reads all instances of the saga.
     ///
     /// # Errors
-    /// When a store cannot be read.
+    /// If a store cannot be read.
     pub fn plan_migration(
         &self,
         tenant: &TenantId,
         saga: &SagaName,
         to: &dyn Program,
-    ) -> Result<Vec<Planned>, Error> {
+    ) -> Result<Vec<PlannedMigration>, Error> {
         let mut planned = Vec::new();
         for context in self.contexts() {
             let mut query = InstanceQuery {
@@ -42,7 +42,7 @@ impl Runtime {
             loop {
                 let page = context.reader.instances(&query)?;
                 let concerned = page.items.into_iter().filter(|(_, instance)| {
-                    !instance.status.is_final() && instance.program.hash != to.reference().hash
+                    !instance.status.is_final() && instance.definition.hash != to.definition_ref().hash
                 });
                 planned.extend(concerned.map(|(key, instance)| planned_for(&context, key, &instance, to)));
                 query.cursor = page.next;
@@ -54,29 +54,39 @@ impl Runtime {
         Ok(planned)
     }
 
-    /// What would become of one instance, were it told to migrate to `to`. Changes nothing. `None` where another process owns
-    /// its shard.
+    /// Returns the migration plan of one instance to `to`. Changes nothing. Returns `None` if another
+    /// process owns its shard.
     #[must_use]
-    pub fn plan_one(&self, key: InstanceKey, instance: &Instance, to: &dyn Program) -> Option<Planned> {
+    pub fn plan_instance_migration(
+        &self,
+        key: InstanceKey,
+        instance: &Instance,
+        to: &dyn Program,
+    ) -> Option<PlannedMigration> {
         let context = self.context(&key)?;
         Some(planned_for(&context, key, instance, to))
     }
 }
 
-fn planned_for(context: &Context, key: InstanceKey, instance: &Instance, to: &dyn Program) -> Planned {
-    let plan = match context.programs.pinned(&instance.program.hash) {
-        None => Plan::Blocked(vec!["the definition that it goes by is not loaded".to_owned()]),
+fn planned_for(
+    context: &ShardContext,
+    key: InstanceKey,
+    instance: &Instance,
+    to: &dyn Program,
+) -> PlannedMigration {
+    let plan = match context.programs.by_hash(&instance.definition.hash) {
+        None => MigrationPlan::Blocked(vec!["the definition of the instance is not loaded".to_owned()]),
         Some(program) => {
-            let subject = Subject {
+            let subject = DecisionContext {
                 key: &key,
                 instance: Some(instance),
                 program: program.as_ref(),
                 now: context.clock.now(),
                 node: &context.node,
-                early: &[],
+                buffered: &[],
             };
-            plan(&subject, to)
+            plan_migration(&subject, to)
         }
     };
-    Planned { version: instance.version, key, plan }
+    PlannedMigration { version: instance.version, key, plan }
 }

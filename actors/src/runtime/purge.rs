@@ -1,33 +1,33 @@
-//! Forgetting what was kept long enough: small changes among all others, and never one of an instance that is live.
+//! Purge of data after its retention, in small changes and never of a live instance.
 
 use orlog_model::{Change, InstanceKey, TenantId, Timestamp};
 use uuid::Uuid;
 
 use crate::runtime::control::ControlError;
-use crate::runtime::handle::{Runtime, submit};
+use crate::runtime::handle::{Runtime, submit_change};
 
 impl Runtime {
-    /// Forgets an instance that is over and stands at this version, or a bounded part of its history; returns when that is
-    /// durable. `false`: it is live, and left alone.
+    /// Purges an ended instance at this version, or a bounded part of its history; returns when the change
+    /// is durable. Returns `false` without a change if the instance is live.
     ///
     /// # Errors
-    /// When the shard is not available.
+    /// If the shard is unavailable.
     pub async fn purge_instance(&self, key: InstanceKey, version: u64) -> Result<bool, ControlError> {
-        self.forget(&key.clone(), Change::PurgeInstance { key, version }).await
+        self.commit_purge(&key.clone(), Change::PurgeInstance { key, version }).await
     }
 
-    /// Forgets tasks of an instance that was forgotten; otherwise as [`Runtime::purge_instance`].
+    /// Purges tasks of a purged instance; otherwise as [`Runtime::purge_instance`].
     ///
     /// # Errors
-    /// When the shard is not available.
+    /// If the shard is unavailable.
     pub async fn purge_tasks(&self, instance: InstanceKey, tasks: Vec<Uuid>) -> Result<bool, ControlError> {
-        self.forget(&instance.clone(), Change::PurgeTasks { instance, tasks }).await
+        self.commit_purge(&instance.clone(), Change::PurgeTasks { instance, tasks }).await
     }
 
-    /// Forgets a dead letter of a shard.
+    /// Purges a dead letter of a shard.
     ///
     /// # Errors
-    /// When the shard is not available.
+    /// If the shard is unavailable.
     pub async fn purge_dead_letter(
         &self,
         shard: u16,
@@ -35,22 +35,27 @@ impl Runtime {
         id: Uuid,
     ) -> Result<(), ControlError> {
         let shard = self.shards.get(shard).ok_or(ControlError::Unavailable)?;
-        submit(&shard, Change::DropDeadLetter { tenant, id }).await
+        submit_change(&shard, Change::DropDeadLetter { tenant, id }).await
     }
 
-    /// Forgets what the feed of a shard says of commits that are too old, as [`Change::TrimFeed`] does.
+    /// Removes old commits from the change feed of a shard, as [`Change::TrimFeed`] does.
     ///
     /// # Errors
-    /// When the shard is not available.
-    pub async fn trim_feed(&self, shard: u16, before: Timestamp, keep: u64) -> Result<(), ControlError> {
+    /// If the shard is unavailable.
+    pub async fn trim_feed(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        max_commits: u64,
+    ) -> Result<(), ControlError> {
         let shard = self.shards.get(shard).ok_or(ControlError::Unavailable)?;
-        submit(&shard, Change::TrimFeed { before, keep }).await
+        submit_change(&shard, Change::TrimFeed { before, retained_commits: max_commits }).await
     }
 
-    async fn forget(&self, key: &InstanceKey, change: Change) -> Result<bool, ControlError> {
-        let shard = self.shards.of(key).ok_or(ControlError::Unavailable)?;
-        match shard.directory.forget(key, change)? {
-            Some(answer) => answer.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| true),
+    async fn commit_purge(&self, key: &InstanceKey, change: Change) -> Result<bool, ControlError> {
+        let shard = self.shards.owner_of(key).ok_or(ControlError::Unavailable)?;
+        match shard.directory.purge(key, change)? {
+            Some(response) => response.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| true),
             None => Ok(false),
         }
     }

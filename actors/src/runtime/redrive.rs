@@ -1,50 +1,54 @@
-//! Dead letters on their way back: an input to its instance, a message to the bus.
+//! Redrive of dead letters: an input goes to its instance, a message to the bus.
 
-use orlog_model::{Change, DeadLetter, Input, Original, Status};
+use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Input, Status};
 
-use crate::runtime::control::{ControlError, Controlled};
+use crate::runtime::control::{ControlError, ControlResult};
 use crate::runtime::handle::Runtime;
 
 impl Runtime {
-    /// Sends a dead letter again: an input to its instance, a message to the bus. The letter goes in the commit that
-    /// stores what became of it; where it fails again, there is a new letter.
+    /// Redrives a dead letter: an input goes to its instance, a message to the bus. The commit that stores
+    /// the result removes the dead letter; if it fails again, there is a new dead letter.
     ///
     /// # Errors
-    /// As [`Runtime::control`]; [`ControlError::SetAside`] when it failed again.
-    pub async fn redrive(&self, letter: DeadLetter) -> Result<Controlled, ControlError> {
-        let drop_letter = Change::DropDeadLetter { tenant: letter.tenant.clone(), id: letter.id };
-        match (letter.original, letter.instance) {
-            (Original::Input(input), Some(key)) => self.deliver(&key, *input, Some(drop_letter)).await,
-            (Original::Input(input), None) => self.republish(*input, drop_letter).await,
-            (Original::Message { subject, headers, payload }, _) => {
+    /// As [`Runtime::control`]; [`ControlError::DeadLettered`] if it failed again.
+    pub async fn redrive(&self, dead_letter: DeadLetter) -> Result<ControlResult, ControlError> {
+        let drop_dead_letter =
+            Change::DropDeadLetter { tenant: dead_letter.tenant.clone(), id: dead_letter.id };
+        match (dead_letter.original, dead_letter.instance) {
+            (DeadLetterOriginal::Input(input), Some(key)) => {
+                self.deliver(&key, *input, Some(drop_dead_letter)).await
+            }
+            (DeadLetterOriginal::Input(input), None) => self.republish(*input, drop_dead_letter).await,
+            (DeadLetterOriginal::Message { subject, headers, payload }, _) => {
                 let message = orlog_bus::Message { subject, id: None, headers, payload: payload.into() };
-                self.publish_and(message, drop_letter).await
+                self.publish_and(message, drop_dead_letter).await
             }
         }
     }
 
-    async fn republish(&self, input: Input, change: Change) -> Result<Controlled, ControlError> {
+    async fn republish(&self, input: Input, change: Change) -> Result<ControlResult, ControlError> {
         let Input::Event(event) = input else {
-            return Err(ControlError::SetAside(
-                "only events can be sent again without an instance".to_owned(),
+            return Err(ControlError::DeadLettered(
+                "only events can be redriven without an instance".to_owned(),
             ));
         };
-        let subject = orlog_bus::codec::subject_under(&event, self.making.config.submitted_as);
+        let subject = orlog_bus::codec::subject_with_kind(&event, self.making.config.submitted_event_kind);
         let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
         self.publish_and(message, change).await
     }
 
-    /// The letter of a tenant that is spread may lie in any shard, so it is dropped in all of them.
+    /// Publishes the message and removes the dead letter from all shards, because that of a key-sharded
+    /// tenant may be in any shard.
     async fn publish_and(
         &self,
         message: orlog_bus::Message,
         change: Change,
-    ) -> Result<Controlled, ControlError> {
+    ) -> Result<ControlResult, ControlError> {
         self.bus.publish(vec![message]).await.map_err(|_| ControlError::Unavailable)?;
-        self.change_everywhere(&change).await?;
-        Ok(Controlled {
+        self.apply_to_all_shards(&change).await?;
+        Ok(ControlResult {
             applied: true,
-            why: Some("published again".into()),
+            reason: Some("published again".into()),
             version: 0,
             status: Status::Running,
             paused: false,

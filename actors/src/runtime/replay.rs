@@ -1,31 +1,35 @@
-//! Instances that took their inputs anew: what they would stand as comes in the place of what they stand as.
+//! Replay of instances: replaces an instance by the state that replayed inputs produce.
 
-use orlog_model::{Change, Control, Input, InstanceKey, Replacement};
+use orlog_model::{Change, ControlRequest, Input, InstanceKey, InstanceReplacement};
 
-use crate::runtime::control::{ControlError, Controlled};
+use crate::runtime::control::{ControlError, ControlResult};
 use crate::runtime::handle::Runtime;
 
 impl Runtime {
-    /// Replaces an instance, which must stand at the version that the instruction expects (0: it does not exist) and must not
-    /// be paused. Returns when that is durable.
+    /// Replaces an instance, which must have the expected version of the request (0: it does not exist) and
+    /// must not be paused. Returns when the change is durable.
     ///
     /// # Errors
-    /// When it has moved since, or its shard is not available.
-    pub async fn replace(
+    /// If the instance has another version, or its shard is unavailable.
+    pub async fn replace_instance(
         &self,
-        replacement: Replacement,
-        control: Control,
-    ) -> Result<Controlled, ControlError> {
+        replacement: InstanceReplacement,
+        control: ControlRequest,
+    ) -> Result<ControlResult, ControlError> {
         let key = replacement.key.clone();
         let change = Change::Replace(Box::new(replacement));
         self.deliver(&key, Input::Control(control), Some(change)).await
     }
 
-    /// Brings an input to one instance, as if it came from the bus.
+    /// Delivers an input to one instance, as if it came from the bus.
     ///
     /// # Errors
-    /// When it was set aside, or the shard is not available.
-    pub async fn bring(&self, key: &InstanceKey, input: Input) -> Result<Controlled, ControlError> {
+    /// If the input was dead-lettered, or the shard is unavailable.
+    pub async fn deliver_again(
+        &self,
+        key: &InstanceKey,
+        input: Input,
+    ) -> Result<ControlResult, ControlError> {
         self.deliver(key, input, None).await
     }
 }

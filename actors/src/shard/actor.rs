@@ -1,7 +1,7 @@
-//! One shard: its store, its committer, and everybody who works with it.
+//! One shard: its store, its committer, and the actors that use them.
 //!
-//! Children start from the end of the stream to its source. A dead saga is replaced; a dead helper fells the shard, and
-//! its supervisor starts it anew from what is durable.
+//! Children start in reverse order of the data flow. A crashed saga actor is replaced; a crash of
+//! another child stops the shard, and its supervisor restarts it from durable state.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,61 +11,61 @@ use orlog_model::Change;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use tokio::sync::oneshot;
 
-use crate::effects::provider_registry::Hands;
-use crate::instance::completion::Done;
-use crate::instance::mailbox::{Cell, PASSIVATED};
-use crate::instance::registry::{Directory, Incarnation, StartActor};
-use crate::instance::saga::{Saga, SagaArguments};
+use crate::effects::provider_registry::ProviderRegistry;
+use crate::instance::completion::Completion;
+use crate::instance::mailbox::{Mailbox, PASSIVATED};
+use crate::instance::registry::{Incarnation, InstanceRegistry, StartActor};
+use crate::instance::saga::{SagaActor, SagaActorArguments};
 use crate::shard::committer::CommitObserver;
-use crate::shard::committer::{self, CommitterActor, WriterSlot};
-use crate::shard::dead_letter_publisher::{self, Postman, ShowLetter};
+use crate::shard::committer::{self, CommitterActor, SharedWriter};
+use crate::shard::dead_letter_publisher::{self, DeadLetterEncoder, DeadLetterPublisherActor};
 use crate::shard::event_source::EventSource;
-use crate::shard::ingester::{self, Ingester};
-use crate::shard::relay::{self, Relay};
-use crate::shard::submission::{Committer, Submission};
-use crate::shard::timer::{self, Timer};
-use crate::telemetry::about;
-use crate::telemetry::metrics::{ActorKind, Alive};
+use crate::shard::ingester::{self, IngesterActor};
+use crate::shard::relay::{self, RelayActor};
+use crate::shard::submission::{CommitterHandle, Submission};
+use crate::shard::timer::{self, TimerActor};
+use crate::telemetry::log_instance;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 
-/// Instances with kept inputs that are looked at in one go at the start.
-const HELD_PAGE: usize = 1_000;
+/// Number of instances with buffered inputs read per page at start.
+const BUFFER_PAGE: usize = 1_000;
 
-/// The actor.
-pub(crate) struct Shard;
+/// Shard actor.
+pub(crate) struct ShardActor;
 
-/// What it needs, for every life anew.
+/// Arguments of a shard, reused for every incarnation.
 #[derive(Clone)]
 pub(crate) struct Arguments {
     pub(crate) name: String,
     pub(crate) slots: Range<u16>,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) writer: WriterSlot,
+    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) writer: SharedWriter,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) sources: Vec<EventSource>,
-    pub(crate) hands: Arc<Hands>,
-    pub(crate) letters: ShowLetter,
+    pub(crate) providers: Arc<ProviderRegistry>,
+    pub(crate) dead_letter_encoder: DeadLetterEncoder,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
 }
 
-/// What it is told.
+/// Messages of a shard.
 pub(crate) enum Message {
-    /// Put idle instances to rest, and forget markers of events that are long past.
-    Tidy,
-    /// Take no more events and fire no more timers; tell when it is so.
+    /// Passivate idle instances and remove expired dedupe keys.
+    Housekeeping,
+    /// Stop ingestion and timers; reply when done.
     Quiesce(oneshot::Sender<()>),
 }
 
-/// What it holds.
+/// State of a shard.
 pub(crate) struct State {
-    directory: Arc<Directory>,
+    directory: Arc<InstanceRegistry>,
     helpers: Vec<(ActorId, &'static str)>,
     ingesters: Vec<ActorRef<ingester::Message>>,
     timer: ActorRef<timer::Message>,
     quiescing: bool,
-    _alive: Alive,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Shard {
+impl Actor for ShardActor {
     type Msg = Message;
     type State = State;
     type Arguments = Arguments;
@@ -80,21 +80,22 @@ impl Actor for Shard {
         let (committing, committer) = start_committer(&arguments, me.clone()).await?;
         let start = saga_starter(&directory, committer.clone(), me.clone());
         directory.open(Incarnation { committer, start });
-        let relaying = relay::Arguments { directory: Arc::clone(&directory), hands: arguments.hands };
-        let (relay, _) = Actor::spawn_linked(None, Relay, relaying, me.clone()).await?;
-        let (timer, _) = Actor::spawn_linked(None, Timer, Arc::clone(&directory), me.clone()).await?;
+        let relaying = relay::Arguments { directory: Arc::clone(&directory), providers: arguments.providers };
+        let (relay, _) = Actor::spawn_linked(None, RelayActor, relaying, me.clone()).await?;
+        let (timer, _) = Actor::spawn_linked(None, TimerActor, Arc::clone(&directory), me.clone()).await?;
         let publishing = dead_letter_publisher::Arguments {
             directory: Arc::clone(&directory),
             bus: Arc::clone(&arguments.bus),
-            show: arguments.letters,
+            show: arguments.dead_letter_encoder,
         };
-        let (postman, _) = Actor::spawn_linked(None, Postman, publishing, me.clone()).await?;
-        wake_held(&directory)?;
+        let (publisher, _) =
+            Actor::spawn_linked(None, DeadLetterPublisherActor, publishing, me.clone()).await?;
+        activate_buffered(&directory)?;
         let mut helpers = vec![
             (committing, "committer"),
             (relay.get_id(), "relay"),
             (timer.get_id(), "timer"),
-            (postman.get_id(), "postman"),
+            (publisher.get_id(), "dead_letter_publisher"),
         ];
         let mut ingesters = Vec::new();
         for source in arguments.sources {
@@ -105,12 +106,12 @@ impl Actor for Shard {
                 name: arguments.name.clone(),
                 slots: arguments.slots.clone(),
             };
-            let (ingester, _) = Actor::spawn_linked(None, Ingester, ingesting, me.clone()).await?;
+            let (ingester, _) = Actor::spawn_linked(None, IngesterActor, ingesting, me.clone()).await?;
             helpers.push((ingester.get_id(), "ingester"));
             ingesters.push(ingester);
         }
-        drop(myself.send_interval(directory.context.limits.idle / 4, || Message::Tidy));
-        let alive = directory.context.metrics.begin(ActorKind::Shard);
+        drop(myself.send_interval(directory.context.limits.idle_timeout / 4, || Message::Housekeeping));
+        let alive = directory.context.metrics.actor_started(ActorKind::Shard);
         Ok(State { directory, helpers, ingesters, timer, quiescing: false, _alive: alive })
     }
 
@@ -121,10 +122,10 @@ impl Actor for Shard {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Tidy => state.tidy()?,
+            Message::Housekeeping => state.tidy()?,
             Message::Quiesce(done) => {
                 state.quiescing = true;
-                // Errors mean that they have gone already.
+                // Errors mean that they have already stopped.
                 for ingester in &state.ingesters {
                     drop(ingester.stop_and_wait(None, None).await);
                 }
@@ -142,11 +143,13 @@ impl Actor for Shard {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match event {
-            SupervisionEvent::ActorTerminated(_, _, Some(why)) if why == PASSIVATED => Ok(()),
-            SupervisionEvent::ActorTerminated(dead, _, why) => {
-                state.bury(&dead, &why.unwrap_or_else(|| "stopped".to_owned()))
+            SupervisionEvent::ActorTerminated(_, _, Some(reason)) if reason == PASSIVATED => Ok(()),
+            SupervisionEvent::ActorTerminated(crashed, _, reason) => {
+                state.handle_crash(&crashed, &reason.unwrap_or_else(|| "stopped".to_owned()))
             }
-            SupervisionEvent::ActorFailed(dead, why) => state.bury(&dead, &why.to_string()),
+            SupervisionEvent::ActorFailed(crashed, reason) => {
+                state.handle_crash(&crashed, &reason.to_string())
+            }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
         }
     }
@@ -157,15 +160,15 @@ impl Actor for Shard {
     }
 }
 
-/// Wakes the instances that had begun or were resumed, and had not come to what was kept for them.
-fn wake_held(directory: &Directory) -> Result<(), ActorProcessingErr> {
+/// Wakes the instances that had started or were resumed and had not yet applied their buffered inputs.
+fn activate_buffered(directory: &InstanceRegistry) -> Result<(), ActorProcessingErr> {
     let reader = &directory.context.reader;
     let mut last = None;
     loop {
-        let page = reader.held_keys(last.as_ref(), HELD_PAGE)?;
+        let page = reader.buffered_keys(last.as_ref(), BUFFER_PAGE)?;
         for key in &page {
             if reader.instance(key)?.is_some_and(|instance| !instance.paused) {
-                directory.wake(key)?;
+                directory.activate(key)?;
             }
         }
         match page.into_iter().next_back() {
@@ -175,18 +178,19 @@ fn wake_held(directory: &Directory) -> Result<(), ActorProcessingErr> {
     }
 }
 
-/// Starts saga actors under this shard. The directory must not keep itself alive, hence the weak reference.
-fn saga_starter(directory: &Arc<Directory>, committer: Committer, me: ActorCell) -> StartActor {
+/// Returns the function that starts saga actors under this shard. A weak reference keeps the registry
+/// from owning itself.
+fn saga_starter(directory: &Arc<InstanceRegistry>, committer: CommitterHandle, me: ActorCell) -> StartActor {
     let directory = Arc::downgrade(directory);
-    Box::new(move |cell: &Arc<Cell>| {
-        let arguments = SagaArguments {
-            cell: Arc::clone(cell),
+    Box::new(move |mailbox: &Arc<Mailbox>| {
+        let arguments = SagaActorArguments {
+            mailbox: Arc::clone(mailbox),
             directory: directory.upgrade()?,
             committer: committer.clone(),
         };
-        ActorRuntime::spawn_linked_instant(None, Saga, arguments, me.clone())
+        ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, me.clone())
             .map(|(actor, _)| actor)
-            .inspect_err(|error| about!(ERROR, cell.key, None, %error, "cannot start a saga actor"))
+            .inspect_err(|error| log_instance!(ERROR, mailbox.key, None, %error, "cannot start a saga actor"))
             .ok()
     })
 }
@@ -194,7 +198,7 @@ fn saga_starter(directory: &Arc<Directory>, committer: Committer, me: ActorCell)
 async fn start_committer(
     arguments: &Arguments,
     me: ActorCell,
-) -> Result<(ActorId, Committer), ActorProcessingErr> {
+) -> Result<(ActorId, CommitterHandle), ActorProcessingErr> {
     let (started, committer) = oneshot::channel();
     let committing = committer::Arguments {
         slot: Arc::clone(&arguments.writer),
@@ -208,26 +212,26 @@ async fn start_committer(
 
 impl State {
     fn tidy(&self) -> Result<(), ActorProcessingErr> {
-        self.directory.passivate();
+        self.directory.passivate_idle();
         let context = &self.directory.context;
-        let before = context.reader.remembered_since(context.clock.now())?;
-        if context.reader.is_purge_due(before)? {
-            let purge = Change::PurgeApplied { before };
-            self.directory.committer()?.submit(Submission::of(purge, Done::Nothing))?;
+        let before = context.reader.dedupe_horizon(context.clock.now())?;
+        if context.reader.is_dedupe_purge_due(before)? {
+            let purge = Change::PurgeDedupe { before };
+            self.directory.committer()?.submit(Submission::new(purge, Completion::None))?;
         }
         Ok(())
     }
 
-    /// A child died: a saga is replaced, a helper fells the shard.
-    fn bury(&self, dead: &ActorCell, why: &str) -> Result<(), ActorProcessingErr> {
-        let helper = self.helpers.iter().find(|(id, _)| *id == dead.get_id());
+    /// Handles the crash of a child: a saga actor is replaced; any other child stops the shard.
+    fn handle_crash(&self, crashed: &ActorCell, reason: &str) -> Result<(), ActorProcessingErr> {
+        let helper = self.helpers.iter().find(|(id, _)| *id == crashed.get_id());
         match helper {
             Some((_, "ingester" | "timer")) if self.quiescing => Ok(()),
-            Some((_, name)) => Err(format!("the {name} died: {why}").into()),
+            Some((_, name)) => Err(format!("{name} crashed: {reason}").into()),
             None => {
-                if self.directory.revive(dead.get_id()) {
+                if self.directory.restart_actor(crashed.get_id()) {
                     self.directory.context.metrics.count_restart(ActorKind::Shard, ActorKind::Saga);
-                    tracing::warn!(why, "a saga actor died; another goes on with its inputs");
+                    tracing::warn!(reason, "saga actor crashed; restarting");
                 }
                 Ok(())
             }

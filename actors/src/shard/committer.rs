@@ -1,10 +1,11 @@
-//! The one writer of a shard: collects commits into groups and makes each group durable at once.
+//! Single writer of a shard: groups commits and makes each group durable with one write.
 //!
-//! A thread of its own holds the store's `Writer`, because a commit blocks. While the disk is busy with one group, the
-//! next one gathers. The actor beside it only watches the thread: when it ends, the actor fails, and with it the shard.
+//! A dedicated thread owns the store's `Writer`, because a commit blocks. While the disk writes one
+//! group, the next group collects. The actor only watches the thread: when the thread ends, the actor
+//! fails, and with it the shard.
 //!
-//! A full store is not a failure: the group waits and is tried again until there is room; what was accepted stays. A log that
-//! does not answer is none either: the group waits until its fate is known.
+//! A full store is not a failure: the group is retried until the store has free space; accepted inputs
+//! are kept. An unavailable log is not a failure either: the group waits until its result is known.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,59 +18,59 @@ use orlog_store::{Error as StoreError, Writer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 
-use crate::instance::completion::Done;
-use crate::instance::mailbox::Cell;
-use crate::instance::registry::Directory;
-use crate::shard::submission::{Committer, Order, Submission};
-use crate::telemetry::metrics::{ActorKind, Alive, Metrics, Passing};
-use crate::telemetry::tracer::{Decided, Group};
+use crate::instance::completion::Completion;
+use crate::instance::mailbox::Mailbox;
+use crate::instance::registry::InstanceRegistry;
+use crate::shard::submission::{CommitterHandle, CommitterRequest, Submission};
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics, TenantCache};
+use crate::telemetry::tracer::{CommitGroupSpan, TransitionSpan};
 
-/// How long a group waits before it is tried again on a full store.
-const FULL_PAUSE: Duration = Duration::from_millis(200);
+/// Delay before a group is retried on a full store.
+const STORE_FULL_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// How long a group waits before its log is tried again.
-const LOG_PAUSE: Duration = Duration::from_millis(50);
+/// Delay before the log of a group is retried.
+const LOG_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The writer between two lives of a committer.
-pub(crate) type WriterSlot = Arc<Mutex<Slot>>;
+/// The writer while no committer owns it.
+pub(crate) type SharedWriter = Arc<Mutex<WriterState>>;
 
-/// See [`WriterSlot`].
-pub(crate) struct Slot {
+/// State of a [`SharedWriter`].
+pub(crate) struct WriterState {
     pub(crate) writer: Writer,
-    /// The last commit failed: what is durable must be looked up before the next.
+    /// The last commit failed: read the durable state before the next commit.
     pub(crate) failed: bool,
 }
 
-/// The actor.
+/// Committer actor.
 pub(crate) struct CommitterActor;
 
-/// What it needs.
+/// Arguments of the committer actor.
 pub(crate) struct Arguments {
-    pub(crate) slot: WriterSlot,
-    pub(crate) directory: Arc<Directory>,
+    pub(crate) slot: SharedWriter,
+    pub(crate) directory: Arc<InstanceRegistry>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
-    /// Receives the way to the committer once it runs and the store is known to be sound.
-    pub(crate) started: oneshot::Sender<Committer>,
+    /// Receives the committer handle when the committer runs and the store is verified.
+    pub(crate) started: oneshot::Sender<CommitterHandle>,
 }
 
-/// What it is told.
+/// Messages of the committer actor.
 pub(crate) enum Message {
-    /// The thread ended; why, where it failed.
+    /// The thread ended; contains the reason if it failed.
     Ended(Option<String>),
 }
 
-/// Stops the thread when it goes.
+/// State of the committer actor. Stops the thread when it is dropped.
 pub(crate) struct State {
-    orders: Sender<Order>,
+    requests: Sender<CommitterRequest>,
     stop: Arc<AtomicBool>,
-    _alive: Alive,
+    _alive: LiveActorGuard,
 }
 
 impl Drop for State {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // An error means that the thread has ended by itself.
-        drop(self.orders.send(Order::Stop));
+        // An error means that the thread has already ended.
+        drop(self.requests.send(CommitterRequest::Stop));
     }
 }
 
@@ -84,27 +85,27 @@ impl Actor for CommitterActor {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let slot = arguments.slot.lock_owned().await;
-        let (orders, received) = crossbeam_channel::unbounded();
+        let (requests, received) = crossbeam_channel::unbounded();
         let stop = Arc::new(AtomicBool::new(false));
-        let alive = arguments.directory.context.metrics.begin(ActorKind::Committer);
-        let thread = Thread {
+        let alive = arguments.directory.context.metrics.actor_started(ActorKind::Committer);
+        let thread = CommitterThread {
             slot,
             received,
-            group: arguments.directory.context.limits.group,
+            group: arguments.directory.context.limits.max_group_commit,
             clock: Arc::clone(&arguments.directory.context.clock),
             metrics: Arc::clone(&arguments.directory.context.metrics),
-            passing: Passing::default(),
+            tenant_cache: TenantCache::default(),
             directory: arguments.directory,
             stop: Arc::clone(&stop),
             observer: arguments.observer,
         };
-        let ready = (arguments.started, Committer::new(orders.clone()));
+        let ready = (arguments.started, CommitterHandle::new(requests.clone()));
         std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| thread.run(ready)));
-            let why = ended.unwrap_or_else(|_| Err("the committer thread panicked".to_owned())).err();
-            drop(myself.cast(Message::Ended(why)));
+            let reason = ended.unwrap_or_else(|_| Err("the committer thread panicked".to_owned())).err();
+            drop(myself.cast(Message::Ended(reason)));
         })?;
-        Ok(State { orders, stop, _alive: alive })
+        Ok(State { requests, stop, _alive: alive })
     }
 
     async fn handle(
@@ -113,46 +114,50 @@ impl Actor for CommitterActor {
         message: Message,
         _: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Message::Ended(why) = message;
-        Err(why.unwrap_or_else(|| "the committer thread ended".to_owned()).into())
+        let Message::Ended(reason) = message;
+        Err(reason.unwrap_or_else(|| "the committer thread ended".to_owned()).into())
     }
 }
 
-struct Thread {
-    slot: OwnedMutexGuard<Slot>,
-    received: Receiver<Order>,
+struct CommitterThread {
+    slot: OwnedMutexGuard<WriterState>,
+    received: Receiver<CommitterRequest>,
     group: usize,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    passing: Passing,
-    directory: Arc<Directory>,
+    tenant_cache: TenantCache,
+    directory: Arc<InstanceRegistry>,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<dyn CommitObserver>>,
 }
 
-/// The rest of a submission, for after the commit.
-type Completion = (Done, Option<Arc<Cell>>);
+/// The part of a submission that is processed after the commit.
+type PendingCompletion = (Completion, Option<Arc<Mailbox>>);
 
-/// What is gathered to be committed at once.
+/// Changes of one group commit.
 #[derive(Default)]
-struct Gathered {
+struct CommitGroup {
     changes: Vec<Change>,
-    completions: Vec<Completion>,
-    /// What somebody follows, and which of the changes it is.
-    followed: Vec<(usize, Box<Decided>)>,
+    completions: Vec<PendingCompletion>,
+    /// Traced changes with their position in the group.
+    followed: Vec<(usize, Box<TransitionSpan>)>,
 }
 
-impl Thread {
-    fn run(mut self, (started, committer): (oneshot::Sender<Committer>, Committer)) -> Result<(), String> {
+impl CommitterThread {
+    fn run(
+        mut self,
+        (started, committer): (oneshot::Sender<CommitterHandle>, CommitterHandle),
+    ) -> Result<(), String> {
         if self.slot.failed {
             if let Err(error) = self.slot.writer.recover() {
                 return Err(self.failed(&error));
             }
             self.slot.failed = false;
         }
-        // Not before: while a store is being recovered it cannot be read. An error means that the shard is gone.
+        // Not earlier: a store that is being recovered cannot be read. An error means that the shard has
+        // stopped.
         drop(started.send(committer));
-        // Set for as long as a panic could leave the writer in doubt.
+        // Set while a panic could leave the state of the writer unknown.
         self.slot.failed = true;
         let ended = self.serve();
         self.slot.failed = ended.is_err();
@@ -160,25 +165,25 @@ impl Thread {
     }
 
     fn serve(&mut self) -> Result<(), String> {
-        let mut gathered = Gathered::default();
-        while let Ok(Order::Submit(first)) = self.received.recv() {
+        let mut gathered = CommitGroup::default();
+        while let Ok(CommitterRequest::Submit(first)) = self.received.recv() {
             let mut stop = false;
             gathered.add(*first);
             while gathered.changes.len() < self.group && !stop {
                 match self.received.try_recv() {
-                    Ok(Order::Submit(next)) => gathered.add(*next),
-                    Ok(Order::Stop) => stop = true,
+                    Ok(CommitterRequest::Submit(next)) => gathered.add(*next),
+                    Ok(CommitterRequest::Stop) => stop = true,
                     Err(_) => break,
                 }
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             if !self.commit(&gathered.changes)? {
                 return Ok(());
             }
             let ended = Instant::now();
             self.complete(&gathered.changes, &mut gathered.completions);
-            // Nobody waits for this any more.
-            self.trace(&mut gathered, begun, ended);
+            // An error means that no receiver waits for this.
+            self.trace(&mut gathered, started, ended);
             gathered.changes.clear();
             if stop {
                 return Ok(());
@@ -187,19 +192,20 @@ impl Thread {
         Ok(())
     }
 
-    /// Makes the group durable. `false` when told to stop while there is no room; nothing of the group is committed then.
+    /// Makes the group durable. Returns `false` if a stop is requested while the store is full; then no
+    /// change of the group is committed.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, String> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while let Err(error) = self.slot.writer.commit(changes, self.clock.now()) {
             match error {
                 StoreError::Full { .. } => {
                     if !self.metrics.set_store_full(true) {
-                        tracing::error!(%error, "no room: nothing is accepted until there is");
+                        tracing::error!(%error, "store is full; rejecting commits");
                     }
                     if self.stop.load(Ordering::Acquire) {
                         return Ok(false);
                     }
-                    std::thread::park_timeout(FULL_PAUSE);
+                    std::thread::park_timeout(STORE_FULL_RETRY_DELAY);
                 }
                 StoreError::TooLarge { .. } if changes.len() > 1 => {
                     let (first, rest) = changes.split_at(changes.len() / 2);
@@ -213,74 +219,74 @@ impl Thread {
             }
         }
         if self.metrics.set_store_full(false) {
-            tracing::info!("there is room again");
+            tracing::info!("store has free space again");
         }
         self.metrics.commits.inc();
         self.metrics.commit_changes.observe(count(changes.len()));
-        self.metrics.commit_seconds.observe(begun.elapsed().as_secs_f64());
+        self.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
         Ok(true)
     }
 
-    /// Goes on with the commit whose log does not answer, until it does. Told to stop meanwhile it fails: whether the group is
-    /// committed is found out with the next opening.
+    /// Retries the commit until its log responds. Fails if a stop is requested meanwhile: the next opening
+    /// determines whether the group is committed.
     fn await_log(&mut self, error: &StoreError) -> Result<(), String> {
-        tracing::error!(%error, "the log of the shard is away: commits wait for it");
-        let begun = Instant::now();
-        while let Err(error) = self.slot.writer.resume() {
+        tracing::error!(%error, "replicated log unavailable; commits are blocked");
+        let started = Instant::now();
+        while let Err(error) = self.slot.writer.retry_commit() {
             if !matches!(error, StoreError::Unavailable { .. }) {
                 return Err(self.failed(&error));
             }
             if self.stop.load(Ordering::Acquire) {
                 return Err(error.to_string());
             }
-            std::thread::park_timeout(LOG_PAUSE);
+            std::thread::park_timeout(LOG_RETRY_DELAY);
         }
-        tracing::info!(waited = ?begun.elapsed(), "the log of the shard is back");
+        tracing::info!(waited = ?started.elapsed(), "replicated log available again");
         Ok(())
     }
 
     fn failed(&self, error: &StoreError) -> String {
         match error {
-            StoreError::Fenced { .. } => self.directory.lose(),
-            error => tracing::error!(%error, "a commit failed"),
+            StoreError::Fenced { .. } => self.directory.mark_lost(),
+            error => tracing::error!(%error, "commit failed"),
         }
         error.to_string()
     }
 
-    fn complete(&mut self, changes: &[Change], completions: &mut Vec<Completion>) {
+    fn complete(&mut self, changes: &[Change], completions: &mut Vec<PendingCompletion>) {
         let commits = changes.iter().filter_map(|change| match change {
             Change::Apply(commit) => Some(commit),
             _ => None,
         });
         for commit in commits.clone() {
-            self.metrics.count_commit(commit, &mut self.passing);
+            self.metrics.count_commit(commit, &mut self.tenant_cache);
         }
         if let Some(observer) = &self.observer {
-            commits.for_each(|commit| observer.committed(commit));
+            commits.for_each(|commit| observer.on_commit(commit));
         }
-        if changes.iter().any(keeps_letter) {
-            self.directory.context.letters.notify_one();
+        if changes.iter().any(stores_dead_letter) {
+            self.directory.context.dead_letters_added.notify_one();
         }
-        for (done, cell) in completions.drain(..) {
+        for (done, mailbox) in completions.drain(..) {
             done.complete();
-            if let Some(cell) = cell {
-                cell.committed();
-                self.directory.rest(&cell);
+            if let Some(mailbox) = mailbox {
+                mailbox.committed();
+                self.directory.check_idle(&mailbox);
             }
         }
     }
 
-    /// Tells whoever makes spans.
-    fn trace(&self, gathered: &mut Gathered, begun: Instant, ended: Instant) {
-        let Gathered { changes, followed, .. } = gathered;
+    /// Reports the group to the tracer.
+    fn trace(&self, gathered: &mut CommitGroup, started: Instant, ended: Instant) {
+        let CommitGroup { changes, followed, .. } = gathered;
         if let Some(tracer) = self.directory.context.tracer.as_ref().filter(|_| !followed.is_empty()) {
-            tracer.committed(&Group { followed, changes, begun, ended });
+            tracer.committed(&CommitGroupSpan { traced: followed, changes, started, ended });
         }
         followed.clear();
     }
 }
 
-fn keeps_letter(change: &Change) -> bool {
+fn stores_dead_letter(change: &Change) -> bool {
     match change {
         Change::Apply(commit) => commit.dead_letter.is_some(),
         Change::PutDeadLetter(_) => true,
@@ -288,13 +294,13 @@ fn keeps_letter(change: &Change) -> bool {
     }
 }
 
-impl Gathered {
+impl CommitGroup {
     fn add(&mut self, submission: Submission) {
-        let Submission { change, extra, done, cell, decided } = submission;
+        let Submission { change, extra, done, mailbox, decided } = submission;
         self.changes.extend(extra);
         self.followed.extend(decided.map(|decided| (self.changes.len(), decided)));
         self.changes.push(change);
-        self.completions.push((done, cell));
+        self.completions.push((done, mailbox));
     }
 }
 
@@ -302,8 +308,8 @@ fn count(length: usize) -> f64 {
     f64::from(u32::try_from(length).unwrap_or(u32::MAX))
 }
 
-/// Hears of every commit, after it is durable. Called on the committer's thread: it must be quick.
+/// Observer of durable commits. Called on the committer thread: it must return quickly.
 pub trait CommitObserver: Send + Sync + 'static {
-    /// The commit is durable.
-    fn committed(&self, commit: &Commit);
+    /// Called when the commit is durable.
+    fn on_commit(&self, commit: &Commit);
 }

@@ -1,58 +1,59 @@
 //! Publishes a copy of every dead letter: `[tenant.<tenant>.]deadletter.<reason>.<letter id>`.
 //!
-//! The copy waits in the store from the commit that keeps the letter until the bus has it, so none is published before its
-//! letter is kept and none is forgotten. After a crash it may be published once more, under the same id. What goes wrong
-//! here never makes another letter: the bus is asked until it takes the copy, and one that is too large for it goes without
-//! the original, which the letter in the store still has.
+//! The commit that stores the dead letter also stores the copy, which stays in the store until the bus
+//! has it. So no copy is published before its dead letter is stored, and no copy is lost. After a
+//! crash, a copy may be published again under the same id. A failure here never creates another dead
+//! letter: the publisher retries until the bus accepts the copy. A copy that is too large is published
+//! without the original, which remains in the stored dead letter.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use orlog_bus::subject::{Kind, Subject};
+use orlog_bus::subject::{Subject, SubjectKind};
 use orlog_bus::{Bus, Error as BusError, Message as BusMessage, codec};
-use orlog_model::{Change, DeadLetter, Event, EventId, EventType, Input, Original};
+use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Event, EventId, EventType, Input};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
 
-use crate::abort_on_drop::Driver;
-use crate::instance::completion::Done;
-use crate::instance::registry::Directory;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::instance::completion::Completion;
+use crate::instance::registry::InstanceRegistry;
 use crate::publish_with_retry;
 use crate::shard::submission::Submission;
-use crate::telemetry::metrics::{ActorKind, Alive};
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 
-/// The type of the events that carry copies of dead letters.
+/// Type of the events that carry copies of dead letters.
 const DEAD_LETTER: &str = "orlog.dead_letter";
-/// Copies read at once.
+/// Number of copies read per page.
 const PAGE: usize = 16;
 
-/// What of a letter everybody may read, as a JSON object; the original under `original`.
-pub type ShowLetter = Arc<dyn Fn(&DeadLetter) -> Value + Send + Sync>;
+/// Encodes the public part of a dead letter as a JSON object, with the original under `original`.
+pub type DeadLetterEncoder = Arc<dyn Fn(&DeadLetter) -> Value + Send + Sync>;
 
-/// The actor.
-pub(crate) struct Postman;
+/// Dead-letter publisher actor.
+pub(crate) struct DeadLetterPublisherActor;
 
-/// What it needs.
+/// Arguments of the dead-letter publisher.
 #[derive(Clone)]
 pub(crate) struct Arguments {
-    pub(crate) directory: Arc<Directory>,
+    pub(crate) directory: Arc<InstanceRegistry>,
     pub(crate) bus: Arc<dyn Bus>,
-    pub(crate) show: ShowLetter,
+    pub(crate) show: DeadLetterEncoder,
 }
 
-/// What it is told.
+/// Messages of the dead-letter publisher.
 pub(crate) enum Message {
-    /// The task that publishes ended.
+    /// The publishing task ended.
     Ended(String),
 }
 
-/// What it holds.
+/// State of the dead-letter publisher.
 pub(crate) struct State {
-    _publishing: Driver,
-    _alive: Alive,
+    _publishing: AbortOnDrop,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Postman {
+impl Actor for DeadLetterPublisherActor {
     type Msg = Message;
     type State = State;
     type Arguments = Arguments;
@@ -62,12 +63,12 @@ impl Actor for Postman {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.directory.context.metrics.begin(ActorKind::Postman);
+        let alive = arguments.directory.context.metrics.actor_started(ActorKind::DeadLetterPublisher);
         let publishing = async move {
-            let Err(why) = publish_all(arguments).await;
-            why.to_string()
+            let Err(reason) = publish_all(arguments).await;
+            reason.to_string()
         };
-        Ok(State { _publishing: Driver::start(&myself, publishing, Message::Ended), _alive: alive })
+        Ok(State { _publishing: AbortOnDrop::spawn(&myself, publishing, Message::Ended), _alive: alive })
     }
 
     async fn handle(
@@ -76,66 +77,73 @@ impl Actor for Postman {
         message: Message,
         _: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Message::Ended(why) = message;
-        Err(why.into())
+        let Message::Ended(reason) = message;
+        Err(reason.into())
     }
 }
 
-/// Publishes until something fails. What lies there from a former life comes first.
+/// Publishes copies until an error occurs, starting with those of a previous incarnation.
 async fn publish_all(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
     let Arguments { directory, bus, show } = arguments;
     let context = &directory.context;
     let mut after = 0;
     loop {
-        let page = context.reader.unpublished_letters(after, PAGE)?;
+        let page = context.reader.unpublished_dead_letters(after, PAGE)?;
         if page.is_empty() {
-            context.letters.notified().await;
+            context.dead_letters_added.notified().await;
         }
-        for (sequence, letter) in page {
-            publish(&*bus, &letter, show(&letter)).await;
-            let change = Change::PublishedLetter { sequence };
-            directory.committer()?.submit(Submission::of(change, Done::Nothing))?;
+        for (sequence, dead_letter) in page {
+            publish(&*bus, &dead_letter, show(&dead_letter)).await;
+            let change = Change::DeadLetterPublished { sequence };
+            directory.committer()?.submit(Submission::new(change, Completion::None))?;
             after = sequence;
         }
     }
 }
 
-/// Returns when the bus has the copy.
-async fn publish(bus: &dyn Bus, letter: &DeadLetter, shown: Value) {
-    let whole = message(letter, shown.clone());
-    let Err(error) = offer(bus, whole).await else { return };
-    if let Err(error) = offer(bus, message(letter, without_original(letter, shown, &error))).await {
-        let (tenant, id) = (&letter.tenant, &letter.id);
-        tracing::error!(%tenant, %id, %error, "the bus never takes the copy of this dead letter; `orlog dlq show` has it");
+/// Publishes the copy and returns when the bus has stored it.
+async fn publish(bus: &dyn Bus, dead_letter: &DeadLetter, encoded: Value) {
+    let message_with_original = message(dead_letter, encoded.clone());
+    let Err(error) = try_publish(bus, message_with_original).await else { return };
+    if let Err(error) =
+        try_publish(bus, message(dead_letter, without_original(dead_letter, encoded, &error))).await
+    {
+        let (tenant, id) = (&dead_letter.tenant, &dead_letter.id);
+        tracing::error!(%tenant, %id, %error, "dead letter cannot be published; see `orlog dlq show`");
     }
 }
 
-/// Tries until the bus has it; an error means that it never will.
-async fn offer(bus: &dyn Bus, message: BusMessage) -> Result<(), BusError> {
-    publish_with_retry::publish(bus, vec![message], "copies of dead letters").await
+/// Retries until the bus stores the message; returns an error if the bus rejects it permanently.
+async fn try_publish(bus: &dyn Bus, message: BusMessage) -> Result<(), BusError> {
+    publish_with_retry::publish_with_retry(bus, vec![message], "dead letter copies").await
 }
 
-fn without_original(letter: &DeadLetter, mut shown: Value, error: &BusError) -> Value {
-    if let Value::Object(fields) = &mut shown {
+fn without_original(dead_letter: &DeadLetter, mut encoded: Value, error: &BusError) -> Value {
+    if let Value::Object(fields) = &mut encoded {
         fields.insert("original".to_owned(), Value::Null);
-        let left_out = format!("{error}; `orlog dlq show {}` has the original", letter.id);
-        fields.insert("left_out".to_owned(), Value::from(left_out));
+        let omission = format!("{error}; `orlog dlq show {}` has the original", dead_letter.id);
+        fields.insert("left_out".to_owned(), Value::from(omission));
     }
-    shown
+    encoded
 }
 
-fn message(letter: &DeadLetter, data: Value) -> BusMessage {
-    let id = letter.id.to_string();
-    let subject = Subject::new(letter.tenant.clone(), Kind::DeadLetter, letter.reason.as_str(), id.as_str());
-    let event = event(letter, EventId::new(id.as_str()).expect("a UUID is short ASCII"), data);
+fn message(dead_letter: &DeadLetter, data: Value) -> BusMessage {
+    let id = dead_letter.id.to_string();
+    let subject = Subject::new(
+        dead_letter.tenant.clone(),
+        SubjectKind::DeadLetter,
+        dead_letter.reason.as_str(),
+        id.as_str(),
+    );
+    let event = event(dead_letter, EventId::new(id.as_str()).expect("a UUID is short ASCII"), data);
     BusMessage { id: Some(id), ..codec::encode(&event, subject.to_string()) }
 }
 
-fn event(letter: &DeadLetter, id: EventId, data: Value) -> Event {
-    let instance = letter.instance.as_ref();
-    let input = match &letter.original {
-        Original::Input(input) => Some(&**input),
-        Original::Message { .. } => None,
+fn event(dead_letter: &DeadLetter, id: EventId, data: Value) -> Event {
+    let instance = dead_letter.instance.as_ref();
+    let input = match &dead_letter.original {
+        DeadLetterOriginal::Input(input) => Some(&**input),
+        DeadLetterOriginal::Message { .. } => None,
     };
     let trace = match input {
         Some(Input::Event(event)) => event.trace.clone(),
@@ -143,11 +151,11 @@ fn event(letter: &DeadLetter, id: EventId, data: Value) -> Event {
     };
     Event {
         id,
-        tenant: letter.tenant.clone(),
-        kind: EventType::new(DEAD_LETTER).expect("a short word"),
+        tenant: dead_letter.tenant.clone(),
+        kind: EventType::new(DEAD_LETTER).expect("the constant is a valid event type"),
         source: instance.map_or_else(|| "orlog".to_owned(), |key| format!("orlog:{}", key.saga)),
         subject: instance.map(|key| key.correlation.to_string()),
-        time: letter.at,
+        time: dead_letter.at,
         correlation: instance.map(|key| key.correlation.clone()),
         causation: input.map(|input| input.id().to_string()),
         trace,

@@ -1,66 +1,67 @@
-//! Where a shard's inputs come from: the streams it reads, and what it wants of each.
+//! Event sources of a shard: its streams and the subjects that it reads from each.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlog_bus::subject::{self, Kind};
-use orlog_bus::{Bus, Part, Subscription};
-use orlog_model::{Slots, StreamPosition, TenantId};
+use orlog_bus::subject::{self, SubjectKind};
+use orlog_bus::{Bus, Partition, Subscription};
+use orlog_model::{SlotAssigner, StreamPosition, TenantId};
 
-/// More filters than this cost the servers more than what they leave out.
-const MOST_FILTERS: usize = 1000;
+/// Maximum number of filters. More filters cost the servers more than they save.
+const MAX_FILTERS: usize = 1000;
 
-/// A stream that events and words to instances come from.
+/// Stream of events and of messages to instances.
 #[derive(Clone)]
 pub struct EventSource {
-    /// Its name, under which checkpoints are kept.
+    /// Stream name, under which checkpoints are stored.
     pub name: String,
-    /// It.
+    /// The bus of the stream.
     pub bus: Arc<dyn Bus>,
-    /// What of it is read.
-    pub kinds: Vec<Kind>,
-    /// `None`: the shards of this process read everything between them, and each takes its own. `Some`: there are other
-    /// processes, and a message is delivered to the one shard it is for; of a tenant that is spread, that is the one that
-    /// sends it on to the instances.
-    pub sharing: Option<Sharing>,
+    /// Subject kinds that are read.
+    pub kinds: Vec<SubjectKind>,
+    /// Sharing of the stream between processes. `None`: the shards of this process read all messages, and
+    /// each selects its own. `Some`: other processes exist, and each message is delivered to one shard. For
+    /// a key-sharded tenant, that shard forwards the message to the instances.
+    pub sharing: Option<StreamSharing>,
 }
 
-/// How a stream is shared between shards.
+/// Distribution of a stream between shards.
 #[derive(Clone, Debug, Default)]
-pub struct Sharing {
-    /// All tenants there are; `None`: any.
+pub struct StreamSharing {
+    /// All tenants; `None`: any tenant.
     pub tenants: Option<Vec<TenantId>>,
 }
 
 impl EventSource {
-    /// The one stream of a process that is alone.
+    /// Returns the only stream of a single process.
     #[must_use]
     pub fn embedded(bus: Arc<dyn Bus>) -> Self {
-        let kinds = vec![Kind::Aggregate, Kind::WorkflowEvent, Kind::Workflow];
+        let kinds = vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow];
         Self { name: "events".to_owned(), bus, kinds, sharing: None }
     }
 
-    /// What a shard subscribes to.
+    /// Returns the subscription of a shard.
     pub(crate) fn subscription(
         &self,
         name: &str,
-        slots: &Slots,
+        slots: &SlotAssigner,
         range: &Range<u16>,
         after: Option<StreamPosition>,
         max_in_flight: usize,
     ) -> Subscription {
-        let part = self.sharing.is_some().then(|| Part { slots: slots.clone(), range: range.clone() });
+        let partition =
+            self.sharing.is_some().then(|| Partition { slots: slots.clone(), range: range.clone() });
         Subscription {
             name: name.to_owned(),
             filters: self.filters(slots, range),
-            part,
-            after,
+            partition,
+            start_after: after,
             max_in_flight,
         }
     }
 
-    /// Those of the tenants that may concern the shard, where they are known and not too many; else those of all.
-    fn filters(&self, slots: &Slots, range: &Range<u16>) -> Vec<String> {
+    /// Returns the filters of the tenants of the shard, or of all tenants if they are unknown or too many.
+    fn filters(&self, slots: &SlotAssigner, range: &Range<u16>) -> Vec<String> {
         let all = || self.kinds.iter().flat_map(|kind| subject::filters(None, *kind, None)).collect();
         let Some(tenants) = self.sharing.as_ref().and_then(|sharing| sharing.tenants.as_ref()) else {
             return all();
@@ -68,13 +69,14 @@ impl EventSource {
         let mut filters = Vec::new();
         for kind in &self.kinds {
             let concerns = |tenant: &&TenantId| {
-                range.contains(&slots.home(tenant).0) || *kind == Kind::Workflow && slots.spreads(tenant)
+                range.contains(&slots.home_slot(tenant).0)
+                    || *kind == SubjectKind::Workflow && slots.is_key_sharded(tenant)
             };
             for tenant in tenants.iter().filter(concerns) {
                 filters.extend(subject::filters(Some(tenant), *kind, None));
             }
         }
-        if filters.is_empty() || filters.len() > MOST_FILTERS { all() } else { filters }
+        if filters.is_empty() || filters.len() > MAX_FILTERS { all() } else { filters }
     }
 }
 
@@ -83,22 +85,22 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use async_trait::async_trait;
-    use orlog_bus::{Consumer, Error, Message, Past, Receipt, Since};
+    use orlog_bus::{Consumer, Error, Message, PublishAck, ScanStart, StreamScan};
     use orlog_model::SLOTS;
     use uuid::Uuid;
 
     use super::*;
 
-    /// Nobody reads it here.
-    struct Nothing(AtomicU64);
+    /// Bus without subscribers.
+    struct EmptyBus(AtomicU64);
 
     #[async_trait]
-    impl Bus for Nothing {
+    impl Bus for EmptyBus {
         fn stream_id(&self) -> Uuid {
             Uuid::nil()
         }
 
-        async fn publish(&self, _: Vec<Message>) -> Result<Vec<Receipt>, Error> {
+        async fn publish(&self, _: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
             Err(Error::Unavailable("a test".to_owned()))
         }
 
@@ -106,7 +108,7 @@ mod tests {
             Err(Error::Unavailable("a test".to_owned()))
         }
 
-        async fn read_past(&self, _: Vec<String>, _: Since) -> Result<Box<dyn Past>, Error> {
+        async fn scan(&self, _: Vec<String>, _: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
             Err(Error::Unavailable("a test".to_owned()))
         }
 
@@ -119,30 +121,30 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    fn source(kind: Kind, tenants: Option<&[&str]>) -> EventSource {
+    fn source(kind: SubjectKind, tenants: Option<&[&str]>) -> EventSource {
         let tenants = tenants.map(|all| all.iter().map(|name| tenant(name)).collect());
         EventSource {
             name: "S".to_owned(),
-            bus: Arc::new(Nothing(AtomicU64::new(0))),
+            bus: Arc::new(EmptyBus(AtomicU64::new(0))),
             kinds: vec![kind],
-            sharing: Some(Sharing { tenants }),
+            sharing: Some(StreamSharing { tenants }),
         }
     }
 
     #[test]
-    fn a_shard_asks_for_the_tenants_that_may_concern_it() {
-        let slots = Slots::spreading([tenant("big")]);
-        let home = slots.home(&tenant("acme")).0;
+    fn shard_subscribes_only_to_its_tenants() {
+        let slots = SlotAssigner::with_key_sharded([tenant("big")]);
+        let home = slots.home_slot(&tenant("acme")).0;
         let here = home..home + 1;
-        let elsewhere = if home == 0 { 1..2 } else { 0..home };
+        let other_slots = if home == 0 { 1..2 } else { 0..home };
         let tenants = ["acme", "big"];
         let filters = |kind, range: &Range<u16>| source(kind, Some(&tenants)).filters(&slots, range);
-        assert_eq!(filters(Kind::Aggregate, &here)[0], "tenant.acme.aggregate.>");
-        assert!(filters(Kind::Workflow, &elsewhere).contains(&"tenant.big.workflow.>".to_owned()));
-        let everybody = source(Kind::Aggregate, None).filters(&slots, &here);
-        assert_eq!(everybody, ["tenant.*.aggregate.>", "aggregate.>"]);
-        let many: Vec<String> = (0..=MOST_FILTERS).map(|n| format!("t{n}")).collect();
+        assert_eq!(filters(SubjectKind::Aggregate, &here)[0], "tenant.acme.aggregate.>");
+        assert!(filters(SubjectKind::Workflow, &other_slots).contains(&"tenant.big.workflow.>".to_owned()));
+        let all_tenants = source(SubjectKind::Aggregate, None).filters(&slots, &here);
+        assert_eq!(all_tenants, ["tenant.*.aggregate.>", "aggregate.>"]);
+        let many: Vec<String> = (0..=MAX_FILTERS).map(|n| format!("t{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(source(Kind::Aggregate, Some(&many)).filters(&slots, &(0..SLOTS)), everybody);
+        assert_eq!(source(SubjectKind::Aggregate, Some(&many)).filters(&slots, &(0..SLOTS)), all_tenants);
     }
 }

@@ -1,43 +1,43 @@
-//! Sending events on to instances that may live in other processes.
+//! Forwards events to instances that may run in other processes.
 
 use orlog_bus::{Bus, Message};
 
-use crate::instance::completion::Done;
-use crate::publish_with_retry::publish;
+use crate::instance::completion::Completion;
+use crate::publish_with_retry::publish_with_retry;
 
-/// For the log.
-const WHAT: &str = "events on their way to instances";
+/// Label for log records.
+const LOG_LABEL: &str = "events forwarded to instances";
 
-/// What a batch of deliveries asks to be sent on.
+/// Messages to forward from one batch of deliveries.
 #[derive(Default)]
-pub(crate) struct Forward(Vec<Sending>);
+pub(crate) struct ForwardBatch(Vec<ForwardedDelivery>);
 
-struct Sending {
+struct ForwardedDelivery {
     sequence: u64,
     messages: Vec<Message>,
-    done: Done,
+    done: Completion,
 }
 
-impl Forward {
-    /// Adds what becomes of the delivery with this number; that may be nothing.
-    pub(crate) fn add(&mut self, sequence: u64, messages: impl Iterator<Item = Message>, done: Done) {
-        self.0.push(Sending { sequence, messages: messages.collect(), done });
+impl ForwardBatch {
+    /// Adds the messages of the delivery with this sequence number; there may be none.
+    pub(crate) fn add(&mut self, sequence: u64, messages: impl Iterator<Item = Message>, done: Completion) {
+        self.0.push(ForwardedDelivery { sequence, messages: messages.collect(), done });
     }
 
-    /// Publishes everything and tells who waits for what the bus has; tries until it has it. Answers those deliveries
-    /// whose messages it will never take, and why.
+    /// Publishes all messages with retries and completes the deliveries that the bus accepted. Returns the
+    /// deliveries whose messages the bus rejects permanently, with the reason.
     pub(crate) async fn send(self, bus: &dyn Bus) -> Vec<(u64, String)> {
         let all = self.0.iter().flat_map(|sending| sending.messages.iter().cloned()).collect();
-        if publish(bus, all, WHAT).await.is_ok() {
+        if publish_with_retry(bus, all, LOG_LABEL).await.is_ok() {
             self.0.into_iter().for_each(|sending| sending.done.complete());
             return Vec::new();
         }
-        // One of them spoils the others: which, shows one by one.
+        // One message makes the batch fail: publish one by one to find it.
         let mut never = Vec::new();
-        for Sending { sequence, messages, done } in self.0 {
-            match publish(bus, messages, WHAT).await {
+        for ForwardedDelivery { sequence, messages, done } in self.0 {
+            match publish_with_retry(bus, messages, LOG_LABEL).await {
                 Ok(()) => done.complete(),
-                Err(error) => never.push((sequence, format!("it cannot be sent on: {error}"))),
+                Err(error) => never.push((sequence, format!("cannot forward the event: {error}"))),
             }
         }
         never

@@ -1,77 +1,81 @@
-//! From the bus to the instances: takes messages, finds out whom they are for, and brings them there.
+//! Ingester: reads messages from the bus, resolves their instances, and delivers them.
 //!
-//! An event is for the instances that the programs in force name; a message under `workflow.<saga>.<correlation>` is for
-//! that one instance. A message is acknowledged when the consequences are durable for every instance it is for. What is no
-//! event, or lacks its identifier, becomes a dead letter and is acknowledged too. The gapless end of what is acknowledged is
-//! kept in the store as a checkpoint; a restart begins there. Where the stream is no longer what it was at the checkpoint,
-//! that is an error in the log and counted, and reading goes on where nothing is skipped.
+//! An event goes to the instances that the active programs select; a message under
+//! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
+//! consequences are durable for every instance. A message that is not an event or lacks its identifier
+//! becomes a dead letter and is acknowledged. The ack floor is stored as a checkpoint; a restart
+//! resumes there. If the stream contradicts its checkpoint, the ingester logs an error, counts a stream
+//! anomaly, and continues at a position that skips no message.
 //!
-//! Where shards live in several processes, an event of a tenant that is spread comes to one of them, which sends it on to
-//! each instance as a signal, and acknowledges it when the bus has those.
+//! If shards run in several processes, one shard receives an event of a key-sharded tenant. It forwards
+//! the event to each instance as a signal and acknowledges the event when the bus has stored the
+//! signals.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orlog_bus::workflow::{self, Word};
-use orlog_bus::{Acker, Bus, Consumer, Delivery, Error as BusError, Message as BusMessage, Start, subject};
-use orlog_model::{
-    Change, DeadLetter, DeadLetterReason, Event, Input, InstanceKey, Original, SagaName, Source,
-    StreamPosition, TenantId, TraceParent,
+use orlog_bus::workflow::{self, WorkflowMessage};
+use orlog_bus::{
+    Acker, Bus, Consumer, Delivery, Error as BusError, Message as BusMessage, SubscriptionStart, subject,
 };
-use orlog_program::Fault;
+use orlog_model::{
+    Change, CheckpointKey, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey,
+    SagaName, StreamPosition, TenantId, TraceParent,
+};
+use orlog_program::ProgramError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::abort_on_drop::Driver;
-use crate::instance::completion::{Ack, Done};
+use crate::abort_on_drop::AbortOnDrop;
+use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
-use crate::instance::registry::Directory;
+use crate::instance::registry::InstanceRegistry;
 use crate::shard::event_source::EventSource;
-use crate::shard::forward::Forward;
-use crate::shard::submission::{Submission, Unavailable};
-use crate::telemetry::metrics::{ActorKind, Alive};
-use crate::telemetry::tracer::Taken;
+use crate::shard::forward::ForwardBatch;
+use crate::shard::submission::{ShardUnavailable, Submission};
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
+use crate::telemetry::tracer::IngestedEvent;
 
-/// Messages taken at once.
+/// Maximum number of messages per batch.
 const BATCH: usize = 512;
-/// Acknowledged messages after which the checkpoint is stored, when there is no pause before.
+/// Number of acknowledged messages after which the checkpoint is stored, if no pause occurs before.
 const CHECKPOINT_EVERY: u64 = 4096;
-/// A pause of this length also stores the checkpoint.
-const CHECKPOINT_PAUSE: Duration = Duration::from_millis(250);
-/// How long to wait for the consumer of a former life to let go.
-const TAKE_OVER_PAUSE: Duration = Duration::from_millis(20);
-/// How long to wait before servers that did not answer are asked again.
-const AWAY_PAUSE: Duration = Duration::from_millis(100);
+/// Length of a pause after which the checkpoint is also stored.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
+/// Delay before a retry while the consumer of the previous incarnation is still active.
+const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(20);
+/// Delay before a request to an unavailable bus is retried.
+const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The actor.
-pub(crate) struct Ingester;
+/// Ingester actor.
+pub(crate) struct IngesterActor;
 
-/// What it needs.
+/// Arguments of the ingester.
 #[derive(Clone)]
 pub(crate) struct Arguments {
-    pub(crate) directory: Arc<Directory>,
-    /// Where signals go.
+    pub(crate) directory: Arc<InstanceRegistry>,
+    /// Bus to which signals are published.
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) source: EventSource,
-    /// The durable name of the subscription.
+    /// Durable name of the subscription.
     pub(crate) name: String,
-    /// Which slots belong to the shard.
+    /// Slots of the shard.
     pub(crate) slots: std::ops::Range<u16>,
 }
 
-/// What it is told.
+/// Messages of the ingester.
 pub(crate) enum Message {
     /// The task that reads the bus ended.
     Ended(String),
 }
 
-/// What it holds.
+/// State of the ingester.
 pub(crate) struct State {
-    _reading: Driver,
-    _alive: Alive,
+    _reading: AbortOnDrop,
+    _alive: LiveActorGuard,
 }
 
-impl Actor for Ingester {
+impl Actor for IngesterActor {
     type Msg = Message;
     type State = State;
     type Arguments = Arguments;
@@ -81,13 +85,13 @@ impl Actor for Ingester {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.directory.context.metrics.begin(ActorKind::Ingester);
-        let life = arguments.directory.life();
+        let alive = arguments.directory.context.metrics.actor_started(ActorKind::Ingester);
+        let incarnation_number = arguments.directory.incarnation_number();
         let reading = async move {
-            let Err(why) = read(arguments, life).await;
-            why.to_string()
+            let Err(error) = read(arguments, incarnation_number).await;
+            error.to_string()
         };
-        Ok(State { _reading: Driver::start(&myself, reading, Message::Ended), _alive: alive })
+        Ok(State { _reading: AbortOnDrop::spawn(&myself, reading, Message::Ended), _alive: alive })
     }
 
     async fn handle(
@@ -96,28 +100,28 @@ impl Actor for Ingester {
         message: Message,
         _: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let Message::Ended(why) = message;
-        Err(why.into())
+        let Message::Ended(error) = message;
+        Err(error.into())
     }
 }
 
-/// Reads until something fails.
-async fn read(arguments: Arguments, life: u64) -> Result<Infallible, ActorProcessingErr> {
-    let source = Source { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
+/// Reads until an error occurs.
+async fn read(arguments: Arguments, incarnation_number: u64) -> Result<Infallible, ActorProcessingErr> {
+    let source = CheckpointKey { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
     let checkpoint = arguments.directory.context.reader.checkpoint(&source)?;
     let mut consumer = subscribe(&arguments, checkpoint).await?;
-    let start = consumer.start().clone();
-    tell(&arguments, &start);
-    // One that is not there any more holds no new one back.
+    let start = consumer.subscription_start().clone();
+    report_anomaly(&arguments, &start);
+    // A checkpoint of a stream that no longer exists does not block a new one.
     let stored = checkpoint.filter(|position| position.stream_id == start.stream_id);
     let stored = stored.map_or(0, |position| position.sequence);
     let stream_id = start.stream_id;
     let acker = consumer.acker();
-    arguments.directory.reads(&source.stream, Arc::clone(&acker));
-    let mut ingest = Ingest { arguments, life, acker, source, stream_id, stored };
+    arguments.directory.register_subscription(&source.stream, Arc::clone(&acker));
+    let mut ingest = IngestLoop { arguments, incarnation_number, acker, source, stream_id, stored };
     loop {
-        match tokio::time::timeout(CHECKPOINT_PAUSE, consumer.next(BATCH)).await {
-            Ok(deliveries) => ingest.take_all(deliveries?).await?,
+        match tokio::time::timeout(CHECKPOINT_INTERVAL, consumer.next(BATCH)).await {
+            Ok(deliveries) => ingest.ingest_all(deliveries?).await?,
             Err(_) => ingest.checkpoint(1)?,
         }
     }
@@ -128,237 +132,252 @@ async fn subscribe(
     after: Option<StreamPosition>,
 ) -> Result<Box<dyn Consumer>, BusError> {
     let Arguments { directory, source, name, slots, .. } = arguments;
-    let bound = directory.context.limits.in_flight_per_ingester;
+    let bound = directory.context.limits.max_in_flight_per_ingester;
     let subscription = source.subscription(name, &directory.context.slots, slots, after, bound);
-    let mut told = false;
+    let mut reported = false;
     loop {
         match source.bus.subscribe(subscription.clone()).await {
-            Err(BusError::InUse(_)) => tokio::time::sleep(TAKE_OVER_PAUSE).await,
-            // Servers that choose a leader come back; a death of this actor would fell the shard, and too many of them the node.
+            Err(BusError::InUse(_)) => tokio::time::sleep(RESUBSCRIBE_DELAY).await,
+            // Servers that elect a leader return. A crash of this actor would stop the shard; too many crashes stop
+            // the node.
             Err(error @ BusError::Unavailable(_)) if source.sharing.is_some() => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(stream = source.name, shard = name, %error, "cannot read yet; it is tried again");
+                if !std::mem::replace(&mut reported, true) {
+                    tracing::warn!(stream = source.name, shard = name, %error, "subscription failed; retrying");
                 }
-                tokio::time::sleep(AWAY_PAUSE).await;
+                tokio::time::sleep(BUS_RETRY_DELAY).await;
             }
             other => return other,
         }
     }
 }
 
-/// Tells operators what was wrong at the checkpoint.
-fn tell(arguments: &Arguments, start: &Start) {
-    let Some(found) = &start.found else { return };
+/// Logs a stream anomaly at the checkpoint.
+fn report_anomaly(arguments: &Arguments, start: &SubscriptionStart) {
+    let Some(found) = &start.anomaly else { return };
     let (stream, shard) = (&arguments.source.name, &arguments.name);
     tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
-    let label = [("stream", stream.clone()), ("found", found.as_str().to_owned())];
-    arguments.directory.context.metrics.stream_breaks.get_or_create(&label).inc();
+    let label = [("stream", stream.clone()), ("kind", found.as_str().to_owned())];
+    arguments.directory.context.metrics.stream_anomalies.get_or_create(&label).inc();
 }
 
-struct Ingest {
+struct IngestLoop {
     arguments: Arguments,
-    /// The life of the shard that it reads for.
-    life: u64,
+    /// Incarnation of the shard that it reads for.
+    incarnation_number: u64,
     acker: Arc<dyn Acker>,
-    source: Source,
+    source: CheckpointKey,
     stream_id: uuid::Uuid,
-    /// The checkpoint in the store.
+    /// Stored checkpoint.
     stored: u64,
 }
 
-impl Ingest {
-    async fn take_all(&mut self, deliveries: Vec<Delivery>) -> Result<(), Unavailable> {
-        let mut forward = Forward::default();
+impl IngestLoop {
+    async fn ingest_all(&mut self, deliveries: Vec<Delivery>) -> Result<(), ShardUnavailable> {
+        let mut forward = ForwardBatch::default();
         for delivery in &deliveries {
             self.take(delivery, &mut forward).await?;
         }
-        for (sequence, why) in forward.send(&*self.arguments.bus).await {
+        for (sequence, error) in forward.send(&*self.arguments.bus).await {
             if let Some(delivery) = deliveries.iter().find(|delivery| delivery.sequence == sequence) {
-                self.set_aside_message(delivery, why)?;
+                self.dead_letter_message(delivery, error)?;
             }
         }
         self.checkpoint(CHECKPOINT_EVERY)
     }
 
-    /// Brings one message to the instances it is for.
-    async fn take(&self, delivery: &Delivery, forward: &mut Forward) -> Result<(), Unavailable> {
+    /// Delivers one message to its instances.
+    async fn take(&self, delivery: &Delivery, forward: &mut ForwardBatch) -> Result<(), ShardUnavailable> {
         let directory = &self.arguments.directory;
         directory.context.metrics.ingested.inc();
-        if workflow::is_addressed(&delivery.message.subject) {
-            return self.take_addressed(delivery).await;
+        if workflow::is_instance_subject(&delivery.message.subject) {
+            return self.ingest_addressed(delivery).await;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
-            Err(error) => return self.set_aside_message(delivery, error.to_string()),
+            Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
         let mut keys = Vec::new();
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for route in directory.context.programs.route(&event) {
             match route {
                 Ok(key) => keys.push(key),
-                Err(fault) => faults.push(fault),
+                Err(error) => errors.push(error),
             }
         }
         if self.sends_on(&event.tenant) {
-            self.follow(&mut event, delivery, keys.len(), begun);
-            let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, faults.len() + 1);
-            for (saga, fault) in faults {
-                self.set_aside_event(&event, &saga, &fault, Done::Ack(Arc::clone(&ack)))?;
+            self.follow(&mut event, delivery, keys.len(), started);
+            let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, errors.len() + 1);
+            for (saga, error) in errors {
+                self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
             }
             let signals = keys.iter().map(|key| self.signal(&event, key, delivery.sequence));
-            forward.add(delivery.sequence, signals, Done::Ack(ack));
+            forward.add(delivery.sequence, signals, Completion::Ack(ack));
             return Ok(());
         }
         keys.retain(|key| self.owns(key));
         if !self.owns_tenant(&event.tenant) {
-            faults.clear();
+            errors.clear();
         }
-        if keys.is_empty() && faults.is_empty() {
+        if keys.is_empty() && errors.is_empty() {
             self.acker.ack(delivery.sequence);
             return Ok(());
         }
-        self.follow(&mut event, delivery, keys.len(), begun);
-        let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, keys.len() + faults.len());
-        for (saga, fault) in faults {
-            self.set_aside_event(&event, &saga, &fault, Done::Ack(Arc::clone(&ack)))?;
+        self.follow(&mut event, delivery, keys.len(), started);
+        let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, keys.len() + errors.len());
+        for (saga, error) in errors {
+            self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
         }
         for key in keys {
-            directory.room(&key).await;
-            let envelope = Envelope::new(Input::Event(event.clone()), Done::Ack(Arc::clone(&ack)));
-            directory.dispatch_in(self.life, &key, envelope)?;
+            directory.wait_capacity(&key).await;
+            let envelope = Envelope::new(Input::Event(event.clone()), Completion::Ack(Arc::clone(&ack)));
+            directory.deliver_in_incarnation(self.incarnation_number, &key, envelope)?;
         }
         Ok(())
     }
 
-    /// Brings a message to the one instance that its subject names.
-    async fn take_addressed(&self, delivery: &Delivery) -> Result<(), Unavailable> {
-        let key = match workflow::address(&delivery.message.subject) {
+    /// Delivers a message to the instance in its subject.
+    async fn ingest_addressed(&self, delivery: &Delivery) -> Result<(), ShardUnavailable> {
+        let key = match workflow::instance_of(&delivery.message.subject) {
             Ok(key) => key,
-            Err(error) => return self.set_aside_message(delivery, error.to_string()),
+            Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
         if !self.owns(&key) {
             self.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
-            Ok(Word::Order(command)) => Input::Workflow(command),
-            Ok(Word::Signal(mut event)) => {
-                self.follow(&mut event, delivery, 1, begun);
+            Ok(WorkflowMessage::Command(command)) => Input::Workflow(command),
+            Ok(WorkflowMessage::Signal(mut event)) => {
+                self.follow(&mut event, delivery, 1, started);
                 Input::Event(event)
             }
-            Err(error) => return self.set_aside_message(delivery, error.to_string()),
+            Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
-        let ack = Ack::new(Arc::clone(&self.acker), delivery.sequence, 1);
-        self.arguments.directory.room(&key).await;
-        self.arguments.directory.dispatch_in(self.life, &key, Envelope::new(input, Done::Ack(ack)))
+        let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1);
+        self.arguments.directory.wait_capacity(&key).await;
+        self.arguments.directory.deliver_in_incarnation(
+            self.incarnation_number,
+            &key,
+            Envelope::new(input, Completion::Ack(ack)),
+        )
     }
 
-    /// What comes of the event goes on from the span in which it was taken.
-    fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, begun: Instant) {
+    /// Sets the ingest span as the parent of the consequences of the event.
+    fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, started: Instant) {
         let Some(tracer) = &self.arguments.directory.context.tracer else { return };
-        let taken = Taken {
+        let ingested = IngestedEvent {
             tenant: &event.tenant,
             id: &event.id,
             kind: &event.kind,
             source: &event.source,
             time: event.time,
             trace: event.trace.as_ref(),
-            place: (&self.arguments.source.name, delivery.sequence),
+            stream_position: (&self.arguments.source.name, delivery.sequence),
             instances,
-            begun,
+            started,
         };
-        if let Some(span) = tracer.ingested(&taken) {
+        if let Some(span) = tracer.ingested(&ingested) {
             event.trace = Some(span);
         }
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {
-        self.arguments.slots.contains(&self.arguments.directory.context.slots.of(key).0)
+        self.arguments.slots.contains(&self.arguments.directory.context.slots.slot_of(key).0)
     }
 
-    /// Whether what belongs to no instance is this shard's business.
+    /// Returns true if this shard handles data of the tenant that belongs to no instance.
     fn owns_tenant(&self, tenant: &TenantId) -> bool {
-        self.arguments.slots.contains(&self.arguments.directory.context.slots.home(tenant).0)
+        self.arguments.slots.contains(&self.arguments.directory.context.slots.home_slot(tenant).0)
     }
 
-    /// Whether the instances of a tenant may live in other processes.
+    /// Returns true if instances of a tenant may run in other processes.
     fn sends_on(&self, tenant: &TenantId) -> bool {
-        self.arguments.source.sharing.is_some() && self.arguments.directory.context.slots.spreads(tenant)
+        self.arguments.source.sharing.is_some()
+            && self.arguments.directory.context.slots.is_key_sharded(tenant)
     }
 
-    /// An event for one instance. Its id is made of where the event lies, so that it is sent once.
+    /// Creates the signal of an event for one instance. Its id is derived from the stream position, so that
+    /// it is sent once.
     fn signal(&self, event: &Event, key: &InstanceKey, sequence: u64) -> BusMessage {
         let id = format!("{}:{}:{sequence}", key.saga, self.arguments.source.name);
-        BusMessage { id: Some(id), ..workflow::signal(key, event) }
+        BusMessage { id: Some(id), ..workflow::encode_signal(key, event) }
     }
 
-    fn set_aside_message(&self, delivery: &Delivery, why: String) -> Result<(), Unavailable> {
+    fn dead_letter_message(&self, delivery: &Delivery, error: String) -> Result<(), ShardUnavailable> {
         let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
         if !self.owns_tenant(&tenant) {
             self.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let original = Original::Message {
+        let original = DeadLetterOriginal::Message {
             subject: delivery.message.subject.clone(),
             headers: delivery.message.headers.clone(),
             payload: delivery.message.payload.to_vec(),
         };
-        let letter = orlog_engine::dead_letter(
+        let dead_letter = orlog_engine::dead_letter_message(
             tenant,
             original,
             DeadLetterReason::Undecodable,
-            why,
+            error,
             &self.arguments.directory.context.node,
             delivery.published_at,
         );
-        self.keep(letter, Done::Ack(Ack::new(Arc::clone(&self.acker), delivery.sequence, 1)))
+        self.store_dead_letter(
+            dead_letter,
+            Completion::Ack(SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1)),
+        )
     }
 
-    fn set_aside_event(
+    fn dead_letter_event(
         &self,
         event: &Event,
         saga: &SagaName,
-        fault: &Fault,
-        done: Done,
-    ) -> Result<(), Unavailable> {
-        let letter = orlog_engine::dead_letter(
+        error: &ProgramError,
+        done: Completion,
+    ) -> Result<(), ShardUnavailable> {
+        let dead_letter = orlog_engine::dead_letter_message(
             event.tenant.clone(),
-            Original::Input(Box::new(Input::Event(event.clone()))),
+            DeadLetterOriginal::Input(Box::new(Input::Event(event.clone()))),
             DeadLetterReason::SchemaMismatch,
-            format!("saga {saga}: {fault}"),
+            format!("saga {saga}: {error}"),
             &self.arguments.directory.context.node,
             event.time,
         );
-        self.keep(letter, done)
+        self.store_dead_letter(dead_letter, done)
     }
 
-    fn keep(&self, letter: DeadLetter, done: Done) -> Result<(), Unavailable> {
-        let trace_id = match &letter.original {
-            Original::Input(input) => input.trace().map(TraceParent::trace_id),
-            Original::Message { .. } => None,
+    fn store_dead_letter(&self, dead_letter: DeadLetter, done: Completion) -> Result<(), ShardUnavailable> {
+        let trace_id = match &dead_letter.original {
+            DeadLetterOriginal::Input(input) => input.trace().map(TraceParent::trace_id),
+            DeadLetterOriginal::Message { .. } => None,
         };
-        let (tenant, reason, why) = (&letter.tenant, letter.reason.as_str(), &letter.message);
-        tracing::warn!(%tenant, trace_id, reason, why, "dead letter");
+        let (tenant, reason, error) =
+            (&dead_letter.tenant, dead_letter.reason.as_str(), &dead_letter.message);
+        tracing::warn!(%tenant, trace_id, reason, error, "dead letter");
         let metrics = &self.arguments.directory.context.metrics;
-        metrics.count_letter(letter.reason);
-        metrics.tenants.of(&letter.tenant).dead_letters.inc();
-        // Retention counts from here, however old the message is.
+        metrics.count_dead_letter(dead_letter.reason);
+        metrics.tenants.counters(&dead_letter.tenant).dead_letters.inc();
+        // Retention counts from here, regardless of the age of the message.
         let at = self.arguments.directory.context.clock.now();
-        let change = Change::PutDeadLetter(Box::new(DeadLetter { at, ..letter }));
-        self.arguments.directory.committer()?.submit(Submission::of(change, done))
+        let change = Change::PutDeadLetter(Box::new(DeadLetter { at, ..dead_letter }));
+        self.arguments.directory.committer()?.submit(Submission::new(change, done))
     }
 
-    /// Stores the checkpoint when it is at least `step` ahead of the stored one.
-    fn checkpoint(&mut self, step: u64) -> Result<(), Unavailable> {
-        let mark = self.acker.mark();
-        if mark.sequence <= self.stored || mark.sequence - self.stored < step {
+    /// Stores the checkpoint if it is at least `step` ahead of the stored one.
+    fn checkpoint(&mut self, step: u64) -> Result<(), ShardUnavailable> {
+        let ack_position = self.acker.ack_position();
+        if ack_position.sequence <= self.stored || ack_position.sequence - self.stored < step {
             return Ok(());
         }
-        self.stored = mark.sequence;
-        let position = StreamPosition { stream_id: self.stream_id, sequence: mark.sequence, at: mark.at };
+        self.stored = ack_position.sequence;
+        let position = StreamPosition {
+            stream_id: self.stream_id,
+            sequence: ack_position.sequence,
+            at: ack_position.at,
+        };
         let change = Change::Checkpoint(self.source.clone(), position);
-        self.arguments.directory.committer()?.submit(Submission::of(change, Done::Nothing))
+        self.arguments.directory.committer()?.submit(Submission::new(change, Completion::None))
     }
 }

@@ -1,178 +1,193 @@
-//! From the outbox to the hands: offers work in order, lane by lane, and never more at once than a lane may have.
+//! Relay from the outbox to the providers: dispatches work in order per destination, up to the
+//! in-flight limit.
 //!
-//! Woken by the store's commit counter, it reads the store; so fresh work and work found after a crash take one path. An
-//! offer that comes back unfinished (its provider died) is offered again, under the same id.
+//! The commit counter of the store wakes the relay, which reads the store. New work and work that is
+//! found after a crash take the same path. If a provider crashes, its unfinished items are dispatched
+//! again under the same id.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use orlog_effect::Progress;
-use orlog_model::{Lane, OutboxKey, WorkItem};
+use orlog_effect::ExecutionProgress;
+use orlog_model::{Destination, OutboxKey, WorkItem};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::abort_on_drop::Driver;
-use crate::effects::provider_registry::Hands;
-use crate::effects::work_dispatch::{Followed, Message, Offer, Room};
-use crate::instance::registry::Directory;
-use crate::telemetry::metrics::{ActorKind, Alive};
+use crate::abort_on_drop::AbortOnDrop;
+use crate::effects::provider_registry::ProviderRegistry;
+use crate::effects::work_dispatch::{DestinationWindow, DispatchSpan, RelayMessage, WorkDispatch};
+use crate::instance::registry::InstanceRegistry;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 use crate::telemetry::trace_context;
 
-/// Items read from a lane at once.
+/// Number of items of a destination read per page.
 const PAGE: usize = 256;
-/// Pause before an offer that came back is made again.
-const RETURN_PAUSE: Duration = Duration::from_millis(100);
+/// Delay before a returned item is dispatched again.
+const RETURN_DELAY: Duration = Duration::from_millis(100);
 
-/// The actor.
-pub(crate) struct Relay;
+/// Relay actor.
+pub(crate) struct RelayActor;
 
-/// What it needs.
+/// Arguments of the relay.
 pub(crate) struct Arguments {
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) hands: Arc<Hands>,
+    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) providers: Arc<ProviderRegistry>,
 }
 
-/// What it holds.
+/// State of the relay.
 pub(crate) struct State {
-    directory: Arc<Directory>,
-    hands: Arc<Hands>,
-    lanes: BTreeMap<Lane, Position>,
-    /// Of items up to here, which lay there when the relay started, an attempt may have been under way when the process died.
+    directory: Arc<InstanceRegistry>,
+    providers: Arc<ProviderRegistry>,
+    destinations: BTreeMap<Destination, DestinationCursor>,
+    /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
+    /// flight at a crash.
     recovering: u64,
-    returned: Vec<(OutboxKey, Progress)>,
-    _watch: Driver,
-    _alive: Alive,
+    returned: Vec<(OutboxKey, ExecutionProgress)>,
+    _watch: AbortOnDrop,
+    _alive: LiveActorGuard,
 }
 
-/// How far a lane has been read.
-struct Position {
+/// Read position of a destination.
+struct DestinationCursor {
     after: u64,
-    room: Arc<Room>,
+    window: Arc<DestinationWindow>,
 }
 
-impl Actor for Relay {
-    type Msg = Message;
+impl Actor for RelayActor {
+    type Msg = RelayMessage;
     type State = State;
     type Arguments = Arguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<RelayMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let reader = &arguments.directory.context.reader;
         let (mut commits, recovering) = (reader.watch(), reader.last_sequence());
         let metrics = Arc::clone(&arguments.directory.context.metrics);
-        let (actor, alive) = (myself.clone(), metrics.begin(ActorKind::Relay));
+        let (actor, alive) = (myself.clone(), metrics.actor_started(ActorKind::Relay));
         let watch = async move {
-            let wake = || Message::Wake(metrics.wait(ActorKind::Relay, 1));
+            let wake = || RelayMessage::Wake(metrics.messages_enqueued(ActorKind::Relay, 1));
             while actor.cast(wake()).is_ok() && commits.changed().await.is_ok() {}
             "the store was closed".to_owned()
         };
         Ok(State {
             directory: arguments.directory,
-            hands: arguments.hands,
-            lanes: BTreeMap::new(),
+            providers: arguments.providers,
+            destinations: BTreeMap::new(),
             recovering,
             returned: Vec::new(),
-            _watch: Driver::start(&myself, watch, Message::Ended),
+            _watch: AbortOnDrop::spawn(&myself, watch, RelayMessage::Ended),
             _alive: alive,
         })
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
+        myself: ActorRef<RelayMessage>,
+        message: RelayMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Wake(waited) => {
+            RelayMessage::Wake(waited) => {
                 drop(waited);
-                state.offer_all(&myself)?;
+                state.dispatch_all(&myself)?;
             }
-            Message::Returned(key, progress, waited) => {
+            RelayMessage::Returned(key, progress, waited) => {
                 drop(waited);
                 if state.returned.is_empty() {
                     let metrics = Arc::clone(&state.directory.context.metrics);
-                    let wake = move || Message::Wake(metrics.wait(ActorKind::Relay, 1));
-                    drop(myself.send_after(RETURN_PAUSE, wake));
+                    let wake = move || RelayMessage::Wake(metrics.messages_enqueued(ActorKind::Relay, 1));
+                    drop(myself.send_after(RETURN_DELAY, wake));
                 }
                 state.returned.push((key, progress));
             }
-            Message::Ended(why) => return Err(why.into()),
+            RelayMessage::Ended(reason) => return Err(reason.into()),
         }
         Ok(())
     }
 }
 
 impl State {
-    fn offer_all(&mut self, myself: &ActorRef<Message>) -> Result<(), orlog_store::Error> {
+    fn dispatch_all(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
         for (key, progress) in std::mem::take(&mut self.returned) {
             if let Some(item) = self.directory.context.reader.outbox_item(&key)? {
-                let room = Arc::clone(&self.position(&key.lane).room);
-                let lane = key.lane.clone();
-                let offer = self.offer(myself, room, (key, item), progress);
-                self.hands.take(&lane, vec![offer]);
+                let window = Arc::clone(&self.position(&key.destination).window);
+                let destination = key.destination.clone();
+                let new_dispatch = self.new_dispatch(myself, window, (key, item), progress);
+                self.providers.route(&destination, vec![new_dispatch]);
             }
         }
-        for lane in self.directory.context.reader.lanes()? {
-            while self.offer_page(&lane, myself)? {}
+        for destination in self.directory.context.reader.outbox_destinations()? {
+            while self.dispatch_page(&destination, myself)? {}
         }
         Ok(())
     }
 
-    fn position(&mut self, lane: &Lane) -> &mut Position {
-        if !self.lanes.contains_key(lane) {
-            let fresh = Position { after: 0, room: Arc::default() };
-            self.lanes.insert(lane.clone(), fresh);
+    fn position(&mut self, destination: &Destination) -> &mut DestinationCursor {
+        if !self.destinations.contains_key(destination) {
+            let fresh = DestinationCursor { after: 0, window: Arc::default() };
+            self.destinations.insert(destination.clone(), fresh);
         }
-        self.lanes.get_mut(lane).expect("it was inserted above")
+        self.destinations.get_mut(destination).expect("it was inserted above")
     }
 
-    /// Offers one page of a lane; `true` when there may be more to offer now.
-    fn offer_page(&mut self, lane: &Lane, myself: &ActorRef<Message>) -> Result<bool, orlog_store::Error> {
-        let limit = self.directory.context.limits.offered_per_lane;
-        let position = self.position(lane);
-        let room = Arc::clone(&position.room);
+    /// Dispatches one page of a destination; returns `true` if more items may be dispatched now.
+    fn dispatch_page(
+        &mut self,
+        destination: &Destination,
+        myself: &ActorRef<RelayMessage>,
+    ) -> Result<bool, orlog_store::Error> {
+        let limit = self.directory.context.limits.max_in_flight_per_destination;
+        let position = self.position(destination);
+        let window = Arc::clone(&position.window);
         let after = position.after;
-        let free = limit.saturating_sub(room.offered.load(Ordering::Acquire)).min(PAGE);
+        let free = limit.saturating_sub(window.in_flight.load(Ordering::Acquire)).min(PAGE);
         if free == 0 {
-            room.starved.store(true, Ordering::Release);
-            // Room that came between the look and the note would not be told of.
-            return Ok(
-                room.offered.load(Ordering::Acquire) < limit && room.starved.swap(false, Ordering::AcqRel)
-            );
+            window.starved.store(true, Ordering::Release);
+            // Capacity that becomes free between the check and the flag would cause no wake-up.
+            return Ok(window.in_flight.load(Ordering::Acquire) < limit
+                && window.starved.swap(false, Ordering::AcqRel));
         }
-        let page = self.directory.context.reader.outbox(lane, after, free)?;
+        let page = self.directory.context.reader.outbox(destination, after, free)?;
         let more = page.len() == free;
-        let position = self.position(lane);
+        let position = self.position(destination);
         if let Some((last, _)) = page.last() {
             position.after = last.sequence;
-            let offers = page.into_iter().map(|row| {
-                let progress = Progress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
-                self.offer(myself, Arc::clone(&room), row, progress)
+            let dispatches = page.into_iter().map(|row| {
+                let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
+                self.new_dispatch(myself, Arc::clone(&window), row, progress)
             });
-            let offers: Vec<Offer> = offers.collect();
-            self.hands.take(lane, offers);
+            let dispatches: Vec<WorkDispatch> = dispatches.collect();
+            self.providers.route(destination, dispatches);
         }
         Ok(more)
     }
 
-    fn offer(
+    fn new_dispatch(
         &self,
-        myself: &ActorRef<Message>,
-        room: Arc<Room>,
+        myself: &ActorRef<RelayMessage>,
+        window: Arc<DestinationWindow>,
         (key, mut item): (OutboxKey, WorkItem),
-        progress: Progress,
-    ) -> Offer {
-        room.offered.fetch_add(1, Ordering::AcqRel);
-        self.directory.context.metrics.offered.inc();
+        progress: ExecutionProgress,
+    ) -> WorkDispatch {
+        window.in_flight.fetch_add(1, Ordering::AcqRel);
+        self.directory.context.metrics.dispatched.inc();
         let directory = Arc::clone(&self.directory);
         let follows = directory.context.tracer.is_some();
-        let above = follows.then(|| trace_context::offered(&mut item)).flatten();
-        let followed = above.map(|parent| Followed { parent, begun: Instant::now() });
-        Offer { item, progress, key, directory, relay: myself.clone(), room, concluded: false, followed }
+        let above = follows.then(|| trace_context::start_work_span(&mut item)).flatten();
+        let followed = above.map(|parent| DispatchSpan { parent, started: Instant::now() });
+        WorkDispatch {
+            item,
+            progress,
+            key,
+            directory,
+            relay: myself.clone(),
+            window,
+            concluded: false,
+            span: followed,
+        }
     }
 }

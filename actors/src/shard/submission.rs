@@ -1,71 +1,71 @@
-//! The way to the committer: what is to be made durable, and whom to tell.
+//! Submissions to the committer: the change to make durable and the receiver of its completion.
 
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use orlog_model::Change;
 
-use crate::instance::completion::Done;
-use crate::instance::mailbox::Cell;
+use crate::instance::completion::Completion;
+use crate::instance::mailbox::Mailbox;
 use crate::runtime::control::ControlError;
-use crate::telemetry::tracer::Decided;
+use crate::telemetry::tracer::TransitionSpan;
 
 /// The shard is restarting or stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("the shard is going down")]
-pub(crate) struct Unavailable;
+#[error("shard is shutting down")]
+pub(crate) struct ShardUnavailable;
 
-impl From<Unavailable> for ControlError {
-    fn from(_: Unavailable) -> Self {
+impl From<ShardUnavailable> for ControlError {
+    fn from(_: ShardUnavailable) -> Self {
         ControlError::Unavailable
     }
 }
 
-/// Something to be made durable.
+/// Change to be made durable.
 pub(crate) struct Submission {
     pub(crate) change: Change,
-    /// Committed before `change`, in the same group.
+    /// Extra change that is committed before `change`, in the same group.
     pub(crate) extra: Option<Change>,
-    pub(crate) done: Done,
-    /// The cell that counts this commit.
-    pub(crate) cell: Option<Arc<Cell>>,
-    /// What was decided, where somebody follows it.
-    pub(crate) decided: Option<Box<Decided>>,
+    pub(crate) done: Completion,
+    /// Mailbox that counts this commit.
+    pub(crate) mailbox: Option<Arc<Mailbox>>,
+    /// Transition span, if the commit is traced.
+    pub(crate) decided: Option<Box<TransitionSpan>>,
 }
 
 impl Submission {
-    /// A change that belongs to no live instance.
-    pub(crate) fn of(change: Change, done: Done) -> Self {
-        Self { change, extra: None, done, cell: None, decided: None }
+    /// Creates the submission of a change that belongs to no live instance.
+    pub(crate) fn new(change: Change, done: Completion) -> Self {
+        Self { change, extra: None, done, mailbox: None, decided: None }
     }
 }
 
-/// What the committer's thread is told.
-pub(crate) enum Order {
-    /// Make this durable.
+/// Requests to the committer thread.
+pub(crate) enum CommitterRequest {
+    /// Make this submission durable.
     Submit(Box<Submission>),
-    /// End.
+    /// Stop the thread.
     Stop,
 }
 
-/// The way to the committer.
+/// Handle of the committer.
 #[derive(Clone)]
-pub(crate) struct Committer {
-    orders: Sender<Order>,
+pub(crate) struct CommitterHandle {
+    requests: Sender<CommitterRequest>,
 }
 
-impl Committer {
-    pub(crate) fn new(orders: Sender<Order>) -> Self {
-        Self { orders }
+impl CommitterHandle {
+    pub(crate) fn new(requests: Sender<CommitterRequest>) -> Self {
+        Self { requests }
     }
 
-    /// How many wait.
+    /// Returns the number of queued submissions.
     pub(crate) fn waiting(&self) -> usize {
-        self.orders.len()
+        self.requests.len()
     }
 
-    /// Hands over; order is kept.
-    pub(crate) fn submit(&self, submission: Submission) -> Result<(), Unavailable> {
-        self.orders.send(Order::Submit(Box::new(submission))).map_err(|_| Unavailable)
+    /// Submits a change; submissions keep their order.
+    pub(crate) fn submit(&self, submission: Submission) -> Result<(), ShardUnavailable> {
+        self.requests.send(CommitterRequest::Submit(Box::new(submission))).map_err(|_| ShardUnavailable)
     }
 }

@@ -1,4 +1,5 @@
-//! Fires timers: sleeps until the next one is due; a commit that arms an earlier one wakes it. No sweep.
+//! Timer actor: sleeps until the next timer is due. A commit that arms an earlier timer wakes it. It
+//! never polls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,62 +7,62 @@ use std::sync::Arc;
 use orlog_model::{Input, InstanceKey, Name, Timer as Row, TimerFired, Timestamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::abort_on_drop::Driver;
-use crate::instance::completion::Done;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
-use crate::instance::registry::Directory;
-use crate::telemetry::metrics::{ActorKind, Alive, Waiting};
+use crate::instance::registry::InstanceRegistry;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard, MailboxGuard};
 
-/// Timers read at once.
+/// Number of timers read per page.
 const PAGE: usize = 1024;
 
-/// The actor.
-pub(crate) struct Timer;
+/// Timer actor.
+pub(crate) struct TimerActor;
 
-/// What it is told.
+/// Messages of the timer actor.
 pub(crate) enum Message {
-    /// A commit: there may be an earlier timer.
-    Wake(Waiting),
-    /// The time has come.
+    /// A commit may have armed an earlier timer.
+    Wake(MailboxGuard),
+    /// The next timer is due.
     Alarm,
-    /// A task that watches ended.
+    /// A watching task ended.
     Ended(String),
 }
 
-/// What it holds.
+/// State of the timer actor.
 pub(crate) struct State {
-    directory: Arc<Directory>,
-    /// Fired, and not yet gone from the store.
+    directory: Arc<InstanceRegistry>,
+    /// Fired timers that are still in the store.
     fired: HashSet<(InstanceKey, Name, u64)>,
-    alarm: Option<Alarm>,
-    _watch: Driver,
-    _alive: Alive,
+    alarm: Option<ScheduledWake>,
+    _watch: AbortOnDrop,
+    _alive: LiveActorGuard,
 }
 
-struct Alarm {
+struct ScheduledWake {
     at: Timestamp,
-    _task: Driver,
+    _task: AbortOnDrop,
 }
 
-impl Actor for Timer {
+impl Actor for TimerActor {
     type Msg = Message;
     type State = State;
-    type Arguments = Arc<Directory>;
+    type Arguments = Arc<InstanceRegistry>;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        directory: Arc<Directory>,
+        directory: Arc<InstanceRegistry>,
     ) -> Result<State, ActorProcessingErr> {
         let mut commits = directory.context.reader.watch();
         let metrics = Arc::clone(&directory.context.metrics);
-        let (actor, alive) = (myself.clone(), metrics.begin(ActorKind::Timer));
+        let (actor, alive) = (myself.clone(), metrics.actor_started(ActorKind::Timer));
         let watch = async move {
-            let wake = || Message::Wake(metrics.wait(ActorKind::Timer, 1));
+            let wake = || Message::Wake(metrics.messages_enqueued(ActorKind::Timer, 1));
             while actor.cast(wake()).is_ok() && commits.changed().await.is_ok() {}
             "the store was closed".to_owned()
         };
-        let watch = Driver::start(&myself, watch, Message::Ended);
+        let watch = AbortOnDrop::spawn(&myself, watch, Message::Ended);
         Ok(State { directory, fired: HashSet::new(), alarm: None, _watch: watch, _alive: alive })
     }
 
@@ -73,9 +74,9 @@ impl Actor for Timer {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             Message::Wake(waited) => drop(waited),
-            // Forgotten even where the clock says that it is a little early: then it is set again.
+            // Cleared even if the clock is slightly early: then the wake-up is scheduled again.
             Message::Alarm => state.alarm = None,
-            Message::Ended(why) => return Err(why.into()),
+            Message::Ended(reason) => return Err(reason.into()),
         }
         state.fire_due()?;
         state.set_alarm(&myself)
@@ -83,14 +84,15 @@ impl Actor for Timer {
 }
 
 impl State {
-    /// Fires what is due and was not fired yet. What was fired stays in the store until its consequences are durable.
+    /// Fires due timers that were not fired yet. A fired timer stays in the store until its consequences
+    /// are durable.
     fn fire_due(&mut self) -> Result<(), ActorProcessingErr> {
         let context = &self.directory.context;
         let now = context.clock.now();
         loop {
-            let asked = self.fired.len() + PAGE;
-            let due = context.reader.timers_due(now, asked)?;
-            let more = due.len() == asked;
+            let limit = self.fired.len() + PAGE;
+            let due = context.reader.timers_due(now, limit)?;
+            let more = due.len() == limit;
             let present: HashSet<_> = due.iter().map(identity).collect();
             self.fired.retain(|fired| present.contains(fired));
             for (key, row) in due {
@@ -104,7 +106,7 @@ impl State {
         }
     }
 
-    /// Sleeps until the next timer that was not fired.
+    /// Schedules a wake-up for the next timer that was not fired.
     fn set_alarm(&mut self, myself: &ActorRef<Message>) -> Result<(), ActorProcessingErr> {
         let context = &self.directory.context;
         let rows = context.reader.timers_due(Timestamp::MAX, self.fired.len() + 1)?;
@@ -117,11 +119,11 @@ impl State {
             let actor = myself.clone();
             let task = async move {
                 clock.sleep_until(at).await;
-                // An error means that the timer has gone already.
+                // An error means that the timer actor has already stopped.
                 drop(actor.cast(Message::Alarm));
                 std::future::pending().await
             };
-            Alarm { at, _task: Driver::start(myself, task, Message::Ended) }
+            ScheduledWake { at, _task: AbortOnDrop::spawn(myself, task, Message::Ended) }
         });
         Ok(())
     }
@@ -131,11 +133,11 @@ fn identity((key, row): &(InstanceKey, Row)) -> (InstanceKey, Name, u64) {
     (key.clone(), row.name.clone(), row.token)
 }
 
-fn fire(directory: &Arc<Directory>, key: &InstanceKey, row: Row, now: Timestamp) {
+fn fire(directory: &Arc<InstanceRegistry>, key: &InstanceKey, row: Row, now: Timestamp) {
     let metrics = &directory.context.metrics;
     metrics.timers_fired.inc();
-    metrics.timer_late_seconds.observe(now.since(row.due).as_secs_f64());
+    metrics.timer_late_seconds.observe(now.duration_since(row.due).as_secs_f64());
     let fired = TimerFired { name: row.name, token: row.token, due: row.due };
-    // An error means that the shard is going down; the next timer finds the row again.
-    drop(directory.dispatch(key, Envelope::new(Input::Timer(fired), Done::Nothing)));
+    // An error means that the shard is shutting down; the next timer actor reads the row again.
+    drop(directory.deliver(key, Envelope::new(Input::Timer(fired), Completion::None)));
 }

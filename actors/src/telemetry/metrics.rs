@@ -1,5 +1,5 @@
-//! What the running system counts. What each figure is called and means stands in one table, which is not here: whoever
-//! shows the figures knows it.
+//! Counters of the runtime. The names and descriptions of the metrics are defined in one table outside
+//! this crate.
 
 mod actors;
 mod attempts;
@@ -15,18 +15,18 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-pub(crate) use actors::{ActorKind, Alive, Waiting};
-pub use attempts::AttemptCounts;
-pub(crate) use effects::Verdicts;
-pub use sink::Sheet;
-pub(crate) use tenants::Passing;
+pub(crate) use actors::{ActorKind, LiveActorGuard, MailboxGuard};
+pub use attempts::AttemptMetrics;
+pub(crate) use effects::OutcomeMetrics;
+pub use sink::MetricSink;
+pub(crate) use tenants::TenantCache;
 
-use actors::Census;
-use effects::Effects;
-use sink::{By1, By2, seconds};
-use tenants::Tenants;
+use actors::ActorGauges;
+use effects::EffectMetrics;
+use sink::{Labels1, Labels2, seconds};
+use tenants::TenantMetrics;
 
-/// Every reason for which dead letters are kept.
+/// All dead letter reasons.
 const REASONS: [DeadLetterReason; 7] = [
     DeadLetterReason::Undecodable,
     DeadLetterReason::SchemaMismatch,
@@ -34,17 +34,17 @@ const REASONS: [DeadLetterReason; 7] = [
     DeadLetterReason::DefinitionMissing,
     DeadLetterReason::SnapshotInconsistent,
     DeadLetterReason::RetriesExhausted,
-    DeadLetterReason::TooManyEarly,
+    DeadLetterReason::EarlyBufferFull,
 ];
 
-/// Whose children are started anew, and which.
+/// Supervisors and the actor kinds that they restart.
 const RESTARTS: [(ActorKind, ActorKind); 6] = [
     (ActorKind::Root, ActorKind::Shard),
     (ActorKind::Root, ActorKind::Effects),
     (ActorKind::Shard, ActorKind::Saga),
     (ActorKind::Effects, ActorKind::Provider),
     (ActorKind::Effects, ActorKind::Publisher),
-    (ActorKind::Foreman, ActorKind::Crew),
+    (ActorKind::WorkerSupervisor, ActorKind::WorkerGroup),
 ];
 
 /// Counters, gauges and histograms of all shards of a process.
@@ -60,18 +60,18 @@ pub struct Metrics {
     pub(crate) activations: Counter,
     pub(crate) passivations: Counter,
     pub(crate) live_instances: Gauge,
-    pub(crate) offered: Counter,
+    pub(crate) dispatched: Counter,
     pub(crate) timers_fired: Counter,
     pub(crate) timer_late_seconds: Histogram,
-    pub(crate) early_kept: Counter,
-    pub(crate) early_expired: Counter,
-    /// By stream and what was found.
-    pub(crate) stream_breaks: Family<[(&'static str, String); 2], Counter>,
-    pub(crate) tenants: Tenants,
-    pub(crate) effects: Effects,
-    census: Census,
-    restarts: Family<By2, Counter>,
-    dead_letters: Family<By1, Counter>,
+    pub(crate) inputs_buffered: Counter,
+    pub(crate) buffered_expired: Counter,
+    /// By stream and anomaly.
+    pub(crate) stream_anomalies: Family<[(&'static str, String); 2], Counter>,
+    pub(crate) tenants: TenantMetrics,
+    pub(crate) effects: EffectMetrics,
+    actors: ActorGauges,
+    restarts: Family<Labels2, Counter>,
+    dead_letters: Family<Labels1, Counter>,
     store_full: Gauge<i64, AtomicI64>,
 }
 
@@ -82,11 +82,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// With series for so many tenants; all others share one.
+    /// Creates metrics with separate series for this number of tenants; all other tenants share one.
     #[must_use]
     pub fn new(tenants: usize) -> Self {
-        let (restarts, dead_letters) = (Family::<By2, Counter>::default(), Family::<By1, Counter>::default());
-        // All of them from the start: what has not happened yet is 0, not unknown.
+        let (restarts, dead_letters) =
+            (Family::<Labels2, Counter>::default(), Family::<Labels1, Counter>::default());
+        // Register all series at start: an event that has not happened yet is 0, not missing.
         for (supervisor, kind) in RESTARTS {
             drop(restarts.get_or_create(&restarted(supervisor, kind)));
         }
@@ -104,97 +105,97 @@ impl Metrics {
             activations: Counter::default(),
             passivations: Counter::default(),
             live_instances: Gauge::default(),
-            offered: Counter::default(),
+            dispatched: Counter::default(),
             timers_fired: Counter::default(),
             timer_late_seconds: seconds(),
-            early_kept: Counter::default(),
-            early_expired: Counter::default(),
-            stream_breaks: Family::default(),
-            tenants: Tenants::new(tenants),
-            effects: Effects::default(),
-            census: Census::default(),
+            inputs_buffered: Counter::default(),
+            buffered_expired: Counter::default(),
+            stream_anomalies: Family::default(),
+            tenants: TenantMetrics::new(tenants),
+            effects: EffectMetrics::default(),
+            actors: ActorGauges::default(),
             restarts,
             dead_letters,
             store_full: Gauge::default(),
         }
     }
 
-    /// Shows all of them.
-    pub fn show(&self, sheet: &mut impl Sheet) {
-        sheet.put("events_ingested_total", self.ingested.clone());
-        sheet.put("inputs_dispatched_total", self.inputs.clone());
-        sheet.put("inputs_ignored_total", self.ignored.clone());
-        sheet.put("transitions_committed_total", self.transitions.clone());
-        sheet.put("commits_total", self.commits.clone());
-        sheet.put("commit_changes", self.commit_changes.clone());
-        sheet.put("commit_seconds", self.commit_seconds.clone());
-        sheet.put("instances_activated_total", self.activations.clone());
-        sheet.put("instances_passivated_total", self.passivations.clone());
-        sheet.put("instances_live", self.live_instances.clone());
-        sheet.put("work_offered_total", self.offered.clone());
-        sheet.put("timers_fired_total", self.timers_fired.clone());
-        sheet.put("timer_late_seconds", self.timer_late_seconds.clone());
-        sheet.put("early_inputs_kept_total", self.early_kept.clone());
-        sheet.put("early_inputs_dropped_total", self.early_expired.clone());
-        sheet.put("stream_breaks_found_total", self.stream_breaks.clone());
-        sheet.put("actors_restarted_total", self.restarts.clone());
-        sheet.put("dead_letters_kept_total", self.dead_letters.clone());
-        sheet.put("store_full", self.store_full.clone());
-        self.tenants.show(sheet);
-        self.effects.show(sheet);
-        self.census.show(sheet);
+    /// Registers all metrics.
+    pub fn register(&self, sink: &mut impl MetricSink) {
+        sink.register("events_ingested_total", self.ingested.clone());
+        sink.register("inputs_delivered_total", self.inputs.clone());
+        sink.register("inputs_ignored_total", self.ignored.clone());
+        sink.register("transitions_committed_total", self.transitions.clone());
+        sink.register("commits_total", self.commits.clone());
+        sink.register("commit_group_size", self.commit_changes.clone());
+        sink.register("commit_seconds", self.commit_seconds.clone());
+        sink.register("instances_activated_total", self.activations.clone());
+        sink.register("instances_passivated_total", self.passivations.clone());
+        sink.register("instances_live", self.live_instances.clone());
+        sink.register("work_dispatched_total", self.dispatched.clone());
+        sink.register("timers_fired_total", self.timers_fired.clone());
+        sink.register("timer_lateness_seconds", self.timer_late_seconds.clone());
+        sink.register("early_inputs_buffered_total", self.inputs_buffered.clone());
+        sink.register("early_inputs_expired_total", self.buffered_expired.clone());
+        sink.register("stream_anomalies_detected_total", self.stream_anomalies.clone());
+        sink.register("actors_restarted_total", self.restarts.clone());
+        sink.register("dead_letters_created_total", self.dead_letters.clone());
+        sink.register("store_full", self.store_full.clone());
+        self.tenants.register(sink);
+        self.effects.register(sink);
+        self.actors.register(sink);
     }
 
-    /// An actor begins to live; it does until what this answers is dropped.
-    pub(crate) fn begin(&self, kind: ActorKind) -> Alive {
-        self.census.begin(kind)
+    /// Records that an actor started; it counts as live until the returned guard is dropped.
+    pub(crate) fn actor_started(&self, kind: ActorKind) -> LiveActorGuard {
+        self.actors.start(kind)
     }
 
-    /// So many messages wait for an actor until what this answers is dropped.
-    pub(crate) fn wait(&self, kind: ActorKind, messages: usize) -> Waiting {
-        self.census.wait(kind, messages)
+    /// Records queued messages of an actor until the returned guard is dropped.
+    pub(crate) fn messages_enqueued(&self, kind: ActorKind, messages: usize) -> MailboxGuard {
+        self.actors.wait(kind, messages)
     }
 
-    /// Notes how many messages wait, where that is looked up.
-    pub(crate) fn look(&self, kind: ActorKind, messages: u64) {
-        self.census.look(kind, messages);
+    /// Sets the mailbox depth of an actor kind that is sampled.
+    pub(crate) fn set_mailbox_depth(&self, kind: ActorKind, messages: u64) {
+        self.actors.set_depth(kind, messages);
     }
 
-    /// A child was started anew.
+    /// Counts the restart of a child.
     pub(crate) fn count_restart(&self, supervisor: ActorKind, kind: ActorKind) {
         self.restarts.get_or_create(&restarted(supervisor, kind)).inc();
     }
 
-    /// Something was set aside.
-    pub(crate) fn count_letter(&self, reason: DeadLetterReason) {
+    /// Counts a dead letter.
+    pub(crate) fn count_dead_letter(&self, reason: DeadLetterReason) {
         self.dead_letters.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
-    /// A commit is durable. `passing` spares whoever counts many of them the way to a tenant's counters.
-    pub(crate) fn count_commit(&self, commit: &Commit, passing: &mut Passing) {
-        if let Some(letter) = &commit.dead_letter {
-            self.count_letter(letter.reason);
-            self.tenants.of(&letter.tenant).dead_letters.inc();
+    /// Counts a durable commit. `passing` caches the counters of the last tenant.
+    pub(crate) fn count_commit(&self, commit: &Commit, tenant_cache: &mut TenantCache) {
+        if let Some(dead_letter) = &commit.dead_letter {
+            self.count_dead_letter(dead_letter.reason);
+            self.tenants.counters(&dead_letter.tenant).dead_letters.inc();
         }
         if let Some(instance) = &commit.instance {
             self.transitions.inc();
-            passing.counters(&self.tenants, &commit.key.tenant).count(commit.before, instance);
+            tenant_cache.counters(&self.tenants, &commit.key.tenant).count(commit.before, instance);
         }
     }
 
-    /// Messages taken from the bus so far.
+    /// Returns the number of messages read from the bus.
     #[must_use]
     pub fn ingested(&self) -> u64 {
         self.ingested.get()
     }
 
-    /// Timers fired so far.
+    /// Returns the number of fired timers.
     #[must_use]
     pub fn timers_fired(&self) -> u64 {
         self.timers_fired.get()
     }
 
-    /// Inputs and messages set aside so far.
+    /// Returns the number of dead letters added.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
         let of =
@@ -202,36 +203,36 @@ impl Metrics {
         REASONS.into_iter().map(of).sum()
     }
 
-    /// Transitions made durable so far.
+    /// Returns the number of durable transitions.
     #[must_use]
     pub fn transitions(&self) -> u64 {
         self.transitions.get()
     }
 
-    /// Groups committed so far.
+    /// Returns the number of group commits.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.commits.get()
     }
 
-    /// Instances with an actor now.
+    /// Returns the number of instances with an actor.
     #[must_use]
     pub fn live_instances(&self) -> i64 {
         self.live_instances.get()
     }
 
-    /// There is no room in a store.
+    /// Returns true if a store is full.
     #[must_use]
     pub fn is_store_full(&self) -> bool {
         self.store_full.get() > 0
     }
 
-    /// Returns what it was before.
+    /// Sets the store-full gauge and returns its previous value.
     pub(crate) fn set_store_full(&self, full: bool) -> bool {
         self.store_full.inner().swap(i64::from(full), Ordering::Relaxed) > 0
     }
 }
 
-fn restarted(supervisor: ActorKind, kind: ActorKind) -> By2 {
+fn restarted(supervisor: ActorKind, kind: ActorKind) -> Labels2 {
     [("supervisor", supervisor.as_str()), ("kind", kind.as_str())]
 }

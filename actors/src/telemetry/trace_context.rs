@@ -1,24 +1,26 @@
-//! Carries a trace through a decision: which span led to an input, and which one what follows goes on from.
+//! Trace context of a transition: the span that caused an input and the span that its consequences
+//! continue.
 //!
-//! The ids of these spans are made of what is committed, so that a timer or a work item found after a crash goes on in the
-//! same trace.
+//! The span ids are derived from committed data, so that a timer or work item that is found after a
+//! crash continues the same trace.
 
 use std::time::Instant;
 
-use orlog_model::{Commit, Input, Instance, Original, SpanKey, TraceParent, WorkItem};
+use orlog_model::{Commit, DeadLetterOriginal, Input, Instance, SpanId, TraceParent, WorkItem};
 
-use crate::telemetry::tracer::{Decided, Fired, What};
+use crate::telemetry::tracer::{CommitKind, FiredTimer, TransitionSpan};
 
-/// Gives what was decided a span of its own, from which work and timers go on; `None` where nobody follows the input.
-pub(crate) fn decided(
+/// Starts a span for a transition; its work and timers continue from it. Returns `None` if the input is
+/// not traced.
+pub(crate) fn start_transition_span(
     commit: &mut Commit,
     input: &Input,
     before: Option<&Instance>,
-    begun: Instant,
-) -> Option<Box<Decided>> {
+    started: Instant,
+) -> Option<Box<TransitionSpan>> {
     let (parent, timer) = cause(commit, input, before)?;
     let (span, version) = became(commit)?;
-    let own = parent.at(span);
+    let own = parent.with_span(span);
     for item in &mut commit.work {
         item.trace = Some(own.clone());
     }
@@ -26,45 +28,50 @@ pub(crate) fn decided(
         let armed = instance.timers.iter_mut().filter(|timer| Some(timer.token) == version);
         armed.for_each(|timer| timer.trace = Some(own.clone()));
     }
-    Some(Box::new(Decided { own, parent, timer, begun, decided: Instant::now() }))
+    Some(Box::new(TransitionSpan { own, parent, timer, started, decided: Instant::now() }))
 }
 
-/// The span that led to an input, and the timer where it was one.
-fn cause(commit: &Commit, input: &Input, before: Option<&Instance>) -> Option<(TraceParent, Option<Fired>)> {
+/// Returns the span that caused an input, and the timer if the input is one.
+fn cause(
+    commit: &Commit,
+    input: &Input,
+    before: Option<&Instance>,
+) -> Option<(TraceParent, Option<FiredTimer>)> {
     let Input::Timer(fired) = input else {
         return input.trace().filter(|trace| trace.is_sampled()).map(|trace| (trace.clone(), None));
     };
     let armed = before?.timers.iter().find(|t| t.name == fired.name && t.token == fired.token)?;
     let armed = armed.trace.clone().filter(TraceParent::is_sampled)?;
-    let own = armed.at(SpanKey::of_timer(&commit.key, fired.token, fired.due));
-    Some((own, Some(Fired { name: fired.name.clone(), due: fired.due, armed })))
+    let own = armed.with_span(SpanId::for_timer(&commit.key, fired.token, fired.due));
+    Some((own, Some(FiredTimer { name: fired.name.clone(), due: fired.due, armed })))
 }
 
-/// The id of a commit's span, and the version that a transition led to.
-fn became(commit: &Commit) -> Option<(SpanKey, Option<u64>)> {
-    let other = |what: &str, input: &Input| (SpanKey::of_input(what, &commit.key, input.id().as_str()), None);
-    Some(match What::of(commit)? {
-        What::Transition(record) => {
-            (SpanKey::of_transition(&commit.key, record.version), Some(record.version))
+/// Returns the id of the commit span, and the version after a transition.
+fn became(commit: &Commit) -> Option<(SpanId, Option<u64>)> {
+    let other = |kind: &str, input: &Input| (SpanId::for_input(kind, &commit.key, input.id().as_str()), None);
+    Some(match CommitKind::from_commit(commit)? {
+        CommitKind::Transition(record) => {
+            (SpanId::for_transition(&commit.key, record.version), Some(record.version))
         }
-        What::Kept(input) => other("kept", input),
-        What::SetAside(letter) => match &letter.original {
-            Original::Input(input) => other("set aside", input),
-            Original::Message { .. } => return None,
+        CommitKind::Buffered(input) => other("buffered", input),
+        CommitKind::DeadLettered(dead_letter) => match &dead_letter.original {
+            DeadLetterOriginal::Input(input) => other("dead-lettered", input),
+            DeadLetterOriginal::Message { .. } => return None,
         },
     })
 }
 
-/// Gives the work on an item a span of its own; returns the one above, where somebody follows it.
-pub(crate) fn offered(item: &mut WorkItem) -> Option<TraceParent> {
-    let own = item.trace.as_ref().filter(|trace| trace.is_sampled())?.at(SpanKey::of_work(item.id));
+/// Starts a span for a work item; returns the parent span if the item is traced.
+pub(crate) fn start_work_span(item: &mut WorkItem) -> Option<TraceParent> {
+    let own = item.trace.as_ref().filter(|trace| trace.is_sampled())?.with_span(SpanId::for_work(item.id));
     item.trace.replace(own)
 }
 
 #[cfg(test)]
 mod tests {
     use orlog_model::{
-        CorrelationId, EventId, InstanceKey, Name, Record, SagaName, Status, TenantId, TimerFired, Timestamp,
+        CorrelationId, EventId, HistoryEntry, InstanceKey, Name, SagaName, Status, TenantId, TimerFired,
+        Timestamp,
     };
 
     use super::*;
@@ -82,15 +89,15 @@ mod tests {
     fn transition() -> Commit {
         let at = Timestamp::from_millis(1);
         let mut commit = Commit::empty(key(), at);
-        commit.history = Some(Record {
+        commit.history = Some(HistoryEntry {
             version: 2,
             at,
-            input: EventId::new("e").unwrap(),
-            label: "Paid".to_owned(),
+            input_id: EventId::new("e").unwrap(),
+            input_label: "Paid".to_owned(),
             note: "stepped".to_owned(),
             status: Status::Running,
             work: Vec::new(),
-            origin: orlog_model::Origin::default(),
+            origin: orlog_model::InputOrigin::default(),
         });
         commit
     }
@@ -100,25 +107,29 @@ mod tests {
             id: EventId::new("w").unwrap(),
             at: Timestamp::from_millis(1),
             trace: trace.and_then(TraceParent::new),
-            order: orlog_model::WorkflowOrder::Stop { from: key(), reason: String::new() },
+            action: orlog_model::WorkflowAction::Cancel { from: key(), reason: String::new() },
         })
     }
 
     #[test]
-    fn a_transition_has_the_same_span_each_time_it_is_decided() {
-        let once = decided(&mut transition(), &order(Some(TRACE)), None, Instant::now()).unwrap();
-        let again = decided(&mut transition(), &order(Some(TRACE)), None, Instant::now()).unwrap();
-        assert_eq!((once.own.clone(), once.parent.as_str()), (again.own, TRACE));
-        assert_eq!(once.own.span_id(), SpanKey::of_transition(&key(), 2).to_string());
+    fn transition_span_id_is_deterministic() {
+        let once =
+            start_transition_span(&mut transition(), &order(Some(TRACE)), None, Instant::now()).unwrap();
+        let repeated =
+            start_transition_span(&mut transition(), &order(Some(TRACE)), None, Instant::now()).unwrap();
+        assert_eq!((once.own.clone(), once.parent.as_str()), (repeated.own, TRACE));
+        assert_eq!(once.own.span_id(), SpanId::for_transition(&key(), 2).to_string());
     }
 
     #[test]
-    fn nobody_follows_what_came_without_a_trace_or_with_one_that_is_not_kept() {
+    fn untraced_and_unsampled_inputs_get_no_span() {
         for trace in [None, Some(TRACE.replace("-01", "-00"))] {
             let input = order(trace.as_deref());
-            assert!(decided(&mut transition(), &input, None, Instant::now()).is_none());
+            assert!(start_transition_span(&mut transition(), &input, None, Instant::now()).is_none());
         }
         let timer = TimerFired { name: Name::new("t").unwrap(), token: 1, due: Timestamp::from_millis(5) };
-        assert!(decided(&mut transition(), &Input::Timer(timer), None, Instant::now()).is_none());
+        assert!(
+            start_transition_span(&mut transition(), &Input::Timer(timer), None, Instant::now()).is_none()
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! For whoever makes spans of what happens. Told after the fact, so that nothing waits for it; what it answers before is only
-//! which ids spans have.
+//! Tracer interface. The runtime reports events after they happened and waits only for span ids.
 //!
 //! ```text
 //! ingest ── transition ── work ── attempt ── (another pod: job ── attempt) ── transition ── …
@@ -10,174 +9,176 @@
 use std::time::Instant;
 
 use orlog_model::{
-    Change, Commit, DeadLetter, EventId, EventType, Input, InstanceKey, Name, Original, Record, TenantId,
-    Timestamp, TraceParent, Verdict, WorkItem,
+    Change, Commit, DeadLetter, DeadLetterOriginal, EventId, EventType, HistoryEntry, Input, InstanceKey,
+    Name, TenantId, Timestamp, TraceParent, WorkItem, WorkOutcome,
 };
 
-/// Makes spans. Called in the middle of things: it must be quick and never block.
+/// Creates spans. Called on the processing path: implementations must be quick and never block.
 pub trait Tracer: Send + Sync + 'static {
-    /// An event was taken from the bus and goes to instances. The span of that, for them to go on from; `None` where nobody
-    /// follows it: then the event's own trace goes on with it.
-    fn ingested(&self, taken: &Taken<'_>) -> Option<TraceParent>;
+    /// Reports an event that was ingested and is delivered to instances. Returns its span as parent of the
+    /// transitions; `None` if the event is not traced, then they continue the trace of the event.
+    fn ingested(&self, event: &IngestedEvent<'_>) -> Option<TraceParent>;
 
-    /// A group of commits is durable.
-    fn committed(&self, group: &Group<'_>);
+    /// Reports a durable group commit.
+    fn committed(&self, group: &CommitGroupSpan<'_>);
 
-    /// An input that somebody follows meant nothing to its instance, or was taken before.
-    fn ignored(&self, ignored: &Ignored<'_>);
+    /// Reports a traced input that its instance ignored or had already applied.
+    fn ignored(&self, ignored: &IgnoredInput<'_>);
 
-    /// A job of another process was taken from the queue. Its span, for attempts to go on from; `None` where nobody follows it.
+    /// Reports a job of another process that was received from the queue. Returns its span as parent of the
+    /// attempts; `None` if it is not traced.
     fn received(&self, item: &WorkItem) -> Option<TraceParent>;
 
-    /// A work item has come to an end, with these hands.
-    fn concluded(&self, concluded: &Concluded<'_>);
+    /// Reports a finished work item.
+    fn finished(&self, concluded: &FinishedWork<'_>);
 }
 
-/// An event that was taken from the bus.
+/// An event that was ingested from the bus.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
-    /// Whose it is.
+pub struct IngestedEvent<'a> {
+    /// Tenant of the event.
     pub tenant: &'a TenantId,
-    /// Its id.
+    /// Event id.
     pub id: &'a EventId,
-    /// Its type.
+    /// Event type.
     pub kind: &'a EventType,
-    /// Who says so.
+    /// Source of the event.
     pub source: &'a str,
-    /// When it happened.
+    /// Time of the event.
     pub time: Timestamp,
-    /// The trace that it came with.
+    /// Trace context of the event.
     pub trace: Option<&'a TraceParent>,
-    /// The stream it was taken from, and where it lies there.
-    pub place: (&'a str, u64),
-    /// Instances it is for, here.
+    /// Stream name and sequence number.
+    pub stream_position: (&'a str, u64),
+    /// Number of instances of the event in this process.
     pub instances: usize,
-    /// When it was taken.
-    pub begun: Instant,
+    /// Time of ingestion.
+    pub started: Instant,
 }
 
-/// An input of which nothing came.
+/// An ignored input.
 #[derive(Clone, Copy, Debug)]
-pub struct Ignored<'a> {
-    /// Whose it was.
+pub struct IgnoredInput<'a> {
+    /// Key of the instance.
     pub key: &'a InstanceKey,
-    /// What it is called.
+    /// Label of the input.
     pub input: &'a str,
-    /// The span that led to it.
+    /// Span that caused the input.
     pub parent: &'a TraceParent,
-    /// Why nothing came of it.
-    pub why: &'a str,
-    /// When it was taken.
-    pub begun: Instant,
+    /// Reason why the input was ignored.
+    pub reason: &'a str,
+    /// Time at which processing started.
+    pub started: Instant,
 }
 
-/// A group of commits that is durable.
+/// A durable group of commits.
 #[derive(Clone, Copy, Debug)]
-pub struct Group<'a> {
-    /// What in it is followed, and which of the changes it is; never empty.
-    pub followed: &'a [(usize, Box<Decided>)],
-    /// All changes.
+pub struct CommitGroupSpan<'a> {
+    /// Traced transitions with the positions of their changes; never empty.
+    pub traced: &'a [(usize, Box<TransitionSpan>)],
+    /// All changes of the group.
     pub changes: &'a [Change],
-    /// When the writing began.
-    pub begun: Instant,
-    /// When it was durable.
+    /// Time at which the write started.
+    pub started: Instant,
+    /// Time at which the group was durable.
     pub ended: Instant,
 }
 
-impl<'a> Group<'a> {
-    /// What is followed, with what was committed of it.
-    pub fn commits(self) -> impl Iterator<Item = (&'a Decided, &'a Commit)> {
-        self.followed.iter().filter_map(move |(place, decided)| match self.changes.get(*place)? {
+impl<'a> CommitGroupSpan<'a> {
+    /// Returns the traced transitions with their commits.
+    pub fn commits(self) -> impl Iterator<Item = (&'a TransitionSpan, &'a Commit)> {
+        self.traced.iter().filter_map(move |(index, decided)| match self.changes.get(*index)? {
             Change::Apply(commit) => Some((&**decided, &**commit)),
             _ => None,
         })
     }
 }
 
-/// How a commit that somebody follows came about; what it came to stands in the commit.
+/// Span data of a traced transition; the commit contains the result.
 #[derive(Clone, Debug)]
-pub struct Decided {
-    /// Its own span.
+pub struct TransitionSpan {
+    /// Span of the transition.
     pub own: TraceParent,
-    /// The span that led to it.
+    /// Span that caused the transition.
     pub parent: TraceParent,
-    /// The timer that led to it. Then the parent is the span of this timer, which is made together with this one.
-    pub timer: Option<Fired>,
-    /// When deciding began.
-    pub begun: Instant,
-    /// When it was decided; what follows is the wait for the disk.
+    /// Timer that caused the transition. Then the parent is the timer span, which is created together with
+    /// this span.
+    pub timer: Option<FiredTimer>,
+    /// Time at which processing started.
+    pub started: Instant,
+    /// Time at which the transition was computed; afterwards it waits for the commit.
     pub decided: Instant,
 }
 
-/// A timer that fired.
+/// A fired timer.
 #[derive(Clone, Debug)]
-pub struct Fired {
-    /// Its name.
+pub struct FiredTimer {
+    /// Timer name.
     pub name: Name,
-    /// When it was due.
+    /// Due time.
     pub due: Timestamp,
-    /// The transition that armed it.
+    /// Span of the transition that armed the timer.
     pub armed: TraceParent,
 }
 
-/// What a commit made of its input.
+/// Kind of result that a commit stores for its input.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
+pub enum CommitKind<'a> {
     /// A transition.
-    Transition(&'a Record),
-    /// Kept for later.
-    Kept(&'a Input),
-    /// Set aside as a dead letter.
-    SetAside(&'a DeadLetter),
+    Transition(&'a HistoryEntry),
+    /// A buffered input.
+    Buffered(&'a Input),
+    /// A dead letter.
+    DeadLettered(&'a DeadLetter),
 }
 
-impl<'a> What<'a> {
-    /// `None`: nothing that is worth a span.
+impl<'a> CommitKind<'a> {
+    /// Returns the kind of a commit; `None` if it needs no span.
     #[must_use]
-    pub fn of(commit: &'a Commit) -> Option<Self> {
-        if let Some(letter) = &commit.dead_letter {
-            return Some(What::SetAside(letter));
+    pub fn from_commit(commit: &'a Commit) -> Option<Self> {
+        if let Some(dead_letter) = &commit.dead_letter {
+            return Some(CommitKind::DeadLettered(dead_letter));
         }
-        let kept = commit.hold.as_ref().map(What::Kept);
-        kept.or_else(|| commit.history.as_ref().map(What::Transition))
+        let buffered = commit.buffer.as_ref().map(CommitKind::Buffered);
+        buffered.or_else(|| commit.history.as_ref().map(CommitKind::Transition))
     }
 
-    /// What the input is called.
+    /// Returns the label of the input.
     #[must_use]
     pub fn label(&self) -> &'a str {
         match self {
-            What::Transition(record) => &record.label,
-            What::Kept(input) => input.label(),
-            What::SetAside(letter) => match &letter.original {
-                Original::Input(input) => input.label(),
-                Original::Message { .. } => "message",
+            CommitKind::Transition(record) => &record.input_label,
+            CommitKind::Buffered(input) => input.label(),
+            CommitKind::DeadLettered(dead_letter) => match &dead_letter.original {
+                DeadLetterOriginal::Input(input) => input.label(),
+                DeadLetterOriginal::Message { .. } => "message",
             },
         }
     }
 }
 
-/// Which hands a work item was in.
+/// Executor of a work item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hands {
-    /// Those of the process that has the instance.
-    Own,
-    /// Those of a process that performs for others.
+pub enum ExecutedBy {
+    /// The process that owns the instance.
+    LocalNode,
+    /// A worker process that executes effects for other processes.
     Worker,
 }
 
-/// A work item that has come to an end.
+/// A finished work item.
 #[derive(Clone, Copy, Debug)]
-pub struct Concluded<'a> {
-    /// The item; its trace is the span of this.
+pub struct FinishedWork<'a> {
+    /// The work item; its trace is the span of this execution.
     pub item: &'a WorkItem,
-    /// The span above.
+    /// Parent span.
     pub parent: &'a TraceParent,
-    /// In which hands.
-    pub hands: Hands,
-    /// How it ended.
-    pub verdict: &'a Verdict,
-    /// Attempts made.
+    /// Executor of the item.
+    pub executed_by: ExecutedBy,
+    /// Outcome of the item.
+    pub outcome: &'a WorkOutcome,
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it came into these hands.
-    pub begun: Instant,
+    /// Time at which the executor received the item.
+    pub started: Instant,
 }

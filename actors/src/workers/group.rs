@@ -1,56 +1,57 @@
-//! The workers of one effect: ask for as many jobs as there are hands free, and see each through in a task of its own.
+//! Worker group of one effect: requests as many jobs as it has free capacity and executes each in its
+//! own task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use orlog_bus::effect_queue::{Job, Jobs, Wanted};
+use orlog_bus::effect_queue::{Job, JobStream, JobSubscription};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::job;
-use super::shared::Shared;
-use crate::abort_on_drop::Driver;
-use crate::telemetry::metrics::{ActorKind, Alive};
+use super::shared::WorkerPoolState;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 
-/// The actor.
-pub(super) struct Crew;
+/// Worker group actor.
+pub(super) struct WorkerGroupActor;
 
-/// What it needs.
+/// Arguments of a worker group.
 pub(super) struct Arguments {
-    pub(super) shared: Arc<Shared>,
-    pub(super) wanted: Wanted,
+    pub(super) shared: Arc<WorkerPoolState>,
+    pub(super) subscription: JobSubscription,
 }
 
-/// What it is told.
+/// Messages of a worker group.
 pub(super) enum Message {
-    /// Ask for no more, end what is in hand and go.
-    Leave,
-    /// The task that asks for jobs ended.
+    /// Request no more jobs, finish the jobs in flight, and stop.
+    Drain,
+    /// The task that requests jobs ended.
     Ended(String),
 }
 
-/// What it holds. Dropping it gives up what is in hand.
+/// State of a worker group. Dropping it abandons the jobs in flight.
 pub(super) struct State {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerPoolState>,
     leaving: watch::Sender<bool>,
-    _asking: Driver,
-    _alive: Alive,
+    _fetch_task: AbortOnDrop,
+    _alive: LiveActorGuard,
 }
 
-/// A job in hand, counted.
-pub(super) struct Hand {
-    shared: Arc<Shared>,
+/// A counted job in flight.
+pub(super) struct InFlightJob {
+    shared: Arc<WorkerPoolState>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Hand {
+impl Drop for InFlightJob {
     fn drop(&mut self) {
         self.shared.jobs.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Actor for Crew {
+impl Actor for WorkerGroupActor {
     type Msg = Message;
     type State = State;
     type Arguments = Arguments;
@@ -58,14 +59,14 @@ impl Actor for Crew {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        Arguments { shared, wanted }: Arguments,
+        Arguments { shared, subscription }: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let jobs = shared.queue.jobs(wanted).await?;
+        let jobs = shared.queue.subscribe_jobs(subscription).await?;
         let leaving = watch::Sender::new(false);
-        let asking = ask(jobs, Arc::clone(&shared), leaving.subscribe());
-        let asking = Driver::start(&myself, asking, Message::Ended);
-        let alive = shared.metrics.begin(ActorKind::Crew);
-        Ok(State { shared, leaving, _asking: asking, _alive: alive })
+        let fetch_task = fetch_jobs(jobs, Arc::clone(&shared), leaving.subscribe());
+        let fetch_task = AbortOnDrop::spawn(&myself, fetch_task, Message::Ended);
+        let alive = shared.metrics.actor_started(ActorKind::WorkerGroup);
+        Ok(State { shared, leaving, _fetch_task: fetch_task, _alive: alive })
     }
 
     async fn handle(
@@ -75,19 +76,24 @@ impl Actor for Crew {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Leave => {
+            Message::Drain => {
                 state.leaving.send_replace(true);
             }
             Message::Ended(_) if *state.leaving.borrow() || state.shared.is_draining() => myself.stop(None),
-            Message::Ended(why) => return Err(why.into()),
+            Message::Ended(reason) => return Err(reason.into()),
         }
         Ok(())
     }
 }
 
-/// Returns when it shall ask for no more and nothing is in hand, or when a job's task has panicked.
-async fn ask(mut jobs: Box<dyn Jobs>, shared: Arc<Shared>, mut leaving: watch::Receiver<bool>) -> String {
-    let hands = Arc::new(Semaphore::new(shared.config.in_flight.max(1)));
+/// Requests jobs. Returns when the group is drained and no job is in flight, or when the task of a job
+/// has panicked.
+async fn fetch_jobs(
+    mut jobs: Box<dyn JobStream>,
+    shared: Arc<WorkerPoolState>,
+    mut leaving: watch::Receiver<bool>,
+) -> String {
+    let permits = Arc::new(Semaphore::new(shared.config.max_in_flight.max(1)));
     let mut draining = shared.draining.subscribe();
     let mut tasks = JoinSet::new();
     loop {
@@ -95,37 +101,37 @@ async fn ask(mut jobs: Box<dyn Jobs>, shared: Arc<Shared>, mut leaving: watch::R
             biased;
             _ = draining.wait_for(|draining| *draining) => break,
             _ = leaving.wait_for(|leaving| *leaving) => break,
-            why = panic_of(&mut tasks) => return why,
-            (hand, found) = take(&mut jobs, &hands) => begin(&shared, &hands, hand, found, &mut tasks),
+            reason = panic_of(&mut tasks) => return reason,
+            (permit, claimed) = take(&mut jobs, &permits) => start_jobs(&shared, &permits, permit, claimed, &mut tasks),
         }
     }
     drop(jobs);
     while tasks.join_next().await.is_some() {}
-    "it has left".to_owned()
+    "the worker group has drained".to_owned()
 }
 
-/// Never asks for more than there are hands free.
-async fn take(jobs: &mut Box<dyn Jobs>, hands: &Arc<Semaphore>) -> (OwnedSemaphorePermit, Vec<Job>) {
-    let hand = Arc::clone(hands).acquire_owned().await.expect("nobody closes it");
-    let found = jobs.next(hands.available_permits() + 1).await;
-    (hand, found)
+/// Requests jobs, never more than the free capacity.
+async fn take(jobs: &mut Box<dyn JobStream>, permits: &Arc<Semaphore>) -> (OwnedSemaphorePermit, Vec<Job>) {
+    let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
+    let claimed = jobs.next(permits.available_permits() + 1).await;
+    (permit, claimed)
 }
 
-fn begin(
-    shared: &Arc<Shared>,
-    hands: &Arc<Semaphore>,
-    hand: OwnedSemaphorePermit,
-    found: Vec<Job>,
+fn start_jobs(
+    shared: &Arc<WorkerPoolState>,
+    permits: &Arc<Semaphore>,
+    permit: OwnedSemaphorePermit,
+    claimed: Vec<Job>,
     tasks: &mut JoinSet<()>,
 ) {
-    let others = std::iter::from_fn(|| Arc::clone(hands).try_acquire_owned().ok());
-    // Should more come than was asked for, the queue gives it to others.
-    for (permit, job) in std::iter::once(hand).chain(others).zip(found) {
+    let others = std::iter::from_fn(|| Arc::clone(permits).try_acquire_owned().ok());
+    // If more jobs arrive than requested, the queue delivers the surplus to other workers.
+    for (permit, job) in std::iter::once(permit).chain(others).zip(claimed) {
         shared.jobs.fetch_add(1, Ordering::AcqRel);
-        let hand = Hand { shared: Arc::clone(shared), _permit: permit };
+        let in_flight = InFlightJob { shared: Arc::clone(shared), _permit: permit };
         tasks.spawn(async move {
-            job::see_through(&hand.shared, job).await;
-            drop(hand);
+            job::run_job(&in_flight.shared, job).await;
+            drop(in_flight);
         });
     }
 }

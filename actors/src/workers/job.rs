@@ -1,53 +1,53 @@
-//! One job, from the queue to the word on it.
+//! Execution of one job, from the queue to the published result.
 //!
-//! First the word is looked up: a command may come twice, and may have been performed by somebody who could not say so any
-//! more to the queue. What was in other hands before counts as in doubt. The job is done with only after its word lies where
-//! everybody finds it.
+//! First, the worker looks up the result: a command may be delivered twice, or another worker may have
+//! executed it without being able to acknowledge it. A redelivered job counts as in doubt. A job is
+//! acknowledged only after its result is stored.
 
 use std::time::{Duration, Instant};
 
-use orlog_bus::effect_queue::{self, FirstWord, Job, Look, Ordered, Said};
-use orlog_effect::limits::breaker::State;
-use orlog_effect::{Done, Performer, Progress};
-use orlog_model::{DeadLetterReason, Effect, InDoubt, TraceParent, Verdict, Work, WorkItem};
+use orlog_bus::effect_queue::{self, EffectCommand, EffectResult, Job, ReadConsistency, ResultPublish};
+use orlog_effect::limits::breaker::BreakerState;
+use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult};
+use orlog_model::{DeadLetterReason, Effect, InDoubtPolicy, TraceParent, Work, WorkItem, WorkOutcome};
 
 use uuid::Uuid;
 
-use super::shared::Shared;
-use crate::telemetry::about;
-use crate::telemetry::tracer::{Concluded, Hands};
+use super::shared::WorkerPoolState;
+use crate::telemetry::log_instance;
+use crate::telemetry::tracer::{ExecutedBy, FinishedWork};
 
-/// Between two tries while the queue cannot be reached.
-const PAUSE: Duration = Duration::from_millis(250);
-/// After this a job that cannot be done now comes again, where nothing else says when.
-const LATER: Duration = Duration::from_secs(5);
+/// Delay between two attempts while the queue is unavailable.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Default redelivery delay of a job that cannot be executed now.
+const NAK_DELAY: Duration = Duration::from_secs(5);
 
-/// A command that came twice comes again after this, and then its word is there, or soon will be.
-const SOON: Duration = Duration::from_secs(1);
+/// Redelivery delay of a duplicate command; by then its result is published, or soon will be.
+const SHORT_NAK_DELAY: Duration = Duration::from_secs(1);
 
-/// The place of a command among those in hand.
-struct Place<'a>(&'a Shared, Uuid);
+/// Registration of a command as in flight.
+struct JobGuard<'a>(&'a WorkerPoolState, Uuid);
 
-impl<'a> Place<'a> {
-    fn take(shared: &'a Shared, id: Uuid) -> Option<Self> {
-        shared.under_way.insert(id).then(|| Self(shared, id))
+impl<'a> JobGuard<'a> {
+    fn take(shared: &'a WorkerPoolState, id: Uuid) -> Option<Self> {
+        shared.in_flight.insert(id).then(|| Self(shared, id))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for JobGuard<'_> {
     fn drop(&mut self) {
-        self.0.under_way.remove(&self.1);
+        self.0.in_flight.remove(&self.1);
     }
 }
 
-/// Sees a job through. While that lasts, the queue hears that somebody is at it.
-pub(super) async fn see_through(shared: &Shared, job: Job) {
+/// Executes a job to its end. Meanwhile, the worker extends the acknowledgement deadline of the queue.
+pub(super) async fn run_job(shared: &WorkerPoolState, job: Job) {
     let heartbeat = async {
         let mut beat = tokio::time::interval((shared.config.ack_wait / 3).max(Duration::from_millis(1)));
         beat.tick().await;
         loop {
             beat.tick().await;
-            job.receipt.alive().await;
+            job.ack.in_progress().await;
         }
     };
     tokio::select! {
@@ -57,141 +57,145 @@ pub(super) async fn see_through(shared: &Shared, job: Job) {
     }
 }
 
-async fn handle(shared: &Shared, job: &Job) {
-    let Ordered { mut item, offer } = match effect_queue::decode_command(&job.message) {
+async fn handle(shared: &WorkerPoolState, job: &Job) {
+    let EffectCommand { mut item, dispatch_count } = match effect_queue::decode_command(&job.message) {
         Ok(ordered) => ordered,
         Err(error) => return bury(shared, job, &error.to_string()).await,
     };
     if !matches!(item.work, Work::Effect(_)) {
-        return bury(shared, job, "it orders no effect").await;
+        return bury(shared, job, "the command contains no effect").await;
     }
-    let Some(_place) = Place::take(shared, item.id) else { return job.receipt.later(SOON).await };
-    let in_doubt = job.deliveries > 1 || offer > 1;
-    if is_decided(shared, &item, in_doubt).await {
-        return job.receipt.done().await;
-    }
-    let Some(performer) = shared.catalog.performer_of(&item) else {
-        // Another worker may know who performs it for this tenant.
-        return job.receipt.later(LATER).await;
+    let Some(_guard) = JobGuard::take(shared, item.id) else {
+        return job.ack.nak_with_delay(SHORT_NAK_DELAY).await;
     };
-    if let Some(after) = is_for_later(shared, &performer, &item) {
-        return job.receipt.later(after).await;
+    let in_doubt = job.deliveries > 1 || dispatch_count > 1;
+    if is_decided(shared, &item, in_doubt).await {
+        return job.ack.ack().await;
     }
-    let begun = Instant::now();
+    let Some(executor) = shared.catalog.executor_for(&item) else {
+        // Another worker may have an executor for this tenant.
+        return job.ack.nak_with_delay(NAK_DELAY).await;
+    };
+    if let Some(after) = is_for_later(shared, &executor, &item) {
+        return job.ack.nak_with_delay(after).await;
+    }
+    let started = Instant::now();
     let above = follow(shared, &mut item);
-    let done = perform(shared, &mut item, in_doubt).await;
+    let done = execute(shared, &mut item, in_doubt).await;
     if let (Some(tracer), Some(parent)) = (&shared.tracer, &above) {
-        let (hands, verdict, attempts) = (Hands::Worker, &done.verdict, done.attempts);
-        tracer.concluded(&Concluded { item: &item, parent, hands, verdict, attempts, begun });
+        let (executed_by, outcome, attempts) = (ExecutedBy::Worker, &done.outcome, done.attempts);
+        tracer.finished(&FinishedWork { item: &item, parent, executed_by, outcome, attempts, started });
     }
     item.trace = done.trace.clone().or(item.trace);
-    tell(shared, &item, done).await;
-    job.receipt.done().await;
+    publish_result(shared, &item, done).await;
+    job.ack.ack().await;
 }
 
-/// Gives the job a span of its own; returns the one above, where somebody follows it.
-fn follow(shared: &Shared, item: &mut WorkItem) -> Option<TraceParent> {
+/// Starts a span for the job; returns the parent span if the job is traced.
+fn follow(shared: &WorkerPoolState, item: &mut WorkItem) -> Option<TraceParent> {
     let span = shared.tracer.as_ref()?.received(item)?;
     item.trace.replace(span)
 }
 
-/// What it orders.
+/// Returns the effect of the work item.
 fn effect(item: &WorkItem) -> &Effect {
     match &item.work {
         Work::Effect(effect) => effect,
-        other => unreachable!("{} is no effect, and was buried", other.label()),
+        other => unreachable!("{} is not an effect and was dead-lettered", other.label()),
     }
 }
 
-/// The idempotency gate.
-async fn is_decided(shared: &Shared, item: &WorkItem, in_doubt: bool) -> bool {
+/// Returns true if a result exists or the effect must not be executed again (idempotency check).
+async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, in_doubt: bool) -> bool {
     let subject = effect_queue::result_subject(item, &effect(item).name);
-    let look = if in_doubt { Look::Sure } else { Look::Quick };
+    let consistency = if in_doubt { ReadConsistency::Linearizable } else { ReadConsistency::Eventual };
     loop {
-        match shared.queue.word(&subject, look).await {
-            Ok(word) => return word.is_some(),
-            Err(error) => tracing::debug!(%error, "results cannot be looked up; trying again"),
+        match shared.queue.result(&subject, consistency).await {
+            Ok(message) => return message.is_some(),
+            Err(error) => tracing::debug!(%error, "effect result lookup failed; retrying"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-/// While the breaker is open one job waits there to try, and the others go back: elsewhere it may be closed. Not those that
-/// must not be tried twice, nor those whose time would be over: coming again looks like having been tried.
-fn is_for_later(shared: &Shared, performer: &Performer, item: &WorkItem) -> Option<Duration> {
-    let condition = performer.condition();
-    let policy = &performer.upstream().policy;
-    let open_for = policy.breaker.map(|breaker| breaker.open_for)?;
-    let is_open = matches!(condition.breaker, Some(State::Open | State::HalfOpen)) && condition.in_flight > 0;
-    let again = shared.clock.now().after(open_for);
-    let has_time = policy.limits(item).deadline.is_none_or(|deadline| again < deadline);
-    let may_come_again = effect(item).in_doubt.unwrap_or(policy.in_doubt) == InDoubt::Retry;
-    (is_open && has_time && may_come_again).then_some(open_for)
+/// Returns a redelivery delay while the breaker is open. One job waits for the trial call; the others
+/// return to the queue, because the breaker of another worker may be closed. Excluded are jobs that
+/// must not be retried and jobs whose deadline would pass: a redelivery looks like an attempt.
+fn is_for_later(shared: &WorkerPoolState, executor: &EffectExecutor, item: &WorkItem) -> Option<Duration> {
+    let condition = executor.status();
+    let policy = &executor.upstream().policy;
+    let open_duration = policy.breaker.map(|breaker| breaker.open_duration)?;
+    let is_open = matches!(condition.breaker, Some(BreakerState::Open | BreakerState::HalfOpen))
+        && condition.in_flight > 0;
+    let retry_at = shared.clock.now().saturating_add(open_duration);
+    let has_time = policy.retry_limits(item).deadline.is_none_or(|deadline| retry_at < deadline);
+    let may_redeliver = effect(item).in_doubt.unwrap_or(policy.in_doubt) == InDoubtPolicy::Retry;
+    (is_open && has_time && may_redeliver).then_some(open_duration)
 }
 
-/// Performs it, whoever does after a reload.
-async fn perform(shared: &Shared, item: &mut WorkItem, in_doubt: bool) -> Done {
-    let (begun, mut progress) = (Instant::now(), Progress { attempts: 0, in_doubt });
+/// Executes the effect; after a reload, with its new executor.
+async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) -> ExecutionResult {
+    let (started, mut progress) = (Instant::now(), ExecutionProgress { attempts: 0, in_doubt });
     loop {
-        let Some(performer) = shared.catalog.performer_of(item) else {
-            return Done::nothing(shared.catalog.nobody(item));
+        let Some(executor) = shared.catalog.executor_for(item) else {
+            return ExecutionResult::without_attempt(shared.catalog.unroutable_outcome(item));
         };
-        match performer.go_on(item, progress).await {
+        match executor.continue_from(item, progress).await {
             Ok(done) => {
-                let verdicts = shared.metrics.effects.verdicts(&performer.upstream().name);
-                verdicts.count(&done.verdict, begun.elapsed());
+                let outcomes = shared.metrics.effects.outcomes(&executor.upstream().name);
+                outcomes.count(&done.outcome, started.elapsed());
                 return done;
             }
-            Err(so_far) => progress = so_far,
+            Err(updated) => progress = updated,
         }
     }
 }
 
-/// Says what became of it until it is known that a word lies there.
-async fn tell(shared: &Shared, item: &WorkItem, done: Done) {
+/// Publishes the result until a result is stored.
+async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: ExecutionResult) {
     let effect = effect(item);
-    let Done { verdict, attempts, facts, trace } = done;
-    let mut said = Said { command_id: item.id, verdict, attempts, facts, trace };
-    let mut word = effect_queue::encode_result(item, effect, &said, shared.clock.now());
+    let ExecutionResult { outcome, attempts, facts, trace } = done;
+    let mut result = EffectResult { command_id: item.id, outcome, attempts, facts, trace };
+    let mut message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
     loop {
-        match shared.queue.say(word.clone()).await {
-            Ok(FirstWord::Ours) => return,
-            Ok(FirstWord::Theirs(_)) => {
+        match shared.queue.publish_result(message.clone()).await {
+            Ok(ResultPublish::Published) => return,
+            Ok(ResultPublish::AlreadyPublished(_)) => {
                 let (id, effect, key) = (item.id, &effect.name, &item.instance);
-                about!(WARN, key, item.trace.as_ref(), %id, %effect, "somebody else said first what became of an effect; that counts");
+                log_instance!(WARN, key, item.trace.as_ref(), %id, %effect, "effect result already published by another worker; using it");
                 return;
             }
             Err(error @ orlog_bus::Error::TooLarge { .. }) => {
-                said = too_large(&said, &error.to_string());
-                word = effect_queue::encode_result(item, effect, &said, shared.clock.now());
+                result = too_large(&result, &error.to_string());
+                message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
             }
-            Err(error) => tracing::debug!(%error, "a result cannot be said; trying again"),
+            Err(error) => tracing::debug!(%error, "result publish failed; retrying"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-/// The act is done, only its answer cannot travel.
-fn too_large(said: &Said, why: &str) -> Said {
-    let cut = serde_json::json!({ "truncated": true, "reason": why });
-    let verdict = match said.verdict.clone() {
-        Verdict::Succeeded { event, .. } => Verdict::Succeeded { event, payload: cut },
-        Verdict::Failed { event, failure, .. } => Verdict::Failed { event, failure, payload: cut },
+/// Replaces the result of an executed effect whose data is too large to publish.
+fn too_large(result: &EffectResult, reason: &str) -> EffectResult {
+    let cut = serde_json::json!({ "truncated": true, "reason": reason });
+    let outcome = match result.outcome.clone() {
+        WorkOutcome::Succeeded { event, .. } => WorkOutcome::Succeeded { event, payload: cut },
+        WorkOutcome::Failed { event, failure, .. } => WorkOutcome::Failed { event, failure, payload: cut },
         other => other,
     };
-    Said { verdict, facts: Vec::new(), ..said.clone() }
+    EffectResult { outcome, facts: Vec::new(), ..result.clone() }
 }
 
-async fn bury(shared: &Shared, job: &Job, reason: &str) {
-    shared.metrics.count_letter(DeadLetterReason::Undecodable);
+async fn bury(shared: &WorkerPoolState, job: &Job, reason: &str) {
+    shared.metrics.count_dead_letter(DeadLetterReason::Undecodable);
     let subject = &job.message.subject;
-    tracing::warn!(subject, reason, "a command that nobody can perform becomes a dead letter");
+    tracing::warn!(subject, reason, "no executor for the effect; command dead-lettered");
     let node = &shared.config.node;
-    let letter =
+    let dead_letter =
         effect_queue::encode_dead_letter(&job.message, job.sequence, reason, node, shared.clock.now());
-    while let Err(error) = shared.queue.bury(letter.clone()).await {
-        tracing::debug!(%error, "a dead letter cannot be put down; trying again");
-        tokio::time::sleep(PAUSE).await;
+    while let Err(error) = shared.queue.dead_letter(dead_letter.clone()).await {
+        tracing::debug!(%error, "dead letter write failed; retrying");
+        tokio::time::sleep(RETRY_DELAY).await;
     }
-    job.receipt.never().await;
+    job.ack.term().await;
 }

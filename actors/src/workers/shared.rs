@@ -1,4 +1,4 @@
-//! What all crews of a pool share.
+//! State that all worker groups of a pool share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use orlog_model::{Clock, TenantId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::restart::Intensity;
+use crate::restart::RestartIntensity;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::tracer::Tracer;
 
-/// How a pool behaves.
+/// Configuration of a worker pool.
 #[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// The name of this node, for the record.
+pub struct WorkerPoolConfig {
+    /// Name of this node, for the history.
     pub node: String,
-    /// Jobs of one effect at once, at most.
-    pub in_flight: usize,
-    /// A job of which the queue hears nothing for this long is given to another.
+    /// Maximum number of concurrent jobs of one effect.
+    pub max_in_flight: usize,
+    /// Time without a sign of progress after which the queue delivers a job to another worker.
     pub ack_wait: Duration,
-    /// Whose effects; `None`: everybody's.
+    /// Tenants whose effects are executed; `None`: all tenants.
     pub tenants: Option<BTreeSet<TenantId>>,
-    /// How often crews may be restarted.
-    pub intensity: Intensity,
+    /// Restart limit of worker groups.
+    pub intensity: RestartIntensity,
 }
 
-/// What all crews share.
-pub(crate) struct Shared {
+/// State that all worker groups share.
+pub(crate) struct WorkerPoolState {
     pub(crate) queue: Arc<dyn EffectQueue>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
-    pub(crate) config: PoolConfig,
+    pub(crate) config: WorkerPoolConfig,
     pub(crate) jobs: AtomicUsize,
-    /// Commands in hand: one that comes twice is not performed twice at once.
-    pub(crate) under_way: DashSet<Uuid>,
-    /// No more jobs are asked for.
+    /// Commands in flight: a duplicate is not executed concurrently.
+    pub(crate) in_flight: DashSet<Uuid>,
+    /// No more jobs are requested.
     pub(crate) draining: watch::Sender<bool>,
 }
 
-impl Shared {
+impl WorkerPoolState {
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }

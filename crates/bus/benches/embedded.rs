@@ -1,4 +1,5 @@
-//! What the embedded bus costs: publishing alone and among a thousand, consuming with an acknowledgement each.
+//! Benchmarks of the embedded bus: single and concurrent publishing, consuming with one ack per
+//! message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +21,9 @@ fn main() {
     divan::main();
 }
 
-struct Still;
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(1_700_000_000_000)
     }
@@ -38,17 +39,17 @@ struct Setup {
     _dir: TempDir,
 }
 
-/// The temporary folder may lie in memory, where a sync costs nothing.
-fn folder() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a folder"))
+/// The temporary directory may be in memory, where fsync is free.
+fn temp_dir() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a directory"))
 }
 
 fn setup(durability: Durability) -> Setup {
-    // The temporary folder may lie in memory, where a sync costs nothing.
+    // The temporary directory may be in memory, where fsync is free.
     let dir =
-        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a folder"));
+        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a directory"));
     let options = Options { durability, ..Options::default() };
-    let bus = Embedded::open(dir.path(), &options, Arc::new(Still)).expect("an empty folder");
+    let bus = Embedded::open(dir.path(), &options, Arc::new(FixedClock)).expect("an empty directory");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     Setup { bus: Arc::new(bus), runtime, _dir: dir }
 }
@@ -74,29 +75,34 @@ fn publish_alone(bencher: Bencher, durability: Durability) {
             number += 1;
             vec![message(number)]
         })
-        .bench_local_values(|messages| setup.runtime.block_on(setup.bus.publish(messages)).expect("room"));
+        .bench_local_values(|messages| setup.runtime.block_on(setup.bus.publish(messages)).expect("space"));
 }
 
-/// What the disk alone takes for a record of this size.
+/// Measures the journal alone with a record of this size.
 #[divan::bench(sample_count = 500, sample_size = 1)]
 fn journal_alone(bencher: Bencher) {
-    let dir = folder();
+    let dir = temp_dir();
     let options = orlog_journal::Options::new([0; 16]);
-    let (mut journal, _) = orlog_journal::Journal::open(dir.path(), options).expect("an empty folder");
+    let (mut journal, _) = orlog_journal::Journal::open(dir.path(), options).expect("an empty directory");
     bencher.bench_local(|| {
-        journal.append(&[&[b'x'; 400]]).expect("room");
+        journal.append(&[&[b'x'; 400]]).expect("space");
         journal.sync().expect("a disk")
     });
 }
 
-/// The acknowledgement alone, of 1000 messages in their order or backwards.
+/// Measures the acknowledgement of 1000 messages, in sequence order or backwards.
 #[divan::bench(args = [false, true], sample_count = 100, sample_size = 1)]
 fn ack(bencher: Bencher, backwards: bool) {
     let Setup { bus, runtime, _dir } = setup(Durability::Sync);
-    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("room");
+    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("space");
     let filters = vec![">".to_owned()];
-    let subscription =
-        Subscription { name: "c".to_owned(), filters, part: None, after: None, max_in_flight: 4096 };
+    let subscription = Subscription {
+        name: "c".to_owned(),
+        filters,
+        partition: None,
+        start_after: None,
+        max_in_flight: 4096,
+    };
     let mut consumer = runtime.block_on(bus.subscribe(subscription)).expect("a new name");
     let acker = consumer.acker();
     let inputs = || {
@@ -128,7 +134,7 @@ fn publish_among_a_thousand(bencher: Bencher, durability: Durability) {
             async move {
                 for turn in 0..EACH {
                     let number = (round * EACH + turn) * PUBLISHERS + number;
-                    bus.publish(vec![message(number)]).await.expect("room");
+                    bus.publish(vec![message(number)]).await.expect("space");
                 }
             }
         };
@@ -140,23 +146,28 @@ fn publish_among_a_thousand(bencher: Bencher, durability: Durability) {
 }
 
 #[divan::bench(args = [64 << 20, 0], sample_count = 10, sample_size = 1)]
-fn consume_and_ack(bencher: Bencher, recent_bytes: usize) {
+fn consume_and_ack(bencher: Bencher, cache_bytes: usize) {
     let dir =
-        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a folder"));
-    let options = Options { recent_bytes, ..Options::default() };
-    let bus = Embedded::open(dir.path(), &options, Arc::new(Still)).expect("an empty folder");
+        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap_or_else(|_| TempDir::new().expect("a directory"));
+    let options = Options { cache_bytes, ..Options::default() };
+    let bus = Embedded::open(dir.path(), &options, Arc::new(FixedClock)).expect("an empty directory");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("room");
+    runtime.block_on(bus.publish((0..CONSUMED).map(message).collect())).expect("space");
     let mut name = 0;
     bencher.counter(ItemsCount::new(CONSUMED)).bench_local(|| {
         name += 1;
         let filters = vec!["tenant.*.aggregate.>".to_owned(), "aggregate.>".to_owned()];
-        let subscription =
-            Subscription { name: name.to_string(), filters, part: None, after: None, max_in_flight: 4096 };
+        let subscription = Subscription {
+            name: name.to_string(),
+            filters,
+            partition: None,
+            start_after: None,
+            max_in_flight: 4096,
+        };
         runtime.block_on(async {
             let mut consumer = bus.subscribe(subscription).await.expect("a new name");
             let acker: Arc<dyn Acker> = consumer.acker();
-            while acker.floor() < CONSUMED {
+            while acker.ack_floor() < CONSUMED {
                 for delivery in consumer.next(512).await.expect("an open bus") {
                     acker.ack(delivery.sequence);
                 }

@@ -1,4 +1,4 @@
-//! What a consumer and its ackers share: the messages in flight, and the floor that others look at.
+//! State that a consumer and its ackers share: the in-flight messages and the published ack floor.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,48 +7,52 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::Acker;
-use crate::checkpoint::Mark;
-use crate::in_flight::{Changed, Flight};
+use crate::checkpoint::AckPosition;
+use crate::in_flight::{AckUpdate, InFlight};
 
-/// The handle to answer with.
-pub(crate) struct Answers {
-    flight: Mutex<Flight>,
+/// Shared handle that acknowledges the messages of a consumer.
+pub(crate) struct AckHandle {
+    flight: Mutex<InFlight>,
     floor: Arc<AtomicU64>,
-    /// Called when the floor has moved.
+    /// Called after the ack floor moves.
     moved: Box<dyn Fn() + Send + Sync>,
     wake: Notify,
 }
 
-impl Answers {
-    /// Nothing in flight after the floor; at most `max` at a time.
-    pub(crate) fn new(floor: Arc<AtomicU64>, max: usize, moved: impl Fn() + Send + Sync + 'static) -> Self {
-        let flight = Mutex::new(Flight::new(floor.load(Ordering::Relaxed), max));
-        Self { flight, floor, moved: Box::new(moved), wake: Notify::new() }
+impl AckHandle {
+    /// Creates a handle with nothing in flight after the ack floor and a limit of `max` in-flight messages.
+    pub(crate) fn new(
+        ack_floor: Arc<AtomicU64>,
+        max: usize,
+        moved: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let flight = Mutex::new(InFlight::new(ack_floor.load(Ordering::Relaxed), max));
+        Self { flight, floor: ack_floor, moved: Box::new(moved), wake: Notify::new() }
     }
 
-    pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
-        self.flight.lock().expect("no holder of this lock panics")
+    pub(crate) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
+        self.flight.lock().expect("no thread panics while it holds this lock")
     }
 
-    /// Shows the floor to whoever looks.
-    pub(crate) fn publish_floor(&self, flight: &Flight) {
-        let floor = flight.floor();
-        if self.floor.swap(floor, Ordering::Relaxed) != floor {
+    /// Publishes the ack floor to other readers.
+    pub(crate) fn publish_ack_floor(&self, flight: &InFlight) {
+        let ack_floor = flight.ack_floor();
+        if self.floor.swap(ack_floor, Ordering::Relaxed) != ack_floor {
             (self.moved)();
         }
     }
 
-    /// Completes when an answer lets the consumer go on.
-    pub(crate) fn woken(&self) -> Notified<'_> {
+    /// Completes when an acknowledgement lets the consumer continue.
+    pub(crate) fn ready(&self) -> Notified<'_> {
         self.wake.notified()
     }
 
-    fn answer(&self, change: impl FnOnce(&mut Flight) -> Changed) {
+    fn update(&self, change: impl FnOnce(&mut InFlight) -> AckUpdate) {
         let changed = {
-            let mut flight = self.flight();
+            let mut flight = self.in_flight();
             let changed = change(&mut flight);
             if changed.floor {
-                self.publish_floor(&flight);
+                self.publish_ack_floor(&flight);
             }
             changed
         };
@@ -58,26 +62,26 @@ impl Answers {
     }
 }
 
-impl std::fmt::Debug for Answers {
+impl std::fmt::Debug for AckHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answers").field("floor", &self.floor).finish_non_exhaustive()
+        f.debug_struct("AckHandle").field("ack_floor", &self.floor).finish_non_exhaustive()
     }
 }
 
-impl Acker for Answers {
+impl Acker for AckHandle {
     fn ack(&self, sequence: u64) {
-        self.answer(|flight| flight.ack(sequence));
+        self.update(|flight| flight.ack(sequence));
     }
 
     fn nak(&self, sequence: u64) {
-        self.answer(|flight| flight.nak(sequence));
+        self.update(|flight| flight.nak(sequence));
     }
 
-    fn floor(&self) -> u64 {
+    fn ack_floor(&self) -> u64 {
         self.floor.load(Ordering::Relaxed)
     }
 
-    fn mark(&self) -> Mark {
-        self.flight().mark()
+    fn ack_position(&self) -> AckPosition {
+        self.in_flight().ack_position()
     }
 }

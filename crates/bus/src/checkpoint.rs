@@ -1,152 +1,158 @@
-//! Places in a stream: where a subscription begins, and what was found wrong at its checkpoint.
+//! Stream positions: the start of a subscription, and anomalies at its checkpoint.
 
 use std::fmt;
 
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-/// A place in a stream: everything up to here is done.
+/// Stream position: everything up to here is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// The message that lies there.
+pub struct AckPosition {
+    /// Sequence of the message at this position.
     pub sequence: u64,
-    /// When it was published, where that is known.
+    /// Publish time of the message, if it is known.
     pub at: Option<Timestamp>,
 }
 
-/// Where a subscription began.
+/// Start position of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// The stream it reads.
+pub struct SubscriptionStart {
+    /// Stream of the subscription.
     pub stream_id: Uuid,
-    /// The first message is one behind this.
+    /// Sequence before the first message.
     pub after: u64,
-    /// What was wrong at the checkpoint; nothing is skipped because of it.
-    pub found: Option<Finding>,
+    /// Anomaly at the checkpoint; no message is skipped because of it.
+    pub anomaly: Option<StreamAnomaly>,
 }
 
-impl Start {
-    /// A beginning where all is as it should be.
+impl SubscriptionStart {
+    /// Creates a start position without an anomaly.
     #[must_use]
-    pub const fn after(stream_id: Uuid, after: u64) -> Self {
-        Self { stream_id, after, found: None }
+    pub const fn at(stream_id: Uuid, after: u64) -> Self {
+        Self { stream_id, after, anomaly: None }
     }
 }
 
-/// What is wrong with a stream at a checkpoint. Shown, it says what happened, what is done about it, and what to do.
+/// Anomaly of a stream at a checkpoint. `Display` gives the cause, the reaction of Orlog and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// The checkpoint is one of another stream.
-    OtherStream {
-        /// Of the checkpoint.
+pub enum StreamAnomaly {
+    /// The checkpoint belongs to another stream.
+    StreamRecreated {
+        /// Stream of the checkpoint.
         expected: Uuid,
-        /// What is there.
+        /// Actual stream.
         found: Uuid,
     },
-    /// Messages behind the checkpoint are gone.
+    /// Messages after the checkpoint were dropped.
     Purged {
-        /// Where the checkpoint lies.
+        /// Sequence of the checkpoint.
         checkpoint: u64,
-        /// The first message that is left.
+        /// First remaining message.
         first: u64,
     },
     /// The stream ends before the checkpoint.
-    LostTail {
-        /// Where the checkpoint lies.
+    Truncated {
+        /// Sequence of the checkpoint.
         checkpoint: u64,
-        /// The last message.
+        /// Last message.
         last: u64,
     },
-    /// Another message lies at the checkpoint.
+    /// The stream has another message at the checkpoint.
     Replaced {
-        /// Where the checkpoint lies.
+        /// Sequence of the checkpoint.
         checkpoint: u64,
-        /// When the message there was published.
+        /// Publish time of the expected message.
         expected: Timestamp,
-        /// When the one that lies there now was.
+        /// Publish time of the actual message.
         found: Timestamp,
     },
 }
 
-impl Finding {
-    /// One word for it, for metrics.
+impl StreamAnomaly {
+    /// Returns the metrics label of the anomaly.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
-            Finding::OtherStream { .. } => "other_stream",
-            Finding::Purged { .. } => "purged",
-            Finding::LostTail { .. } => "lost_tail",
-            Finding::Replaced { .. } => "replaced",
+            StreamAnomaly::StreamRecreated { .. } => "stream_recreated",
+            StreamAnomaly::Purged { .. } => "purged",
+            StreamAnomaly::Truncated { .. } => "truncated",
+            StreamAnomaly::Replaced { .. } => "replaced",
         }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for StreamAnomaly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::OtherStream { expected, found } => write!(
+            StreamAnomaly::StreamRecreated { expected, found } => write!(
                 f,
-                "the stream was made anew: the checkpoint is one of {expected}, this is {found}; it is read from its first \
-                 message. Events that only the old stream had are lost unless they are published again"
+                "the stream was recreated: the checkpoint belongs to {expected}, the stream is {found}; reading from its first \
+                 message. Events that only the old stream contained are lost unless they are published again"
             ),
-            Finding::Purged { checkpoint, first } => write!(
+            StreamAnomaly::Purged { checkpoint, first } => write!(
                 f,
-                "messages behind the checkpoint were dropped before they were read: the checkpoint is {checkpoint}, the first \
-                 message left is {first}; it is read from there. Publish the missing events again, and raise the stream's \
-                 limits or look why this shard lagged"
+                "messages after the checkpoint were dropped before they were read: the checkpoint is {checkpoint}, the first \
+                 remaining message is {first}; reading from there. Publish the missing events again, and raise the stream's \
+                 limits or find out why this shard lagged"
             ),
-            Finding::LostTail { checkpoint, last } => write!(
+            StreamAnomaly::Truncated { checkpoint, last } => write!(
                 f,
-                "the stream ends at {last}, before the checkpoint {checkpoint}: it lost its end, or was restored from a backup; \
-                 what comes is read by its time. Check the servers' disks and `sync_interval`; what was lost has been applied \
-                 here already"
+                "the stream ends at {last}, before the checkpoint {checkpoint}: it was truncated or restored from a backup; \
+                 new messages are read by time. Check the servers' disks and `sync_interval`; the lost messages were already \
+                 applied here"
             ),
-            Finding::Replaced { checkpoint, expected, found } => write!(
+            StreamAnomaly::Replaced { checkpoint, expected, found } => write!(
                 f,
-                "another message lies at the checkpoint {checkpoint}: one of {expected} was read, one of {found} is there; the \
-                 stream lost its end or was restored, and went on. It is read again from the time of the checkpoint; what was \
-                 applied already changes nothing"
+                "another message is at the checkpoint {checkpoint}: expected one published at {expected}, found {found}; the \
+                 stream was truncated or restored, and continued. Reading again from the time of the checkpoint; messages that \
+                 were already applied have no effect"
             ),
         }
     }
 }
 
-/// What a stream says about itself at a position.
+/// State of a stream at a position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct StreamInfo {
     pub(crate) stream_id: Uuid,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// When the message at the position was published, where there is one.
+    /// Publish time of the message at the position, if it exists.
     pub(crate) at: Option<Timestamp>,
 }
 
-/// Where to begin.
+/// Start position of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum StartPosition {
     After(u64),
-    /// With what was published then or later; with everything where the time is not known.
+    /// Messages with this publish time or a later one; all messages if the time is unknown.
     Since(Option<Timestamp>),
 }
 
 /// Compares a checkpoint with the stream.
-pub(crate) fn judge(position: &StreamPosition, sight: Sight) -> (Begin, Option<Finding>) {
+pub(crate) fn resolve_start(
+    position: &StreamPosition,
+    info: StreamInfo,
+) -> (StartPosition, Option<StreamAnomaly>) {
     let checkpoint = position.sequence;
-    if position.stream_id != sight.stream_id {
-        let found = Finding::OtherStream { expected: position.stream_id, found: sight.stream_id };
-        return (Begin::After(0), Some(found));
+    if position.stream_id != info.stream_id {
+        let found = StreamAnomaly::StreamRecreated { expected: position.stream_id, found: info.stream_id };
+        return (StartPosition::After(0), Some(found));
     }
-    if sight.last < checkpoint {
-        return (Begin::Since(position.at), Some(Finding::LostTail { checkpoint, last: sight.last }));
+    if info.last < checkpoint {
+        return (
+            StartPosition::Since(position.at),
+            Some(StreamAnomaly::Truncated { checkpoint, last: info.last }),
+        );
     }
-    match (position.at, sight.at) {
+    match (position.at, info.at) {
         (Some(expected), Some(found)) if expected != found => {
-            (Begin::Since(position.at), Some(Finding::Replaced { checkpoint, expected, found }))
+            (StartPosition::Since(position.at), Some(StreamAnomaly::Replaced { checkpoint, expected, found }))
         }
-        _ if sight.first > checkpoint + 1 => {
-            (Begin::After(checkpoint), Some(Finding::Purged { checkpoint, first: sight.first }))
+        _ if info.first > checkpoint + 1 => {
+            (StartPosition::After(checkpoint), Some(StreamAnomaly::Purged { checkpoint, first: info.first }))
         }
-        _ => (Begin::After(checkpoint), None),
+        _ => (StartPosition::After(checkpoint), None),
     }
 }
 
@@ -157,30 +163,38 @@ mod tests {
     const HERE: Uuid = Uuid::from_u128(1);
 
     #[track_caller]
-    fn check(position: StreamPosition, (first, last, at): (u64, u64, Option<i64>), expected: &(Begin, &str)) {
-        let sight = Sight { stream_id: HERE, first, last, at: at.map(Timestamp::from_millis) };
-        let (begin, found) = judge(&position, sight);
-        assert_eq!(&(begin, found.as_ref().map_or("", Finding::as_str)), expected, "{position:?} {sight:?}");
+    fn check(
+        position: StreamPosition,
+        (first, last, at): (u64, u64, Option<i64>),
+        expected: &(StartPosition, &str),
+    ) {
+        let info = StreamInfo { stream_id: HERE, first, last, at: at.map(Timestamp::from_millis) };
+        let (start, found) = resolve_start(&position, info);
+        assert_eq!(
+            &(start, found.as_ref().map_or("", StreamAnomaly::as_str)),
+            expected,
+            "{position:?} {info:?}"
+        );
     }
 
     #[test]
-    fn a_checkpoint_is_compared_with_the_stream() {
-        let at = StreamPosition { at: Some(Timestamp::from_millis(5)), ..StreamPosition::behind(HERE, 40) };
-        let since = || Begin::Since(at.at);
-        check(at, (1, 50, Some(5)), &(Begin::After(40), ""));
-        check(at, (1, 40, Some(5)), &(Begin::After(40), ""));
+    fn checkpoint_is_checked_against_the_stream() {
+        let at = StreamPosition { at: Some(Timestamp::from_millis(5)), ..StreamPosition::after(HERE, 40) };
+        let since = || StartPosition::Since(at.at);
+        check(at, (1, 50, Some(5)), &(StartPosition::After(40), ""));
+        check(at, (1, 40, Some(5)), &(StartPosition::After(40), ""));
         check(at, (1, 50, Some(6)), &(since(), "replaced"));
-        check(at, (41, 50, None), &(Begin::After(40), ""));
-        check(at, (42, 50, None), &(Begin::After(40), "purged"));
-        check(at, (1, 39, None), &(since(), "lost_tail"));
-        check(at, (1, 0, None), &(since(), "lost_tail"));
-        check(StreamPosition::behind(HERE, 40), (1, 39, None), &(Begin::Since(None), "lost_tail"));
-        check(StreamPosition::behind(HERE, 40), (1, 50, Some(6)), &(Begin::After(40), ""));
-        check(StreamPosition::behind(HERE, 0), (1, 50, None), &(Begin::After(0), ""));
+        check(at, (41, 50, None), &(StartPosition::After(40), ""));
+        check(at, (42, 50, None), &(StartPosition::After(40), "purged"));
+        check(at, (1, 39, None), &(since(), "truncated"));
+        check(at, (1, 0, None), &(since(), "truncated"));
+        check(StreamPosition::after(HERE, 40), (1, 39, None), &(StartPosition::Since(None), "truncated"));
+        check(StreamPosition::after(HERE, 40), (1, 50, Some(6)), &(StartPosition::After(40), ""));
+        check(StreamPosition::after(HERE, 0), (1, 50, None), &(StartPosition::After(0), ""));
         check(
-            StreamPosition::behind(Uuid::from_u128(2), 40),
+            StreamPosition::after(Uuid::from_u128(2), 40),
             (1, 50, None),
-            &(Begin::After(0), "other_stream"),
+            &(StartPosition::After(0), "stream_recreated"),
         );
     }
 }

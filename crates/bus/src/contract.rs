@@ -1,13 +1,15 @@
-//! The contract of a bus: durable publish, durable cursors, at-least-once delivery.
+//! Contract of a bus: durable publish, durable cursors, at-least-once delivery.
 //!
-//! Promises, executed by one conformance suite for every implementation:
-//! - A publish that returned is durable; its messages are delivered to every matching subscription, in sequence order.
-//! - Within the deduplication window a message id is stored once; publishing it again answers with the first sequence.
-//! - A subscription's durable cursor is the end of the gapless prefix of what it acknowledged. A consumer that comes back
-//!   under the same name is given everything after the cursor again, in order.
-//! - What was refused (`nak`) is delivered again; never more than `max_in_flight` messages are unacknowledged.
+//! Guarantees, verified by one conformance suite for every implementation:
+//! - After a publish returns, its messages are durable. Every matching subscription receives them in
+//!   sequence order.
+//! - A message id is stored once within the deduplication window. A repeated publish returns the first
+//!   sequence.
+//! - The durable cursor of a subscription is the ack floor. A consumer that resubscribes under the same
+//!   name receives everything after the cursor again, in order.
+//! - A message with a `nak` is redelivered. At most `max_in_flight` messages are unacknowledged.
 
-use orlog_model::Slots;
+use orlog_model::SlotAssigner;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,23 +18,23 @@ use bytes::Bytes;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-use crate::{Mark, Start};
+use crate::{AckPosition, SubscriptionStart};
 
-/// What travels.
+/// Message on the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Dot-separated tokens, for example `tenant.acme.aggregate.order.o-1`.
     pub subject: String,
-    /// For deduplication; `Nats-Msg-Id` on JetStream.
+    /// Deduplication id; `Nats-Msg-Id` on JetStream.
     pub id: Option<String>,
-    /// Names are case-insensitive and sent as given.
+    /// Headers; names are case-insensitive and sent unchanged.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Message body.
     pub payload: Bytes,
 }
 
 impl Message {
-    /// How large it is for limits: subject, id, headers and body together, in bytes.
+    /// Returns the size that limits apply to: subject, id, headers and body together, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -40,168 +42,177 @@ impl Message {
     }
 }
 
-/// The answer to a publish.
+/// Acknowledgement of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt {
-    /// Where the message lies in the stream.
+pub struct PublishAck {
+    /// Sequence of the message in the stream.
     pub sequence: u64,
-    /// It was there before.
+    /// Whether the message was already stored.
     pub duplicate: bool,
 }
 
-/// What a consumer wants.
+/// Configuration of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The durable name; the cursor is kept under it.
+    /// Durable name; the cursor is stored under it.
     pub name: String,
-    /// Subject filters with `*` and `>` as in NATS; a message that matches any is delivered once.
+    /// Subject filters with `*` and `>` as in NATS; a message that matches several filters is delivered
+    /// once.
     pub filters: Vec<String>,
-    /// Only what lies in these slots.
-    pub part: Option<Part>,
-    /// Begin after this position instead of after the cursor, which is set there: for whoever keeps a checkpoint of
-    /// their own. Where the stream is no longer what it was there, nothing is skipped, and [`Consumer::start`] tells.
-    pub after: Option<StreamPosition>,
-    /// Messages delivered and not yet acknowledged, at most.
+    /// Restricts the subscription to these slots.
+    pub partition: Option<Partition>,
+    /// Start after this position instead of after the cursor, and set the cursor to it: for consumers with
+    /// their own checkpoint. If the stream contradicts the position, no message is skipped; see
+    /// [`Consumer::subscription_start`].
+    pub start_after: Option<StreamPosition>,
+    /// Maximum number of messages delivered and not yet acknowledged.
     pub max_in_flight: usize,
 }
 
-/// A message on its way to a consumer.
+/// Delivery of a message to a consumer.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Where it lies in the stream.
+    /// Sequence of the message in the stream.
     pub sequence: u64,
-    /// 1 for the first delivery to this consumer.
+    /// Number of this delivery to the consumer, from 1.
     pub attempt: u32,
-    /// When it was published.
+    /// Publish time.
     pub published_at: Timestamp,
-    /// The message.
+    /// Delivered message.
     pub message: Arc<Message>,
 }
 
-/// A bus, as its users see it.
+/// Interface of a bus.
 #[async_trait]
 pub trait Bus: Send + Sync + 'static {
-    /// Identity of the stream, made when the stream was made: sequence numbers of another stream mean nothing here.
+    /// Returns the identity of the stream, created with the stream. Sequence numbers of another stream are
+    /// invalid here.
     fn stream_id(&self) -> Uuid;
 
     /// Publishes the messages in order and returns when all of them are durable.
-    /// Those of one subject lie in the stream in the order given, also where a publish that failed is made again.
+    /// Messages of one subject keep the given order in the stream, even if a failed publish is retried.
     ///
     /// # Errors
-    /// Any of them may be durable nevertheless; publishing all of them again under the same ids is harmless.
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error>;
+    /// Any of the messages may be durable after an error. A retry of all of them under the same ids is
+    /// idempotent.
+    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error>;
 
-    /// Opens the named subscription. One consumer a name at a time.
+    /// Opens the named subscription. Each name has at most one consumer.
     ///
     /// # Errors
-    /// When a filter is no subject filter, or the name is in use.
+    /// If a filter is not a valid subject filter, or if the name is in use.
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error>;
 
-    /// Reads what lies in the stream now and matches one of the filters.
+    /// Scans the messages that are in the stream now and match one of the filters.
     ///
     /// # Errors
-    /// When a filter is no subject filter, or the bus is gone.
-    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error>;
+    /// If a filter is not a valid subject filter, or if the bus is closed.
+    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error>;
 
-    /// The sequence of the last message in the stream; 0 when it is empty.
+    /// Returns the sequence of the last message in the stream; 0 if the stream is empty.
     async fn last_sequence(&self) -> Result<u64, Error>;
 }
 
-/// One end of a subscription.
+/// Consumer of a subscription.
 #[async_trait]
 pub trait Consumer: Send {
-    /// Waits for messages and returns at least one and at most `max`, in sequence order but for redeliveries.
-    /// Dropping the future loses nothing.
+    /// Waits for messages and returns between one and `max` of them, in sequence order except for
+    /// redeliveries. Cancel safe: dropping the future loses no message.
     ///
     /// # Errors
-    /// When the bus is gone.
+    /// If the bus is closed.
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error>;
 
-    /// Where it began, and what was found there.
-    fn start(&self) -> &Start;
+    /// Returns the start position of the subscription and any stream anomaly.
+    fn subscription_start(&self) -> &SubscriptionStart;
 
-    /// A handle to acknowledge with, from anywhere.
+    /// Returns a handle that acknowledges deliveries from any thread.
     fn acker(&self) -> Arc<dyn Acker>;
 }
 
-/// The first message that is read, where it is there still.
+/// First message of a scan, if it is still in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Since {
-    /// The one with this number.
+pub enum ScanStart {
+    /// The message with this sequence.
     Sequence(u64),
-    /// The first one that was published then or later.
+    /// The first message with this publish time or a later one.
     Time(Timestamp),
 }
 
-/// A part of a stream that ends where the stream ended when it was asked for. Nothing is acknowledged, no cursor is kept.
+/// Scan of a stream up to its end at the time of the call. It acknowledges no message and has no
+/// cursor.
 #[async_trait]
-pub trait Past: Send {
-    /// The next messages, in sequence order; none once the end is reached.
+pub trait StreamScan: Send {
+    /// Returns the next messages in sequence order; an empty list at the end.
     ///
     /// # Errors
-    /// When the bus is gone, or messages in between were dropped before they were read.
+    /// If the bus is closed, or if messages were dropped before they were read.
     async fn next(&mut self) -> Result<Vec<Delivery>, Error>;
 
-    /// The last message of the stream when it was asked for: whoever wants what came since asks for what follows.
-    fn end(&self) -> u64;
+    /// Returns the last sequence of the stream at the start of the scan. Later messages have higher
+    /// sequences.
+    fn end_sequence(&self) -> u64;
 }
 
-/// Acknowledges deliveries. Calls return at once and are harmless when repeated.
+/// Acknowledges deliveries. Calls never block and are idempotent.
 pub trait Acker: Send + Sync + 'static {
-    /// The message is done with.
+    /// Acknowledges the message as processed.
     fn ack(&self, sequence: u64);
 
-    /// Deliver it again.
+    /// Requests redelivery of the message.
     fn nak(&self, sequence: u64);
 
-    /// The end of the gapless prefix of what is done with: the cursor.
-    fn floor(&self) -> u64;
+    /// Returns the ack floor: the highest sequence with no unacknowledged message at or below it. It is the
+    /// cursor.
+    fn ack_floor(&self) -> u64;
 
-    /// A message at or before the floor, of which the time is known where the bus knows it: what a checkpoint is made of.
-    fn mark(&self) -> Mark;
+    /// Returns a message at or before the ack floor, with its time if the bus has it. Checkpoints store
+    /// this position.
+    fn ack_position(&self) -> AckPosition;
 }
 
-/// What can go wrong on the way.
+/// Error of a bus operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// There is no room; nothing was accepted. Accepts again once there is.
-    #[error("the bus is full: {0}")]
+    /// The storage is full; nothing was accepted. Publishing succeeds again when space is available.
+    #[error("the bus storage is full: {0}")]
     Full(String),
     /// A subject or filter is malformed.
-    #[error("{subject:?} is no {what}: {reason}")]
-    Subject {
-        /// What was given.
+    #[error("{subject:?} is not a valid {kind}: {reason}")]
+    InvalidSubject {
+        /// Actual value.
         subject: String,
         /// `subject` or `subject filter`.
-        what: &'static str,
-        /// The rule it breaks.
+        kind: &'static str,
+        /// Violated rule.
         reason: String,
     },
-    /// A message is larger than the bus takes.
-    #[error("the message is {size} bytes long, the limit is {limit}")]
+    /// A message exceeds the size limit of the bus.
+    #[error("message has {size} bytes, the limit is {limit}")]
     TooLarge {
-        /// Bytes found.
+        /// Actual size in bytes.
         size: usize,
-        /// Bytes allowed.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// The durable name has a consumer already.
-    #[error("the subscription {0:?} has a consumer already")]
+    /// The durable name already has a consumer.
+    #[error("subscription {0:?} already has a consumer")]
     InUse(String),
-    /// The bus is closed or its storage failed; the text says how.
+    /// The bus is closed or its storage failed; the text gives the reason.
     #[error("the bus is unavailable: {0}")]
     Unavailable(String),
 }
 
-/// A range of slots, and what lies in it.
+/// Range of slots, and the messages in it.
 ///
-/// A message lies in its tenant's slot. That of a tenant that is spread lies in the slot of the instance that its subject
-/// names, `workflow.<saga>.<correlation>`; where it names none, in the tenant's home slot. One whose subject names no tenant
-/// that can be, lies with the default tenant. So every message lies in exactly one slot.
+/// A message belongs to the slot of its tenant. For a key-sharded tenant it belongs to the slot of the
+/// instance in its subject, `workflow.<saga>.<correlation>`, or to the home slot of the tenant if the
+/// subject has no instance. If the subject has no valid tenant, the message belongs to the default
+/// tenant. So every message belongs to exactly one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Which tenants are spread.
-    pub slots: Slots,
-    /// The slots of this part.
+pub struct Partition {
+    /// Slot assignment with the key-sharded tenants.
+    pub slots: SlotAssigner,
+    /// Slots of this partition.
     pub range: Range<u16>,
 }

@@ -1,12 +1,14 @@
-//! Effects between processes: how whoever asks for them and whoever performs them meet over the bus.
+//! Queue of effects between processes: senders enqueue commands, and workers execute them over the bus.
 //!
-//! Promises of a queue:
-//! - A command that was offered is handed to one of those who take the jobs of its effect, and to another one if nothing is
-//!   heard of that one for [`Wanted::ack_wait`], until somebody is done with it.
-//! - There is one word on a command for ever, the first: a later one is refused and is told what the first was.
-//! - Words are heard live by everybody who listens from before they were said, and can be looked up at any time.
-//! - An acknowledgement is no proof of durability: a queue may lose commands and words. Whoever has the command in an outbox
-//!   offers it again.
+//! Guarantees of a queue:
+//! - An enqueued command is delivered to one subscriber of the jobs of its effect. If the subscriber
+//!   sends nothing for [`JobSubscription::ack_wait`], the command is redelivered to another one, until
+//!   one of them acknowledges it.
+//! - A command has exactly one result, the first one. A later result is rejected and receives the first
+//!   one.
+//! - Every listener that subscribed earlier receives a result live. Results can be read at any time.
+//! - An acknowledgement does not prove durability: a queue may lose commands and results. The sender
+//!   keeps the command in its outbox and enqueues it again.
 
 mod command;
 mod dead_letter;
@@ -20,156 +22,156 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog_model::{EffectName, TenantId, WorkItem};
 
-use crate::subject::{Kind, Subject};
+use crate::subject::{Subject, SubjectKind};
 use crate::{Error, Message};
 
-pub use command::{Ordered, decode as decode_command, encode as encode_command};
+pub use command::{EffectCommand, decode as decode_command, encode as encode_command};
 pub use dead_letter::encode as encode_dead_letter;
-pub use result::{Said, decode as decode_result, encode as encode_result};
+pub use result::{EffectResult, decode as decode_result, encode as encode_result};
 
-/// A queue, as both sides see it.
+/// Interface of a queue for senders and workers.
 #[async_trait]
 pub trait EffectQueue: Send + Sync + 'static {
-    /// Lays down a command under its subject, the first time only where nothing lies there. Again under the same id is
-    /// harmless.
+    /// Stores a command under its subject; the first time only if the subject is empty. A repeated call
+    /// with the same id is idempotent.
     ///
     /// # Errors
-    /// When it was not taken; it may lie there nevertheless.
-    async fn offer(&self, command: Message, first: bool) -> Result<Offered, Error>;
+    /// If the queue did not confirm the command; it may be stored nevertheless.
+    async fn enqueue(&self, command: Message, first: bool) -> Result<EnqueuedCommand, Error>;
 
-    /// Whether a command that was offered lies where it was laid down, and nobody is done with it yet.
+    /// Returns whether an enqueued command is still stored and not yet acknowledged.
     ///
     /// # Errors
-    /// When that cannot be found out.
-    async fn is_waiting(&self, effect: &EffectName, offered: &Offered) -> Result<bool, Error>;
+    /// If the state cannot be read.
+    async fn is_pending(&self, effect: &EffectName, enqueued: &EnqueuedCommand) -> Result<bool, Error>;
 
-    /// The word under a subject.
+    /// Returns the result under a subject.
     ///
     /// # Errors
-    /// When that cannot be found out.
-    async fn word(&self, subject: &str, look: Look) -> Result<Option<Message>, Error>;
+    /// If the state cannot be read.
+    async fn result(&self, subject: &str, consistency: ReadConsistency) -> Result<Option<Message>, Error>;
 
-    /// Says a word on a command: it counts if it is the first.
+    /// Publishes a result of a command: only the first one is stored.
     ///
     /// # Errors
-    /// When it is not known whether it was the first; saying it again is harmless.
-    async fn say(&self, word: Message) -> Result<FirstWord, Error>;
+    /// If it is unknown whether it was the first; a retry is idempotent.
+    async fn publish_result(&self, result: Message) -> Result<ResultPublish, Error>;
 
-    /// Listens to all words said from now on.
+    /// Subscribes to all results from now on.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
-    async fn listen(&self) -> Result<Box<dyn Words>, Error>;
+    /// If the queue is unavailable.
+    async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error>;
 
-    /// Takes the jobs of an effect, together with all others who do.
+    /// Subscribes to the jobs of an effect, which all its subscribers share.
     ///
     /// # Errors
-    /// When the queue cannot be reached or refuses.
-    async fn jobs(&self, wanted: Wanted) -> Result<Box<dyn Jobs>, Error>;
+    /// If the queue is unavailable or rejects the subscription.
+    async fn subscribe_jobs(&self, subscription: JobSubscription) -> Result<Box<dyn JobStream>, Error>;
 
-    /// Puts a dead letter where operators find it.
+    /// Stores a dead letter for operators.
     ///
     /// # Errors
-    /// When it was not taken.
-    async fn bury(&self, letter: Message) -> Result<(), Error>;
+    /// If the dead letter was not accepted.
+    async fn dead_letter(&self, message: Message) -> Result<(), Error>;
 }
 
-/// A command that lies in the queue.
+/// Command that is stored in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered {
-    /// Its subject.
+pub struct EnqueuedCommand {
+    /// Subject of the command.
     pub subject: String,
-    /// Where it lies.
+    /// Sequence of the command.
     pub sequence: u64,
-    /// It lay there before.
-    pub found: bool,
+    /// Whether the command was already stored.
+    pub already_queued: bool,
 }
 
-/// How thoroughly to look.
+/// Consistency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Whoever is nearest is asked; a word that was said a moment ago may not be known there yet.
-    Quick,
-    /// Whoever decides is asked.
-    Sure,
+pub enum ReadConsistency {
+    /// Reads from the nearest replica; a very recent result may be missing.
+    Eventual,
+    /// Reads from the leader.
+    Linearizable,
 }
 
-/// Whose word counts.
+/// Result that the queue stores for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FirstWord {
-    /// The one that was said.
-    Ours,
-    /// This one, which was said before.
-    Theirs(Message),
+pub enum ResultPublish {
+    /// The published result was stored.
+    Published,
+    /// This earlier result is stored.
+    AlreadyPublished(Message),
 }
 
-/// What somebody who performs wants.
+/// Subscription of a worker to jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Which effect.
+pub struct JobSubscription {
+    /// Name of the effect.
     pub effect: EffectName,
-    /// Whose; `None`: everybody's.
+    /// Tenants whose jobs are delivered; `None`: all tenants.
     pub tenants: Option<BTreeSet<TenantId>>,
-    /// A job of whose taker nothing is heard for this long is handed to another.
+    /// A job is redelivered to another subscriber if its subscriber sends nothing for this duration.
     pub ack_wait: Duration,
 }
 
-/// The words as they are said.
+/// Stream of results as they are published.
 #[async_trait]
-pub trait Words: Send {
-    /// Waits for words and returns at least one. Dropping the future loses nothing.
+pub trait ResultStream: Send {
+    /// Waits for results and returns at least one. Cancel safe: dropping the future loses no result.
     async fn next(&mut self) -> Vec<Message>;
 }
 
-/// The jobs of an effect.
+/// Stream of the jobs of an effect.
 #[async_trait]
-pub trait Jobs: Send {
-    /// Waits for jobs and returns at least one and at most `max`. Of what it asks for, never more than `max` is under way
-    /// to here at once. Dropping the future loses nothing.
+pub trait JobStream: Send {
+    /// Waits for jobs and returns between one and `max` of them. At most `max` requested jobs are in flight
+    /// to this consumer at a time. Cancel safe: dropping the future loses no job.
     async fn next(&mut self, max: usize) -> Vec<Job>;
 }
 
-/// A job in somebody's hands.
+/// Job delivered to a worker.
 #[derive(Clone)]
 pub struct Job {
-    /// The command.
+    /// Command of the job.
     pub message: Arc<Message>,
-    /// Where it lies.
+    /// Sequence of the command.
     pub sequence: u64,
-    /// 1 when nobody had it before.
+    /// Number of this delivery; 1 for the first delivery.
     pub deliveries: u64,
-    /// To say how it goes.
-    pub receipt: Arc<dyn JobReceipt>,
+    /// Handle that acknowledges the job.
+    pub ack: Arc<dyn JobAck>,
 }
 
-/// Says how a job goes. What does not arrive is made good by handing the job out again.
+/// Handle that reports the progress of a job. If a report is lost, the queue redelivers the job.
 #[async_trait]
-pub trait JobReceipt: Send + Sync + 'static {
-    /// Somebody is at it.
-    async fn alive(&self);
+pub trait JobAck: Send + Sync + 'static {
+    /// Reports that the job is in progress.
+    async fn in_progress(&self);
 
-    /// It is done with.
-    async fn done(&self);
+    /// Reports that the job is processed.
+    async fn ack(&self);
 
-    /// Not now: hand it out again after this.
-    async fn later(&self, after: Duration);
+    /// Requests redelivery after this delay.
+    async fn nak_with_delay(&self, after: Duration);
 
-    /// It can never be done: hand it out to nobody.
-    async fn never(&self);
+    /// Reports that the job cannot be executed: it is never redelivered.
+    async fn term(&self);
 }
 
-/// Where the command of an effect lies.
+/// Returns the subject of the command of an effect.
 #[must_use]
 pub fn command_subject(item: &WorkItem, effect: &EffectName) -> String {
-    subject(item, Kind::Effect, effect)
+    subject(item, SubjectKind::Effect, effect)
 }
 
-/// Where the word on an effect lies.
+/// Returns the subject of the result of an effect.
 #[must_use]
 pub fn result_subject(item: &WorkItem, effect: &EffectName) -> String {
-    subject(item, Kind::EffectResult, effect)
+    subject(item, SubjectKind::EffectResult, effect)
 }
 
-fn subject(item: &WorkItem, kind: Kind, effect: &EffectName) -> String {
+fn subject(item: &WorkItem, kind: SubjectKind, effect: &EffectName) -> String {
     Subject::new(item.instance.tenant.clone(), kind, effect.as_str(), item.id.to_string()).to_string()
 }

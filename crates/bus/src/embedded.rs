@@ -1,16 +1,16 @@
-//! The embedded bus: one stream in a folder of its own, no server needed.
+//! The embedded bus: one stream in a directory of its own, without a server.
 //!
-//! It keeps the contract of [`Bus`] and adds:
-//! - A publish returns once its messages are on the disk ([`Durability::Sync`]); publishes that arrive together share
+//! It implements the contract of [`Bus`] and adds:
+//! - A publish returns when its messages are on disk ([`Durability::Sync`]). Concurrent publishes share
 //!   one journal record and one fsync.
-//! - On a full disk a publish is refused whole ([`Error::Full`]); the next one succeeds once there is room. After a failed
-//!   fsync everything is refused until the bus is opened anew.
-//! - A sequence number is never given twice, also where a power failure took messages that were not synced yet: then
-//!   a range of numbers stays unused.
-//! - Messages that every durable name has done with are dropped, oldest first, whole segments at a time, once the log
-//!   is larger than [`Options::retention_bytes`] and their ids have left the deduplication window. Without any durable name
-//!   nothing is dropped.
-//! - Cursors are written at most every 100 ms and on closing. A cursor that is lost means messages delivered again.
+//! - On a full disk a publish is rejected as a whole ([`Error::Full`]). The next one succeeds when
+//!   space is available. After a failed fsync every publish is rejected until the bus is reopened.
+//! - A sequence number is never reused. If a power failure loses unsynced messages, a range of numbers
+//!   stays unused.
+//! - Messages that every durable name has acknowledged are dropped, oldest first, in whole segments.
+//!   This requires a log larger than [`Options::retention_bytes`] and message ids outside the
+//!   deduplication window. Without any durable name no message is dropped.
+//! - Cursors are written at most every 100 ms and on close. A lost cursor causes redeliveries.
 
 mod consumer;
 mod cursors;
@@ -35,53 +35,58 @@ use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
 use crate::subject::check_subject;
-use crate::subject_matcher::Interest;
-use crate::{Bus, Consumer, Error, Finding, Message, Past, Receipt, Since, Start, Subscription};
+use crate::subject_matcher::SubjectMatcher;
+use crate::{
+    Bus, Consumer, Error, Message, PublishAck, ScanStart, StreamAnomaly, StreamScan, Subscription,
+    SubscriptionStart,
+};
 use consumer::EmbeddedConsumer;
 use cursors::Cursors;
-use log::Log;
-use maintenance::Keeper;
+use log::StreamLog;
+use maintenance::Maintenance;
 use options::closed;
-use scan::EmbeddedPast;
-use writer::{GROUP_BYTES, GROUP_MESSAGES, Job, Publish, Writer};
+use scan::EmbeddedScan;
+use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest};
 
-pub use log::{Copied, Hold, Moment};
+pub use log::{EndPosition, LogCopy, RetentionHold};
 pub use options::OpenError;
 pub use options::{Durability, Options};
 
-/// Messages that wait for the writer, in KiB together; publishers beyond wait.
+/// Maximum size of all messages that wait for the writer, in KiB; further publishers wait.
 const QUEUED_KIB: u32 = 64 * 1024;
 /// Bytes of one file of a copy.
 const COPIED_SEGMENT_BYTES: u64 = 16 << 20;
 
-/// The embedded bus, opened. Dropping it closes it.
+/// Open embedded bus. Dropping it closes it.
 #[derive(Debug)]
 pub struct Embedded {
     stream_id: Uuid,
     max_message_bytes: usize,
-    log: Arc<Log>,
+    log: Arc<StreamLog>,
     cursors: Arc<Cursors>,
-    jobs: Sender<Job>,
+    jobs: Sender<WriterRequest>,
     queued: Arc<Semaphore>,
-    threads: Mutex<Option<(JoinHandle<()>, Keeper)>>,
+    threads: Mutex<Option<(JoinHandle<()>, Maintenance)>>,
 }
 
-/// Looks at the log of a bus that nobody has open: every record against its checksum. Changes nothing, takes no lock.
+/// Verifies the log of a closed bus: every record against its checksum. Changes nothing and takes no
+/// lock.
 ///
 /// # Errors
-/// When it is damaged, of a newer version, or cannot be read.
-pub fn inspect(dir: &Path) -> Result<orlog_journal::Recovery, OpenError> {
-    Ok(orlog_journal::inspect(&dir.join("log"))?)
+/// If the log is damaged, has a newer version or cannot be read.
+pub fn verify(dir: &Path) -> Result<orlog_journal::RecoveryReport, OpenError> {
+    Ok(orlog_journal::verify(&dir.join("log"))?)
 }
 
 impl Embedded {
-    /// Opens the bus in the folder `dir`, or makes one there. Blocks while it reads the end of the log.
+    /// Opens the bus in the directory `dir`, or creates one. Blocks while it reads the end of the log.
     ///
     /// # Errors
-    /// When the folder is in use by another process, damaged, of a newer version, or the disk fails.
+    /// If another process uses the directory, if it is damaged or has a newer version, or if the disk
+    /// fails.
     ///
     /// # Panics
-    /// When the system cannot start a thread.
+    /// If the system cannot start a thread.
     pub fn open(dir: impl AsRef<Path>, options: &Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         Self::open_on(dir.as_ref(), options, clock, Arc::new(LocalDisk))
     }
@@ -98,8 +103,8 @@ impl Embedded {
         let (jobs, queue) = crossbeam_channel::unbounded();
         let writer = Writer::open(journal, options, clock, queue)?;
         let log = writer.log();
-        let keeper =
-            Keeper::start(Arc::clone(&log), Arc::clone(&cursors), jobs.clone(), options.retention_bytes);
+        let maintenance =
+            Maintenance::start(Arc::clone(&log), Arc::clone(&cursors), jobs.clone(), options.retention_bytes);
         let writer = std::thread::Builder::new()
             .name("bus-writer".to_owned())
             .spawn(move || writer.run())
@@ -111,70 +116,73 @@ impl Embedded {
             cursors,
             jobs,
             queued: Arc::new(Semaphore::new(QUEUED_KIB as usize)),
-            threads: Mutex::new(Some((writer, keeper))),
+            threads: Mutex::new(Some((writer, maintenance))),
         })
     }
 
-    /// Finishes what was accepted, syncs, writes the cursors and stops. Blocks meanwhile; harmless when repeated.
-    /// Afterwards publishing is refused and consumers learn that the bus is gone.
+    /// Finishes accepted publishes, syncs, writes the cursors and stops. Blocks meanwhile; idempotent.
+    /// Afterwards publishes are rejected and consumers receive an error.
     pub fn close(&self) {
         let threads = self.threads.lock().map_or(None, |mut threads| threads.take());
-        let Some((writer, keeper)) = threads else { return };
-        // A writer that is gone already has nothing left to finish.
-        drop(self.jobs.send(Job::Stop));
+        let Some((writer, maintenance)) = threads else { return };
+        // A stopped writer has nothing left to finish.
+        drop(self.jobs.send(WriterRequest::Stop));
         drop(writer.join());
         self.log.close();
-        keeper.stop();
+        maintenance.stop();
     }
 
-    /// From now on nothing is dropped, until the answer is dropped. Who copies stores and the stream that they read holds the stream
-    /// before: what the copies of the stores lack is then in the copy of the stream.
+    /// Prevents the bus from dropping messages until the returned guard is dropped. A backup holds
+    /// retention before it copies the stores: the copy of the stream then contains everything that the
+    /// copies of the stores lack.
     #[must_use]
-    pub fn hold(&self) -> Hold {
+    pub fn hold_retention(&self) -> RetentionHold {
         self.log.hold()
     }
 
-    /// Where the stream ends now. Nothing behind it has been answered to a publisher or delivered to anybody.
+    /// Returns the current end of the stream. No later message is acknowledged to a publisher or delivered.
     #[must_use]
-    pub fn moment(&self) -> Moment {
-        self.log.moment()
+    pub fn end_position(&self) -> EndPosition {
+        self.log.end_position()
     }
 
-    /// The size of the stream on the disk, in bytes.
+    /// Returns the size of the stream on disk, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.log.bytes()
     }
 
-    /// Copies every message up to a moment into the new folder `dir`, which can be opened like this one. Cursors are not copied:
-    /// stores know how far they have read. Blocks.
+    /// Copies every message up to a position into the new directory `dir`, which can be opened as a bus.
+    /// Cursors are not copied, because stores have their own checkpoints. Blocks.
     ///
     /// # Errors
-    /// When the log cannot be read, or the folder not be written.
-    pub fn copy_to(&self, dir: &Path, upto: Moment) -> Result<Copied, OpenError> {
+    /// If the log cannot be read, or if the directory cannot be written.
+    pub fn copy_to(&self, dir: &Path, upto: EndPosition) -> Result<LogCopy, OpenError> {
         let mut options = orlog_journal::Options::new(self.stream_id.into_bytes());
-        // What is allocated is copied and moved about: little of it.
+        // Backups move whole segments, so preallocate little.
         (options.segment_bytes, options.spare_segments) = (COPIED_SEGMENT_BYTES, 0);
         let copied = self.log.copy(&dir.join("log"), upto, options)?;
         log::write(dir, self.stream_id).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
         Ok(copied)
     }
 
-    /// Forgets a durable name and its cursor, so that it no longer keeps messages from being dropped.
+    /// Deletes a durable name and its cursor, so that it no longer prevents messages from being dropped.
     ///
     /// # Errors
     /// [`Error::InUse`] while it has a consumer.
-    pub fn forget(&self, name: &str) -> Result<(), Error> {
-        self.cursors.forget(name)
+    pub fn delete_consumer(&self, name: &str) -> Result<(), Error> {
+        self.cursors.delete(name)
     }
 
-    async fn publish_chunk(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error> {
+    async fn publish_chunk(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
         let kib = messages.iter().map(Message::size).sum::<usize>() / 1024 + 1;
         let permits = u32::try_from(kib).unwrap_or(QUEUED_KIB).min(QUEUED_KIB);
         let permit = Arc::clone(&self.queued).acquire_many_owned(permits).await.map_err(|_| closed())?;
-        let (reply, answer) = oneshot::channel();
-        self.jobs.send(Job::Publish(Publish { messages, reply, permit })).map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let (reply, response) = oneshot::channel();
+        self.jobs
+            .send(WriterRequest::Publish(PublishRequest { messages, reply, permit }))
+            .map_err(|_| closed())?;
+        response.await.map_err(|_| closed())?
     }
 
     fn check(&self, message: &Message) -> Result<(), Error> {
@@ -190,10 +198,10 @@ impl Bus for Embedded {
         self.stream_id
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error> {
+    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
         messages.iter().try_for_each(|message| self.check(message))?;
         let mut receipts = Vec::with_capacity(messages.len());
-        // One after the other: were a chunk refused and the next one accepted, more than a prefix would be durable.
+        // Sequential: if a chunk were rejected and the next accepted, the durable part would not be a prefix.
         for chunk in chunks(messages) {
             receipts.extend(self.publish_chunk(chunk).await?);
         }
@@ -201,25 +209,26 @@ impl Bus for Embedded {
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
-        let interest = Interest::of(&subscription)?;
-        let Subscription { name, after, max_in_flight, .. } = subscription;
-        let mut start = Start::after(self.stream_id, 0);
-        let after = after.map(|position| {
+        let interest = SubjectMatcher::for_subscription(&subscription)?;
+        let Subscription { name, start_after, max_in_flight, .. } = subscription;
+        let mut start = SubscriptionStart::at(self.stream_id, 0);
+        let after = start_after.map(|position| {
             if position.stream_id == self.stream_id {
                 return position.sequence;
             }
-            start.found = Some(Finding::OtherStream { expected: position.stream_id, found: self.stream_id });
+            start.anomaly =
+                Some(StreamAnomaly::StreamRecreated { expected: position.stream_id, found: self.stream_id });
             0
         });
         let cursors = Arc::clone(&self.cursors);
-        let claim = tokio::task::spawn_blocking(move || cursors.claim(&name, after)).await;
+        let claim = tokio::task::spawn_blocking(move || cursors.acquire(&name, after)).await;
         let claim = claim.map_err(|e| Error::Unavailable(e.to_string()))??;
         Ok(Box::new(EmbeddedConsumer::new(Arc::clone(&self.log), claim, interest, max_in_flight, start)))
     }
 
-    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error> {
-        let interest = Interest::in_subjects(&filters)?;
-        Ok(Box::new(EmbeddedPast::new(Arc::clone(&self.log), interest, since)))
+    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+        let interest = SubjectMatcher::for_filters(&filters)?;
+        Ok(Box::new(EmbeddedScan::new(Arc::clone(&self.log), interest, since)))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
@@ -233,7 +242,7 @@ impl Drop for Embedded {
     }
 }
 
-/// Cuts a publish into pieces that fit into one record each.
+/// Splits a publish into chunks that fit into one record each.
 fn chunks(messages: Vec<Message>) -> Vec<Vec<Message>> {
     let mut chunks: Vec<Vec<Message>> = Vec::with_capacity(1);
     let mut bytes = 0;

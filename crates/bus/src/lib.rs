@@ -1,4 +1,5 @@
-//! How messages travel: the bus contract, subjects, the event codec, the embedded bus, and NATS JetStream.
+//! Transport of messages: the bus contract, subjects, the event codec, the embedded bus, and NATS
+//! JetStream.
 
 mod ack_handle;
 mod checkpoint;
@@ -15,8 +16,9 @@ pub mod requests;
 pub mod subject;
 pub mod workflow;
 
-pub use checkpoint::{Finding, Mark, Start};
+pub use checkpoint::{AckPosition, StreamAnomaly, SubscriptionStart};
 pub use contract::{
-    Acker, Bus, Consumer, Delivery, Error, Message, Part, Past, Receipt, Since, Subscription,
+    Acker, Bus, Consumer, Delivery, Error, Message, Partition, PublishAck, ScanStart, StreamScan,
+    Subscription,
 };
 pub use embedded::Embedded;

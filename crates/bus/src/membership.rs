@@ -1,9 +1,10 @@
-//! Which pods there are, and which of them holds which shard: the contract.
+//! Contract of cluster membership: the live pods and the owners of the shards.
 //!
-//! A pod is there for as long as it says so again and again. A shard's record names its holder; it is worth as much as the
-//! holder is alive, so that one message of a pod renews all of its shards and one silence frees them. Who reads an old view
-//! cannot do harm: a record is only replaced where it is the one that was seen, and its number, which grows with every
-//! change, is the epoch under which the holder commits.
+//! A pod stays a member while it renews its announcement. The record of a shard names its owner and is
+//! valid while the owner is alive. One message of a pod therefore renews all its shards, and the loss
+//! of its messages releases them. A stale view is safe: a record is only replaced if it is still the
+//! record that was read. Its number, which grows with every change, is the epoch under which the owner
+//! commits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,76 +15,76 @@ use uuid::Uuid;
 
 use crate::Error;
 
-/// A pod.
+/// Pod of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name; one pod a name.
+    /// Unique name of the pod.
     pub name: String,
-    /// Another one whenever its process starts.
+    /// Id of the process; changes at every start.
     pub incarnation: Uuid,
-    /// Where its HTTP API is reached by other pods.
+    /// URL of its HTTP API for other pods.
     pub url: String,
-    /// It hands over what it has and takes nothing.
+    /// Whether it drains: it hands over its shards and acquires none.
     pub draining: bool,
 }
 
-/// What is known about a shard.
+/// Ownership of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// Name and incarnation of the holder; `None`: it was let go.
-    pub holder: Option<(String, Uuid)>,
-    /// The number of the record.
+pub struct ShardOwnership {
+    /// Name and incarnation of the owner; `None`: the shard was released.
+    pub owner: Option<(String, Uuid)>,
+    /// Number of the record.
     pub epoch: u64,
 }
 
-/// Everything that is known at a moment.
+/// State of the cluster at a point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// By name.
+pub struct ClusterView {
+    /// Pods by name.
     pub pods: BTreeMap<String, Pod>,
-    /// By number; a shard that nobody ever held is not there.
-    pub shards: BTreeMap<u16, Holding>,
-    /// Whether it is what the servers say now; not while they cannot be reached.
+    /// Shards by number; a shard that never had an owner is absent.
+    pub shards: BTreeMap<u16, ShardOwnership>,
+    /// Whether it is the current state of the servers; false while they are unavailable.
     pub current: bool,
 }
 
-impl View {
-    /// The pod that holds a shard, if it is alive.
+impl ClusterView {
+    /// Returns the owner of a shard, if it is alive.
     #[must_use]
-    pub fn holder(&self, shard: u16) -> Option<&Pod> {
-        let (name, incarnation) = self.shards.get(&shard)?.holder.as_ref()?;
+    pub fn owner_of(&self, shard: u16) -> Option<&Pod> {
+        let (name, incarnation) = self.shards.get(&shard)?.owner.as_ref()?;
         self.pods.get(name).filter(|pod| pod.incarnation == *incarnation)
     }
 }
 
-/// The keeper of the records.
+/// Store of the membership records.
 #[async_trait]
 pub trait Membership: Send + Sync + 'static {
-    /// What is known; changes as it changes.
-    fn view(&self) -> watch::Receiver<Arc<View>>;
+    /// Returns a receiver of the cluster view and its changes.
+    fn view(&self) -> watch::Receiver<Arc<ClusterView>>;
 
-    /// Says that a pod is there, for the time to live from now on. `false`: another process goes by this name.
+    /// Announces a pod for one time to live from now. Returns `false` if another process uses the name.
     ///
     /// # Errors
-    /// When it is not known whether it was heard.
+    /// If it is unknown whether the announcement was received.
     async fn announce(&self, pod: &Pod) -> Result<bool, Error>;
 
-    /// Says that a pod is gone. Others need not wait for its time to end.
+    /// Removes a pod. Other pods need not wait until its announcement expires.
     ///
     /// # Errors
-    /// When it is not known whether it was heard.
-    async fn withdraw(&self, pod: &Pod) -> Result<(), Error>;
+    /// If it is unknown whether the request was received.
+    async fn leave(&self, pod: &Pod) -> Result<(), Error>;
 
-    /// Makes a pod the holder of a shard, if its record still has the number `seen` (0: there was none). The answer is the new
-    /// number; `None`: somebody was faster.
+    /// Makes a pod the owner of a shard if its record still has the number `seen` (0: no record). Returns
+    /// the new number; `None`: another pod was faster.
     ///
     /// # Errors
-    /// When it is not known whether it was heard.
-    async fn take(&self, shard: u16, pod: &Pod, seen: u64) -> Result<Option<u64>, Error>;
+    /// If it is unknown whether the request was received.
+    async fn acquire(&self, shard: u16, pod: &Pod, seen: u64) -> Result<Option<u64>, Error>;
 
-    /// Lets a shard go that is held under this number. Harmless when somebody else holds it now.
+    /// Releases a shard that is owned under this number. No-op if another pod owns it now.
     ///
     /// # Errors
-    /// When it is not known whether it was heard.
-    async fn let_go(&self, shard: u16, epoch: u64) -> Result<(), Error>;
+    /// If it is unknown whether the request was received.
+    async fn release(&self, shard: u16, epoch: u64) -> Result<(), Error>;
 }

@@ -1,6 +1,6 @@
-//! NATS JetStream: the distributed engine under many pods. Nothing of it is rebuilt here.
+//! NATS JetStream: the distributed bus of a cluster.
 //!
-//! The only module that knows the client. Every part stands on one [`Connection`].
+//! The only module that uses the NATS client. Every component uses one [`Connection`].
 
 mod connection;
 mod consumer;
@@ -25,19 +25,19 @@ use async_nats::jetstream::stream::Info;
 use orlog_model::fnv1a;
 use uuid::Uuid;
 
-pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, Tls};
-pub use effect_queue::{NatsEffects, consumer_name};
+pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, TlsOptions};
+pub use effect_queue::{NatsEffectQueue, consumer_name};
 pub use leases::{LeaseOptions, Leases};
-pub use provision::{Difference, StreamsError, apply, diff};
-pub use shard_log::{LOG_STREAM, LogError, ShardLog};
+pub use provision::{ProvisionError, StreamDiff, apply, diff};
+pub use shard_log::{LOG_STREAM, ShardLog, ShardLogError};
 pub use snapshots::{SNAPSHOT_BUCKET, Snapshot, Snapshots};
 pub use stream::NatsStream;
 pub use stream_config::{
-    AGGREGATE_EVENTS, Keep, Plan, StreamPlan, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
-    Wanted,
+    AGGREGATE_EVENTS, StreamRetention, StreamSet, StreamSpec, StreamsConfig, WORKFLOW_COMMANDS,
+    WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
 };
 
-/// The identity of a stream: its name, and when it was made.
+/// Returns the identity of a stream: its name and creation time.
 fn identity(info: &Info) -> Uuid {
     let made = info.created.unix_timestamp_nanos().to_be_bytes();
     let mut bytes = [0; 16];

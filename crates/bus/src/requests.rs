@@ -1,4 +1,4 @@
-//! Questions over the bus: one message out, one answer back, nothing stored.
+//! Request and reply over the bus: one request, one response, nothing stored.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use async_trait::async_trait;
 
 use crate::Message;
 
-/// Asks whoever listens.
+/// Client for requests over the bus.
 #[async_trait]
-pub trait Requests: Send + Sync + 'static {
-    /// Sends a message and returns the answer.
+pub trait RequestClient: Send + Sync + 'static {
+    /// Sends a request and returns the response.
     ///
     /// # Errors
-    /// When there is none in time.
-    async fn request(&self, message: Message, within: Duration) -> Result<Answer, RequestError>;
+    /// If there is no response in time.
+    async fn request(&self, message: Message, within: Duration) -> Result<Response, RequestError>;
 }
 
-/// What was answered.
+/// Response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Its headers; names are compared without regard to case.
+pub struct Response {
+    /// Headers; names are case-insensitive.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Body of the response.
     pub payload: bytes::Bytes,
 }
 
-impl Answer {
-    /// The first header of a name.
+impl Response {
+    /// Returns the first header with this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
@@ -34,19 +34,19 @@ impl Answer {
     }
 }
 
-/// There is no answer.
+/// Error of a request without a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Nobody listens; the question was not heard.
-    #[error("nobody listens on {0}")]
+    /// There are no responders; the request was not received.
+    #[error("no responders on {0}")]
     NoResponders(String),
-    /// Whoever heard it did not answer; what became of it is not known.
-    #[error("no answer on {0} in time")]
+    /// The responder did not respond in time; the result is unknown.
+    #[error("request on {0} timed out")]
     TimedOut(String),
-    /// The message is too large for the servers.
-    #[error("the message is larger than the servers take: {0}")]
+    /// The message exceeds the size limit of the servers.
+    #[error("message exceeds the server limit: {0}")]
     TooLarge(String),
-    /// There is no connection, or it went away; what became of the question is not known.
+    /// There is no connection, or it was lost; the result is unknown.
     #[error("the bus is unavailable: {0}")]
     Unavailable(String),
 }

@@ -1,8 +1,9 @@
-//! Subjects: the addresses of messages, built and read so that no name can change a route.
+//! Subjects: addresses of messages, encoded so that no name can change the routing.
 //!
-//! A subject of Orlog is `[tenant.<tenant>.]<kind>.<name>.<id>`; the default tenant has no prefix. Every name is one
-//! token, percent-encoded reversibly, so `.`, `*`, `>`, spaces and all that is not ASCII cannot open, close or match a
-//! token. Foreign subjects are accepted as they are: a token without `%XX` stands for itself.
+//! A subject of Orlog is `[tenant.<tenant>.]<kind>.<name>.<id>`; the default tenant has no prefix.
+//! Every name is one token with reversible percent-encoding, so `.`, `*`, `>`, spaces and non-ASCII
+//! characters cannot delimit or match a token. Foreign subjects are accepted unchanged: a token without
+//! `%XX` is literal.
 
 mod filter;
 mod token;
@@ -19,26 +20,26 @@ pub(crate) use token::{escape, push_escape};
 
 const TENANT: &str = "tenant";
 
-/// What travels under a subject.
+/// Kind of message under a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// An event of an aggregate: `aggregate.<type>.<id>`.
+pub enum SubjectKind {
+    /// Event of an aggregate: `aggregate.<type>.<id>`.
     #[default]
     Aggregate,
-    /// A command to an effect worker: `effect.<effect>.<command id>`.
+    /// Command to an effect worker: `effect.<effect>.<command id>`.
     Effect,
-    /// A word to one saga instance: `workflow.<saga>.<correlation>`.
+    /// Message to one saga instance: `workflow.<saga>.<correlation>`.
     Workflow,
-    /// What became of an effect: `effect_result.<effect>.<command id>`.
+    /// Result of an effect: `effect_result.<effect>.<command id>`.
     EffectResult,
-    /// A fact about a saga instance: `workflow_event.<saga>.<correlation>`.
+    /// Fact about a saga instance: `workflow_event.<saga>.<correlation>`.
     WorkflowEvent,
-    /// What could not be done, for people: `deadletter.<reason>.<letter id>`, `deadletter.effect.<sequence>`.
+    /// Dead letter for operators: `deadletter.<reason>.<letter id>`, `deadletter.effect.<sequence>`.
     DeadLetter,
 }
 
-impl Kind {
-    /// All of them.
+impl SubjectKind {
+    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::Aggregate,
         Self::Effect,
@@ -48,16 +49,16 @@ impl Kind {
         Self::DeadLetter,
     ];
 
-    /// The token that names it.
+    /// Returns the token of the kind.
     #[must_use]
     pub fn token(self) -> &'static str {
         match self {
-            Kind::Aggregate => "aggregate",
-            Kind::Effect => "effect",
-            Kind::Workflow => "workflow",
-            Kind::EffectResult => "effect_result",
-            Kind::WorkflowEvent => "workflow_event",
-            Kind::DeadLetter => "deadletter",
+            SubjectKind::Aggregate => "aggregate",
+            SubjectKind::Effect => "effect",
+            SubjectKind::Workflow => "workflow",
+            SubjectKind::EffectResult => "effect_result",
+            SubjectKind::WorkflowEvent => "workflow_event",
+            SubjectKind::DeadLetter => "deadletter",
         }
     }
 
@@ -66,43 +67,45 @@ impl Kind {
     }
 }
 
-/// A subject, taken apart. `Display` puts it together again.
+/// Parsed subject. `Display` formats it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
-    /// Whose message it is.
+    /// Tenant of the message.
     pub tenant: TenantId,
-    /// What travels.
-    pub kind: Kind,
-    /// The aggregate type, the effect, the saga, or the reason of a dead letter.
+    /// Kind of the message.
+    pub kind: SubjectKind,
+    /// Aggregate type, effect, saga, or reason of a dead letter.
     pub name: String,
-    /// The aggregate id, the command id, the correlation id or the letter's id.
+    /// Aggregate id, command id, correlation id, or dead letter id.
     pub id: String,
 }
 
 impl Subject {
-    /// A subject from its parts.
-    pub fn new(tenant: TenantId, kind: Kind, name: impl Into<String>, id: impl Into<String>) -> Self {
+    /// Creates a subject from its parts.
+    pub fn new(tenant: TenantId, kind: SubjectKind, name: impl Into<String>, id: impl Into<String>) -> Self {
         Self { tenant, kind, name: name.into(), id: id.into() }
     }
 
-    /// Reads a subject.
+    /// Parses a subject.
     ///
     /// # Errors
-    /// When it is no valid subject, has another shape than `[tenant.<tenant>.]<kind>.<name>.<id>`, or a token is not
-    /// percent-encoded UTF-8.
+    /// If it is not a valid subject, does not have the form `[tenant.<tenant>.]<kind>.<name>.<id>`, or has
+    /// a token that is not percent-encoded UTF-8.
     pub fn parse(subject: &str) -> Result<Self, Error> {
         check_subject(subject)?;
-        let refuse = |reason: String| Error::Subject { subject: subject.to_owned(), what: "subject", reason };
-        let (tenant, rest) = split_tenant(subject).map_err(refuse)?;
+        let invalid =
+            |reason: String| Error::InvalidSubject { subject: subject.to_owned(), kind: "subject", reason };
+        let (tenant, rest) = split_tenant(subject).map_err(invalid)?;
         let mut tokens = rest.split('.');
         let (Some(kind), Some(name), Some(id), None) =
             (tokens.next(), tokens.next(), tokens.next(), tokens.next())
         else {
-            return Err(refuse("it is not of the form [tenant.<tenant>.]<kind>.<name>.<id>".to_owned()));
+            return Err(invalid("it is not of the form [tenant.<tenant>.]<kind>.<name>.<id>".to_owned()));
         };
-        let kind = Kind::of_token(kind).ok_or_else(|| refuse(format!("{kind:?} is no kind of message")))?;
-        let name = decode_token(name).map_err(refuse)?.into_owned();
-        let id = decode_token(id).map_err(refuse)?.into_owned();
+        let kind = SubjectKind::of_token(kind)
+            .ok_or_else(|| invalid(format!("{kind:?} is not a valid kind of message")))?;
+        let name = decode_token(name).map_err(invalid)?.into_owned();
+        let id = decode_token(id).map_err(invalid)?.into_owned();
         Ok(Self { tenant, kind, name, id })
     }
 }
@@ -114,21 +117,22 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Whose messages travel under a subject: the tenant after `tenant.`, else the default tenant.
+/// Returns the tenant of a subject: the tenant after `tenant.`, else the default tenant.
 ///
 /// # Errors
-/// When the tenant's token is malformed or no tenant id.
+/// If the token of the tenant is malformed or not a valid tenant id.
 pub fn tenant_of(subject: &str) -> Result<TenantId, Error> {
-    split_tenant(subject).map(|(tenant, _)| tenant).map_err(|reason| Error::Subject {
+    split_tenant(subject).map(|(tenant, _)| tenant).map_err(|reason| Error::InvalidSubject {
         subject: subject.to_owned(),
-        what: "subject",
+        kind: "subject",
         reason,
     })
 }
 
-/// The filters for all messages of a kind, of one tenant or of all (the default tenant included), of one name or of all.
+/// Returns the filters for all messages of a kind: of one tenant or all tenants (including the default
+/// tenant), of one name or all names.
 #[must_use]
-pub fn filters(tenant: Option<&TenantId>, kind: Kind, name: Option<&str>) -> Vec<String> {
+pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>) -> Vec<String> {
     let rest = match name {
         Some(name) => format!("{}.{}.*", kind.token(), encode_token(name)),
         None => format!("{}.>", kind.token()),
@@ -151,7 +155,7 @@ fn split_tenant(subject: &str) -> Result<(TenantId, &str), String> {
     let Some(rest) = subject.strip_prefix(TENANT).and_then(|rest| rest.strip_prefix('.')) else {
         return Ok((TenantId::default_tenant(), subject));
     };
-    let (token, rest) = rest.split_once('.').ok_or("nothing follows the tenant")?;
+    let (token, rest) = rest.split_once('.').ok_or("tokens are missing after the tenant")?;
     let tenant = TenantId::new(decode_token(token)?.as_ref()).map_err(|e| e.to_string())?;
     Ok((tenant, rest))
 }
@@ -172,51 +176,60 @@ mod tests {
     }
 
     #[test]
-    fn builds_and_reads_every_kind() {
+    fn subjects_of_every_kind_round_trip() {
         check(
-            &Subject::new(tenant("acme"), Kind::Aggregate, "order", "o-1"),
+            &Subject::new(tenant("acme"), SubjectKind::Aggregate, "order", "o-1"),
             "tenant.acme.aggregate.order.o-1",
         );
-        check(&Subject::new(tenant(""), Kind::Effect, "payments.charge", "7"), "effect.payments%2Echarge.7");
-        check(&Subject::new(tenant("ä*"), Kind::Workflow, "a b", ">"), "tenant.%C3%A4%2A.workflow.a%20b.%3E");
-        check(&Subject::new(tenant(""), Kind::EffectResult, "x", ""), "effect_result.x.%");
-        check(&Subject::new(tenant("t"), Kind::WorkflowEvent, "s", "c"), "tenant.t.workflow_event.s.c");
         check(
-            &Subject::new(tenant("t"), Kind::DeadLetter, "undecodable", "7"),
+            &Subject::new(tenant(""), SubjectKind::Effect, "payments.charge", "7"),
+            "effect.payments%2Echarge.7",
+        );
+        check(
+            &Subject::new(tenant("ä*"), SubjectKind::Workflow, "a b", ">"),
+            "tenant.%C3%A4%2A.workflow.a%20b.%3E",
+        );
+        check(&Subject::new(tenant(""), SubjectKind::EffectResult, "x", ""), "effect_result.x.%");
+        check(
+            &Subject::new(tenant("t"), SubjectKind::WorkflowEvent, "s", "c"),
+            "tenant.t.workflow_event.s.c",
+        );
+        check(
+            &Subject::new(tenant("t"), SubjectKind::DeadLetter, "undecodable", "7"),
             "tenant.t.deadletter.undecodable.7",
         );
     }
 
     #[test]
-    fn refuses_other_shapes_and_says_why() {
-        for (bad, why) in [
-            ("tenant.acme", "nothing follows the tenant"),
+    fn rejects_other_shapes_with_a_reason() {
+        for (invalid, expected) in [
+            ("tenant.acme", "tokens are missing after the tenant"),
             ("aggregate.order", "is not of the form"),
             ("aggregate.order.1.2", "is not of the form"),
-            ("tenant.acme.gossip.a.b", "\"gossip\" is no kind of message"),
+            ("tenant.acme.gossip.a.b", "\"gossip\" is not a valid kind of message"),
             ("aggregate.order.%2", "%"),
             ("aggregate..1", "empty token"),
         ] {
-            let error = Subject::parse(bad).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+            let error = Subject::parse(invalid).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
     fn filters_of_all_tenants_include_the_default_one() {
-        let subjects = [Subject::new(tenant("a"), Kind::Effect, "x.y", "1"), {
-            Subject::new(tenant(""), Kind::Effect, "x.y", "1")
+        let subjects = [Subject::new(tenant("a"), SubjectKind::Effect, "x.y", "1"), {
+            Subject::new(tenant(""), SubjectKind::Effect, "x.y", "1")
         }];
-        let all: Vec<_> = filters(None, Kind::Effect, Some("x.y"));
+        let all: Vec<_> = filters(None, SubjectKind::Effect, Some("x.y"));
         for subject in subjects {
             assert!(all.iter().any(|f| Filter::parse(f).unwrap().matches(&subject.to_string())));
         }
-        assert_eq!(filters(Some(&tenant("a")), Kind::Effect, None), ["tenant.a.effect.>"]);
-        assert_eq!(filters(Some(&tenant("")), Kind::Workflow, None), ["workflow.>"]);
+        assert_eq!(filters(Some(&tenant("a")), SubjectKind::Effect, None), ["tenant.a.effect.>"]);
+        assert_eq!(filters(Some(&tenant("")), SubjectKind::Workflow, None), ["workflow.>"]);
     }
 
     #[test]
-    fn whose_a_subject_is() {
+    fn subject_tenant_is_extracted() {
         assert_eq!(tenant_of("tenant.acme.whatever.it.is").unwrap(), tenant("acme"));
         assert_eq!(tenant_of("orders.placed").unwrap(), tenant(""));
         assert!(tenant_of("tenant.%00.a").is_err());
@@ -224,18 +237,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_names_survive_and_stay_one_token(
+        fn names_round_trip_as_one_token(
             t in "[^\\x00-\\x1f\\x7f-\\u{9f}]{0,16}", name in any::<String>(), id in any::<String>(), kind in 0usize..6,
         ) {
             prop_assume!(t.len() <= 64 && name.len() <= 256 && id.len() <= 256);
-            let subject = Subject::new(tenant(&t), Kind::ALL[kind], name, id);
+            let subject = Subject::new(tenant(&t), SubjectKind::ALL[kind], name, id);
             let text = subject.to_string();
             prop_assert_eq!(Subject::parse(&text).unwrap(), subject);
             prop_assert_eq!(text.split('.').count(), if t.is_empty() { 3 } else { 5 });
         }
 
         #[test]
-        fn reading_never_panics(text in any::<String>()) {
+        fn parsing_never_panics(text in any::<String>()) {
             if let Ok(subject) = Subject::parse(&text) {
                 prop_assert_eq!(Subject::parse(&subject.to_string()).unwrap(), subject);
             }

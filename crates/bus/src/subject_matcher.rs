@@ -1,79 +1,83 @@
-//! Whose message it is, told by the subject alone: so that of all the shards of a process only one decodes it.
+//! Matches messages by subject alone, so that only one shard of a process decodes a message.
 
 use orlog_model::Slot;
 
 use crate::subject::{self, Filter};
-use crate::{Error, Part, Subscription, workflow};
+use crate::{Error, Partition, Subscription, workflow};
 
-impl Part {
-    /// Whether a message under this subject is for this part.
+impl Partition {
+    /// Returns whether a message under this subject belongs to this partition.
     #[must_use]
-    pub fn takes(&self, subject: &str) -> bool {
+    pub fn contains(&self, subject: &str) -> bool {
         self.range.contains(&self.slot_of(subject).0)
     }
 
     fn slot_of(&self, subject: &str) -> Slot {
         let tenant = subject::tenant_of(subject).unwrap_or_default();
-        if self.slots.spreads(&tenant)
-            && workflow::is_addressed(subject)
-            && let Ok(key) = workflow::address(subject)
+        if self.slots.is_key_sharded(&tenant)
+            && workflow::is_instance_subject(subject)
+            && let Ok(key) = workflow::instance_of(subject)
         {
-            return self.slots.of(&key);
+            return self.slots.slot_of(&key);
         }
-        self.slots.home(&tenant)
+        self.slots.home_slot(&tenant)
     }
 }
 
-/// What a subscription wants.
+/// Filter of a subscription.
 #[derive(Clone, Debug)]
-pub(crate) struct Interest {
+pub(crate) struct SubjectMatcher {
     filters: Vec<Filter>,
-    part: Option<Part>,
+    partition: Option<Partition>,
 }
 
-impl Interest {
+impl SubjectMatcher {
+    /// Creates the matcher of a subscription.
+    ///
     /// # Errors
-    /// When a filter is none.
-    pub(crate) fn of(subscription: &Subscription) -> Result<Self, Error> {
-        Ok(Self { part: subscription.part.clone(), ..Self::in_subjects(&subscription.filters)? })
+    /// If a filter is not a valid subject filter.
+    pub(crate) fn for_subscription(subscription: &Subscription) -> Result<Self, Error> {
+        Ok(Self { partition: subscription.partition.clone(), ..Self::for_filters(&subscription.filters)? })
     }
 
+    /// Creates the matcher of subject filters.
+    ///
     /// # Errors
-    /// When a filter is none.
-    pub(crate) fn in_subjects(filters: &[String]) -> Result<Self, Error> {
+    /// If a filter is not a valid subject filter.
+    pub(crate) fn for_filters(filters: &[String]) -> Result<Self, Error> {
         let filters = filters.iter().map(|f| Filter::parse(f)).collect::<Result<_, _>>()?;
-        Ok(Self { filters, part: None })
+        Ok(Self { filters, partition: None })
     }
 
-    /// Whether a message under this subject is wanted.
+    /// Returns whether a message under this subject matches.
     pub(crate) fn matches(&self, subject: &str) -> bool {
         self.filters.iter().any(|filter| filter.matches(subject))
-            && self.part.as_ref().is_none_or(|part| part.takes(subject))
+            && self.partition.as_ref().is_none_or(|partition| partition.contains(subject))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::{CorrelationId, InstanceKey, SLOTS, SagaName, Slots, TenantId};
+    use orlog_model::{CorrelationId, InstanceKey, SLOTS, SagaName, SlotAssigner, TenantId};
 
     use super::*;
 
-    fn part() -> Part {
-        Part { slots: Slots::spreading([TenantId::new("big").unwrap()]), range: 0..SLOTS }
+    fn partition() -> Partition {
+        Partition { slots: SlotAssigner::with_key_sharded([TenantId::new("big").unwrap()]), range: 0..SLOTS }
     }
 
     #[track_caller]
     fn check(subject: &str, expected: Slot) {
-        assert_eq!(part().slot_of(subject), expected, "{subject}");
+        assert_eq!(partition().slot_of(subject), expected, "{subject}");
         let at = expected.0;
         for (range, takes) in [(at..at + 1, true), (0..at, false), (at + 1..SLOTS, false)] {
-            assert_eq!(Part { range, ..part() }.takes(subject), takes, "{subject}");
+            assert_eq!(Partition { range, ..partition() }.contains(subject), takes, "{subject}");
         }
     }
 
     #[test]
-    fn a_message_lies_where_its_tenant_does() {
-        let home = |tenant: &str| part().slots.home(&TenantId::new(tenant).unwrap());
+    fn message_maps_to_its_tenant_slot() {
+        let home = |tenant: &str| partition().slots.home_slot(&TenantId::new(tenant).unwrap());
         check("tenant.acme.aggregate.order.o-1", home("acme"));
         check("tenant.acme.workflow.order.o-1", home("acme"));
         check("workflow_event.order.o-1", home(""));
@@ -82,17 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_an_instance_of_a_spread_tenant_lies_where_the_instance_does() {
-        let slots = part().slots;
+    fn message_of_a_key_sharded_tenant_maps_to_the_instance_slot() {
+        let slots = partition().slots;
         let tenant = TenantId::new("big").unwrap();
         let key = |correlation: &str| InstanceKey {
             tenant: tenant.clone(),
             saga: SagaName::new("order").unwrap(),
             correlation: CorrelationId::new(correlation).unwrap(),
         };
-        check("tenant.big.workflow.order.o-1", slots.of(&key("o-1")));
-        check("tenant.big.workflow.order.a%20b", slots.of(&key("a b")));
-        check("tenant.big.workflow.order.o-1.x", slots.home(&tenant));
-        check("tenant.big.aggregate.order.o-1", slots.home(&tenant));
+        check("tenant.big.workflow.order.o-1", slots.slot_of(&key("o-1")));
+        check("tenant.big.workflow.order.a%20b", slots.slot_of(&key("a b")));
+        check("tenant.big.workflow.order.o-1.x", slots.home_slot(&tenant));
+        check("tenant.big.aggregate.order.o-1", slots.home_slot(&tenant));
     }
 }

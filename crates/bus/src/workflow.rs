@@ -1,40 +1,41 @@
 //! Messages to one saga instance: `[tenant.<tenant>.]workflow.<saga>.<correlation>`.
 //!
-//! Two kinds travel there, both as CloudEvents. One of the type [`ORDER`] is what sagas say to each other: begin, stop, and how
-//! it ended; its data is a [`WorkflowOrder`]. Any other is a signal: an event from whoever wants this very instance to
-//! have it.
+//! There are two kinds, both CloudEvents. An event of the type [`WORKFLOW_COMMAND`] is a message
+//! between sagas: start, stop, or result; its data is a [`WorkflowAction`]. Any other event is a
+//! signal: it is delivered to this instance only.
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, Timestamp, WorkflowCommand,
-    WorkflowOrder,
+    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, Timestamp, WorkflowAction,
+    WorkflowCommand,
 };
 
 use crate::codec::{self, DecodeError};
-use crate::subject::{self, Kind, Subject};
+use crate::subject::{self, Subject, SubjectKind};
 use crate::{Error, Message};
 
-/// The type of the events that carry orders.
-pub const ORDER: &str = "orlog.order";
+/// Type of the events that contain workflow commands.
+pub const WORKFLOW_COMMAND: &str = "orlog.workflow_command";
 
-/// What a message to one instance says.
+/// Message to one instance.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
-    /// From another saga.
-    Order(WorkflowCommand),
-    /// From anybody.
+pub enum WorkflowMessage {
+    /// Workflow command from another saga.
+    Command(WorkflowCommand),
+    /// Signal from any sender.
     Signal(Event),
 }
 
-/// The message that brings an order to an instance. Its id is made of the command's, so that it is delivered once.
+/// Encodes a workflow command to an instance. Its deduplication id is derived from the command, so that
+/// it is delivered once.
 ///
 /// # Panics
-/// Never: an order can be written as JSON.
+/// Never: a workflow command can always be serialized as JSON.
 #[must_use]
 pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -> Message {
     let event = Event {
         id: command.id.clone(),
         tenant: to.tenant.clone(),
-        kind: EventType::new(ORDER).expect("a short word"),
+        kind: EventType::new(WORKFLOW_COMMAND).expect("the type name is valid"),
         source: format!("orlog:{}", from.saga),
         subject: Some(from.correlation.to_string()),
         time: command.at,
@@ -42,83 +43,86 @@ pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -
         causation: None,
         trace: command.trace.clone(),
         schema_version: 1,
-        data: serde_json::to_value(&command.order).expect("an order can be written as JSON"),
+        data: serde_json::to_value(&command.action).expect("a workflow command can be serialized as JSON"),
     };
-    let subject = Subject::new(to.tenant.clone(), Kind::Workflow, to.saga.as_str(), to.correlation.as_str());
+    let subject =
+        Subject::new(to.tenant.clone(), SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str());
     codec::encode(&event, subject.to_string())
 }
 
-/// The message that brings an event to one instance.
+/// Encodes a signal to one instance.
 #[must_use]
-pub fn signal(to: &InstanceKey, event: &Event) -> Message {
-    let subject = Subject::new(to.tenant.clone(), Kind::Workflow, to.saga.as_str(), to.correlation.as_str());
+pub fn encode_signal(to: &InstanceKey, event: &Event) -> Message {
+    let subject =
+        Subject::new(to.tenant.clone(), SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str());
     codec::encode(event, subject.to_string())
 }
 
-/// Whether a message is for one instance. Looks at the beginning of its subject only.
+/// Returns whether a message is for one instance. Examines only the start of its subject.
 #[must_use]
-pub fn is_addressed(subject: &str) -> bool {
+pub fn is_instance_subject(subject: &str) -> bool {
     let own = subject.strip_prefix("tenant.").and_then(|rest| rest.split_once('.')).map(|(_, rest)| rest);
     own.unwrap_or(subject).starts_with("workflow.")
 }
 
-/// The instance that a message is for.
+/// Returns the instance of a subject.
 ///
 /// # Errors
-/// When the subject names no instance.
-pub fn address(subject: &str) -> Result<InstanceKey, Error> {
+/// If the subject has no instance.
+pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
     let Subject { tenant, kind: _, name, id } = Subject::parse(subject)?;
-    let refuse = |reason: orlog_model::IdError| Error::Subject {
+    let invalid = |reason: orlog_model::IdError| Error::InvalidSubject {
         subject: subject.to_owned(),
-        what: "address of an instance",
+        kind: "instance subject",
         reason: reason.to_string(),
     };
-    let saga = SagaName::new(name).map_err(refuse)?;
-    let correlation = CorrelationId::new(id).map_err(refuse)?;
+    let saga = SagaName::new(name).map_err(invalid)?;
+    let correlation = CorrelationId::new(id).map_err(invalid)?;
     Ok(InstanceKey { tenant, saga, correlation })
 }
 
-/// Reads a message to one instance; `published_at` is the time of one that states none.
+/// Decodes a message to one instance; `published_at` is the time of a message without a time.
 ///
 /// # Errors
-/// When it is no event, or an order that is malformed or names an instance of another tenant.
-pub fn decode(message: &Message, published_at: Timestamp) -> Result<Word, DecodeError> {
+/// If it is not an event, or if it is a workflow command that is malformed or names an instance of
+/// another tenant.
+pub fn decode(message: &Message, published_at: Timestamp) -> Result<WorkflowMessage, DecodeError> {
     let event = codec::decode(message, published_at)?;
-    if event.kind.as_str() != ORDER {
-        return Ok(Word::Signal(event));
+    if event.kind.as_str() != WORKFLOW_COMMAND {
+        return Ok(WorkflowMessage::Signal(event));
     }
-    let order: WorkflowOrder = serde_json::from_value(event.data)
-        .map_err(|error| DecodeError::Format(format!("the order is malformed: {error}")))?;
-    let named = match &order {
-        WorkflowOrder::Start { parent, .. } => Some(&parent.key),
-        WorkflowOrder::Stop { from, .. } => Some(from),
-        WorkflowOrder::Ended(_) => None,
+    let action: WorkflowAction = serde_json::from_value(event.data)
+        .map_err(|error| DecodeError::Format(format!("malformed workflow command: {error}")))?;
+    let named = match &action {
+        WorkflowAction::Start { parent, .. } => Some(&parent.key),
+        WorkflowAction::Cancel { from, .. } => Some(from),
+        WorkflowAction::ChildEnded(_) => None,
     };
     if let Some(other) = named.filter(|key| key.tenant != event.tenant) {
         let claimed = other.tenant.to_string();
         return Err(DecodeError::Tenant { claimed, expected: event.tenant.to_string() });
     }
-    Ok(Word::Order(WorkflowCommand { id: event.id, at: event.time, trace: event.trace, order }))
+    Ok(WorkflowMessage::Command(WorkflowCommand { id: event.id, at: event.time, trace: event.trace, action }))
 }
 
-/// The filters for all messages to instances.
+/// Returns the filters for all messages to instances.
 #[must_use]
 pub fn filters() -> Vec<String> {
-    subject::filters(None, Kind::Workflow, None)
+    subject::filters(None, SubjectKind::Workflow, None)
 }
 
-/// The id of an order: that of the work item behind it.
+/// Returns the id of a workflow command: that of its work item.
 ///
 /// # Panics
 /// Never: a UUID is short ASCII.
 #[must_use]
-pub fn order_id(work_id: uuid::Uuid) -> EventId {
+pub fn command_event_id(work_id: uuid::Uuid) -> EventId {
     EventId::new(work_id.to_string()).expect("a UUID is short ASCII")
 }
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::{Ended, Failure, Parent, TenantId};
+    use orlog_model::{ChildResult, Failure, ParentRef, TenantId};
     use serde_json::json;
     use uuid::Uuid;
 
@@ -132,34 +136,34 @@ mod tests {
         }
     }
 
-    fn command(order: WorkflowOrder) -> WorkflowCommand {
-        let id = order_id(Uuid::from_u128(7));
-        WorkflowCommand { id, at: Timestamp::from_millis(5), trace: None, order }
+    fn command(action: WorkflowAction) -> WorkflowCommand {
+        let id = command_event_id(Uuid::from_u128(7));
+        WorkflowCommand { id, at: Timestamp::from_millis(5), trace: None, action }
     }
 
-    fn start(parent: InstanceKey) -> WorkflowOrder {
-        let parent = Parent { key: parent, work_id: Uuid::from_u128(7), depth: 1 };
-        WorkflowOrder::Start { parent, event: None, data: json!({ "a": [1, "ä"] }) }
+    fn start(parent: InstanceKey) -> WorkflowAction {
+        let parent = ParentRef { key: parent, work_id: Uuid::from_u128(7), depth: 1 };
+        WorkflowAction::Start { parent, event: None, data: json!({ "a": [1, "ä"] }) }
     }
 
     #[test]
-    fn an_order_arrives_as_it_was_sent() {
+    fn command_round_trips() {
         let (from, to) = (key("acme", "trip", "t.1"), key("acme", "hotel", "a b>"));
         let failure = Some(Failure { code: "child_failed".to_owned(), message: "no".to_owned() });
         let work_id = Uuid::from_u128(7);
-        let ended = Ended { work_id, failure, event: None, data: json!(null) };
-        let stop = WorkflowOrder::Stop { from: from.clone(), reason: "given up".to_owned() };
-        for order in [start(from.clone()), stop, WorkflowOrder::Ended(ended)] {
-            let sent = command(order);
+        let ended = ChildResult { work_id, failure, event: None, data: json!(null) };
+        let stop = WorkflowAction::Cancel { from: from.clone(), reason: "abandoned".to_owned() };
+        for action in [start(from.clone()), stop, WorkflowAction::ChildEnded(ended)] {
+            let sent = command(action);
             let message = encode(&to, &from, &sent);
-            assert!(is_addressed(&message.subject), "{}", message.subject);
-            assert_eq!(address(&message.subject).unwrap(), to);
-            assert_eq!(decode(&message, Timestamp::from_millis(9)).unwrap(), Word::Order(sent));
+            assert!(is_instance_subject(&message.subject), "{}", message.subject);
+            assert_eq!(instance_of(&message.subject).unwrap(), to);
+            assert_eq!(decode(&message, Timestamp::from_millis(9)).unwrap(), WorkflowMessage::Command(sent));
         }
     }
 
     #[test]
-    fn an_order_never_crosses_tenants() {
+    fn command_cannot_cross_tenants() {
         let sent = command(start(key("other", "trip", "t-1")));
         let message = encode(&key("acme", "hotel", "h-1"), &key("acme", "trip", "t-1"), &sent);
         let error = decode(&message, Timestamp::from_millis(9)).unwrap_err();
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_a_signal_and_a_malformed_order_is_refused() {
+    fn other_messages_are_signals_and_malformed_commands_are_rejected() {
         let to = key("", "hotel", "h-1");
         let mut message = encode(&to, &to, &command(start(to.clone())));
         for (name, value) in &mut message.headers {
@@ -175,15 +179,15 @@ mod tests {
                 "GuestArrived".clone_into(value);
             }
         }
-        let word = decode(&message, Timestamp::from_millis(9)).unwrap();
-        assert!(matches!(word, Word::Signal(event) if event.kind.as_str() == "GuestArrived"));
+        let decoded = decode(&message, Timestamp::from_millis(9)).unwrap();
+        assert!(matches!(decoded, WorkflowMessage::Signal(event) if event.kind.as_str() == "GuestArrived"));
         let mut message = encode(&to, &to, &command(start(to.clone())));
         message.payload = "{\"begin\": 1}".into();
         assert!(decode(&message, Timestamp::from_millis(9)).unwrap_err().to_string().contains("malformed"));
     }
 
     #[test]
-    fn tells_addressed_messages_by_their_subject() {
+    fn instance_subjects_are_recognized() {
         for (subject, expected) in [
             ("workflow.order.o-1", true),
             ("tenant.acme.workflow.order.o-1", true),
@@ -191,7 +195,7 @@ mod tests {
             ("aggregate.workflow.o-1", false),
             ("workflow_event.order.o-1", false),
         ] {
-            assert_eq!(is_addressed(subject), expected, "{subject}");
+            assert_eq!(is_instance_subject(subject), expected, "{subject}");
         }
     }
 }

@@ -1,112 +1,112 @@
-//! The catalog: which upstream performs which work.
+//! The catalog: routes work to the upstream that executes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{
-    Clock, EffectName, Failure, InstanceKey, Lane, TenantId, Verdict, Work, WorkItem, WorkKind,
+    Clock, Destination, EffectName, Failure, InstanceKey, TenantId, Work, WorkItem, WorkKind, WorkOutcome,
 };
 use serde_json::Value;
 
-use crate::execution::Done;
-use crate::executor::{Condition, Performer};
-use crate::job_logs::Written;
-use crate::observer::Observer;
-use crate::upstream::{Serves, Upstream};
-use crate::worker::{Board, Terms};
+use crate::execution::ExecutionResult;
+use crate::executor::{EffectExecutor, UpstreamStatus};
+use crate::job_logs::JobLog;
+use crate::observer::EffectObserver;
+use crate::upstream::{Upstream, UpstreamScope};
+use crate::worker::{ClaimOptions, JobBoard};
 
-/// Upstreams that do not go together.
+/// Error for conflicting upstreams.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Two upstreams have one name.
-    #[error("there are two upstreams named {name:?}; rename one")]
-    UpstreamTwice {
-        /// The name.
+    /// Two upstreams have the same name.
+    #[error("duplicate upstream {name:?}; rename one")]
+    DuplicateUpstream {
+        /// Duplicate name.
         name: String,
     },
-    /// Two upstreams would perform one effect.
-    #[error("the effect {effect} is performed by {first:?} and by {second:?}; remove it from one")]
-    EffectTwice {
-        /// The effect.
+    /// Two upstreams serve the same effect.
+    #[error("effect {effect} is configured in {first:?} and {second:?}; remove it from one")]
+    DuplicateEffect {
+        /// Effect name.
         effect: EffectName,
-        /// One of the upstreams.
+        /// Name of one upstream.
         first: String,
-        /// The other.
+        /// Name of the other upstream.
         second: String,
     },
-    /// Two upstreams would perform what no other does.
-    #[error("both {first:?} and {second:?} perform all effects that no other upstream does; remove one")]
-    RestTwice {
-        /// One of the upstreams.
+    /// Two upstreams are fallbacks for all other effects.
+    #[error("{first:?} and {second:?} are both fallback upstreams; remove one")]
+    DuplicateFallback {
+        /// Name of one upstream.
         first: String,
-        /// The other.
+        /// Name of the other upstream.
         second: String,
     },
-    /// Two upstreams would take the commands.
-    #[error("both {first:?} and {second:?} take commands; there is one gateway")]
-    GatewayTwice {
-        /// One of the upstreams.
+    /// Two upstreams are gateways for commands.
+    #[error("{first:?} and {second:?} are both gateways; remove one")]
+    DuplicateGateway {
+        /// Name of one upstream.
         first: String,
-        /// The other.
+        /// Name of the other upstream.
         second: String,
     },
 }
 
-/// All performers of a process.
+/// All effect executors of a process.
 ///
-/// It can be replaced as a whole: [`Catalog::renewed`] makes the next one, in which upstreams that did not change keep
-/// their performers with breakers and limits as they stand, and [`Catalog::adopt`] puts it in force. Whoever looks sees
-/// the old one or the new one, never a mixture.
+/// It can be replaced as a whole: [`Catalog::rebuild`] creates the next one, in which unchanged
+/// upstreams keep their executors with the state of breakers and limits. [`Catalog::replace_with`]
+/// activates it. Readers see either the old or the new catalog, never a mixture.
 pub struct Catalog {
-    table: RwLock<Arc<Table>>,
+    table: RwLock<Arc<RoutingTable>>,
     clock: Arc<dyn Clock>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn EffectObserver>,
 }
 
 #[derive(Default)]
-struct Table {
-    upstreams: BTreeMap<String, Arc<Performer>>,
-    effects: BTreeMap<String, Vec<Arc<Performer>>>,
-    rest: Option<Arc<Performer>>,
-    gateway: Option<Arc<Performer>>,
+struct RoutingTable {
+    upstreams: BTreeMap<String, Arc<EffectExecutor>>,
+    effects: BTreeMap<String, Vec<Arc<EffectExecutor>>>,
+    fallback: Option<Arc<EffectExecutor>>,
+    gateway: Option<Arc<EffectExecutor>>,
 }
 
-/// What a renewal did.
+/// Changes of a catalog replacement.
 #[derive(Default)]
-pub struct Renewal {
-    /// In force from now on.
-    pub begun: Vec<Arc<Performer>>,
-    /// No longer in force, and retired.
-    pub retired: Vec<Arc<Performer>>,
+pub struct CatalogChange {
+    /// Executors that are now active.
+    pub added: Vec<Arc<EffectExecutor>>,
+    /// Executors that are no longer active and were retired.
+    pub retired: Vec<Arc<EffectExecutor>>,
 }
 
 impl Catalog {
-    /// Puts a performer before each upstream.
+    /// Creates a catalog with one executor per upstream.
     ///
     /// # Errors
-    /// When two upstreams claim one name, one effect for the same tenants, or the commands.
+    /// If two upstreams claim the same name, the same effect for the same tenants, or the commands.
     pub fn new(
         upstreams: Vec<Upstream>,
         clock: &Arc<dyn Clock>,
-        observer: &Arc<dyn Observer>,
+        observer: &Arc<dyn EffectObserver>,
     ) -> Result<Self, Error> {
         let empty =
             Self { table: RwLock::default(), clock: Arc::clone(clock), observer: Arc::clone(observer) };
-        empty.renewed(upstreams)
+        empty.rebuild(upstreams)
     }
 
-    /// The catalog of these upstreams. Those that did not change keep their performers.
+    /// Returns the catalog of these upstreams. Unchanged upstreams keep their executors.
     ///
     /// # Errors
     /// As [`Catalog::new`].
-    pub fn renewed(&self, upstreams: Vec<Upstream>) -> Result<Self, Error> {
-        let (present, mut table) = (self.table(), Table::default());
+    pub fn rebuild(&self, upstreams: Vec<Upstream>) -> Result<Self, Error> {
+        let (present, mut table) = (self.table(), RoutingTable::default());
         for upstream in upstreams {
-            let kept = present.upstreams.get(&upstream.name);
-            table.add(match kept {
-                Some(kept) if kept.upstream().is_same(&upstream) => Arc::clone(kept),
-                Some(kept) => self.begin(upstream.take_over(kept.upstream())),
-                None => self.begin(upstream),
+            let existing = present.upstreams.get(&upstream.name);
+            table.add(match existing {
+                Some(existing) if existing.upstream().has_same_config(&upstream) => Arc::clone(existing),
+                Some(existing) => self.create_executor(upstream.inherit_job_board(existing.upstream())),
+                None => self.create_executor(upstream),
             })?;
         }
         Ok(Self {
@@ -116,142 +116,147 @@ impl Catalog {
         })
     }
 
-    fn begin(&self, upstream: Upstream) -> Arc<Performer> {
-        Performer::observed(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
+    fn create_executor(&self, upstream: Upstream) -> Arc<EffectExecutor> {
+        EffectExecutor::with_observer(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
     }
 
-    /// The performers that are in `next` and not here.
+    /// Returns the executors that are in `next` and not in this catalog.
     #[must_use]
-    pub fn fresh(&self, next: &Self) -> Vec<Arc<Performer>> {
+    pub fn added_in(&self, next: &Self) -> Vec<Arc<EffectExecutor>> {
         next.table().without(&self.table())
     }
 
-    /// The names of the upstreams that are not the same in `next`, in their order.
+    /// Returns the names of the upstreams that differ in `next`, in order.
     #[must_use]
-    pub fn changes(&self, next: &Self) -> Vec<String> {
-        let (past, next) = (self.table(), next.table());
-        let changed = next.without(&past).into_iter().chain(past.without(&next));
-        let names: BTreeSet<_> = changed.map(|performer| performer.upstream().name.clone()).collect();
+    pub fn changed_in(&self, next: &Self) -> Vec<String> {
+        let (previous, next) = (self.table(), next.table());
+        let changed = next.without(&previous).into_iter().chain(previous.without(&next));
+        let names: BTreeSet<_> = changed.map(|executor| executor.upstream().name.clone()).collect();
         names.into_iter().collect()
     }
 
-    /// Puts another one in force and retires the performers that it lacks.
-    pub fn adopt(&self, next: &Self) -> Renewal {
+    /// Activates another catalog and retires the executors that it lacks.
+    pub fn replace_with(&self, next: &Self) -> CatalogChange {
         let next = next.table();
-        let past = {
+        let previous = {
             let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *table, Arc::clone(&next))
         };
-        let renewal = Renewal { begun: next.without(&past), retired: past.without(&next) };
-        renewal.retired.iter().for_each(|performer| performer.retire());
-        let stays = |board: &Arc<Board>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
-        for (board, _) in past.boards().filter(|(board, _)| !stays(board)) {
+        let renewal = CatalogChange { added: next.without(&previous), retired: previous.without(&next) };
+        renewal.retired.iter().for_each(|executor| executor.retire());
+        let is_retained = |board: &Arc<JobBoard>| next.boards().any(|(other, _)| Arc::ptr_eq(other, board));
+        for (board, _) in previous.boards().filter(|(board, _)| !is_retained(board)) {
             board.close();
         }
         renewal
     }
 
-    /// The configuration was read anew: what providers have fetched of their upstreams may be old, though nothing changed here.
+    /// Invalidates data that providers fetched from their upstreams. Called after a configuration reload,
+    /// even if nothing changed here.
     pub fn refresh(&self) {
-        self.table().upstreams.values().for_each(|performer| performer.upstream().provider.refresh());
+        self.table().upstreams.values().for_each(|executor| executor.upstream().provider.refresh());
     }
 
-    /// Who performs the work of a lane for a tenant at least; `None`: nobody for anybody. Facts are the bus's business.
+    /// Returns an executor of the destination for at least one tenant; `None`: there is none. The bus
+    /// handles facts.
     #[must_use]
-    pub fn performer(&self, lane: &Lane) -> Option<Arc<Performer>> {
-        match lane.kind {
+    pub fn executor_for_destination(&self, destination: &Destination) -> Option<Arc<EffectExecutor>> {
+        match destination.kind {
             WorkKind::Effect => {
                 let table = self.table();
-                let own = table.effects.get(lane.name.as_str()).and_then(|performers| performers.first());
-                own.or(table.rest.as_ref()).cloned()
+                let own =
+                    table.effects.get(destination.name.as_str()).and_then(|executors| executors.first());
+                own.or(table.fallback.as_ref()).cloned()
             }
             WorkKind::Command => self.table().gateway.clone(),
             WorkKind::Fact | WorkKind::Saga => None,
         }
     }
 
-    /// Who performs an item; an upstream that names the tenant goes before one for all.
+    /// Returns the executor of a work item; an upstream that names the tenant has precedence over one for
+    /// all tenants.
     #[must_use]
-    pub fn performer_of(&self, item: &WorkItem) -> Option<Arc<Performer>> {
+    pub fn executor_for(&self, item: &WorkItem) -> Option<Arc<EffectExecutor>> {
         match &item.work {
             Work::Effect(effect) => {
                 let table = self.table();
-                let mut performers = table.effects.get(effect.name.as_str()).into_iter().flatten();
-                let own = performers.find(|performer| serves(performer, &item.instance.tenant));
-                own.or(table.rest.as_ref()).cloned()
+                let mut executors = table.effects.get(effect.name.as_str()).into_iter().flatten();
+                let own = executors.find(|executor| serves(executor, &item.instance.tenant));
+                own.or(table.fallback.as_ref()).cloned()
             }
             Work::Command(_) => self.table().gateway.clone(),
-            Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
+            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
         }
     }
 
-    /// Sees an item through, whoever performs it. What nobody performs fails at once with the code `effect_unknown` or
-    /// `no_gateway`.
-    pub async fn perform(&self, item: &WorkItem) -> Done {
-        match self.performer_of(item) {
-            Some(performer) => performer.perform(item).await,
-            None => Done::nothing(self.nobody(item)),
+    /// Executes a work item until it has a result. Work without an executor fails at once with the code
+    /// `effect_unknown` or `no_gateway`.
+    pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
+        match self.executor_for(item) {
+            Some(executor) => executor.execute(item).await,
+            None => ExecutionResult::without_attempt(self.unroutable_outcome(item)),
         }
     }
 
-    /// All performers, in the order of their upstreams' names.
+    /// Returns all executors, ordered by the names of their upstreams.
     #[must_use]
-    pub fn performers(&self) -> Vec<Arc<Performer>> {
+    pub fn executors(&self) -> Vec<Arc<EffectExecutor>> {
         self.table().upstreams.values().cloned().collect()
     }
 
-    /// The effects and the upstreams of each, in the order of their names.
+    /// Returns the effects with the upstreams of each, ordered by name.
     #[must_use]
     pub fn effects(&self) -> Vec<(String, Vec<String>)> {
-        let name = |performer: &Arc<Performer>| performer.upstream().name.clone();
+        let name = |executor: &Arc<EffectExecutor>| executor.upstream().name.clone();
         let table = self.table();
         let effects = table.effects.iter();
         effects.map(|(effect, all)| (effect.clone(), all.iter().map(name).collect())).collect()
     }
 
-    /// How each upstream does, in the order of their names.
+    /// Returns the status of each upstream, ordered by name.
     #[must_use]
-    pub fn conditions(&self) -> Vec<Condition> {
-        self.table().upstreams.values().map(|performer| performer.condition()).collect()
+    pub fn upstream_statuses(&self) -> Vec<UpstreamStatus> {
+        self.table().upstreams.values().map(|executor| executor.status()).collect()
     }
 
-    /// The boards on which jobs for workers hang.
+    /// Returns the job boards with jobs for workers.
     #[must_use]
-    pub fn boards(&self) -> Vec<(Arc<Board>, Terms, Arc<Performer>)> {
+    pub fn job_boards(&self) -> Vec<(Arc<JobBoard>, ClaimOptions, Arc<EffectExecutor>)> {
         let table = self.table();
-        let performers = table.upstreams.values();
-        let boards = performers.filter_map(|performer| {
-            let (board, terms) = performer.upstream().board.as_ref()?;
-            Some((Arc::clone(board), *terms, Arc::clone(performer)))
+        let executors = table.upstreams.values();
+        let boards = executors.filter_map(|executor| {
+            let (board, terms) = executor.upstream().board.as_ref()?;
+            Some((Arc::clone(board), *terms, Arc::clone(executor)))
         });
         boards.collect()
     }
 
-    /// What the jobs of an instance have written, whoever performs them, as far as it is kept.
+    /// Returns the retained job logs of an instance, of all executors.
     #[must_use]
-    pub fn lines(&self, instance: &InstanceKey) -> Vec<Written> {
+    pub fn job_logs(&self, instance: &InstanceKey) -> Vec<JobLog> {
         let table = self.table();
-        let written = table.upstreams.values().filter_map(|performer| performer.upstream().lines.as_ref());
-        written.flat_map(|lines| lines.of_instance(instance)).collect()
+        let written = table.upstreams.values().filter_map(|executor| executor.upstream().job_logs.as_ref());
+        written.flat_map(|logs| logs.instance_jobs(instance)).collect()
     }
 
-    fn table(&self) -> Arc<Table> {
+    fn table(&self) -> Arc<RoutingTable> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The verdict on work that nobody performs: it fails at once, with the code `effect_unknown` or `no_gateway`.
+    /// Returns the outcome of work without an executor: it fails at once with the code `effect_unknown` or
+    /// `no_gateway`.
     #[must_use]
-    pub fn nobody(&self, item: &WorkItem) -> Verdict {
+    pub fn unroutable_outcome(&self, item: &WorkItem) -> WorkOutcome {
         let (code, message) = match item.work.kind() {
             WorkKind::Effect => ("effect_unknown", self.unknown(&item.work.label())),
             WorkKind::Command => {
-                ("no_gateway", "commands have nowhere to go: no gateway is configured".to_owned())
+                ("no_gateway", "command cannot be sent: no gateway is configured".to_owned())
             }
             WorkKind::Fact | WorkKind::Saga => {
-                ("not_an_effect", "facts and sagas are published, not performed".to_owned())
+                ("not_an_effect", "facts and sagas are published, not executed".to_owned())
             }
         };
-        Verdict::Failed {
+        WorkOutcome::Failed {
             event: None,
             failure: Failure { code: code.to_owned(), message },
             payload: Value::Null,
@@ -261,81 +266,87 @@ impl Catalog {
     fn unknown(&self, name: &str) -> String {
         let table = self.table();
         if table.effects.contains_key(name) {
-            return format!("no upstream performs {name} for this tenant");
+            return format!("no upstream serves {name} for this tenant");
         }
         let near = table.effects.keys().map(|known| (strsim::jaro_winkler(name, known), known));
         let nearest = near.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.8);
         match nearest {
-            Some((_, known)) => format!("no upstream performs {name}; did you mean {known}?"),
-            None => format!("no upstream performs {name}"),
+            Some((_, known)) => format!("no upstream serves {name}; did you mean {known}?"),
+            None => format!("no upstream serves {name}"),
         }
     }
 }
 
-impl Table {
-    fn boards(&self) -> impl Iterator<Item = &(Arc<Board>, Terms)> {
-        self.upstreams.values().filter_map(|performer| performer.upstream().board.as_ref())
+impl RoutingTable {
+    fn boards(&self) -> impl Iterator<Item = &(Arc<JobBoard>, ClaimOptions)> {
+        self.upstreams.values().filter_map(|executor| executor.upstream().board.as_ref())
     }
 
-    fn without(&self, other: &Self) -> Vec<Arc<Performer>> {
-        let is_there = |performer: &Arc<Performer>| {
-            let there = other.upstreams.get(&performer.upstream().name);
-            there.is_some_and(|there| Arc::ptr_eq(there, performer))
+    fn without(&self, other: &Self) -> Vec<Arc<EffectExecutor>> {
+        let is_there = |executor: &Arc<EffectExecutor>| {
+            let there = other.upstreams.get(&executor.upstream().name);
+            there.is_some_and(|there| Arc::ptr_eq(there, executor))
         };
-        self.upstreams.values().filter(|performer| !is_there(performer)).cloned().collect()
+        self.upstreams.values().filter(|executor| !is_there(executor)).cloned().collect()
     }
 
-    fn add(&mut self, performer: Arc<Performer>) -> Result<(), Error> {
-        let name = performer.upstream().name.clone();
-        match &performer.upstream().serves {
-            Serves::Effects(effects) => {
+    fn add(&mut self, executor: Arc<EffectExecutor>) -> Result<(), Error> {
+        let name = executor.upstream().name.clone();
+        match &executor.upstream().scope {
+            UpstreamScope::Effects(effects) => {
                 for effect in effects {
-                    self.add_effect(effect, &performer)?;
+                    self.add_effect(effect, &executor)?;
                 }
             }
-            Serves::Rest => {
-                if let Some(first) = &self.rest {
-                    return Err(Error::RestTwice { first: first.upstream().name.clone(), second: name });
+            UpstreamScope::Fallback => {
+                if let Some(first) = &self.fallback {
+                    return Err(Error::DuplicateFallback {
+                        first: first.upstream().name.clone(),
+                        second: name,
+                    });
                 }
-                self.rest = Some(Arc::clone(&performer));
+                self.fallback = Some(Arc::clone(&executor));
             }
-            Serves::Commands => {
+            UpstreamScope::Commands => {
                 if let Some(first) = &self.gateway {
-                    return Err(Error::GatewayTwice { first: first.upstream().name.clone(), second: name });
+                    return Err(Error::DuplicateGateway {
+                        first: first.upstream().name.clone(),
+                        second: name,
+                    });
                 }
-                self.gateway = Some(Arc::clone(&performer));
+                self.gateway = Some(Arc::clone(&executor));
             }
         }
-        match self.upstreams.insert(name.clone(), performer) {
-            Some(_) => Err(Error::UpstreamTwice { name }),
+        match self.upstreams.insert(name.clone(), executor) {
+            Some(_) => Err(Error::DuplicateUpstream { name }),
             None => Ok(()),
         }
     }
 
-    /// Those for all tenants stand behind those for some.
-    fn add_effect(&mut self, effect: &EffectName, performer: &Arc<Performer>) -> Result<(), Error> {
+    /// Adds an executor of an effect; those for all tenants come after those for specific tenants.
+    fn add_effect(&mut self, effect: &EffectName, executor: &Arc<EffectExecutor>) -> Result<(), Error> {
         let all = self.effects.entry(effect.to_string()).or_default();
-        if let Some(first) = all.iter().find(|first| contend(first, performer)) {
-            return Err(Error::EffectTwice {
+        if let Some(first) = all.iter().find(|first| contend(first, executor)) {
+            return Err(Error::DuplicateEffect {
                 effect: effect.clone(),
                 first: first.upstream().name.clone(),
-                second: performer.upstream().name.clone(),
+                second: executor.upstream().name.clone(),
             });
         }
-        match performer.upstream().tenants {
-            Some(_) => all.insert(0, Arc::clone(performer)),
-            None => all.push(Arc::clone(performer)),
+        match executor.upstream().tenants {
+            Some(_) => all.insert(0, Arc::clone(executor)),
+            None => all.push(Arc::clone(executor)),
         }
         Ok(())
     }
 }
 
-fn serves(performer: &Performer, tenant: &TenantId) -> bool {
-    performer.upstream().tenants.as_ref().is_none_or(|tenants| tenants.contains(tenant))
+fn serves(executor: &EffectExecutor, tenant: &TenantId) -> bool {
+    executor.upstream().tenants.as_ref().is_none_or(|tenants| tenants.contains(tenant))
 }
 
-/// Whether there is a tenant for whom it is not said which of the two it is.
-fn contend(a: &Performer, b: &Performer) -> bool {
+/// Returns whether the choice between the two is ambiguous for some tenant.
+fn contend(a: &EffectExecutor, b: &EffectExecutor) -> bool {
     match (&a.upstream().tenants, &b.upstream().tenants) {
         (None, None) => true,
         (Some(a), Some(b)) => !a.is_disjoint(b),

@@ -1,4 +1,4 @@
-//! Upstreams as the configuration file describes them.
+//! Configuration of upstreams.
 //!
 //! ```toml
 //! [upstreams.payments]
@@ -9,10 +9,10 @@
 //! base_url = "http://127.0.0.1:8080"
 //! ```
 //!
-//! Every kind of upstream has keys of its own, and all have those of `terms`. A file of its own says `kind` where it is not
-//! HTTP, see [`Described`].
+//! Every kind of upstream has its own keys, and all kinds have those of `policy`. A separate file
+//! specifies `kind` unless it is HTTP, see [`UpstreamFile`].
 //!
-//! Every key but the URLs and the paths has a default; an unknown key is refused.
+//! Every key except the URLs and the paths has a default; an unknown key is rejected.
 
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -30,80 +30,81 @@ use std::sync::Arc;
 use orlog_model::EffectName;
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use grpc::{CallConfig, GrpcConfig};
-pub use http::{HttpConfig, OperationConfig};
+pub use grpc::{GrpcConfig, GrpcEffectConfig};
+pub use http::{HttpConfig, HttpEffectConfig};
 pub use nats::NatsConfig;
 pub use policy::{
-    BackoffConfig, BreakerConfig, BudgetConfig, FailureRateConfig, InDoubtConfig, RateConfig, ShareConfig,
+    BackoffConfig, BreakerConfig, FailureRateConfig, InDoubtConfig, RateConfig, RetryBudgetConfig,
+    TenantLimitsConfig,
 };
-pub(crate) use policy::{Terms, upstream_config};
-pub use script::{InterpreterConfig, LimitsConfig, RunConfig, ScriptConfig};
-pub use smtp::{CabinetConfig, LetterConfig, SmtpConfig};
-pub use sql::{ExpectConfig, RowsConfig, SqlConfig, StatementConfig, StatementsConfig};
+pub(crate) use policy::{PolicyKeys, upstream_config};
+pub use script::{InterpreterConfig, ResourceLimitsConfig, ScriptConfig, ScriptEffectConfig};
+pub use smtp::{AttachmentsConfig, EmailEffectConfig, SmtpConfig};
+pub use sql::{ExpectConfig, RowsConfig, SqlConfig, SqlEffectConfig, StatementConfig};
 pub use worker::WorkerConfig;
 
-use crate::gateway::{DEFAULT_PATH, Gateway};
+use crate::gateway::{DEFAULT_PATH, HttpGateway};
 use crate::http::TemplateError;
 use crate::policy::Policy;
 use crate::provider::Provider;
 use crate::upstream::Upstream;
 
-/// A description that makes no upstream.
+/// Error for an invalid upstream configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The upstream cannot be spoken to.
+    /// The HTTP client of the upstream cannot be created.
     #[error(transparent)]
     Http(#[from] crate::http::Error),
-    /// A path cannot be read.
+    /// A path is invalid.
     #[error("upstream {upstream}, {place}: {source}")]
     Path {
-        /// Whose.
+        /// Name of the upstream.
         upstream: String,
-        /// Which effect, or `path`.
+        /// Effect name, or `path`.
         place: String,
-        /// What is wrong.
+        /// Template error.
         source: TemplateError,
     },
-    /// Something about one effect is wrong.
+    /// The configuration of one effect is invalid.
     #[error("upstream {upstream}, effect {effect}: {reason}")]
     Operation {
-        /// Whose.
+        /// Name of the upstream.
         upstream: String,
-        /// Which effect.
+        /// Effect name.
         effect: EffectName,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
-    /// Something about the upstream as a whole is wrong.
+    /// The configuration of the whole upstream is invalid.
     #[error("upstream {upstream}: {reason}")]
     Upstream {
-        /// Which.
+        /// Name of the upstream.
         upstream: String,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
 }
 
-/// All upstreams, as `[upstreams.<name>]` and `[gateway]`.
+/// All upstreams: `[upstreams.<name>]` and `[gateway]`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EffectsConfig {
-    /// By name.
+    /// Upstreams by name.
     pub upstreams: BTreeMap<String, HttpConfig>,
-    /// Where commands go; without it, commands have nowhere to go.
+    /// Gateway for commands; without it, commands cannot be sent.
     pub gateway: Option<GatewayConfig>,
 }
 
-/// The kinds of upstreams.
+/// Kind of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum UpstreamKind {
     /// Requests over HTTP.
     #[default]
     Http,
     /// Calls over gRPC.
     Grpc,
-    /// Mails over SMTP.
+    /// Email over SMTP.
     Smtp,
     /// Scripts.
     Script,
@@ -111,13 +112,13 @@ pub enum Kind {
     Sql,
     /// Workers outside the process.
     Worker,
-    /// Whoever takes the commands from NATS.
+    /// Workers that receive commands from NATS.
     Nats,
 }
 
-/// An upstream as a file of its own describes it.
+/// Upstream in a separate file.
 #[derive(Clone, Debug)]
-pub enum Described {
+pub enum UpstreamFile {
     /// See [`HttpConfig`].
     Http(Box<HttpConfig>),
     /// See [`GrpcConfig`].
@@ -134,61 +135,62 @@ pub enum Described {
     Nats(Box<NatsConfig>),
 }
 
-/// What is told to whoever asks for more than there is without NATS.
-const NEEDS_NATS: &str = "needs NATS; write bus.kind = \"nats\" and [nats] into the configuration";
+/// Reason of an error if the configuration requires NATS.
+const NEEDS_NATS: &str = "requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration";
 
 upstream_config! {
-    /// Where commands go: over HTTP, or as requests over NATS.
+    /// Gateway for commands: over HTTP, or as requests over NATS.
     GatewayConfig {
-        /// Begins every URL.
+        /// Prefix of every URL.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub base_url: Option<String>,
-        /// May hold `{aggregate_type}`, `{aggregate_id}` and `{name}`.
+        /// Path; may contain `{aggregate_type}`, `{aggregate_id}` and `{name}`.
         #[serde(default = "gateway_path")]
         pub path: String,
-        /// Where requests go instead; may hold `{tenant}`, `{aggregate_type}`, `{aggregate_id}` and `{name}`.
+        /// NATS subject of requests instead; may contain `{tenant}`, `{aggregate_type}`, `{aggregate_id}` and
+        /// `{name}`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub subject: Option<String>,
     }
 }
 
 impl EffectsConfig {
-    /// The upstreams it describes.
+    /// Builds the configured upstreams.
     ///
     /// # Errors
-    /// When one of them cannot be made; the text names it and the place.
+    /// If one of them is invalid; the text gives its name and the location.
     pub fn upstreams(&self) -> Result<Vec<Upstream>, Error> {
         let named = self.upstreams.iter().map(|(name, config)| config.upstream(name));
         named.chain(self.gateway.iter().map(GatewayConfig::upstream)).collect()
     }
 }
 
-impl Described {
+impl UpstreamFile {
     /// Reads a file of this kind.
     ///
     /// # Errors
-    /// What the deserializer says.
-    pub fn read<'de, D: Deserializer<'de>>(kind: Kind, file: D) -> Result<Self, D::Error> {
+    /// The error of the deserializer.
+    pub fn read<'de, D: Deserializer<'de>>(kind: UpstreamKind, file: D) -> Result<Self, D::Error> {
         match kind {
-            Kind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
-            Kind::Grpc => Ok(Self::Grpc(Box::new(GrpcConfig::deserialize(file)?))),
-            Kind::Smtp => Ok(Self::Smtp(Box::new(SmtpConfig::deserialize(file)?))),
-            Kind::Script => Ok(Self::Script(Box::new(ScriptConfig::deserialize(file)?))),
-            Kind::Sql => Ok(Self::Sql(Box::new(SqlConfig::deserialize(file)?))),
-            Kind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
-            Kind::Nats => Ok(Self::Nats(Box::new(NatsConfig::deserialize(file)?))),
+            UpstreamKind::Http => Ok(Self::Http(Box::new(HttpConfig::deserialize(file)?))),
+            UpstreamKind::Grpc => Ok(Self::Grpc(Box::new(GrpcConfig::deserialize(file)?))),
+            UpstreamKind::Smtp => Ok(Self::Smtp(Box::new(SmtpConfig::deserialize(file)?))),
+            UpstreamKind::Script => Ok(Self::Script(Box::new(ScriptConfig::deserialize(file)?))),
+            UpstreamKind::Sql => Ok(Self::Sql(Box::new(SqlConfig::deserialize(file)?))),
+            UpstreamKind::Worker => Ok(Self::Worker(Box::new(WorkerConfig::deserialize(file)?))),
+            UpstreamKind::Nats => Ok(Self::Nats(Box::new(NatsConfig::deserialize(file)?))),
         }
     }
 
-    /// The upstream it describes. Files that it names are in `folder`.
+    /// Builds the upstream. Paths of files are relative to `dir`.
     ///
     /// # Errors
-    /// When it cannot be made; the text names the place.
-    pub fn upstream(&self, name: &str, folder: &Path) -> Result<Upstream, Error> {
+    /// If it is invalid; the text gives the location.
+    pub fn upstream(&self, name: &str, dir: &Path) -> Result<Upstream, Error> {
         match self {
             Self::Http(config) => config.upstream(name),
-            Self::Grpc(config) => config.upstream(name, folder),
-            Self::Smtp(config) => config.upstream(name, folder),
+            Self::Grpc(config) => config.upstream(name, dir),
+            Self::Smtp(config) => config.upstream(name, dir),
             Self::Script(config) => config.upstream(name),
             Self::Sql(config) => config.upstream(name),
             Self::Worker(config) => config.upstream(name),
@@ -200,35 +202,39 @@ impl Described {
     }
 }
 
-/// Two descriptions of one text make upstreams that do the same. They hold references to secrets, not secrets.
+/// Returns the text of a configuration. Upstreams with equal text are equal. It contains references to
+/// secrets, not secrets.
 fn origin(config: &impl Serialize) -> String {
-    serde_json::to_string(config).expect("a description is plain data")
+    serde_json::to_string(config).expect("a configuration is plain data")
 }
 
 impl GatewayConfig {
-    /// The upstream it describes, over HTTP.
+    /// Builds the gateway upstream over HTTP.
     ///
     /// # Errors
-    /// When the URL or the path is wrong, or it is no upstream over HTTP.
+    /// If the URL or the path is invalid, or if it is not an HTTP upstream.
     pub fn upstream(&self) -> Result<Upstream, Error> {
         let reason =
             |reason: &str| Error::Upstream { upstream: "gateway".to_owned(), reason: reason.to_owned() };
         let base_url = match (&self.base_url, &self.subject) {
             (Some(base_url), None) => base_url,
-            (None, Some(_)) => return Err(reason(&format!("its subject {NEEDS_NATS}"))),
-            (Some(_), Some(_)) => return Err(reason("it has a base_url and a subject; keep one")),
-            (None, None) => return Err(reason("it has neither base_url nor subject; write one")),
+            (None, Some(_)) => return Err(reason(&format!("the subject {NEEDS_NATS}"))),
+            (Some(_), Some(_)) => {
+                return Err(reason("base_url and subject are mutually exclusive; remove one"));
+            }
+            (None, None) => return Err(reason("base_url or subject is required")),
         };
-        let wrong = |source| Error::Path { upstream: "gateway".to_owned(), place: "path".to_owned(), source };
-        let gateway = Gateway::new(base_url, self.path.parse().map_err(wrong)?)?;
+        let path_error =
+            |source| Error::Path { upstream: "gateway".to_owned(), place: "path".to_owned(), source };
+        let gateway = HttpGateway::new(base_url, self.path.parse().map_err(path_error)?)?;
         let policy = self.policy(Policy::gateway());
-        Ok(Upstream::gateway(Arc::new(gateway), policy).made_from(origin(self)))
+        Ok(Upstream::gateway(Arc::new(gateway), policy).with_origin(origin(self)))
     }
 
-    /// The upstream it describes, asked by `provider`.
+    /// Builds the gateway upstream with `provider` as its client.
     #[must_use]
-    pub fn asked_by(&self, provider: Arc<dyn Provider>) -> Upstream {
-        Upstream::gateway(provider, self.policy(Policy::gateway())).made_from(origin(self))
+    pub fn over_nats(&self, provider: Arc<dyn Provider>) -> Upstream {
+        Upstream::gateway(provider, self.policy(Policy::gateway())).with_origin(origin(self))
     }
 }
 
@@ -243,17 +249,17 @@ mod tests {
     use super::*;
     use crate::backoff::Backoff;
     use crate::limits::breaker;
-    use crate::upstream::Serves;
+    use crate::upstream::UpstreamScope;
 
     const FULL: &str = r#"
         [upstreams.payments]
         base_url = "http://127.0.0.1:8081"
-        concurrency = 8
-        attempts = 10
+        max_concurrency = 8
+        max_attempts = 10
         attempt_timeout = "2s"
         deadline = "10m"
-        backoff = { first = "50ms", max = "1m30s" }
-        breaker = { failures = 3, open_for = "5s", rate = { percent = 50, window = 20 } }
+        backoff = { initial = "50ms", max = "1m30s" }
+        breaker = { failure_threshold = 3, open_duration = "5s", rate = { percent = 50, window = 20 } }
         [upstreams.payments.effects."payments.charge"]
         method = "POST"
         path = "/charges"
@@ -263,46 +269,52 @@ mod tests {
     "#;
 
     #[track_caller]
-    fn check_refused(text: &str, expected: &str) {
+    fn check_rejected(text: &str, expected: &str) {
         let upstreams = toml::from_str::<EffectsConfig>(text).map_err(|error| error.to_string());
         let upstreams = upstreams.and_then(|config| config.upstreams().map_err(|error| error.to_string()));
-        let error = upstreams.err().expect("it is refused");
+        let error = upstreams.err().expect("the configuration is invalid");
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
-    fn reads_what_the_file_says_and_fills_in_the_rest() {
+    fn parses_the_file_and_applies_defaults() {
         let upstreams = toml::from_str::<EffectsConfig>(FULL).unwrap().upstreams().unwrap();
         let [payments, gateway] = upstreams.as_slice() else { panic!("there are two") };
-        assert_eq!(payments.serves, Serves::Effects(vec![EffectName::new("payments.charge").unwrap()]));
+        assert_eq!(payments.scope, UpstreamScope::Effects(vec![EffectName::new("payments.charge").unwrap()]));
         assert_eq!(payments.policy.backoff.max, Duration::from_secs(90));
         assert_eq!(payments.policy.backoff.multiplier, Backoff::default().multiplier);
-        assert_eq!(payments.policy.breaker.unwrap().rate, Some(breaker::Rate { percent: 50, window: 20 }));
+        assert_eq!(
+            payments.policy.breaker.unwrap().rate,
+            Some(breaker::FailureRate { percent: 50, window: 20 })
+        );
         assert_eq!((gateway.name.as_str(), &gateway.policy), ("gateway", &Policy::gateway()));
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn config_round_trips() {
         let config: EffectsConfig = toml::from_str(FULL).unwrap();
         let text = toml::to_string(&config).unwrap();
-        let again: EffectsConfig = toml::from_str(&text).unwrap();
-        assert_eq!(text, toml::to_string(&again).unwrap());
+        let reparsed: EffectsConfig = toml::from_str(&text).unwrap();
+        assert_eq!(text, toml::to_string(&reparsed).unwrap());
     }
 
     #[test]
-    fn refuses_mistakes_and_names_the_place() {
+    fn rejects_invalid_config_with_location() {
         let effect = |line: &str| {
             format!(
                 "[upstreams.p]\nbase_url = \"http://h\"\n[upstreams.p.effects.\"p.x\"]\npath = \"/x\"\n{line}"
             )
         };
-        check_refused("[gateway]\nbase_url = \"http://h\"\ntimeout = \"2s\"", "unknown field `timeout`");
-        check_refused("[gateway]\nbase_url = \"http://h\"\ndeadline = \"2 moons\"", "no duration such as");
-        check_refused("[gateway]\nbase_url = \"http://h\"\ndeadline = \"0s\"", "greater than zero");
-        check_refused("[gateway]\nbase_url = \"http://h\"\npath = \"x\"", "upstream gateway, path");
-        check_refused("[gateway]\nbase_url = \"h\"", "base URL \"h\" of gateway");
-        check_refused(&effect("method = \"A B\""), "upstream p, effect p.x: the method \"A B\"");
-        check_refused(&effect("headers = { \"x-tenant-id\" = \"a\" }"), "set by Orlog itself");
-        check_refused(&effect("headers = { \"x y\" = \"a\" }"), "no header name");
+        check_rejected("[gateway]\nbase_url = \"http://h\"\ntimeout = \"2s\"", "unknown field `timeout`");
+        check_rejected(
+            "[gateway]\nbase_url = \"http://h\"\ndeadline = \"2 moons\"",
+            "is not a valid duration",
+        );
+        check_rejected("[gateway]\nbase_url = \"http://h\"\ndeadline = \"0s\"", "greater than zero");
+        check_rejected("[gateway]\nbase_url = \"http://h\"\npath = \"x\"", "upstream gateway, path");
+        check_rejected("[gateway]\nbase_url = \"h\"", "base URL \"h\" of upstream gateway");
+        check_rejected(&effect("method = \"A B\""), "upstream p, effect p.x: invalid method \"A B\"");
+        check_rejected(&effect("headers = { \"x-tenant-id\" = \"a\" }"), "is reserved for Orlog");
+        check_rejected(&effect("headers = { \"x y\" = \"a\" }"), "is not a valid header name");
     }
 }

@@ -1,9 +1,9 @@
-//! Where requests may go whose address a payload or a redirect names.
+//! Egress rules for addresses from a payload or a redirect.
 //!
-//! What the configuration writes out is the operator's decision and is not questioned. Anything else must be in the
-//! allow-list, where there is one, and must not lead to a private, loopback, link-local or otherwise special address.
-//! Names are judged by what they resolve to, and the connection is made to exactly the addresses that were judged, so a
-//! name that resolves differently the second time gains nothing.
+//! Static addresses in the configuration are trusted. Any other address must be in the allow-list, if
+//! there is one, and must not resolve to a private, loopback, link-local or otherwise special address.
+//! Names are checked by their resolved addresses, and the connection uses exactly the checked
+//! addresses. This prevents DNS rebinding.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,65 +16,67 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The rules of one upstream.
+/// Egress rules of one upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Egress {
-    /// Hosts; any public one where absent.
+    /// Allowed hosts. Default: all public hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<Host>>,
-    /// Hosts for single tenants, in place of `allow`.
+    /// Allowed hosts of single tenants, instead of `allow`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<TenantId, Vec<Host>>,
-    /// Whether private addresses may be reached.
+    /// Whether private addresses are allowed.
     pub private: bool,
 }
 
-/// A host of the allow-list: `hooks.acme.com`, `*.acme.com` (any name below it), `10.1.2.3`.
+/// Host of the allow-list: `hooks.acme.com`, `*.acme.com` (any subdomain), `10.1.2.3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host(String);
 
-/// An address that may not be reached.
+/// Error for a denied address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// Not in the list.
-    #[error("the host {0:?} is not in the allow-list (egress.allow)")]
+pub enum EgressDenied {
+    /// The host is not in the allow-list.
+    #[error("host {0:?} is not allowed; add it to egress.allow")]
     NotAllowed(String),
-    /// A special address.
-    #[error("{host} is {address}, which is not a public address (egress.private = true allows it)")]
+    /// The address is not public.
+    #[error(
+        "{host} resolves to {address}, which is not a public address; set egress.private = true to allow it"
+    )]
     Private {
-        /// What was asked for.
+        /// Requested host.
         host: String,
-        /// What it is.
+        /// Resolved address.
         address: IpAddr,
     },
     /// The URL has no host.
-    #[error("the address has no host")]
+    #[error("URL has no host")]
     NoHost,
 }
 
 impl Egress {
-    /// Judges a URL before a connection is made. What its name resolves to is judged by the resolver of the client.
+    /// Checks a URL before a connection is made. The resolver of the client checks the resolved addresses.
     ///
     /// # Errors
-    /// Why not.
-    pub fn check(&self, tenant: &TenantId, url: &Url) -> Result<(), Refused> {
-        self.judge_url(self.tenants.get(tenant).or(self.allow.as_ref()), url)
+    /// The reason of the denial.
+    pub fn check(&self, tenant: &TenantId, url: &Url) -> Result<(), EgressDenied> {
+        self.check_url(self.tenants.get(tenant).or(self.allow.as_ref()), url)
     }
 
-    /// The same where no tenant is meant.
-    pub(crate) fn check_for_all(&self, url: &Url) -> Result<(), Refused> {
-        self.judge_url(self.allow.as_ref(), url)
+    /// Checks a URL without a tenant.
+    pub(crate) fn check_any_tenant(&self, url: &Url) -> Result<(), EgressDenied> {
+        self.check_url(self.allow.as_ref(), url)
     }
 
-    fn judge_url(&self, allowed: Option<&Vec<Host>>, url: &Url) -> Result<(), Refused> {
-        let host = url.host_str().ok_or(Refused::NoHost)?.trim_matches(['[', ']']);
+    fn check_url(&self, allowed: Option<&Vec<Host>>, url: &Url) -> Result<(), EgressDenied> {
+        let host = url.host_str().ok_or(EgressDenied::NoHost)?.trim_matches(['[', ']']);
         if allowed.is_some_and(|allowed| !allowed.iter().any(|pattern| pattern.covers(host))) {
-            return Err(Refused::NotAllowed(host.to_owned()));
+            return Err(EgressDenied::NotAllowed(host.to_owned()));
         }
         match host.parse() {
             Ok(address) if !self.private && !is_public(address) => {
-                Err(Refused::Private { host: host.to_owned(), address })
+                Err(EgressDenied::Private { host: host.to_owned(), address })
             }
             Ok(_) | Err(_) => Ok(()),
         }
@@ -102,7 +104,7 @@ impl FromStr for Host {
             || !name.bytes().all(fits)
             || (name.contains(':') && name.parse::<Ipv6Addr>().is_err())
         {
-            return Err(format!("{text:?} is no host; write for example hooks.acme.com or *.acme.com"));
+            return Err(format!("{text:?} is not a valid host; examples: hooks.acme.com, *.acme.com"));
         }
         Ok(Self(lower))
     }
@@ -126,33 +128,35 @@ impl Serialize for Host {
     }
 }
 
-/// Resolves names for a client and refuses those that lead to special addresses, in part too.
-pub(crate) struct Guard;
+/// Resolver that rejects names with at least one special address.
+pub(crate) struct GuardedResolver;
 
-impl Resolve for Guard {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            judge(name.as_str(), &found)?;
+            check_addresses(name.as_str(), &found)?;
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
 }
 
-/// Judges what a name resolved to.
-pub(crate) fn judge(host: &str, found: &[SocketAddr]) -> Result<(), Refused> {
+/// Checks the resolved addresses of a name.
+pub(crate) fn check_addresses(host: &str, found: &[SocketAddr]) -> Result<(), EgressDenied> {
     match found.iter().find(|found| !is_public(found.ip())) {
-        Some(bad) => Err(Refused::Private { host: host.to_owned(), address: bad.ip() }),
+        Some(private_address) => {
+            Err(EgressDenied::Private { host: host.to_owned(), address: private_address.ip() })
+        }
         None => Ok(()),
     }
 }
 
-/// The refusal behind an error of a client with a [`Guard`].
-pub(crate) fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
+/// Returns the egress denial behind an error of a client with a [`GuardedResolver`].
+pub(crate) fn egress_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a EgressDenied> {
     std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
-/// Whether an address is one of the public internet: none of the IANA special-purpose registries.
+/// Returns whether an address is public: not in the IANA special-purpose registries.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     match address {
@@ -179,7 +183,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !special
 }
 
-/// Only global unicast is public, and what carries an IPv4 address is judged by that.
+/// Returns whether an IPv6 address is public: only global unicast is. An embedded IPv4 address is
+/// checked instead.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     match address.segments() {
         [0, 0, 0, 0, 0, 0xffff, high, low]
@@ -187,7 +192,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         | [0x2002, high, low, ..] => {
             is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
         }
-        // Teredo, benchmarking, ORCHID and the like; documentation.
+        // Teredo, benchmarking, ORCHID and similar; documentation.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
         [first, ..] => first & 0xe000 == 0x2000,
     }
@@ -198,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn special_addresses_are_not_public_however_they_are_written() {
+    fn special_addresses_are_blocked_in_every_notation() {
         for text in [
             "127.0.0.1",
             "10.0.0.1",
@@ -241,12 +246,12 @@ mod tests {
     #[track_caller]
     fn check(egress: &Egress, tenant: &str, url: &str, expected: &str) {
         let found = egress.check(&TenantId::new(tenant).unwrap(), &Url::parse(url).unwrap());
-        let found = found.map_or_else(|refused| refused.to_string(), |()| "allowed".to_owned());
+        let found = found.map_or_else(|denied| denied.to_string(), |()| "allowed".to_owned());
         assert!(found.contains(expected), "{url}: {found}");
     }
 
     #[test]
-    fn urls_are_judged_by_list_and_by_literal_address() {
+    fn urls_are_checked_by_allowlist_and_address() {
         let open = Egress::default();
         check(&open, "a", "https://hooks.example.com/x", "allowed");
         for url in ["http://2130706433/", "http://0x7f.1/", "http://[::1]:80/", "http://127.1/", "http://0/"]
@@ -263,16 +268,16 @@ mod tests {
             "https://acme.com.evil.io/",
             "https://hooks.beta.io/",
         ] {
-            check(&listed, "a", url, "not in the allow-list");
+            check(&listed, "a", url, "add it to egress.allow");
         }
         check(&listed, "beta", "https://hooks.beta.io/", "allowed");
-        check(&listed, "beta", "https://x.acme.com/", "not in the allow-list");
+        check(&listed, "beta", "https://x.acme.com/", "add it to egress.allow");
     }
 
     #[tokio::test]
-    async fn a_name_is_judged_by_what_it_resolves_to() {
-        let error = Guard.resolve("localhost".parse().unwrap()).await.err().unwrap();
-        let refused = refusal(error.as_ref()).cloned();
-        assert!(matches!(refused, Some(Refused::Private { .. })), "{refused:?}");
+    async fn hostnames_are_checked_after_resolution() {
+        let error = GuardedResolver.resolve("localhost".parse().unwrap()).await.err().unwrap();
+        let denied = egress_error(error.as_ref()).cloned();
+        assert!(matches!(denied, Some(EgressDenied::Private { .. })), "{denied:?}");
     }
 }

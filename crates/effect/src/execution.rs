@@ -1,153 +1,176 @@
-//! How far an item has come, and what it came to.
+//! Execution state of a work item, and its result.
 
 use std::time::Duration;
 
-use orlog_model::{Fact, Failure, Timestamp, TraceParent, Verdict, Work, WorkItem};
+use orlog_model::{Fact, Failure, Timestamp, TraceParent, Work, WorkItem, WorkOutcome};
 
-use crate::backoff::{self, Backoff, Limits, Next, Tried};
-use crate::limits::breaker::Health;
-use crate::observer::Ending;
-use crate::provider::{Probe, Refusal, Reply, Trouble};
+use crate::backoff::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
+use crate::limits::breaker::CallHealth;
+use crate::observer::AttemptOutcome;
+use crate::provider::{ProbeResult, ProviderError, Reply, TransientCause};
 
-/// How far an item has come in the hands of another performer.
+/// Progress of a work item under an earlier executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Attempts made so far.
+pub struct ExecutionProgress {
+    /// Number of attempts so far.
     pub attempts: u32,
-    /// An attempt may have been done without our knowing.
+    /// Whether an earlier attempt is in doubt.
     pub in_doubt: bool,
 }
 
-/// What an item came to.
+/// Result of the execution of a work item.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Done {
-    /// How it ended.
-    pub verdict: Verdict,
-    /// Attempts made by this call.
+pub struct ExecutionResult {
+    /// Outcome of the work item.
+    pub outcome: WorkOutcome,
+    /// Number of attempts of this call.
     pub attempts: u32,
-    /// What there is to tell everybody besides.
+    /// Facts to publish with the result.
     pub facts: Vec<Fact>,
-    /// The span of the last attempt, where somebody follows it.
+    /// Span of the last attempt, if tracing is enabled.
     pub trace: Option<TraceParent>,
 }
 
-impl Done {
-    /// Over without an attempt.
+impl ExecutionResult {
+    /// Creates a result without an attempt.
     #[must_use]
-    pub fn nothing(verdict: Verdict) -> Self {
-        Self { verdict, attempts: 0, facts: Vec::new(), trace: None }
+    pub fn without_attempt(outcome: WorkOutcome) -> Self {
+        Self { outcome, attempts: 0, facts: Vec::new(), trace: None }
     }
 }
 
-/// How far an item has come.
-pub(crate) struct Course {
-    pub(crate) limits: Limits,
+/// Execution state of a work item.
+pub(crate) struct EffectExecution {
+    pub(crate) limits: RetryLimits,
     pub(crate) attempts: u32,
     pub(crate) pause: Option<Duration>,
-    /// An attempt may have been done without our knowing.
+    /// Whether an earlier attempt is in doubt.
     pub(crate) in_doubt: bool,
     pub(crate) last: Option<Failure>,
-    /// The span of the last attempt.
+    /// Span of the last attempt.
     pub(crate) trace: Option<TraceParent>,
 }
 
-impl Course {
-    pub(crate) fn progress(&self) -> Progress {
-        Progress { attempts: self.attempts, in_doubt: self.in_doubt }
+impl EffectExecution {
+    pub(crate) fn progress(&self) -> ExecutionProgress {
+        ExecutionProgress { attempts: self.attempts, in_doubt: self.in_doubt }
     }
 
-    /// Where the last attempt was made. What others say of it counts as long as they stay in the trace they were given.
-    pub(crate) fn was_at(&mut self, own: Option<&TraceParent>, theirs: Option<TraceParent>) {
+    /// Records the span of the last attempt. A remote span is accepted only if it belongs to the same
+    /// trace.
+    pub(crate) fn record_span(&mut self, own: Option<&TraceParent>, theirs: Option<TraceParent>) {
         let theirs = theirs.filter(|theirs| own.is_some_and(|own| own.trace_id() == theirs.trace_id()));
         self.trace = theirs.or_else(|| own.cloned());
     }
 
-    /// Jitter comes from the item and the number of the attempt: items differ, and the same run gives the same pauses.
-    pub(crate) fn next(&self, backoff: &Backoff, tried: Tried, item: &WorkItem, now: Timestamp) -> Next {
+    /// Decides about a retry. The jitter is derived from the item and the attempt number: items differ, and
+    /// repeated runs have equal delays.
+    pub(crate) fn next_attempt(
+        &self,
+        backoff: &Backoff,
+        tried: FailedAttempt,
+        item: &WorkItem,
+        now: Timestamp,
+    ) -> RetryDecision {
         let (high, low) = item.id.as_u64_pair();
         let seed = high.rotate_left(17) ^ low ^ u64::from(tried.attempts).rotate_right(16);
-        backoff::next(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
+        backoff::decide_retry(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
     }
 }
 
-/// What follows an attempt.
-pub(crate) enum Step {
-    End(End),
-    Again(Duration),
+/// Next step after an attempt.
+pub(crate) enum NextStep {
+    Finish(FinishedExecution),
+    Retry(Duration),
 }
 
-/// How it ended, and what there is to tell besides.
-pub(crate) struct End {
-    pub(crate) verdict: Verdict,
+/// Outcome of the execution with its facts.
+pub(crate) struct FinishedExecution {
+    pub(crate) outcome: WorkOutcome,
     pub(crate) facts: Vec<Fact>,
 }
 
-impl From<Verdict> for End {
-    fn from(verdict: Verdict) -> Self {
-        Self { verdict, facts: Vec::new() }
+impl From<WorkOutcome> for FinishedExecution {
+    fn from(outcome: WorkOutcome) -> Self {
+        Self { outcome, facts: Vec::new() }
     }
 }
 
-pub(crate) fn done(item: &WorkItem, reply: Reply) -> End {
+pub(crate) fn success(item: &WorkItem, reply: Reply) -> FinishedExecution {
     let Reply { event, payload, facts } = reply;
     match item.work {
-        Work::Effect(_) => End { verdict: Verdict::Succeeded { event, payload }, facts },
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => {
-            Verdict::Accepted.into()
-        }
+        Work::Effect(_) => FinishedExecution { outcome: WorkOutcome::Succeeded { event, payload }, facts },
+        Work::Command(_)
+        | Work::Fact(_)
+        | Work::StartChild(_)
+        | Work::CancelChild(_)
+        | Work::NotifyParent(_) => WorkOutcome::Accepted.into(),
     }
 }
 
-/// The end that a refusal means; a transient one means none, and comes back.
-pub(crate) fn over(refusal: Refusal) -> Result<End, (Failure, Trouble, Option<Duration>)> {
-    match refusal {
-        Refusal::Final { failure, event, payload, facts } => {
-            Ok(End { verdict: Verdict::Failed { event, failure, payload }, facts: facts.into_vec() })
-        }
-        Refusal::GaveUp { failure } => Ok(Verdict::TimedOut { failure }.into()),
-        Refusal::Transient { failure, trouble, retry_after } => Err((failure, trouble, retry_after)),
+/// Returns the final result of a permanent error; a transient error is returned as `Err`.
+pub(crate) fn final_result(
+    error: ProviderError,
+) -> Result<FinishedExecution, (Failure, TransientCause, Option<Duration>)> {
+    match error {
+        ProviderError::Permanent { failure, event, payload, facts } => Ok(FinishedExecution {
+            outcome: WorkOutcome::Failed { event, failure, payload },
+            facts: facts.into_vec(),
+        }),
+        ProviderError::Abandoned { failure } => Ok(WorkOutcome::TimedOut { failure }.into()),
+        ProviderError::Transient { failure, trouble, retry_after } => Err((failure, trouble, retry_after)),
     }
 }
 
-/// The end that an upstream knows of; `None` when it knows of none.
-pub(crate) fn known(item: &WorkItem, probe: Probe) -> Option<End> {
+/// Returns the result that the upstream reports for the item; `None` if it has none.
+pub(crate) fn probed_result(item: &WorkItem, probe: ProbeResult) -> Option<FinishedExecution> {
     match probe {
-        Probe::Done(reply) => Some(done(item, reply)),
-        Probe::Over(refusal) => over(refusal).ok(),
-        Probe::NotDone | Probe::Unknown => None,
+        ProbeResult::Done(reply) => Some(success(item, reply)),
+        ProbeResult::Failed(error) => final_result(error).ok(),
+        ProbeResult::NotDone | ProbeResult::Unknown => None,
     }
 }
 
-pub(crate) fn after_attempts(last: Failure, attempts: u32) -> Failure {
+pub(crate) fn attempts_exhausted(last: Failure, attempts: u32) -> Failure {
     let plural = if attempts == 1 { "" } else { "s" };
     Failure {
         code: last.code,
-        message: format!("given up after {attempts} attempt{plural}: {}", last.message),
+        message: format!("abandoned after {attempts} attempt{plural}: {}", last.message),
     }
 }
 
-pub(crate) fn ending(answer: &Result<Reply, Refusal>) -> Ending {
-    match answer {
-        Ok(_) => Ending::Done,
-        Err(Refusal::Final { .. } | Refusal::GaveUp { .. }) => Ending::Refused,
-        Err(Refusal::Transient { trouble: Trouble::Busy, .. }) => Ending::Busy,
-        Err(Refusal::Transient { trouble: Trouble::Down, .. }) => Ending::Down,
-        Err(Refusal::Transient { trouble: Trouble::Lost, .. }) => Ending::Lost,
+pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptOutcome {
+    match result {
+        Ok(_) => AttemptOutcome::Succeeded,
+        Err(ProviderError::Permanent { .. } | ProviderError::Abandoned { .. }) => AttemptOutcome::Rejected,
+        Err(ProviderError::Transient { trouble: TransientCause::Throttled, .. }) => AttemptOutcome::Throttled,
+        Err(ProviderError::Transient { trouble: TransientCause::Unavailable, .. }) => {
+            AttemptOutcome::Unavailable
+        }
+        Err(ProviderError::Transient { trouble: TransientCause::ResponseLost, .. }) => {
+            AttemptOutcome::ResponseLost
+        }
     }
 }
 
-pub(crate) fn code(answer: &Result<Reply, Refusal>) -> Option<&str> {
-    match answer {
+pub(crate) fn failure_code(result: &Result<Reply, ProviderError>) -> Option<&str> {
+    match result {
         Ok(_) => None,
         Err(
-            Refusal::Final { failure, .. } | Refusal::GaveUp { failure } | Refusal::Transient { failure, .. },
+            ProviderError::Permanent { failure, .. }
+            | ProviderError::Abandoned { failure }
+            | ProviderError::Transient { failure, .. },
         ) => Some(&failure.code),
     }
 }
 
-pub(crate) fn health(answer: &Result<Reply, Refusal>) -> Health {
-    match ending(answer) {
-        Ending::Done | Ending::Refused | Ending::Busy => Health::Well,
-        Ending::Down | Ending::Lost | Ending::TimedOut => Health::Ill,
+pub(crate) fn call_health(result: &Result<Reply, ProviderError>) -> CallHealth {
+    match attempt_outcome(result) {
+        AttemptOutcome::Succeeded | AttemptOutcome::Rejected | AttemptOutcome::Throttled => {
+            CallHealth::Healthy
+        }
+        AttemptOutcome::Unavailable | AttemptOutcome::ResponseLost | AttemptOutcome::TimedOut => {
+            CallHealth::Unhealthy
+        }
     }
 }

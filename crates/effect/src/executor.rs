@@ -1,138 +1,156 @@
-//! The performer: sees one upstream's work items through, attempt by attempt, to a verdict.
+//! The effect executor: executes the work items of one upstream, attempt by attempt, until an outcome.
 //!
-//! For each item: admission (retry budget, rates, a place, the breaker's leave), an attempt with a time limit, and then the
-//! verdict or a pause and the next one. While the breaker is open items wait; they do not fail. No attempt begins after the
-//! deadline. Dropping the future gives up every place it holds.
+//! Each item passes admission (retry budget, rates, concurrency permit, breaker) and then makes an
+//! attempt with a timeout. The outcome, or a delay and the next attempt, follows. While the breaker is
+//! open, items wait; they do not fail. No attempt starts after the deadline. Dropping the future
+//! releases all its permits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, Failure, IN_DOUBT, InDoubt, Timestamp, Verdict, WorkItem};
+use orlog_model::{Clock, Failure, IN_DOUBT, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
 use tokio::sync::watch;
 
-use crate::backoff::{Exhausted, Next, Tried};
+use crate::backoff::{Exhausted, FailedAttempt, RetryDecision};
 use crate::execution::{
-    Course, Done, End, Progress, Step, after_attempts, code, done, ending, health, known, over,
+    EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
+    attempts_exhausted, call_health, failure_code, final_result, probed_result, success,
 };
-use crate::limits::admission::{Admission, Admitted, Asker};
-use crate::limits::breaker::State;
-use crate::observer::{Attempted, Ending, Observer, Silent};
+use crate::limits::admission::{Admission, AdmissionPermit, AdmissionRequest};
+use crate::limits::breaker::BreakerState;
+use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 use crate::provider;
-use crate::provider::{Attempt, Probe, Refusal, Reply, Trouble};
+use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
 use crate::upstream::Upstream;
 
-/// One for each upstream, shared by all who have work for it.
-pub struct Performer {
+/// Executor of one upstream, shared by all its callers.
+pub struct EffectExecutor {
     upstream: Upstream,
     clock: Arc<dyn Clock>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn EffectObserver>,
     admission: Admission,
     retired: watch::Sender<bool>,
     serial: u64,
 }
 
-/// How an upstream does at the moment.
+/// Current status of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Its name.
+pub struct UpstreamStatus {
+    /// Name of the upstream.
     pub upstream: String,
-    /// Where its breaker stands; `None` without one.
-    pub breaker: Option<State>,
-    /// How often its breaker has opened since the process started.
-    pub opened: u64,
-    /// Items that hold a place: attempts under way and items that wait for the breaker.
+    /// State of its breaker; `None` without one.
+    pub breaker: Option<BreakerState>,
+    /// Number of times that its breaker has opened since the process started.
+    pub breaker_open_count: u64,
+    /// Items with a permit: attempts in flight, and items that wait for the breaker.
     pub in_flight: usize,
-    /// Retries that its budget allows at once; `None`: any number.
-    pub retries_left: Option<u64>,
-    /// For whom it works; `None`: for all tenants.
+    /// Retries that its budget allows now; `None`: unlimited.
+    pub remaining_retries: Option<u64>,
+    /// Served tenants; `None`: all tenants.
     pub tenants: Option<Vec<String>>,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-impl Performer {
-    /// With nobody listening.
+impl EffectExecutor {
+    /// Creates an executor without an observer.
     #[must_use]
     pub fn new(upstream: Upstream, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Self::observed(upstream, clock, Arc::new(Silent))
+        Self::with_observer(upstream, clock, Arc::new(NoopObserver))
     }
 
-    /// Tells `observer` of every attempt and every change of the breaker.
+    /// Creates an executor that reports every attempt and every change of the breaker to `observer`.
     #[must_use]
-    pub fn observed(upstream: Upstream, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> Arc<Self> {
+    pub fn with_observer(
+        upstream: Upstream,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn EffectObserver>,
+    ) -> Arc<Self> {
         let admission = Admission::new(&upstream.name, &upstream.policy, &clock, Arc::clone(&observer));
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let retired = watch::Sender::new(false);
         Arc::new(Self { upstream, clock, observer, admission, retired, serial })
     }
 
-    /// Tells performers of one upstream apart: after a reload there may be an old one and a new one.
+    /// Returns an id that distinguishes executors of one upstream: after a reload an old and a new one may
+    /// exist.
     #[must_use]
-    pub fn serial(&self) -> u64 {
+    pub fn id(&self) -> u64 {
         self.serial
     }
 
-    /// Another one takes its place: attempts under way go on to their end, everything else is handed over.
+    /// Retires the executor: attempts in flight finish, all other items move to its replacement.
     pub fn retire(&self) {
         self.retired.send_replace(true);
     }
 
-    /// Whether another one has taken its place.
+    /// Returns whether it was retired.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         *self.retired.borrow()
     }
 
-    /// What it performs for.
+    /// Returns its upstream.
     #[must_use]
     pub fn upstream(&self) -> &Upstream {
         &self.upstream
     }
 
-    /// How the upstream does at the moment.
+    /// Returns the current status of the upstream.
     #[must_use]
-    pub fn condition(&self) -> Condition {
+    pub fn status(&self) -> UpstreamStatus {
         let state = self.admission.breaker();
         let tenants = self.upstream.tenants.as_ref();
-        Condition {
+        UpstreamStatus {
             upstream: self.upstream.name.clone(),
             breaker: state.map(|(state, _)| state),
-            opened: state.map_or(0, |(_, opened)| opened),
+            breaker_open_count: state.map_or(0, |(_, opened)| opened),
             in_flight: self.admission.in_flight(),
-            retries_left: self.admission.retries_left(),
+            remaining_retries: self.admission.remaining_retries(),
             tenants: tenants.map(|tenants| tenants.iter().map(ToString::to_string).collect()),
         }
     }
 
-    /// Sees an item through, also when another performer takes this one's place meanwhile. Returns when there is a verdict;
-    /// dropping the future cancels.
-    pub async fn perform(&self, item: &WorkItem) -> Done {
-        self.insist(item.clone(), Progress::default()).await
+    /// Executes an item until it has an outcome, even if the executor is retired meanwhile. Dropping the
+    /// future cancels.
+    pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
+        self.run_to_completion(item.clone(), ExecutionProgress::default()).await
     }
 
-    /// Sees an item through of which an earlier attempt may have been under way when the process died: the provider is
-    /// asked first what became of it.
-    pub async fn resume(&self, item: &WorkItem) -> Done {
-        self.insist(item.clone(), Progress { attempts: 0, in_doubt: true }).await
+    /// Executes an item whose earlier attempt may have been in flight when the process stopped: it probes
+    /// the provider for the result first.
+    pub async fn resume(&self, item: &WorkItem) -> ExecutionResult {
+        self.run_to_completion(item.clone(), ExecutionProgress { attempts: 0, in_doubt: true }).await
     }
 
-    /// Goes on where another performer stopped. When this one is retired meanwhile, the item comes back with how far it
-    /// has come, as soon as no attempt is under way. The item is changed for the time of an attempt: its trace is the span of that.
+    /// Continues after another executor. If this one is retired meanwhile, it returns the progress as soon
+    /// as no attempt is in flight. During an attempt the trace of the item is the span of the attempt.
     ///
     /// # Errors
-    /// Its progress, when another performer has to go on.
-    pub async fn go_on(&self, item: &mut WorkItem, progress: Progress) -> Result<Done, Progress> {
+    /// The progress, if another executor must continue.
+    pub async fn continue_from(
+        &self,
+        item: &mut WorkItem,
+        progress: ExecutionProgress,
+    ) -> Result<ExecutionResult, ExecutionProgress> {
         self.run(item, progress, true).await
     }
 
-    async fn insist(&self, mut item: WorkItem, progress: Progress) -> Done {
-        self.run(&mut item, progress, false).await.expect("it comes back only where retirement is heeded")
+    async fn run_to_completion(&self, mut item: WorkItem, progress: ExecutionProgress) -> ExecutionResult {
+        self.run(&mut item, progress, false)
+            .await
+            .expect("an executor returns progress only if retirement is respected")
     }
 
-    async fn run(&self, item: &mut WorkItem, progress: Progress, heed: bool) -> Result<Done, Progress> {
-        let mut course = Course {
-            limits: self.upstream.policy.limits(item),
+    async fn run(
+        &self,
+        item: &mut WorkItem,
+        progress: ExecutionProgress,
+        heed: bool,
+    ) -> Result<ExecutionResult, ExecutionProgress> {
+        let mut execution = EffectExecution {
+            limits: self.upstream.policy.retry_limits(item),
             attempts: progress.attempts,
             pause: None,
             in_doubt: progress.in_doubt,
@@ -141,27 +159,33 @@ impl Performer {
         };
         loop {
             if heed && self.is_retired() {
-                return Err(course.progress());
+                return Err(execution.progress());
             }
-            let admission = self.admission(item, &course);
+            let admission = self.admission(item, &execution);
             let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
-            match self.step(item, &mut course, admitted).await {
-                Step::End(End { verdict, facts }) => {
-                    return Ok(Done { verdict, attempts: course.attempts, facts, trace: course.trace });
+            match self.step(item, &mut execution, admitted).await {
+                NextStep::Finish(FinishedExecution { outcome, facts }) => {
+                    return Ok(ExecutionResult {
+                        outcome,
+                        attempts: execution.attempts,
+                        facts,
+                        trace: execution.trace,
+                    });
                 }
-                Step::Again(pause) => {
-                    course.pause = Some(pause);
-                    let over = self.clock.sleep_until(self.clock.now().after(pause));
+                NextStep::Retry(pause) => {
+                    execution.pause = Some(pause);
+                    let over = self.clock.sleep_until(self.clock.now().saturating_add(pause));
                     self.unless_retired(heed, over).await;
                 }
             }
         }
     }
 
-    /// Does it; `None` when the performer is retired first. What is ready at once never asks.
+    /// Runs a future; returns `None` if the executor is retired first. A future that is ready at once
+    /// always completes.
     async fn unless_retired<T>(&self, heed: bool, work: impl Future<Output = T>) -> Option<T> {
         let retirement = async {
-            // An error cannot be: the sender lives as long as `self`.
+            // No error is possible: `self` owns the sender.
             drop(self.retired.subscribe().wait_for(|retired| heed && *retired).await);
         };
         tokio::select! {
@@ -171,161 +195,194 @@ impl Performer {
         }
     }
 
-    /// One attempt, once there is leave for it or the deadline has passed.
-    async fn step(&self, item: &mut WorkItem, course: &mut Course, admitted: Option<Admitted<'_>>) -> Step {
+    /// Makes one attempt after its admission, or ends at the deadline.
+    async fn step(
+        &self,
+        item: &mut WorkItem,
+        execution: &mut EffectExecution,
+        admitted: Option<AdmissionPermit<'_>>,
+    ) -> NextStep {
         let Some(admitted) = admitted else {
-            return Step::End(self.give_up(item, course, Exhausted::Time).await);
+            return NextStep::Finish(self.finish_exhausted(item, execution, Exhausted::Time).await);
         };
-        if let Some(end) = self.resolve_doubt(item, course).await {
-            return Step::End(end);
+        if let Some(end) = self.resolve_in_doubt(item, execution).await {
+            return NextStep::Finish(end);
         }
-        course.attempts += 1;
-        let answer = self.attempt(item, course).await;
-        admitted.report(health(&answer));
-        self.judge(item, course, answer).await
+        execution.attempts += 1;
+        let result = self.attempt(item, execution).await;
+        admitted.report(call_health(&result));
+        self.evaluate(item, execution, result).await
     }
 
-    /// The leave for an attempt; `None` when the deadline passes first.
-    async fn admission(&self, item: &WorkItem, course: &Course) -> Option<Admitted<'_>> {
-        let deadline = course.limits.deadline;
+    /// Waits for the admission of an attempt; `None` if the deadline passes first.
+    async fn admission(&self, item: &WorkItem, execution: &EffectExecution) -> Option<AdmissionPermit<'_>> {
+        let deadline = execution.limits.deadline;
         if deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
             return None;
         }
-        let asker = Asker { tenant: &item.instance.tenant, retries: course.attempts > 0 };
+        let asker = AdmissionRequest { tenant: &item.instance.tenant, retries: execution.attempts > 0 };
         self.before(deadline, self.admission.admit(asker)).await
     }
 
-    async fn attempt(&self, item: &mut WorkItem, course: &mut Course) -> Result<Reply, Refusal> {
-        let (timeout, until) = self.time_for_one(course.limits.deadline);
-        let begun = Instant::now();
-        let attempt = Attempt { number: course.attempts, timeout, at: self.clock.now() };
-        let parent = self.observer.attempting(item).and_then(|span| item.trace.replace(span));
-        let performing = provider::listen(self.upstream.provider.perform(item, attempt));
-        let (answer, answered) = self.before(until, performing).await.unzip();
-        let answered = answered.flatten();
-        self.observer.attempted(&Attempted {
+    async fn attempt(
+        &self,
+        item: &mut WorkItem,
+        execution: &mut EffectExecution,
+    ) -> Result<Reply, ProviderError> {
+        let (timeout, until) = self.time_for_one(execution.limits.deadline);
+        let started = Instant::now();
+        let attempt = Attempt { number: execution.attempts, timeout, at: self.clock.now() };
+        let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
+        let performing = provider::with_remote_span(self.upstream.provider.execute(item, attempt));
+        let (result, remote_span) = self.before(until, performing).await.unzip();
+        let remote_span = remote_span.flatten();
+        self.observer.attempt_finished(&AttemptReport {
             upstream: &self.upstream.name,
             item,
             parent: parent.as_ref(),
-            answered: answered.as_ref(),
-            number: course.attempts,
-            ending: answer.as_ref().map_or(Ending::TimedOut, ending),
-            code: answer.as_ref().map_or(Some("timeout"), code),
-            took: begun.elapsed(),
+            remote_span: remote_span.as_ref(),
+            number: execution.attempts,
+            outcome: result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome),
+            code: result.as_ref().map_or(Some("timeout"), failure_code),
+            duration: started.elapsed(),
         });
-        course.was_at(item.trace.as_ref(), answered);
+        execution.record_span(item.trace.as_ref(), remote_span);
         if parent.is_some() {
             item.trace = parent;
         }
-        answer.unwrap_or_else(|| {
-            Err(Refusal::lost("timeout", format!("{} did not answer within {timeout:?}", self.upstream.name)))
+        result.unwrap_or_else(|| {
+            Err(ProviderError::response_lost(
+                "timeout",
+                format!("{} did not respond within {timeout:?}", self.upstream.name),
+            ))
         })
     }
 
-    /// The time one attempt may take and when it is over; `None`: never.
+    /// Returns the timeout of one attempt and its end time; `None`: never.
     fn time_for_one(&self, deadline: Option<Timestamp>) -> (Duration, Option<Timestamp>) {
         let allowed = self.upstream.policy.attempt_timeout;
         if deadline.is_none() && allowed == Duration::MAX {
             return (allowed, None);
         }
         let now = self.clock.now();
-        let until = now.after(allowed).min(deadline.unwrap_or(Timestamp::MAX));
-        (until.since(now), Some(until))
+        let until = now.saturating_add(allowed).min(deadline.unwrap_or(Timestamp::MAX));
+        (until.duration_since(now), Some(until))
     }
 
-    async fn judge(&self, item: &WorkItem, course: &mut Course, answer: Result<Reply, Refusal>) -> Step {
-        let (failure, trouble, retry_after) = match answer {
-            Ok(reply) => return Step::End(done(item, reply)),
-            Err(refusal) => match over(refusal) {
-                Ok(end) => return Step::End(end),
+    async fn evaluate(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+        result: Result<Reply, ProviderError>,
+    ) -> NextStep {
+        let (failure, trouble, retry_after) = match result {
+            Ok(reply) => return NextStep::Finish(success(item, reply)),
+            Err(error) => match final_result(error) {
+                Ok(end) => return NextStep::Finish(end),
                 Err(transient) => transient,
             },
         };
-        course.in_doubt |= trouble == Trouble::Lost;
-        course.last = Some(failure);
-        let tried = Tried { attempts: course.attempts, pause: course.pause, retry_after };
-        match course.next(&self.upstream.policy.pauses(item), tried, item, self.clock.now()) {
-            Next::Retry(pause) => Step::Again(pause),
-            Next::GiveUp(why) => Step::End(self.give_up(item, course, why).await),
+        execution.in_doubt |= trouble == TransientCause::ResponseLost;
+        execution.last = Some(failure);
+        let tried = FailedAttempt { attempts: execution.attempts, pause: execution.pause, retry_after };
+        match execution.next_attempt(&self.upstream.policy.backoff_for(item), tried, item, self.clock.now()) {
+            RetryDecision::Retry(pause) => NextStep::Retry(pause),
+            RetryDecision::Abandon(reason) => {
+                NextStep::Finish(self.finish_exhausted(item, execution, reason).await)
+            }
         }
     }
 
-    /// The verdict when there will be no further attempt. What is in doubt is asked for a last time.
-    async fn give_up(&self, item: &WorkItem, course: &mut Course, why: Exhausted) -> End {
-        if let Some(end) = self.resolve_doubt(item, course).await {
+    /// Returns the outcome without a further attempt. An attempt in doubt is probed a last time.
+    async fn finish_exhausted(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+        reason: Exhausted,
+    ) -> FinishedExecution {
+        if let Some(end) = self.resolve_in_doubt(item, execution).await {
             return end;
         }
-        let failure =
-            course.last.take().map_or_else(|| self.not_begun(), |last| after_attempts(last, course.attempts));
-        let verdict = match why {
-            Exhausted::Attempts if !course.in_doubt => {
-                Verdict::Failed { event: None, failure, payload: serde_json::Value::Null }
+        let failure = execution
+            .last
+            .take()
+            .map_or_else(|| self.not_started(), |last| attempts_exhausted(last, execution.attempts));
+        let outcome = match reason {
+            Exhausted::Attempts if !execution.in_doubt => {
+                WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
             }
-            Exhausted::Attempts | Exhausted::Time => Verdict::TimedOut { failure },
+            Exhausted::Attempts | Exhausted::Time => WorkOutcome::TimedOut { failure },
         };
-        self.last_word(item, verdict).await
+        self.report_outcome(item, outcome).await
     }
 
-    /// Asks what became of earlier attempts, where that is not known; `None`: it is not over.
-    async fn resolve_doubt(&self, item: &WorkItem, course: &mut Course) -> Option<End> {
-        if !course.in_doubt {
+    /// Probes earlier attempts that are in doubt; `None`: there is no final result.
+    async fn resolve_in_doubt(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+    ) -> Option<FinishedExecution> {
+        if !execution.in_doubt {
             return None;
         }
         match self.probe(item).await {
-            Probe::NotDone => course.in_doubt = false,
-            Probe::Unknown if self.leaves_in_doubt(item) => {
-                let unknown = self.unknown(item, course);
-                return Some(self.last_word(item, unknown).await);
+            ProbeResult::NotDone => execution.in_doubt = false,
+            ProbeResult::Unknown if self.leaves_in_doubt(item) => {
+                let unknown = self.unknown(item, execution);
+                return Some(self.report_outcome(item, unknown).await);
             }
-            Probe::Unknown => {}
-            answer => return known(item, answer),
+            ProbeResult::Unknown => {}
+            result => return probed_result(item, result),
         }
         None
     }
 
-    /// Tells the provider that this is the end, unless it knows of another one.
-    async fn last_word(&self, item: &WorkItem, verdict: Verdict) -> End {
-        let answer = self.upstream.provider.give_up(item, &verdict).await;
-        known(item, answer).unwrap_or_else(|| verdict.into())
+    /// Reports the final outcome to the provider, unless the provider has another result.
+    async fn report_outcome(&self, item: &WorkItem, outcome: WorkOutcome) -> FinishedExecution {
+        let result = self.upstream.provider.abandon(item, &outcome).await;
+        probed_result(item, result).unwrap_or_else(|| outcome.into())
     }
 
-    /// Nothing is tried again of which nobody knows whether it was done. Whether a person is asked then is the saga's affair.
+    /// Returns whether an attempt in doubt prevents retries. The saga decides whether it asks an operator
+    /// then.
     fn leaves_in_doubt(&self, item: &WorkItem) -> bool {
         match self.upstream.policy.in_doubt(item) {
-            InDoubt::Retry => false,
-            InDoubt::Fail | InDoubt::Ask => true,
+            InDoubtPolicy::Retry => false,
+            InDoubtPolicy::Fail | InDoubtPolicy::Ask => true,
         }
     }
 
-    fn unknown(&self, item: &WorkItem, course: &mut Course) -> Verdict {
+    fn unknown(&self, item: &WorkItem, execution: &mut EffectExecution) -> WorkOutcome {
         let name = &self.upstream.name;
-        let last = course.last.take().map_or_else(
-            || "the process died while an attempt was under way".to_owned(),
+        let last = execution.last.take().map_or_else(
+            || "the process stopped while an attempt was in flight".to_owned(),
             |last| format!("{}: {}", last.code, last.message),
         );
         let message = format!(
-            "nobody knows whether {name} did it, under the key {}, and it is not tried again: {last}",
+            "unknown whether {name} executed the effect under the key {}; not retried: {last}",
             item.id
         );
-        Verdict::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+        WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
     }
 
-    fn not_begun(&self) -> Failure {
+    fn not_started(&self) -> Failure {
         let name = &self.upstream.name;
         let reason = match self.admission.breaker() {
-            Some((State::Open | State::HalfOpen, _)) => format!("the breaker of {name} is open"),
-            Some((State::Closed, _)) | None => format!("{name} was never asked"),
+            Some((BreakerState::Open | BreakerState::HalfOpen, _)) => {
+                format!("the breaker of {name} is open")
+            }
+            Some((BreakerState::Closed, _)) | None => format!("{name} was never called"),
         };
-        Failure { code: "deadline_passed".to_owned(), message: format!("the deadline passed: {reason}") }
+        Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
     }
 
-    /// Asks the provider what became of earlier attempts, for as long as an attempt may take.
-    async fn probe(&self, item: &WorkItem) -> Probe {
+    /// Probes the provider for the result of earlier attempts, within the attempt timeout.
+    async fn probe(&self, item: &WorkItem) -> ProbeResult {
         let (_, until) = self.time_for_one(None);
-        self.before(until, self.upstream.provider.probe(item)).await.unwrap_or(Probe::Unknown)
+        self.before(until, self.upstream.provider.probe(item)).await.unwrap_or(ProbeResult::Unknown)
     }
 
-    /// Does it unless `until` comes first. What is ready at once never arms a timer.
+    /// Runs a future unless `until` comes first. A future that is ready at once arms no timer.
     async fn before<T>(&self, until: Option<Timestamp>, work: impl Future<Output = T>) -> Option<T> {
         let Some(until) = until else { return Some(work.await) };
         tokio::select! {

@@ -1,8 +1,9 @@
 //! Effects that are Rust functions in this process.
 //!
-//! A function that only computes or writes to memory is registered with [`Native::plain`] and sees the work item by
-//! reference; one that awaits is registered with [`Native::effect`] and owns its call. A function that panics counts as
-//! one that failed and may be tried again: one bad call does not fell the process.
+//! A function that only computes or writes to memory is registered with
+//! [`FunctionProvider::sync_effect`] and borrows the work item. An async function is registered with
+//! [`FunctionProvider::effect`] and owns its call. A panic counts as a failure that may be retried: it
+//! does not stop the process.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,127 +19,131 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::policy::Policy;
-use crate::provider::{Attempt, Provider, Refusal, Reply};
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
 use crate::upstream::Upstream;
 
-/// What an asynchronous function is given.
+/// Call of an asynchronous function.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NativeCall {
-    /// The idempotency key: the same for all attempts.
-    pub key: Uuid,
-    /// Who asked.
+pub struct FunctionCall {
+    /// Idempotency key: equal for all attempts.
+    pub idempotency_key: Uuid,
+    /// Instance that requested the effect.
     pub instance: InstanceKey,
-    /// Which effect.
+    /// Name of the effect.
     pub effect: EffectName,
     /// Arguments.
     pub payload: Value,
-    /// Which attempt.
+    /// Current attempt.
     pub attempt: Attempt,
-    /// Not begun after this.
+    /// No attempt starts after this time.
     pub deadline: Option<Timestamp>,
     /// W3C trace context.
     pub trace: Option<TraceParent>,
 }
 
-/// What a plain function is given.
+/// Call of a synchronous function.
 #[derive(Clone, Copy, Debug)]
-pub struct PlainCall<'a> {
-    /// The whole item; its id is the idempotency key.
+pub struct SyncFunctionCall<'a> {
+    /// Complete work item; its id is the idempotency key.
     pub item: &'a WorkItem,
-    /// Its effect, with the arguments.
+    /// Effect with its arguments.
     pub effect: &'a Effect,
-    /// Which attempt.
+    /// Current attempt.
     pub attempt: Attempt,
 }
 
-type Plain = dyn Fn(PlainCall<'_>) -> Result<Reply, Refusal> + Send + Sync;
-type Awaiting = dyn Fn(NativeCall) -> BoxFuture<'static, Result<Reply, Refusal>> + Send + Sync;
+type SyncFunction = dyn Fn(SyncFunctionCall<'_>) -> Result<Reply, ProviderError> + Send + Sync;
+type AsyncFunction = dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Reply, ProviderError>> + Send + Sync;
 
 enum Function {
-    Plain(Box<Plain>),
-    Awaiting(Box<Awaiting>),
+    Sync(Box<SyncFunction>),
+    Async(Box<AsyncFunction>),
 }
 
-/// Functions by the names of the effects they perform.
+/// Functions by effect name.
 #[derive(Default)]
-pub struct Native {
+pub struct FunctionProvider {
     functions: BTreeMap<EffectName, Function>,
 }
 
-impl Native {
-    /// None yet.
+impl FunctionProvider {
+    /// Creates a provider without functions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an asynchronous function. It answers with a JSON value or a [`Reply`], or refuses.
+    /// Adds an asynchronous function. It returns a JSON value, a [`Reply`] or an error.
     ///
     /// # Panics
-    /// When `name` is no effect name or is taken: both are mistakes in the program that calls this.
+    /// If `name` is not a valid effect name or is already registered: both are bugs of the caller.
     #[must_use]
     #[track_caller]
     pub fn effect<F, Fut, R>(self, name: &str, function: F) -> Self
     where
-        F: Fn(NativeCall) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, Refusal>> + Send + 'static,
+        F: Fn(FunctionCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, ProviderError>> + Send + 'static,
         R: Into<Reply>,
     {
         self.add(
             name,
-            Function::Awaiting(Box::new(move |call| function(call).map(|r| r.map(Into::into)).boxed())),
+            Function::Async(Box::new(move |call| function(call).map(|r| r.map(Into::into)).boxed())),
         )
     }
 
-    /// Adds an asynchronous function with typed arguments and answer. Arguments that do not fit are refused for good with
-    /// the code `bad_payload`.
+    /// Adds an asynchronous function with typed arguments and result. Arguments of another type fail
+    /// permanently with the code `invalid_payload`.
     ///
     /// # Panics
-    /// As [`Native::effect`].
+    /// As [`FunctionProvider::effect`].
     #[must_use]
     #[track_caller]
     pub fn typed<I, O, F, Fut>(self, name: &str, function: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
         O: Serialize + Send + 'static,
-        F: Fn(I, NativeCall) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, Refusal>> + Send + 'static,
+        F: Fn(I, FunctionCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, ProviderError>> + Send + 'static,
     {
         let function = Arc::new(function);
         self.effect(name, move |mut call| {
             let function = Arc::clone(&function);
             async move {
                 let input = I::deserialize(&call.payload).map_err(|error| {
-                    Refusal::failed("bad_payload", format!("arguments of {}: {error}", call.effect))
+                    ProviderError::permanent(
+                        "invalid_payload",
+                        format!("invalid arguments of {}: {error}", call.effect),
+                    )
                 })?;
                 call.payload = Value::Null;
                 let output = function(input, call).await?;
-                serde_json::to_value(output).map_err(|error| Refusal::failed("bad_answer", error.to_string()))
+                serde_json::to_value(output)
+                    .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))
             }
         })
     }
 
-    /// Adds a function that is done as soon as it returns. It must not block.
+    /// Adds a synchronous function. It must not block.
     ///
     /// # Panics
-    /// As [`Native::effect`].
+    /// As [`FunctionProvider::effect`].
     #[must_use]
     #[track_caller]
-    pub fn plain<F, R>(self, name: &str, function: F) -> Self
+    pub fn sync_effect<F, R>(self, name: &str, function: F) -> Self
     where
-        F: Fn(PlainCall<'_>) -> Result<R, Refusal> + Send + Sync + 'static,
+        F: Fn(SyncFunctionCall<'_>) -> Result<R, ProviderError> + Send + Sync + 'static,
         R: Into<Reply>,
     {
-        self.add(name, Function::Plain(Box::new(move |call| function(call).map(Into::into))))
+        self.add(name, Function::Sync(Box::new(move |call| function(call).map(Into::into))))
     }
 
-    /// The effects, in the order of their names.
+    /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
         self.functions.keys().cloned().collect()
     }
 
-    /// An upstream of these functions.
+    /// Creates an upstream of these functions.
     pub fn upstream(self, name: impl Into<String>, policy: Policy) -> Upstream {
         Upstream::effects(name, self.effects(), Arc::new(self), policy)
     }
@@ -153,23 +158,26 @@ impl Native {
 }
 
 #[async_trait]
-impl Provider for Native {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for FunctionProvider {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
         let outcome = match self.functions.get(&effect.name) {
-            Some(Function::Plain(function)) => {
-                catch_unwind(AssertUnwindSafe(|| function(PlainCall { item, effect, attempt })))
+            Some(Function::Sync(function)) => {
+                catch_unwind(AssertUnwindSafe(|| function(SyncFunctionCall { item, effect, attempt })))
             }
-            Some(Function::Awaiting(function)) => {
-                let begun = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
-                begun.catch_unwind().await
+            Some(Function::Async(function)) => {
+                let call = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
+                call.catch_unwind().await
             }
             None => {
-                return Err(Refusal::failed(
+                return Err(ProviderError::permanent(
                     "effect_unknown",
-                    format!("no function performs {}", effect.name),
+                    format!("no function is registered for {}", effect.name),
                 ));
             }
         };
@@ -177,9 +185,9 @@ impl Provider for Native {
     }
 }
 
-fn owned(item: &WorkItem, effect: &Effect, attempt: Attempt) -> NativeCall {
-    NativeCall {
-        key: item.id,
+fn owned(item: &WorkItem, effect: &Effect, attempt: Attempt) -> FunctionCall {
+    FunctionCall {
+        idempotency_key: item.id,
         instance: item.instance.clone(),
         effect: effect.name.clone(),
         payload: effect.payload.clone(),
@@ -189,9 +197,9 @@ fn owned(item: &WorkItem, effect: &Effect, attempt: Attempt) -> NativeCall {
     }
 }
 
-/// How far it came is not known, hence lost.
-fn panicked(effect: &Effect, panic: &(dyn std::any::Any + Send)) -> Refusal {
+/// Maps a panic. The progress of the function is unknown, so the response counts as lost.
+fn panicked(effect: &Effect, panic: &(dyn std::any::Any + Send)) -> ProviderError {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    Refusal::lost("panicked", format!("the function of {} panicked: {text}", effect.name))
+    ProviderError::response_lost("panicked", format!("the function of {} panicked: {text}", effect.name))
 }

@@ -1,7 +1,8 @@
-//! Commands to aggregates, submitted through the Gateway over HTTP.
+//! Commands to aggregates, submitted to the gateway over HTTP.
 //!
-//! Orlog's commands take the way of a user's: `POST /v1/commands` with the tenant in `x-tenant-id`. An answer of 2xx is
-//! acceptance; so is 409 whose JSON body holds the same `command_id`: the Gateway has it already.
+//! Commands of Orlog use the same API as those of users: `POST /v1/commands` with the tenant in
+//! `x-tenant-id`. A 2xx response means accepted. So does 409 if its JSON body has the same
+//! `command_id`: the gateway already has the command.
 
 use async_trait::async_trait;
 use orlog_model::{Command, Work, WorkItem};
@@ -9,50 +10,54 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::http::response::{self, Asked};
-use crate::http::{Error, Manner, Request, Speaker, Template, To};
-use crate::provider::{Attempt, Provider, Refusal, Reply};
-use crate::secret::Scrub;
+use crate::http::response::{self, RequestSummary};
+use crate::http::{Error, HttpClient, HttpClientOptions, PathTemplate, Request, RequestTarget};
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::secret::SecretScrubber;
 
-/// Where commands are posted where nothing else is said.
+/// Default path of commands.
 pub(crate) const DEFAULT_PATH: &str = "/v1/commands";
 
-/// Submits commands.
-pub struct Gateway {
-    speaker: Speaker,
-    path: Template,
+/// Provider that submits commands.
+pub struct HttpGateway {
+    client: HttpClient,
+    path: PathTemplate,
 }
 
-impl Gateway {
-    /// `path` may hold `{aggregate_type}`, `{aggregate_id}` and `{name}`.
+impl HttpGateway {
+    /// Creates a gateway; `path` may contain `{aggregate_type}`, `{aggregate_id}` and `{name}`.
     ///
     /// # Errors
-    /// When the URL cannot be a base, or TLS cannot be set up.
-    pub fn new(base_url: &str, path: Template) -> Result<Self, Error> {
-        Ok(Self { speaker: Speaker::new("gateway", Some(base_url), Manner::default())?, path })
+    /// If the URL cannot be a base, or if TLS cannot be configured.
+    pub fn new(base_url: &str, path: PathTemplate) -> Result<Self, Error> {
+        Ok(Self { client: HttpClient::new("gateway", Some(base_url), HttpClientOptions::default())?, path })
     }
 }
 
 #[async_trait]
-impl Provider for Gateway {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for HttpGateway {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Command(command) = &item.work else {
-            return Err(Refusal::failed("not_a_command", format!("{} is no command", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_a_command",
+                format!("{} is not a command", item.work.label()),
+            ));
         };
         let path = self.path.render(&address(command)).map_err(|error| {
-            Refusal::failed("bad_command", format!("the path of {}: {error}", item.work.label()))
+            ProviderError::permanent("bad_command", format!("invalid path of {}: {error}", item.work.label()))
         })?;
         let request = Request {
             method: &Method::POST,
-            to: To::Path(path),
+            to: RequestTarget::Path(path),
             headers: HeaderMap::new(),
             body: Some(envelope(item, command).to_string().into_bytes()),
             content_type: "application/json",
             at: attempt.at,
         };
-        let heard = self.speaker.send(item, request, Scrub::default()).await?;
-        let asked = Asked { upstream: self.speaker.upstream(), method: "POST", path: &heard.path };
-        accepted_before(item, response::judge(asked, &heard.answered))
+        let received = self.client.send(item, request, SecretScrubber::default()).await?;
+        let summary =
+            RequestSummary { upstream: self.client.upstream(), method: "POST", path: &received.path };
+        accepted_before(item, response::classify_status(summary, &received.response))
     }
 }
 
@@ -64,7 +69,7 @@ fn address(command: &Command) -> Value {
     })
 }
 
-/// The envelope of requirement R5.
+/// Returns the envelope of requirement R5.
 fn envelope(item: &WorkItem, command: &Command) -> Value {
     let mut metadata = json!({
         "correlation_id": item.instance.correlation,
@@ -84,69 +89,71 @@ fn envelope(item: &WorkItem, command: &Command) -> Value {
     })
 }
 
-/// What a question over the bus holds, and what its answer means: as over HTTP.
-pub mod message {
+/// Requests and responses of the gateway over the bus; same meaning as over HTTP.
+pub mod gateway_message {
     use std::time::Duration;
 
     use http::StatusCode;
     use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
     use orlog_model::{Command, WorkItem};
 
-    use crate::http::response::{self, Answered, Asked, Body};
-    use crate::provider::{Refusal, Reply};
+    use crate::http::response::{self, HttpResponse, RequestSummary, ResponseBody};
+    use crate::provider::{ProviderError, Reply};
 
-    /// The body: the envelope of requirement R5.
+    /// Returns the body: the envelope of requirement R5.
     #[must_use]
     pub fn body(item: &WorkItem, command: &Command) -> Vec<u8> {
         super::envelope(item, command).to_string().into_bytes()
     }
 
-    /// What an answer with this status means; without one it is acceptance.
+    /// Classifies a response by its status; without a status the command is accepted.
     ///
     /// # Errors
-    /// When it is a refusal, or no status.
-    pub fn judge(
+    /// If the status is an error or invalid.
+    pub fn classify_response(
         item: &WorkItem,
         subject: &str,
         status: Option<&str>,
         retry_after: Option<&str>,
         payload: &[u8],
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Reply, ProviderError> {
         let status = match status.map(|text| text.trim().parse::<u16>().ok().map(StatusCode::from_u16)) {
             None => StatusCode::OK,
             Some(Some(Ok(status))) => status,
             Some(_) => {
                 let status = status.unwrap_or_default();
-                let message =
-                    format!("gateway: {subject} answered with the status {status:?}, which is none");
-                return Err(Refusal::lost("bad_status", message));
+                let message = format!("gateway: {subject} responded with the invalid status {status:?}");
+                return Err(ProviderError::response_lost("bad_status", message));
             }
         };
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after.and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(RETRY_AFTER, value);
         }
-        let body = Body { bytes: payload.to_vec(), cut: false };
-        let asked = Asked { upstream: "gateway", method: "request", path: subject };
-        super::accepted_before(item, response::judge(asked, &Answered { status, headers, body }))
+        let body = ResponseBody { bytes: payload.to_vec(), cut: false };
+        let summary = RequestSummary { upstream: "gateway", method: "request", path: subject };
+        super::accepted_before(
+            item,
+            response::classify_status(summary, &HttpResponse { status, headers, body }),
+        )
     }
 
-    /// Nobody listens: not done.
+    /// Returns the error for a subject without responders: the command was not executed.
     #[must_use]
-    pub fn nobody(subject: &str) -> Refusal {
-        Refusal::retry("no_responders", format!("gateway: nobody listens on {subject}"))
+    pub fn no_responders(subject: &str) -> ProviderError {
+        ProviderError::unavailable("no_responders", format!("gateway: no responders on {subject}"))
     }
 
-    /// Nobody knows what became of it.
+    /// Returns the error for a lost response: the outcome is unknown.
     #[must_use]
-    pub fn lost(reason: &str, within: Duration) -> Refusal {
-        Refusal::lost("no_answer", format!("gateway: {reason} (within {within:?})"))
+    pub fn lost(reason: &str, within: Duration) -> ProviderError {
+        ProviderError::response_lost("no_response", format!("gateway: {reason} (within {within:?})"))
     }
 }
 
-fn accepted_before(item: &WorkItem, answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
-    match answer {
-        Err(Refusal::Final { failure, payload, .. })
+fn accepted_before(item: &WorkItem, result: Result<Reply, ProviderError>) -> Result<Reply, ProviderError> {
+    match result {
+        Err(ProviderError::Permanent { failure, payload, .. })
             if failure.code == "http_409" && payload["command_id"] == item.id.to_string().as_str() =>
         {
             Ok(Reply::from(payload))
@@ -171,7 +178,7 @@ mod tests {
             aggregate_id: "shelf-1".to_owned(),
             name: Name::new("ReserveStock").unwrap(),
             payload: json!({"sku": "x"}),
-            confirmation: Confirmation::RefusalOnly,
+            confirmation: Confirmation::RejectionOnly,
             timeout: None,
         };
         WorkItem {
@@ -190,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_travels_in_the_envelope_of_the_aggregate_service() {
+    fn command_uses_the_aggregate_service_envelope() {
         let item = item();
         let Work::Command(command) = &item.work else { panic!("it is a command") };
         let expected = json!({
@@ -210,10 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_about_the_same_command_is_acceptance_and_another_is_not() {
+    fn conflict_counts_as_accepted_only_for_the_same_command() {
         let conflict = |id: &str| {
-            let refusal = Refusal::failed("http_409", "conflict").with_payload(json!({"command_id": id}));
-            accepted_before(&item(), Err(refusal)).is_ok()
+            let error =
+                ProviderError::permanent("http_409", "conflict").with_payload(json!({"command_id": id}));
+            accepted_before(&item(), Err(error)).is_ok()
         };
         assert!(conflict("00000000-0000-0000-0000-000000000007"));
         assert!(!conflict("00000000-0000-0000-0000-000000000008"));

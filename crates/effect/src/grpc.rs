@@ -1,8 +1,8 @@
-//! Effects that are gRPC calls: one message, one answer.
+//! Effects that are unary gRPC calls: one message, one response.
 //!
-//! The arguments of an effect are JSON; descriptors (from a file, or asked of the upstream by reflection) say how that becomes
-//! protobuf, by the JSON rules of proto3. What a status means is said by the effect's rules, else by the table in
-//! `status`.
+//! The arguments of an effect are JSON. Descriptors from a file or from reflection define the
+//! conversion to protobuf, by the JSON rules of proto3. The rules of the effect classify a status;
+//! otherwise the table in `status` applies.
 
 mod channel;
 mod reflection;
@@ -21,66 +21,67 @@ use serde_json::json;
 use tonic::Code;
 use tonic::transport::Channel;
 
-pub(crate) use channel::Place;
+pub(crate) use channel::GrpcEndpoint;
 pub(crate) use schema::{MethodName, Schema, check_path};
-pub use status::{AnswerConfig, Codes};
+pub use status::{Codes, GrpcResponseRule};
 
-use crate::http::{self, Auth, AuthConfig, Clients, IDEMPOTENCY_KEY};
-use crate::placeholders::{Json, Scope, Text};
-use crate::provider::{Attempt, Provider, Refusal, Reply};
-use crate::response_rules::Judged;
-use crate::secret::Scrub;
-use channel::{Call, Fault, Line};
-use reflection::{Asking, Reflection, Unknown};
-use status::Told;
+use crate::http::{self, Clients, HttpAuth, HttpAuthConfig, IDEMPOTENCY_KEY};
+use crate::placeholders::{JsonTemplate, PlaceholderScope, TextTemplate};
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::response_rules::ResponseContext;
+use crate::secret::SecretScrubber;
+use channel::{GrpcCall, GrpcChannel, GrpcError};
+use reflection::{Reflection, ReflectionCall, ReflectionError};
+use status::GrpcStatus;
 
-/// Descriptors younger than this are not asked for again because a payload does not fit them.
+/// Minimum age of descriptors before they are fetched again because a payload does not match them.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// What one effect asks of the upstream.
+/// gRPC call of one effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
+pub(crate) struct GrpcOperation {
     pub(crate) method: MethodName,
-    /// Metadata besides that of every call.
-    pub(crate) metadata: Vec<(HeaderName, Text)>,
-    /// The message; the arguments where absent.
-    pub(crate) body: Option<Json>,
-    /// The field that takes the idempotency key.
+    /// Additional metadata besides the metadata of every call.
+    pub(crate) metadata: Vec<(HeaderName, TextTemplate)>,
+    /// Message template. Default: the arguments.
+    pub(crate) body: Option<JsonTemplate>,
+    /// Field for the idempotency key.
     pub(crate) key_field: Option<String>,
-    pub(crate) responses: Vec<AnswerConfig>,
+    pub(crate) responses: Vec<GrpcResponseRule>,
 }
 
-/// Where descriptors come from.
-pub(crate) enum Source {
-    /// A file, read with the configuration.
+/// Source of descriptors.
+pub(crate) enum DescriptorSource {
+    /// File that is read with the configuration.
     File(Schema),
-    /// The upstream.
+    /// Reflection of the upstream.
     Reflection,
 }
 
-/// The effects of one gRPC upstream.
+/// Provider of the effects of one gRPC upstream.
 ///
-/// Every call carries the metadata `idempotency-key` (the work item's id), `x-tenant-id` (not for the default tenant),
-/// `x-correlation-id` and, where known, `traceparent`, encoded as over HTTP, and `grpc-timeout`.
+/// Every call has the metadata `idempotency-key` (the id of the work item), `x-tenant-id` (not for the
+/// default tenant), `x-correlation-id` and, if known, `traceparent`, encoded as over HTTP, and
+/// `grpc-timeout`.
 pub struct Grpc {
     upstream: String,
-    line: Line,
-    schemas: Schemas,
-    auth: Option<Auth>,
+    line: GrpcChannel,
+    schemas: DescriptorCache,
+    auth: Option<HttpAuth>,
     clients: Clients,
-    operations: BTreeMap<EffectName, Operation>,
+    operations: BTreeMap<EffectName, GrpcOperation>,
 }
 
-enum Schemas {
+enum DescriptorCache {
     File(Arc<Schema>),
     Reflection(Reflection),
 }
 
-/// What one attempt goes by.
-struct Course<'a> {
+/// Context of one attempt.
+struct CallContext<'a> {
     item: &'a WorkItem,
     effect: &'a Effect,
-    operation: &'a Operation,
+    operation: &'a GrpcOperation,
     attempt: Attempt,
     channel: Channel,
     headers: HeaderMap,
@@ -89,224 +90,248 @@ struct Course<'a> {
 impl Grpc {
     pub(crate) fn new(
         upstream: &str,
-        place: Place,
-        source: Source,
-        auth: Option<AuthConfig>,
-        operations: BTreeMap<EffectName, Operation>,
+        endpoint: GrpcEndpoint,
+        source: DescriptorSource,
+        auth: Option<HttpAuthConfig>,
+        operations: BTreeMap<EffectName, GrpcOperation>,
     ) -> Result<Self, http::Error> {
         let schemas = match source {
-            Source::File(schema) => Schemas::File(Arc::new(schema)),
-            Source::Reflection => Schemas::Reflection(Reflection::default()),
+            DescriptorSource::File(schema) => DescriptorCache::File(Arc::new(schema)),
+            DescriptorSource::Reflection => DescriptorCache::Reflection(Reflection::default()),
         };
-        // Only who issues tokens is spoken to over HTTP.
-        let roots = matches!(auth, Some(AuthConfig::OAuth2(_)));
+        // HTTP is used only for the token issuer.
+        let roots = matches!(auth, Some(HttpAuthConfig::OAuth2(_)));
         let tls = |source| http::Error::Tls { upstream: upstream.to_owned(), source };
-        let clients = Clients::new(place.tls.clone(), roots).map_err(tls)?;
-        let (line, auth) = (Line::new(place), auth.map(Auth::new));
+        let clients = Clients::new(endpoint.tls.clone(), roots).map_err(tls)?;
+        let (line, auth) = (GrpcChannel::new(endpoint), auth.map(HttpAuth::new));
         Ok(Self { upstream: upstream.to_owned(), line, schemas, auth, clients, operations })
     }
 
-    /// The effects it performs, in the order of their names.
+    /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
         self.operations.keys().cloned().collect()
     }
 
-    /// A token that is refused is fetched anew, once.
-    async fn authorized(&self, mut course: Course<'_>, scrub: &mut Scrub) -> Result<Reply, Refusal> {
+    /// Sends a call with authorization. A rejected token is fetched again, once.
+    async fn authorized(
+        &self,
+        mut context: CallContext<'_>,
+        scrub: &mut SecretScrubber,
+    ) -> Result<Reply, ProviderError> {
         let Some(auth) = &self.auth else {
-            let (method, answer) = self.ask(&course).await?;
-            return self.judge(&course, &method, answer, scrub);
+            let (method, result) = self.send_message(&context).await?;
+            return self.classify_result(&context, &method, result, scrub);
         };
         let mut tried = false;
         loop {
             let pair = self.clients.pair()?;
-            let value = auth.value(&pair.open, course.attempt.at, scrub).await?;
-            course.headers.insert(AUTHORIZATION, http::sensitive(&value)?);
-            let (method, answer) = self.ask(&course).await?;
-            let refused =
-                matches!(&answer, Err(Fault::Told(status)) if status.code() == Code::Unauthenticated);
-            if !refused || tried || !auth.refused(&value).await {
-                return self.judge(&course, &method, answer, scrub);
+            let value = auth.header_value(&pair.open, context.attempt.at, scrub).await?;
+            context.headers.insert(AUTHORIZATION, http::sensitive_header(&value)?);
+            let (method, result) = self.send_message(&context).await?;
+            let rejected =
+                matches!(&result, Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated);
+            if !rejected || tried || !auth.invalidate(&value).await {
+                return self.classify_result(&context, &method, result, scrub);
             }
             tried = true;
         }
     }
 
-    /// Finds out how the message looks, and sends it.
-    async fn ask(&self, course: &Course<'_>) -> Result<(Described, Result<bytes::Bytes, Fault>), Refusal> {
-        let scope = Scope { item: course.item, payload: &course.effect.payload };
-        let operation = course.operation;
+    /// Resolves the method descriptor and sends the message.
+    async fn send_message(
+        &self,
+        context: &CallContext<'_>,
+    ) -> Result<(CachedMethod, Result<bytes::Bytes, GrpcError>), ProviderError> {
+        let scope = PlaceholderScope { item: context.item, payload: &context.effect.payload };
+        let operation = context.operation;
         let filled = operation.body.as_ref().map(|body| body.fill(scope)).transpose();
-        let filled = filled.map_err(|why| why.refusal("the body", &course.effect.name))?;
-        let mut json = filled.unwrap_or_else(|| course.effect.payload.clone());
-        let unfit = |why: String| {
-            Refusal::failed("bad_payload", format!("the message of {}: {why}", course.effect.name))
+        let filled = filled.map_err(|reason| reason.into_provider_error("the body", &context.effect.name))?;
+        let mut json = filled.unwrap_or_else(|| context.effect.payload.clone());
+        let unfit = |reason: String| {
+            ProviderError::permanent(
+                "invalid_payload",
+                format!("invalid message of {}: {reason}", context.effect.name),
+            )
         };
         if let Some(path) = &operation.key_field {
-            schema::put(&mut json, path, course.item.id.to_string()).map_err(unfit)?;
+            schema::put(&mut json, path, context.item.id.to_string()).map_err(unfit)?;
         }
-        let mut described = self.describe(course).await?;
+        let mut described = self.describe(context).await?;
         let mut message = schema::encode(&described.method.input(), &json);
-        if message.is_err() && described.is_old(course.attempt.at) {
+        if message.is_err() && described.is_old(context.attempt.at) {
             self.refresh();
-            described = self.describe(course).await?;
+            described = self.describe(context).await?;
             message = schema::encode(&described.method.input(), &json);
         }
         let message = message.map_err(unfit)?;
         let path = format!("/{}", operation.method);
-        let (headers, timeout) = (course.headers.clone(), course.attempt.timeout);
-        let call = Call { path, headers, message, timeout };
-        Ok((described, self.line.call(course.channel.clone(), call).await))
+        let (headers, timeout) = (context.headers.clone(), context.attempt.timeout);
+        let call = GrpcCall { path, headers, message, timeout };
+        Ok((described, self.line.call(context.channel.clone(), call).await))
     }
 
-    async fn describe(&self, course: &Course<'_>) -> Result<Described, Refusal> {
-        let name = &course.operation.method;
+    async fn describe(&self, context: &CallContext<'_>) -> Result<CachedMethod, ProviderError> {
+        let name = &context.operation.method;
         let (schema, at) = match &self.schemas {
-            Schemas::File(schema) => (Arc::clone(schema), None),
-            Schemas::Reflection(reflection) => {
-                let asking = Asking {
+            DescriptorCache::File(schema) => (Arc::clone(schema), None),
+            DescriptorCache::Reflection(reflection) => {
+                let reflection_call = ReflectionCall {
                     line: &self.line,
-                    channel: course.channel.clone(),
-                    headers: course.headers.clone(),
-                    timeout: course.attempt.timeout,
-                    at: course.attempt.at,
+                    channel: context.channel.clone(),
+                    headers: context.headers.clone(),
+                    timeout: context.attempt.timeout,
+                    at: context.attempt.at,
                 };
-                let (schema, at) =
-                    reflection.schema(&name.service, &asking).await.map_err(|why| self.unknown(name, why))?;
+                let (schema, at) = reflection
+                    .schema(&name.service, &reflection_call)
+                    .await
+                    .map_err(|reason| self.unknown(name, reason))?;
                 (schema, Some(at))
             }
         };
         match schema.method(name) {
-            Ok(method) => Ok(Described { schema, method, at }),
-            Err(why) => {
+            Ok(method) => Ok(CachedMethod { schema, method, at }),
+            Err(reason) => {
                 self.refresh();
-                Err(Refusal::failed("grpc_unimplemented", format!("{}: {why}", self.upstream)))
+                Err(ProviderError::permanent("grpc_unimplemented", format!("{}: {reason}", self.upstream)))
             }
         }
     }
 
-    /// Nothing was done yet, and the operator mends what is wrong with the reflection; effects wait for it.
-    fn unknown(&self, name: &MethodName, why: Unknown) -> Refusal {
+    /// Maps a reflection error. Nothing was executed yet; effects wait until the operator corrects the
+    /// upstream.
+    fn unknown(&self, name: &MethodName, reason: ReflectionError) -> ProviderError {
         let upstream = &self.upstream;
-        match why {
-            Unknown::NoService => {
-                let message = format!("{upstream}: its reflection knows no service {}", name.service);
-                Refusal::failed("grpc_unimplemented", message)
+        match reason {
+            ReflectionError::NoService => {
+                let message = format!("{upstream}: reflection has no service {}", name.service);
+                ProviderError::permanent("grpc_unimplemented", message)
             }
-            Unknown::Fault(Fault::Forbidden(refused)) => {
-                Refusal::failed("egress_refused", format!("{upstream}: {refused}"))
+            ReflectionError::Fault(GrpcError::Forbidden(rejected)) => {
+                ProviderError::permanent("egress_denied", format!("{upstream}: {rejected}"))
             }
-            Unknown::Fault(Fault::Unreachable(why)) => {
-                Refusal::retry("unreachable", format!("{upstream}: {why}"))
+            ReflectionError::Fault(GrpcError::Unreachable(reason)) => {
+                ProviderError::unavailable("unreachable", format!("{upstream}: {reason}"))
             }
-            Unknown::Fault(Fault::Lost(why) | Fault::Oversized(why)) => {
-                Refusal::retry("reflection", format!("{upstream}: {why}"))
+            ReflectionError::Fault(GrpcError::ConnectionLost(reason) | GrpcError::Oversized(reason))
+            | ReflectionError::Useless(reason) => {
+                ProviderError::unavailable("reflection", format!("{upstream}: {reason}"))
             }
-            Unknown::Fault(Fault::TooLong) => {
-                Refusal::retry("reflection", format!("{upstream}: its reflection is longer than may be read"))
-            }
-            Unknown::Fault(Fault::Told(status)) => {
+            ReflectionError::Fault(GrpcError::ResponseTooLarge) => ProviderError::unavailable(
+                "reflection",
+                format!("{upstream}: reflection response exceeds the size limit"),
+            ),
+            ReflectionError::Fault(GrpcError::Status(status)) => {
                 let message = format!(
-                    "{upstream}: its reflection answered {}: {}",
+                    "{upstream}: reflection returned {}: {}",
                     status::name(status.code()),
                     status.message()
                 );
-                Refusal::retry("reflection", message)
+                ProviderError::unavailable("reflection", message)
             }
-            Unknown::Useless(why) => Refusal::retry("reflection", format!("{upstream}: {why}")),
         }
     }
 
-    fn judge(
+    fn classify_result(
         &self,
-        course: &Course<'_>,
-        described: &Described,
-        answer: Result<bytes::Bytes, Fault>,
-        scrub: &Scrub,
-    ) -> Result<Reply, Refusal> {
-        let asked = format!("{}: {}", self.upstream, course.operation.method);
-        let rules = &course.operation.responses;
-        let bytes = match answer {
+        context: &CallContext<'_>,
+        described: &CachedMethod,
+        result: Result<bytes::Bytes, GrpcError>,
+        scrub: &SecretScrubber,
+    ) -> Result<Reply, ProviderError> {
+        let call_label = format!("{}: {}", self.upstream, context.operation.method);
+        let rules = &context.operation.responses;
+        let bytes = match result {
             Ok(bytes) => bytes,
-            Err(Fault::Told(status)) => {
+            Err(GrpcError::Status(status)) => {
                 if status.code() == Code::Unimplemented {
                     self.refresh();
                 }
-                return Told::new(&asked, &status, &described.schema, scrub).judge(rules);
+                return GrpcStatus::new(&call_label, &status, &described.schema, scrub).classify(rules);
             }
-            Err(Fault::Unreachable(why)) => {
-                return Err(Refusal::retry("unreachable", format!("{asked}: {why}")));
+            Err(GrpcError::Unreachable(reason)) => {
+                return Err(ProviderError::unavailable("unreachable", format!("{call_label}: {reason}")));
             }
-            Err(Fault::Forbidden(why)) => {
-                return Err(Refusal::failed("egress_refused", format!("{asked}: {why}")));
+            Err(GrpcError::Forbidden(reason)) => {
+                return Err(ProviderError::permanent("egress_denied", format!("{call_label}: {reason}")));
             }
-            Err(Fault::Oversized(why)) => {
-                return Err(Refusal::failed("bad_payload", format!("{asked}: {why}")));
+            Err(GrpcError::Oversized(reason)) => {
+                return Err(ProviderError::permanent("invalid_payload", format!("{call_label}: {reason}")));
             }
-            Err(Fault::Lost(why)) => return Err(Refusal::lost("transport", format!("{asked}: {why}"))),
-            // It is done, only its answer is not kept.
-            Err(Fault::TooLong) => return Ok(Reply::from(json!({ "truncated": true }))),
+            Err(GrpcError::ConnectionLost(reason)) => {
+                return Err(ProviderError::response_lost("transport", format!("{call_label}: {reason}")));
+            }
+            // The call succeeded, but its response is not stored.
+            Err(GrpcError::ResponseTooLarge) => return Ok(Reply::from(json!({ "truncated": true }))),
         };
         let body = match schema::decode(&described.method.output(), &bytes) {
-            Ok(body) => scrub.value(body),
-            // It is done too; what it said does not fit what is known of its messages.
-            Err(why) => {
+            Ok(body) => scrub.scrub_json(body),
+            // The call succeeded too, but its response does not match the descriptors.
+            Err(reason) => {
                 self.refresh();
-                return Ok(Reply::from(json!({ "unreadable": why })));
+                return Ok(Reply::from(json!({ "unreadable": reason })));
             }
         };
-        match rules.iter().find(|rule| rule.fits(|codes| codes.cover(Code::Ok), &body)) {
-            Some(rule) => rule.judge(Judged { body: &body, usual: declined(&asked), retry_after: None }),
+        match rules.iter().find(|rule| rule.matches(|codes| codes.cover(Code::Ok), &body)) {
+            Some(rule) => rule.classify(ResponseContext {
+                body: &body,
+                usual: rule_failure(&call_label),
+                retry_after: None,
+            }),
             None => Ok(Reply::from(body)),
         }
     }
 }
 
-/// A method, and since when it is known; `None`: from a file.
-struct Described {
+/// Method descriptor and its fetch time; `None`: from a file.
+struct CachedMethod {
     schema: Arc<Schema>,
     method: MethodDescriptor,
     at: Option<Timestamp>,
 }
 
-impl Described {
+impl CachedMethod {
     fn is_old(&self, now: Timestamp) -> bool {
-        self.at.is_some_and(|at| now.since(at) >= FRESH)
+        self.at.is_some_and(|at| now.duration_since(at) >= FRESH)
     }
 }
 
-fn declined(asked: &str) -> Failure {
+fn rule_failure(call_label: &str) -> Failure {
     Failure {
         code: "grpc_ok".to_owned(),
-        message: format!("{asked} answered OK, which a rule takes for a failure"),
+        message: format!("{call_label} returned OK, which a rule classifies as a failure"),
     }
 }
 
 #[async_trait]
 impl Provider for Grpc {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
         let Some(operation) = self.operations.get(&effect.name) else {
             let message = format!("{} has no method for {}", self.upstream, effect.name);
-            return Err(Refusal::failed("effect_unknown", message));
+            return Err(ProviderError::permanent("effect_unknown", message));
         };
-        let (scope, mut scrub) = (Scope { item, payload: &effect.payload }, Scrub::default());
+        let (scope, mut scrub) =
+            (PlaceholderScope { item, payload: &effect.payload }, SecretScrubber::default());
         let metadata = http::fill_headers(&operation.metadata, scope, &mut scrub);
-        let metadata = metadata.map_err(|why| why.refusal("the metadata", &effect.name))?;
-        let mut headers = http::identity(item, IDEMPOTENCY_KEY);
+        let metadata = metadata.map_err(|reason| reason.into_provider_error("the metadata", &effect.name))?;
+        let mut headers = http::context_headers(item, IDEMPOTENCY_KEY);
         headers.extend(metadata);
         let channel = self.line.channel()?;
-        let course = Course { item, effect, operation, attempt, channel, headers };
-        self.authorized(course, &mut scrub).await.map_err(|refusal| http::scrubbed(refusal, &scrub))
+        let context = CallContext { item, effect, operation, attempt, channel, headers };
+        self.authorized(context, &mut scrub).await.map_err(|error| http::scrub_error(error, &scrub))
     }
 
     fn refresh(&self) {
         match &self.schemas {
-            Schemas::File(_) => {}
-            Schemas::Reflection(reflection) => reflection.forget(),
+            DescriptorCache::File(_) => {}
+            DescriptorCache::Reflection(reflection) => reflection.invalidate(),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Effects that are HTTP requests.
 //!
-//! One provider speaks to one upstream. Each effect is a method and an address with placeholders; the arguments are the body
-//! unless the effect says otherwise. What a response means is said by the effect's rules, else by its status: 2xx is done;
-//! 408, 425, 429, 5xx and transport faults may be tried again; everything else is final, redirects too: unless the
-//! configuration allows it they are not followed, because where a request with money in it goes is its decision.
+//! One provider calls one upstream. Each effect is a method and an address with placeholders. The
+//! arguments are the body unless the effect specifies another one. The rules of the effect classify a
+//! response, otherwise its status does: 2xx is success; 408, 425, 429, 5xx and transport errors may be
+//! retried; everything else is permanent, including redirects. Redirects are not followed by default,
+//! because only the configuration decides where a request may go.
 
 mod auth;
 mod client;
@@ -21,68 +22,69 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-pub(crate) use auth::{Auth, sensitive};
-pub use auth::{AuthConfig, BasicConfig, OAuth2Config, SignatureConfig};
+pub use auth::{BasicConfig, HttpAuthConfig, OAuth2Config, SignatureConfig};
+pub(crate) use auth::{HttpAuth, sensitive_header};
 pub use client::Error;
-pub(crate) use client::{IDEMPOTENCY_KEY, identity, scrubbed};
-pub(crate) use client::{Manner, Request, Speaker, To, is_reserved};
+pub(crate) use client::{HttpClient, HttpClientOptions, Request, RequestTarget, is_reserved};
+pub(crate) use client::{IDEMPOTENCY_KEY, context_headers, scrub_error};
 pub use reqwest::Method;
-pub use rules::{ResponseConfig, Statuses};
-pub use template::{Template, TemplateError};
+pub use rules::{HttpResponseRule, StatusRange};
+pub use template::{PathTemplate, TemplateError};
 pub(crate) use tls::{Certificates, Clients};
-pub use tls::{Tls, client};
+pub use tls::{TlsConfig, client};
 
-use crate::placeholders::{Json, Scope, Text, Unfilled};
-use crate::provider::{Attempt, Provider, Refusal, Reply};
-use crate::secret::Scrub;
-use response::Asked;
-pub(crate) use response::Body as ReadBody;
+use crate::placeholders::{FillError, JsonTemplate, PlaceholderScope, TextTemplate};
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::secret::SecretScrubber;
+use response::RequestSummary;
+pub(crate) use response::ResponseBody as ReadBody;
 
-/// What one effect asks of the upstream.
+/// HTTP request of one effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
+pub(crate) struct HttpOperation {
     pub(crate) method: Method,
-    pub(crate) address: Address,
-    /// Headers besides those that every request has.
-    pub(crate) headers: Vec<(HeaderName, Text)>,
-    pub(crate) body: Body,
-    pub(crate) responses: Vec<ResponseConfig>,
+    pub(crate) address: UrlTemplate,
+    /// Additional headers besides those of every request.
+    pub(crate) headers: Vec<(HeaderName, TextTemplate)>,
+    pub(crate) body: BodyTemplate,
+    pub(crate) responses: Vec<HttpResponseRule>,
 }
 
-/// Where an effect's request goes.
+/// Target address of an effect.
 #[derive(Clone, Debug)]
-pub(crate) enum Address {
-    /// Below the base URL, for example `/orders/{order.id}/charges`.
-    Path(Template),
-    /// Anywhere; `dynamic` when a placeholder stands in the host.
-    Url { text: Text, dynamic: bool },
+pub(crate) enum UrlTemplate {
+    /// Path below the base URL, for example `/orders/{order.id}/charges`.
+    Path(PathTemplate),
+    /// Complete URL; `dynamic` if the host contains a placeholder.
+    Url { text: TextTemplate, dynamic: bool },
 }
 
-/// What an effect's request carries.
+/// Request body of an effect.
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(crate) enum BodyTemplate {
     Nothing,
     Arguments,
-    Json(Json),
-    Text(Text),
+    Json(JsonTemplate),
+    Text(TextTemplate),
 }
 
-/// The effects of one HTTP upstream.
+/// Provider of the effects of one HTTP upstream.
 ///
-/// Every request carries `idempotency-key` (the work item's id; the header's name can be configured), `x-tenant-id` (not
-/// for the default tenant), `x-correlation-id` and, where known, `traceparent`. Ids are percent-encoded as CloudEvents
-/// does in HTTP headers: whatever is no printable ASCII, spaces, `"` and `%`.
+/// Every request has `idempotency-key` (the id of the work item; the header name is configurable),
+/// `x-tenant-id` (not for the default tenant), `x-correlation-id` and, if known, `traceparent`. Ids are
+/// percent-encoded as CloudEvents requires for HTTP headers: everything except printable ASCII, and
+/// spaces, `"` and `%`.
 pub struct Http {
-    speaker: Speaker,
-    operations: BTreeMap<EffectName, Operation>,
+    client: HttpClient,
+    operations: BTreeMap<EffectName, HttpOperation>,
 }
 
 impl Http {
-    pub(crate) fn new(speaker: Speaker, operations: BTreeMap<EffectName, Operation>) -> Self {
-        Self { speaker, operations }
+    pub(crate) fn new(speaker: HttpClient, operations: BTreeMap<EffectName, HttpOperation>) -> Self {
+        Self { client: speaker, operations }
     }
 
-    /// The effects it performs, in the order of their names.
+    /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
         self.operations.keys().cloned().collect()
@@ -91,101 +93,108 @@ impl Http {
 
 #[async_trait]
 impl Provider for Http {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
         let Some(operation) = self.operations.get(&effect.name) else {
-            let message = format!("{} has no operation for {}", self.speaker.upstream(), effect.name);
-            return Err(Refusal::failed("effect_unknown", message));
+            let message = format!("{} has no operation for {}", self.client.upstream(), effect.name);
+            return Err(ProviderError::permanent("effect_unknown", message));
         };
-        let mut scrub = Scrub::default();
+        let mut scrub = SecretScrubber::default();
         let request = operation.request(item, effect, attempt, &mut scrub)?;
-        let heard = self.speaker.send(item, request, scrub).await?;
-        let asked =
-            Asked { upstream: self.speaker.upstream(), method: operation.method.as_str(), path: &heard.path };
-        rules::judge(&operation.responses, asked, &heard.answered)
+        let exchange = self.client.send(item, request, scrub).await?;
+        let summary = RequestSummary {
+            upstream: self.client.upstream(),
+            method: operation.method.as_str(),
+            path: &exchange.path,
+        };
+        rules::classify(&operation.responses, summary, &exchange.response)
     }
 }
 
-impl Operation {
+impl HttpOperation {
     fn request(
         &self,
         item: &WorkItem,
         effect: &Effect,
         attempt: Attempt,
-        scrub: &mut Scrub,
-    ) -> Result<Request<'_>, Refusal> {
-        let scope = Scope { item, payload: &effect.payload };
-        let unfilled = |what: &str, why: Unfilled| why.refusal(what, &effect.name);
-        let to = self.address.fill(scope).map_err(|why| unfilled("the address", why))?;
-        let headers = fill_headers(&self.headers, scope, scrub).map_err(|why| unfilled("a header", why))?;
-        let (body, content_type) = self.body.fill(scope).map_err(|why| unfilled("the body", why))?;
+        scrub: &mut SecretScrubber,
+    ) -> Result<Request<'_>, ProviderError> {
+        let scope = PlaceholderScope { item, payload: &effect.payload };
+        let unfilled = |label: &str, reason: FillError| reason.into_provider_error(label, &effect.name);
+        let to = self.address.fill(scope).map_err(|reason| unfilled("the address", reason))?;
+        let headers =
+            fill_headers(&self.headers, scope, scrub).map_err(|reason| unfilled("a header", reason))?;
+        let (body, content_type) = self.body.fill(scope).map_err(|reason| unfilled("the body", reason))?;
         Ok(Request { method: &self.method, to, headers, body, content_type, at: attempt.at })
     }
 }
 
-/// The headers that a configuration adds.
+/// Fills the configured headers.
 pub(crate) fn fill_headers(
-    texts: &[(HeaderName, Text)],
-    scope: Scope<'_>,
-    scrub: &mut Scrub,
-) -> Result<HeaderMap, Unfilled> {
+    texts: &[(HeaderName, TextTemplate)],
+    scope: PlaceholderScope<'_>,
+    scrub: &mut SecretScrubber,
+) -> Result<HeaderMap, FillError> {
     let mut headers = HeaderMap::with_capacity(texts.len());
     for (name, text) in texts {
         let value = text.fill(scope, scrub, |_, text| text)?;
         let mut value = HeaderValue::try_from(value)
-            .map_err(|_| Unfilled::Payload(format!("the value of {name} holds a line break")))?;
+            .map_err(|_| FillError::Payload(format!("the value of {name} contains a line break")))?;
         value.set_sensitive(text.has_secrets());
         headers.insert(name.clone(), value);
     }
     Ok(headers)
 }
 
-impl Address {
-    fn fill(&self, scope: Scope<'_>) -> Result<To, Unfilled> {
+impl UrlTemplate {
+    fn fill(&self, scope: PlaceholderScope<'_>) -> Result<RequestTarget, FillError> {
         match self {
             Self::Path(path) => {
                 let filled = path.fill(|name| scope.find(name));
-                filled.map(To::Path).map_err(|error| Unfilled::Payload(error.to_string()))
+                filled.map(RequestTarget::Path).map_err(|error| FillError::Payload(error.to_string()))
             }
             Self::Url { text, dynamic } => {
-                // A placeholder that begins the URL is taken as it is: it brings scheme and host.
+                // A placeholder at the start of the URL is not encoded: it contains scheme and host.
                 let encode = |index: usize, value: String| match index {
                     0 => value,
                     _ => utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string().replace("%2E", "."),
                 };
-                let filled = text.fill(scope, &mut Scrub::default(), encode)?;
-                let url = Url::parse(&filled).map_err(|error| Unfilled::Payload(error.to_string()))?;
-                let wrong = |why: &str| Err(Unfilled::Payload(why.to_owned()));
+                let filled = text.fill(scope, &mut SecretScrubber::default(), encode)?;
+                let url = Url::parse(&filled).map_err(|error| FillError::Payload(error.to_string()))?;
+                let invalid = |reason: &str| Err(FillError::Payload(reason.to_owned()));
                 if !matches!(url.scheme(), "http" | "https") {
-                    return wrong("the scheme is neither http nor https");
+                    return invalid("the scheme is not http or https");
                 }
                 if !url.username().is_empty() || url.password().is_some() {
-                    return wrong("the URL holds a user name or a password");
+                    return invalid("the URL contains a user name or a password");
                 }
-                Ok(To::Url { url, dynamic: *dynamic })
+                Ok(RequestTarget::Url { url, dynamic: *dynamic })
             }
         }
     }
 }
 
-impl Body {
-    fn fill(&self, scope: Scope<'_>) -> Result<(Option<Vec<u8>>, &'static str), Unfilled> {
+impl BodyTemplate {
+    fn fill(&self, scope: PlaceholderScope<'_>) -> Result<(Option<Vec<u8>>, &'static str), FillError> {
         let json = |value: &Value| (Some(value.to_string().into_bytes()), "application/json");
         Ok(match self {
             Self::Nothing => (None, ""),
             Self::Arguments => json(scope.payload),
             Self::Json(template) => json(&template.fill(scope)?),
             Self::Text(text) => {
-                let filled = text.fill(scope, &mut Scrub::default(), |_, text| text)?;
+                let filled = text.fill(scope, &mut SecretScrubber::default(), |_, text| text)?;
                 (Some(filled.into_bytes()), "text/plain; charset=utf-8")
             }
         })
     }
 }
 
-/// Whether a text is a secret's reference written where a placeholder should stand.
+/// Returns whether a text is a bare secret reference instead of a placeholder.
 pub(crate) fn is_bare_reference(text: &str) -> bool {
     text.parse::<crate::secret::SecretRef>().is_ok()
 }

@@ -1,4 +1,5 @@
-//! The lines that jobs write while they run: for people, kept in memory, bounded, and for a while longer than the job.
+//! Logs that jobs write while they run: for users, in memory, bounded, and retained for some time after
+//! the job.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -6,97 +7,97 @@ use std::sync::{Mutex, PoisonError};
 use orlog_model::{InstanceKey, TenantId, Timestamp, WorkItem};
 use uuid::Uuid;
 
-/// Lines that are kept of a job; older ones are dropped.
-pub(crate) const LINES: usize = 1000;
+/// Maximum number of lines per job; older ones are dropped.
+pub(crate) const MAX_LINES_PER_JOB: usize = 1000;
 
-/// The longest line that is kept, in characters.
-pub(crate) const LINE: usize = 2000;
+/// Maximum length of a line, in characters.
+pub(crate) const MAX_LINE_BYTES: usize = 2000;
 
-/// What the lines of all jobs may take together, in bytes; the jobs that began first are dropped first.
-const TOTAL: usize = 16 << 20;
+/// Maximum size of the logs of all jobs, in bytes; the logs of the oldest jobs are dropped first.
+const MAX_TOTAL_BYTES: usize = 16 << 20;
 
-/// A line that a job wrote.
+/// Line of a job log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// When it came.
+pub struct LogLine {
+    /// Time of receipt.
     pub at: Timestamp,
-    /// The line.
+    /// Text of the line.
     pub text: String,
 }
 
-/// What a job has written.
+/// Log of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// The work item's id.
+pub struct JobLog {
+    /// Id of the work item.
     pub job: Uuid,
-    /// What it performs.
+    /// Effect name.
     pub effect: String,
-    /// The lines, the oldest first.
-    pub lines: Vec<Line>,
+    /// Lines, oldest first.
+    pub log: Vec<LogLine>,
 }
 
-/// The lines of the jobs of an upstream.
+/// Job logs of an upstream.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct JobLogs {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    jobs: BTreeMap<Uuid, Job>,
+    jobs: BTreeMap<Uuid, JobBuffer>,
     order: VecDeque<Uuid>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Job {
+struct JobBuffer {
     instance: InstanceKey,
     effect: String,
-    lines: VecDeque<Line>,
+    lines: VecDeque<LogLine>,
 }
 
-impl Lines {
-    /// Adds lines to those of a job.
-    pub fn write(&self, item: &WorkItem, at: Timestamp, texts: &[String]) {
+impl JobLogs {
+    /// Appends lines to the log of a job.
+    pub fn append(&self, item: &WorkItem, at: Timestamp, texts: &[String]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
-        let kept = state.jobs.entry(item.id).or_insert_with(|| {
+        let buffer = state.jobs.entry(item.id).or_insert_with(|| {
             state.order.push_back(item.id);
-            Job { instance: item.instance.clone(), effect: item.work.label(), lines: VecDeque::new() }
+            JobBuffer { instance: item.instance.clone(), effect: item.work.label(), lines: VecDeque::new() }
         });
         for text in texts {
-            let text: String = text.chars().take(LINE).collect();
+            let text: String = text.chars().take(MAX_LINE_BYTES).collect();
             state.bytes += text.len();
-            kept.lines.push_back(Line { at, text });
-            if kept.lines.len() > LINES {
-                state.bytes -= kept.lines.pop_front().map_or(0, |line| line.text.len());
+            buffer.lines.push_back(LogLine { at, text });
+            if buffer.lines.len() > MAX_LINES_PER_JOB {
+                state.bytes -= buffer.lines.pop_front().map_or(0, |line| line.text.len());
             }
         }
-        while state.bytes > TOTAL && state.order.len() > 1 {
+        while state.bytes > MAX_TOTAL_BYTES && state.order.len() > 1 {
             let first = state.order.pop_front().and_then(|first| state.jobs.remove(&first));
             let freed = first.iter().flat_map(|job| &job.lines).map(|line| line.text.len());
             state.bytes -= freed.sum::<usize>();
         }
     }
 
-    /// The lines of a job of this tenant; `None`: nothing is known of it, or no more.
+    /// Returns the log of a job of this tenant; `None` if there is none or if it was dropped.
     #[must_use]
-    pub fn of(&self, tenant: &TenantId, job: Uuid) -> Option<Vec<Line>> {
+    pub fn job(&self, tenant: &TenantId, job: Uuid) -> Option<Vec<LogLine>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let job = state.jobs.get(&job).filter(|job| job.instance.tenant == *tenant)?;
         Some(job.lines.iter().cloned().collect())
     }
 
-    /// What the jobs of an instance have written, the job that began first first.
+    /// Returns the logs of the jobs of an instance, oldest job first.
     #[must_use]
-    pub fn of_instance(&self, instance: &InstanceKey) -> Vec<Written> {
+    pub fn instance_jobs(&self, instance: &InstanceKey) -> Vec<JobLog> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let jobs = state.order.iter().filter_map(|id| Some((*id, state.jobs.get(id)?)));
         let jobs = jobs.filter(|(_, job)| job.instance == *instance);
-        jobs.map(|(id, job)| Written {
+        jobs.map(|(id, job)| JobLog {
             job: id,
             effect: job.effect.clone(),
-            lines: job.lines.iter().cloned().collect(),
+            log: job.lines.iter().cloned().collect(),
         })
         .collect()
     }
@@ -116,27 +117,30 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_of_a_job_are_kept_for_its_tenant() {
-        let lines = Lines::default();
-        let texts: Vec<_> = (0..LINES + 3).map(|number| number.to_string()).collect();
-        lines.write(&job(1), AT, &texts);
-        lines.write(&job(2), AT, &texts);
-        let kept = lines.of(&job(1).instance.tenant, job(1).id).unwrap();
-        assert_eq!((kept.len(), kept[0].text.as_str()), (LINES, "3"));
-        assert_eq!(lines.of(&TenantId::new("beta").unwrap(), job(1).id), None);
-        let written = lines.of_instance(&job(2).instance);
+    fn last_log_lines_are_stored_per_tenant() {
+        let lines = JobLogs::default();
+        let texts: Vec<_> = (0..MAX_LINES_PER_JOB + 3).map(|number| number.to_string()).collect();
+        lines.append(&job(1), AT, &texts);
+        lines.append(&job(2), AT, &texts);
+        let buffer = lines.job(&job(1).instance.tenant, job(1).id).unwrap();
+        assert_eq!((buffer.len(), buffer[0].text.as_str()), (MAX_LINES_PER_JOB, "3"));
+        assert_eq!(lines.job(&TenantId::new("beta").unwrap(), job(1).id), None);
+        let written = lines.instance_jobs(&job(2).instance);
         assert_eq!((written.len(), written[0].job, written[0].effect.as_str()), (1, job(2).id, "media.cut"));
     }
 
     #[test]
-    fn the_lines_of_all_jobs_are_bounded_and_the_oldest_go_first() {
-        let lines = Lines::default();
-        let long = vec!["x".repeat(LINE); LINES];
+    fn total_job_logs_are_bounded_and_oldest_are_evicted() {
+        let lines = JobLogs::default();
+        let long = vec!["x".repeat(MAX_LINE_BYTES); MAX_LINES_PER_JOB];
         for number in 0..20 {
-            lines.write(&job(number), AT, &long);
+            lines.append(&job(number), AT, &long);
         }
-        let is_kept = |number: u128| lines.of(&job(number).instance.tenant, job(number).id).is_some();
-        assert_eq!((0..20).filter(|number| is_kept(*number)).count(), TOTAL / (LINE * LINES));
-        assert!(is_kept(19) && !is_kept(0));
+        let is_stored = |number: u128| lines.job(&job(number).instance.tenant, job(number).id).is_some();
+        assert_eq!(
+            (0..20).filter(|number| is_stored(*number)).count(),
+            MAX_TOTAL_BYTES / (MAX_LINE_BYTES * MAX_LINES_PER_JOB)
+        );
+        assert!(is_stored(19) && !is_stored(0));
     }
 }

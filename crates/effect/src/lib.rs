@@ -1,7 +1,8 @@
-//! The hands: providers that act on the world, and the policies under which they try.
+//! Effect execution: providers call external systems; policies limit and retry the calls.
 //!
-//! A work item's way: [`Catalog`] (who performs it) → [`Performer`] (when, how often, until when) → [`Provider`] (one
-//! attempt) → the world. What the performer decides is decided by plain state machines: [`backoff`], [`breaker`], [`budget`] and [`rate`].
+//! Path of a work item: [`Catalog`] (routing) → [`EffectExecutor`] (start, retries, deadline) →
+//! [`Provider`] (one attempt) → upstream. The decisions of the executor are pure state machines:
+//! backoff, circuit breaker, retry budget and rate limiter.
 
 pub mod backoff;
 pub mod catalog;
@@ -29,17 +30,19 @@ pub mod sql;
 mod upstream;
 pub mod worker;
 
-pub use catalog::{Catalog, Renewal};
+pub use catalog::{Catalog, CatalogChange};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
-pub use execution::{Done, Progress};
-pub use executor::{Condition, Performer};
-pub use function::{Native, NativeCall, PlainCall};
-pub use gateway::{Gateway, message as gateway_message};
+pub use execution::{ExecutionProgress, ExecutionResult};
+pub use executor::{EffectExecutor, UpstreamStatus};
+pub use function::{FunctionCall, FunctionProvider, SyncFunctionCall};
+pub use gateway::{HttpGateway, gateway_message};
 pub use http::Http;
-pub use observer::{Attempted, Ending, Observer, Silent};
-pub use policy::{Policy, Share};
-pub use provider::{Attempt, Probe, Provider, Refusal, Reply, Trouble, note};
-pub use response_rules::{Meaning, Rule};
-pub use script::Script;
-pub use sql::Sql;
-pub use upstream::{Serves, Upstream};
+pub use observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
+pub use policy::{Policy, TenantLimits};
+pub use provider::{
+    Attempt, ProbeResult, Provider, ProviderError, Reply, TransientCause, record_remote_span,
+};
+pub use response_rules::{ResponseClass, ResponseRule};
+pub use script::ScriptProvider;
+pub use sql::SqlProvider;
+pub use upstream::{Upstream, UpstreamScope};

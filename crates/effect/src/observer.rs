@@ -1,80 +1,81 @@
-//! The ear of the metrics: told what attempts came to and what breakers do.
+//! Observer of attempts and circuit breakers, implemented by the metrics.
 
 use std::time::Duration;
 
 use orlog_model::{TraceParent, WorkItem};
 
-use crate::limits::breaker::State;
+use crate::limits::breaker::BreakerState;
 
-/// Hears what happens. Called in the middle of things: it must be quick and never block.
-pub trait Observer: Send + Sync + 'static {
-    /// An attempt begins. The span it shall have, under the item's own; `None` where nobody follows it or the item has none.
-    fn attempting(&self, _item: &WorkItem) -> Option<TraceParent> {
+/// Receives events of the executor. Calls are synchronous: they must be fast and must not block.
+pub trait EffectObserver: Send + Sync + 'static {
+    /// Called before an attempt. Returns the span of the attempt, a child of the item's span; `None` if
+    /// tracing is disabled or the item has no span.
+    fn attempt_started(&self, _item: &WorkItem) -> Option<TraceParent> {
         None
     }
 
-    /// An attempt has ended.
-    fn attempted(&self, _attempted: &Attempted<'_>) {}
+    /// Called after an attempt.
+    fn attempt_finished(&self, _attempted: &AttemptReport<'_>) {}
 
-    /// The breaker of an upstream has changed its state.
-    fn breaker_changed(&self, _upstream: &str, _state: State) {}
+    /// Called after the breaker of an upstream changes its state.
+    fn breaker_changed(&self, _upstream: &str, _state: BreakerState) {}
 }
 
-/// Hears nothing.
+/// Observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct NoopObserver;
 
-impl Observer for Silent {}
+impl EffectObserver for NoopObserver {}
 
-/// An attempt that has ended.
+/// Report of a finished attempt.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempted<'a> {
-    /// Whom it asked.
+pub struct AttemptReport<'a> {
+    /// Name of the upstream.
     pub upstream: &'a str,
-    /// For what; its trace is the span of this attempt, where it has one.
+    /// Work item; its trace is the span of this attempt, if it has one.
     pub item: &'a WorkItem,
-    /// The span above, where this attempt has one of its own.
+    /// Parent span, if this attempt has its own span.
     pub parent: Option<&'a TraceParent>,
-    /// The span in which whoever was asked did it, where they say so.
-    pub answered: Option<&'a TraceParent>,
-    /// Which attempt, from 1.
+    /// Span of the remote execution, if the remote system reports it.
+    pub remote_span: Option<&'a TraceParent>,
+    /// Attempt number, from 1.
     pub number: u32,
-    /// The code of what went wrong.
+    /// Failure code.
     pub code: Option<&'a str>,
-    /// What it came to.
-    pub ending: Ending,
-    /// How long it took.
-    pub took: Duration,
+    /// Outcome of the attempt.
+    pub outcome: AttemptOutcome,
+    /// Duration of the attempt.
+    pub duration: Duration,
 }
 
-/// What an attempt came to.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ending {
-    /// It was done.
-    Done,
-    /// It was refused for good.
-    Refused,
-    /// The upstream asked for patience.
-    Busy,
-    /// The upstream was down.
-    Down,
-    /// The answer was lost.
-    Lost,
-    /// There was no answer in time.
+pub enum AttemptOutcome {
+    /// The effect was executed.
+    Succeeded,
+    /// A permanent error.
+    Rejected,
+    /// The upstream throttled the call.
+    Throttled,
+    /// The upstream was unavailable.
+    Unavailable,
+    /// The response was lost.
+    ResponseLost,
+    /// There was no response in time.
     TimedOut,
 }
 
-impl Ending {
-    /// The word people and metrics see.
+impl AttemptOutcome {
+    /// Returns the label for users and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Ending::Done => "done",
-            Ending::Refused => "refused",
-            Ending::Busy => "busy",
-            Ending::Down => "down",
-            Ending::Lost => "lost",
-            Ending::TimedOut => "timed_out",
+            AttemptOutcome::Succeeded => "succeeded",
+            AttemptOutcome::Rejected => "rejected",
+            AttemptOutcome::Throttled => "throttled",
+            AttemptOutcome::Unavailable => "unavailable",
+            AttemptOutcome::ResponseLost => "response_lost",
+            AttemptOutcome::TimedOut => "timed_out",
         }
     }
 }

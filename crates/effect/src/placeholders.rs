@@ -1,35 +1,37 @@
-//! Texts and JSON with placeholders, for headers, bodies and whole URLs.
+//! Text and JSON templates with placeholders, for headers, bodies and complete URLs.
 //!
-//! | placeholder | stands for |
+//! | placeholder | value |
 //! |---|---|
-//! | `{a.b.0}` | a field of the arguments; it must be there |
-//! | `{a.b?}` | the same; empty, or `null` in JSON, where it is absent |
-//! | `{@id}` `{@tenant}` `{@saga}` `{@correlation}` `{@effect}` | the idempotency key, who asked, for what |
+//! | `{a.b.0}` | a field of the arguments; required |
+//! | `{a.b?}` | the same, optional; empty, or `null` in JSON, if it is absent |
+//! | `{@id}` `{@tenant}` `{@saga}` `{@correlation}` `{@effect}` | idempotency key, instance, effect |
 //! | `{env:NAME}` `{file:/path}` | a secret; headers only |
 //! | `{{` `}}` | braces |
 //!
-//! In JSON a text that is nothing but one placeholder takes the field as it is, with its type.
+//! In JSON, a text of a single placeholder is replaced by the field with its type.
 
 use std::borrow::Cow;
 
 use orlog_model::{EffectName, WorkItem};
 use serde_json::{Map, Value};
 
-use crate::provider::Refusal;
-use crate::secret::{Scrub, SecretRef};
+use crate::provider::ProviderError;
+use crate::secret::{SecretRef, SecretScrubber};
 
-/// What placeholders are filled from.
+/// Values of placeholders.
 #[derive(Clone, Copy)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct PlaceholderScope<'a> {
     pub(crate) item: &'a WorkItem,
     pub(crate) payload: &'a Value,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> PlaceholderScope<'a> {
     pub(crate) fn find(&self, name: &str) -> Option<Cow<'a, Value>> {
-        let Some(word) = name.strip_prefix('@') else { return field(self.payload, name).map(Cow::Borrowed) };
+        let Some(keyword) = name.strip_prefix('@') else {
+            return field(self.payload, name).map(Cow::Borrowed);
+        };
         let instance = &self.item.instance;
-        let text = match word {
+        let text = match keyword {
             "id" => self.item.id.to_string(),
             "tenant" => instance.tenant.to_string(),
             "saga" => instance.saga.to_string(),
@@ -41,10 +43,10 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The words after `@`.
-pub(crate) const WORDS: [&str; 5] = ["id", "tenant", "saga", "correlation", "effect"];
+/// Names after `@`.
+pub(crate) const RESERVED_NAMES: [&str; 5] = ["id", "tenant", "saga", "correlation", "effect"];
 
-/// The field at a path with dots.
+/// Returns the field at a dotted path.
 pub(crate) fn field<'a>(payload: &'a Value, name: &str) -> Option<&'a Value> {
     name.split('.').try_fold(payload, |value, key| match value {
         Value::Array(items) => items.get(key.parse::<usize>().ok()?),
@@ -52,7 +54,7 @@ pub(crate) fn field<'a>(payload: &'a Value, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// A value as text; `None` where it has no text.
+/// Returns a value as text; `None` if it has no text form.
 pub(crate) fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -62,9 +64,9 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// A text, read once and filled often.
+/// Parsed text template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Text(Vec<Part>);
+pub(crate) struct TextTemplate(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
@@ -73,38 +75,42 @@ enum Part {
     Secret(SecretRef),
 }
 
-/// A text that could not be filled.
+/// Error of filling a template.
 #[derive(Debug)]
-pub(crate) enum Unfilled {
-    /// The arguments are to blame: trying again is pointless.
+pub(crate) enum FillError {
+    /// The arguments are invalid: a retry is pointless.
     Payload(String),
-    /// A secret is not there: somebody may bring it.
+    /// A secret is missing: an operator may provide it.
     Secret(String),
 }
 
-impl Unfilled {
-    /// What it means for the effect that could not be made.
-    pub(crate) fn refusal(self, what: &str, effect: &EffectName) -> Refusal {
+impl FillError {
+    /// Returns the provider error of the effect.
+    pub(crate) fn into_provider_error(self, label: &str, effect: &EffectName) -> ProviderError {
         match self {
-            Self::Payload(why) => Refusal::failed("bad_payload", format!("{what} of {effect}: {why}")),
-            Self::Secret(why) => Refusal::retry("secret", format!("{what} of {effect}: {why}")),
+            Self::Payload(reason) => {
+                ProviderError::permanent("invalid_payload", format!("{label} of {effect}: {reason}"))
+            }
+            Self::Secret(reason) => {
+                ProviderError::unavailable("secret", format!("{label} of {effect}: {reason}"))
+            }
         }
     }
 }
 
-impl Text {
+impl TextTemplate {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
-        while let Some(at) = rest.find(['{', '}']) {
-            plain.push_str(&rest[..at]);
-            let tail = &rest[at..];
+        while let Some(position) = rest.find(['{', '}']) {
+            plain.push_str(&rest[..position]);
+            let tail = &rest[position..];
             if tail.starts_with("{{") || tail.starts_with("}}") {
                 plain.push_str(&tail[..1]);
                 rest = &tail[2..];
                 continue;
             }
-            let inner = tail.strip_prefix('{').ok_or("a } has no {; write }} for a brace")?;
-            let (name, after) = inner.split_once('}').ok_or("a { has no }; write {{ for a brace")?;
+            let inner = tail.strip_prefix('{').ok_or("a } has no {; write }} for a literal brace")?;
+            let (name, after) = inner.split_once('}').ok_or("a { has no }; use {{ for a literal brace")?;
             if !plain.is_empty() {
                 parts.push(Part::Plain(std::mem::take(&mut plain)));
             }
@@ -122,16 +128,16 @@ impl Text {
         self.0.iter().any(|part| matches!(part, Part::Secret(_)))
     }
 
-    /// What stands before the first placeholder; the whole text where there is none.
-    pub(crate) fn beginning(&self) -> &str {
+    /// Returns the text before the first placeholder, or the whole text without placeholders.
+    pub(crate) fn literal_prefix(&self) -> &str {
         match self.0.first() {
             Some(Part::Plain(text)) => text,
             Some(Part::Field { .. } | Part::Secret(_)) | None => "",
         }
     }
 
-    /// Whether it is nothing but one field.
-    pub(crate) fn is_whole(&self) -> bool {
+    /// Returns whether it consists of a single field.
+    pub(crate) fn is_single_field(&self) -> bool {
         matches!(self.0.as_slice(), [Part::Field { .. }])
     }
 
@@ -139,13 +145,13 @@ impl Text {
         self.0.iter().all(|part| matches!(part, Part::Plain(_)))
     }
 
-    /// Fills it; `encode` is applied to what is filled in, with its position among the parts.
+    /// Fills the template; `encode` is applied to each value with its part index.
     pub(crate) fn fill(
         &self,
-        scope: Scope<'_>,
-        scrub: &mut Scrub,
+        scope: PlaceholderScope<'_>,
+        scrub: &mut SecretScrubber,
         encode: impl Fn(usize, String) -> String,
-    ) -> Result<String, Unfilled> {
+    ) -> Result<String, FillError> {
         let mut filled = String::new();
         for (index, part) in self.0.iter().enumerate() {
             match part {
@@ -154,7 +160,7 @@ impl Text {
                     filled.push_str(&encode(index, value(scope, name, *optional)?));
                 }
                 Part::Secret(reference) => {
-                    let secret = reference.resolve().map_err(|error| Unfilled::Secret(error.to_string()))?;
+                    let secret = reference.resolve().map_err(|error| FillError::Secret(error.to_string()))?;
                     scrub.add(&secret);
                     filled.push_str(secret.expose());
                 }
@@ -164,12 +170,13 @@ impl Text {
     }
 }
 
-fn value(scope: Scope<'_>, name: &str, optional: bool) -> Result<String, Unfilled> {
+fn value(scope: PlaceholderScope<'_>, name: &str, optional: bool) -> Result<String, FillError> {
     match scope.find(name).as_deref() {
         None | Some(Value::Null) if optional => Ok(String::new()),
-        None => Err(Unfilled::Payload(format!("the payload has no field {name:?}"))),
-        Some(found) => plain(found)
-            .ok_or_else(|| Unfilled::Payload(format!("the field {name:?} is no text, number or boolean"))),
+        None => Err(FillError::Payload(format!("the payload has no field {name:?}"))),
+        Some(found) => plain(found).ok_or_else(|| {
+            FillError::Payload(format!("the field {name:?} is not a string, number or boolean"))
+        }),
     }
 }
 
@@ -178,35 +185,35 @@ fn placeholder(name: &str) -> Result<Part, String> {
         return name.parse().map(Part::Secret).map_err(|error| format!("a placeholder: {error}"));
     }
     let (name, optional) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
-    if let Some(word) = name.strip_prefix('@').filter(|word| !WORDS.contains(word)) {
+    if let Some(keyword) = name.strip_prefix('@').filter(|keyword| !RESERVED_NAMES.contains(keyword)) {
         return Err(format!(
-            "{{@{word}}} is unknown; there is {}",
-            WORDS.map(|w| format!("@{w}")).join(", ")
+            "unknown placeholder {{@{keyword}}}; available: {}",
+            RESERVED_NAMES.map(|w| format!("@{w}")).join(", ")
         ));
     }
     if name.contains('{') || name.split('.').any(str::is_empty) {
-        return Err(format!("{{{name}}} is no field name"));
+        return Err(format!("{{{name}}} is not a valid field name"));
     }
     Ok(Part::Field { name: name.to_owned(), optional })
 }
 
-/// JSON with placeholders in its texts.
+/// JSON template with placeholders in its texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Json {
+pub(crate) enum JsonTemplate {
     Plain(Value),
     Whole { name: String, optional: bool },
-    Text(Text),
-    List(Vec<Json>),
-    Map(Vec<(String, Json)>),
+    Text(TextTemplate),
+    List(Vec<JsonTemplate>),
+    Map(Vec<(String, JsonTemplate)>),
 }
 
-impl Json {
+impl JsonTemplate {
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
         Ok(match value {
             Value::String(text) => {
-                let text = Text::parse(text)?;
+                let text = TextTemplate::parse(text)?;
                 if text.has_secrets() {
-                    return Err("a secret cannot stand in a body; send it in a header".to_owned());
+                    return Err("a secret is not allowed in a body; send it in a header".to_owned());
                 }
                 match text.0.as_slice() {
                     [Part::Field { name, optional }] => {
@@ -224,21 +231,23 @@ impl Json {
         })
     }
 
-    pub(crate) fn fill(&self, scope: Scope<'_>) -> Result<Value, Unfilled> {
+    pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<Value, FillError> {
         Ok(match self {
             Self::Plain(value) => value.clone(),
             Self::Whole { name, optional } => match scope.find(name) {
                 Some(value) => value.into_owned(),
                 None if *optional => Value::Null,
-                None => return Err(Unfilled::Payload(format!("the payload has no field {name:?}"))),
+                None => return Err(FillError::Payload(format!("the payload has no field {name:?}"))),
             },
-            Self::Text(text) => Value::String(text.fill(scope, &mut Scrub::default(), |_, text| text)?),
+            Self::Text(text) => {
+                Value::String(text.fill(scope, &mut SecretScrubber::default(), |_, text| text)?)
+            }
             Self::List(items) => {
                 Value::Array(items.iter().map(|item| item.fill(scope)).collect::<Result<_, _>>()?)
             }
             Self::Map(fields) => {
                 let filled = fields.iter().map(|(key, value)| Ok((key.clone(), value.fill(scope)?)));
-                Value::Object(filled.collect::<Result<Map<_, _>, Unfilled>>()?)
+                Value::Object(filled.collect::<Result<Map<_, _>, FillError>>()?)
             }
         })
     }
@@ -254,38 +263,48 @@ mod tests {
     fn filled(text: &str) -> String {
         let item = item(&orlog_model::EffectName::new("pay.charge").unwrap(), 1);
         let payload = json!({"a": {"b": [7, "x"]}, "none": null, "flag": true});
-        let scope = Scope { item: &item, payload: &payload };
-        match Text::parse(text).map(|text| text.fill(scope, &mut Scrub::default(), |_, text| text)) {
+        let scope = PlaceholderScope { item: &item, payload: &payload };
+        match TextTemplate::parse(text)
+            .map(|text| text.fill(scope, &mut SecretScrubber::default(), |_, text| text))
+        {
             Ok(Ok(text)) => text,
-            Ok(Err(Unfilled::Payload(why) | Unfilled::Secret(why))) | Err(why) => format!("! {why}"),
+            Ok(Err(FillError::Payload(reason) | FillError::Secret(reason))) | Err(reason) => {
+                format!("! {reason}")
+            }
         }
     }
 
     #[test]
-    fn fills_texts_and_says_what_is_wrong() {
+    fn templates_are_filled_or_report_the_error() {
         for (text, expected) in [
             ("{a.b.0}/{a.b.1} {flag}", "7/x true"),
             ("{{{flag}}} {zzz?}{none?}.", "{true} ."),
             ("{@tenant} {@correlation} {@effect}", "acme o-1 pay.charge"),
             ("{zzz}", "! the payload has no field \"zzz\""),
-            ("{a}", "! the field \"a\" is no text, number or boolean"),
-            ("{env:ORLOG_NOT_SET_7F3A}", "! the secret env:ORLOG_NOT_SET_7F3A cannot be read: it is not set"),
-            ("{", "! a { has no }; write {{ for a brace"),
-            ("}", "! a } has no {; write }} for a brace"),
-            ("{@who}", "! {@who} is unknown; there is @id, @tenant, @saga, @correlation, @effect"),
+            ("{a}", "! the field \"a\" is not a string, number or boolean"),
+            ("{env:ORLOG_NOT_SET_7F3A}", "! cannot read secret env:ORLOG_NOT_SET_7F3A: it is not set"),
+            ("{", "! a { has no }; use {{ for a literal brace"),
+            ("}", "! a } has no {; write }} for a literal brace"),
+            (
+                "{@user}",
+                "! unknown placeholder {@user}; available: @id, @tenant, @saga, @correlation, @effect",
+            ),
         ] {
             assert_eq!(filled(text), expected, "{text}");
         }
     }
 
     #[test]
-    fn json_keeps_the_types_of_what_is_filled_in() {
+    fn json_template_keeps_value_types() {
         let item = item(&orlog_model::EffectName::new("pay.charge").unwrap(), 1);
         let payload = json!({"n": 7, "list": [1, 2], "name": "x"});
         let template =
             json!({"amount": "{n}", "all": "{list}", "text": "n={n}", "gone": "{zzz?}", "fix": [true, 1]});
-        let body = Json::parse(&template).unwrap().fill(Scope { item: &item, payload: &payload }).unwrap();
+        let body = JsonTemplate::parse(&template)
+            .unwrap()
+            .fill(PlaceholderScope { item: &item, payload: &payload })
+            .unwrap();
         assert_eq!(body, json!({"amount": 7, "all": [1, 2], "text": "n=7", "gone": null, "fix": [true, 1]}));
-        assert!(Json::parse(&json!(["{env:TOKEN}"])).is_err());
+        assert!(JsonTemplate::parse(&json!(["{env:TOKEN}"])).is_err());
     }
 }

@@ -1,55 +1,55 @@
-//! How an upstream is asked: how often, how long, how many at once.
+//! Policy of an upstream: retries, timeouts, concurrency.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::{InDoubt, TenantId, Work, WorkItem};
+use orlog_model::{InDoubtPolicy, TenantId, Work, WorkItem};
 
-use crate::backoff::{Backoff, Limits};
+use crate::backoff::{Backoff, RetryLimits};
 use crate::limits::breaker;
-use crate::limits::rate::Rate;
+use crate::limits::rate::RateLimit;
 use crate::retry_budget;
 
-/// What is agreed with one upstream, for all its effects.
+/// Policy of one upstream, for all its effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Attempts in all for one item; `None`: as many as the deadline allows.
-    pub attempts: Option<u32>,
-    /// The time one attempt may take; [`Duration::MAX`]: any.
+    /// Maximum number of attempts for one item; `None`: limited by the deadline only.
+    pub max_attempts: Option<u32>,
+    /// Timeout of one attempt; [`Duration::MAX`]: unlimited.
     pub attempt_timeout: Duration,
-    /// The time all attempts may take together, from the transition that asked on; `None`: until the item's own deadline
-    /// or for ever. The time of the transition lies in the outbox before the first attempt, so a crash does not begin
-    /// the time anew.
+    /// Time limit of all attempts together, from the transition that requested the effect. `None`: the
+    /// deadline of the item, or unlimited. The time of the transition is stored in the outbox before the
+    /// first attempt, so a crash does not reset the limit.
     pub deadline: Option<Duration>,
-    /// The pauses between attempts.
+    /// Delays between attempts.
     pub backoff: Backoff,
-    /// Attempts at once; 0 counts as 1.
-    pub concurrency: usize,
-    /// When to stop asking; `None`: never.
-    pub breaker: Option<breaker::Options>,
-    /// How many retries there may be; `None`: any number.
-    pub budget: Option<retry_budget::Options>,
-    /// How many attempts may begin in a time; `None`: any number.
-    pub rate: Option<Rate>,
-    /// What a single tenant may have of it.
-    pub share: Share,
-    /// What to do when nobody knows whether an attempt was done.
-    pub in_doubt: InDoubt,
+    /// Maximum number of concurrent attempts; 0 counts as 1.
+    pub max_concurrency: usize,
+    /// Circuit breaker; `None`: no breaker.
+    pub breaker: Option<breaker::BreakerOptions>,
+    /// Retry budget; `None`: unlimited.
+    pub retry_budget: Option<retry_budget::RetryBudgetOptions>,
+    /// Rate limit of attempts; `None`: unlimited.
+    pub rate: Option<RateLimit>,
+    /// Limits of each tenant.
+    pub tenant_limits: TenantLimits,
+    /// Policy for an unknown outcome.
+    pub in_doubt: InDoubtPolicy,
 }
 
-/// What a single tenant may have of an upstream.
+/// Limits of each tenant at an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Attempts at once; `None`: as many as the upstream takes.
-    pub concurrency: Option<NonZeroU32>,
-    /// How many may begin in a time; `None`: as many as at the upstream.
-    pub rate: Option<Rate>,
-    /// How many places a tenant gets in its turn while others wait too; 1 where nothing is said.
+pub struct TenantLimits {
+    /// Maximum number of concurrent attempts; `None`: the limit of the upstream.
+    pub max_concurrency: Option<NonZeroU32>,
+    /// Rate limit of attempts; `None`: the limit of the upstream.
+    pub rate: Option<RateLimit>,
+    /// Number of permits of a tenant per round while other tenants wait. Default: 1.
     pub weights: BTreeMap<TenantId, NonZeroU32>,
 }
 
-impl Share {
+impl TenantLimits {
     pub(crate) fn weight(&self, tenant: &TenantId) -> u32 {
         self.weights.get(tenant).map_or(1, |weight| weight.get())
     }
@@ -58,106 +58,116 @@ impl Share {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            attempts: None,
+            max_attempts: None,
             attempt_timeout: Duration::from_secs(10),
             deadline: Some(Duration::from_mins(10)),
             backoff: Backoff::default(),
-            concurrency: 64,
-            breaker: Some(breaker::Options::default()),
-            budget: Some(retry_budget::Options::default()),
+            max_concurrency: 64,
+            breaker: Some(breaker::BreakerOptions::default()),
+            retry_budget: Some(retry_budget::RetryBudgetOptions::default()),
             rate: None,
-            share: Share::default(),
-            in_doubt: InDoubt::Retry,
+            tenant_limits: TenantLimits::default(),
+            in_doubt: InDoubtPolicy::Retry,
         }
     }
 }
 
 impl Policy {
-    /// For functions in this process: no timer, no breaker, ten attempts.
+    /// Returns the policy of in-process functions: no timeout, no breaker, ten attempts.
     #[must_use]
     pub fn in_process() -> Self {
         Self {
-            attempts: Some(10),
+            max_attempts: Some(10),
             attempt_timeout: Duration::MAX,
             deadline: None,
-            backoff: Backoff { first: Duration::from_millis(10), ..Backoff::default() },
-            concurrency: 1024,
+            backoff: Backoff { initial: Duration::from_millis(10), ..Backoff::default() },
+            max_concurrency: 1024,
             breaker: None,
-            budget: None,
+            retry_budget: None,
             ..Self::default()
         }
     }
 
-    /// For scripts: one attempt unless the saga asks for more, an hour, and as many at once as a small machine can bear.
+    /// Returns the policy of scripts: one attempt by default, a timeout of one hour, and a concurrency for
+    /// small machines.
     #[must_use]
     pub fn script() -> Self {
         Self {
-            attempts: Some(1),
+            max_attempts: Some(1),
             attempt_timeout: Duration::from_hours(1),
             deadline: None,
-            concurrency: 4,
+            max_concurrency: 4,
             breaker: None,
-            budget: None,
+            retry_budget: None,
             ..Self::default()
         }
     }
 
-    /// For databases: as many connections as one is content with.
+    /// Returns the policy of databases: a small number of connections.
     #[must_use]
     pub fn sql() -> Self {
-        Self { concurrency: 16, ..Self::default() }
+        Self { max_concurrency: 16, ..Self::default() }
     }
 
-    /// For workers outside the process: an attempt takes as long as somebody claims it anew, until the item's deadline.
+    /// Returns the policy of external workers: an attempt lasts while workers renew claims, until the
+    /// deadline of the item.
     #[must_use]
     pub fn worker() -> Self {
         Self {
             attempt_timeout: Duration::MAX,
             deadline: None,
-            concurrency: 4096,
+            max_concurrency: 4096,
             breaker: None,
-            budget: None,
+            retry_budget: None,
             ..Self::default()
         }
     }
 
-    /// For the Gateway: commands are tried until they are accepted or refused.
+    /// Returns the policy of the gateway: commands are retried until they are accepted or rejected.
     #[must_use]
     pub fn gateway() -> Self {
         Self { deadline: None, ..Self::default() }
     }
 
-    /// What to do when nobody knows whether an attempt at an item was done, and the upstream cannot be asked: what the item
-    /// says comes before the policy.
-    pub(crate) fn in_doubt(&self, item: &WorkItem) -> InDoubt {
+    /// Returns the policy for an unknown outcome of an item if the upstream cannot be probed. The item has
+    /// precedence over the policy.
+    pub(crate) fn in_doubt(&self, item: &WorkItem) -> InDoubtPolicy {
         match &item.work {
             Work::Effect(effect) => effect.in_doubt.unwrap_or(self.in_doubt),
-            Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => self.in_doubt,
+            Work::Command(_)
+            | Work::Fact(_)
+            | Work::StartChild(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_) => self.in_doubt,
         }
     }
 
-    /// How far trying an item may go: the item's own hints come before the policy.
+    /// Returns the retry limits of an item: hints of the item have precedence over the policy.
     #[must_use]
-    pub fn limits(&self, item: &WorkItem) -> Limits {
-        let attempts = retry(item).map_or(self.attempts, |hint| hint.attempts);
-        let own = self.deadline.map(|deadline| item.created_at.after(deadline));
+    pub fn retry_limits(&self, item: &WorkItem) -> RetryLimits {
+        let attempts = retry(item).map_or(self.max_attempts, |hint| hint.max_attempts);
+        let own = self.deadline.map(|deadline| item.created_at.saturating_add(deadline));
         let deadline = match (own, item.deadline) {
             (Some(own), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.or(theirs),
         };
-        Limits { attempts, deadline }
+        RetryLimits { max_attempts: attempts, deadline }
     }
 
-    /// The pauses for an item.
-    pub(crate) fn pauses(&self, item: &WorkItem) -> Backoff {
-        let first = retry(item).and_then(|hint| hint.backoff).unwrap_or(self.backoff.first);
-        Backoff { first, ..self.backoff }
+    /// Returns the backoff of an item.
+    pub(crate) fn backoff_for(&self, item: &WorkItem) -> Backoff {
+        let first = retry(item).and_then(|hint| hint.initial_backoff).unwrap_or(self.backoff.initial);
+        Backoff { initial: first, ..self.backoff }
     }
 }
 
-fn retry(item: &WorkItem) -> Option<orlog_model::Retry> {
+fn retry(item: &WorkItem) -> Option<orlog_model::RetryPolicy> {
     match &item.work {
         Work::Effect(effect) => effect.retry,
-        Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
+        Work::Command(_)
+        | Work::Fact(_)
+        | Work::StartChild(_)
+        | Work::CancelChild(_)
+        | Work::NotifyParent(_) => None,
     }
 }

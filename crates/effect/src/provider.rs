@@ -1,74 +1,78 @@
-//! The contract of everything that acts on the world.
+//! Contract of effect providers.
 //!
-//! A provider makes one attempt at one work item. It may be asked again with the same [`WorkItem::id`], after a crash also
-//! for an item it has already done: the id is the idempotency key and must reach the upstream where it can use one.
-//! Retrying, deadlines, breaking and limiting are not the provider's business.
+//! A provider makes one attempt of one work item. It may be called again with the same
+//! [`WorkItem::id`], after a crash also for an item that it has already executed. The id is the
+//! idempotency key and must reach the upstream if it supports keys. Retries, deadlines, circuit
+//! breaking and limits are not part of the provider.
 
 use orlog_model::TraceParent;
 use std::cell::RefCell;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EventType, Fact, Failure, Timestamp, Verdict, WorkItem};
+use orlog_model::{EventType, Fact, Failure, Timestamp, WorkItem, WorkOutcome};
 use serde_json::Value;
 
-/// Something that acts on the world.
+/// Adapter that executes effects in an external system.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
-    /// Makes one attempt. Dropping the future cancels it, and that is how the caller ends an attempt that takes too long.
+    /// Makes one attempt. Dropping the future cancels it; the caller does so after the timeout.
     ///
     /// # Errors
-    /// [`Refusal::Final`] when trying again is pointless, [`Refusal::Transient`] when it may help.
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal>;
+    /// [`ProviderError::Permanent`] if a retry is pointless, [`ProviderError::Transient`] if it may
+    /// succeed.
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError>;
 
-    /// The configuration was read anew: what was fetched of the upstream itself may be old, though nothing changed here.
+    /// Invalidates data that was fetched from the upstream. Called after a configuration reload, even if
+    /// nothing changed here.
     fn refresh(&self) {}
 
-    /// Asks the upstream what became of an earlier attempt whose answer was lost.
-    async fn probe(&self, _item: &WorkItem) -> Probe {
-        Probe::Unknown
+    /// Probes the upstream for the result of an earlier attempt whose response was lost.
+    async fn probe(&self, _item: &WorkItem) -> ProbeResult {
+        ProbeResult::Unknown
     }
 
-    /// Hears that nobody will try the item any more, and how that is to be told. Where the end is decided elsewhere, what was
-    /// decided there comes back and counts.
-    async fn give_up(&self, _item: &WorkItem, _verdict: &Verdict) -> Probe {
-        Probe::Unknown
+    /// Called with the final outcome when the item is not retried any more. If a result already exists
+    /// elsewhere, the provider returns it, and it replaces the outcome.
+    async fn abandon(&self, _item: &WorkItem, _outcome: &WorkOutcome) -> ProbeResult {
+        ProbeResult::Unknown
     }
 }
 
-/// Which attempt it is.
+/// Current attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// 1 for the first since the process started; an upstream that is replaced by a reload does not begin anew.
+    /// Attempt number, from 1 for the first since the process started; a reload of the upstream does not
+    /// reset it.
     pub number: u32,
-    /// The time allowed for this attempt; the caller sees to it.
+    /// Timeout of this attempt; the caller enforces it.
     pub timeout: Duration,
-    /// When it began.
+    /// Start time.
     pub at: Timestamp,
 }
 
-/// It was done.
+/// Reply of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Reply {
-    /// The success event, where the provider names one.
+    /// Success event, if the provider specifies one.
     pub event: Option<EventType>,
-    /// What the upstream answered.
+    /// Response of the upstream.
     pub payload: Value,
-    /// What there is to tell everybody besides.
+    /// Facts to publish with the result.
     pub facts: Vec<Fact>,
 }
 
 impl Reply {
-    /// Done, and the success event is this one.
+    /// Creates a reply with this success event.
     #[must_use]
-    pub fn event(event: EventType, payload: Value) -> Self {
+    pub fn with_event(event: EventType, payload: Value) -> Self {
         Self { event: Some(event), payload, facts: Vec::new() }
     }
 
-    /// Besides, this is to be told to everybody. The facts of the attempt that counts go out, exactly once and whatever
-    /// becomes of the saga, when its outcome is stored.
+    /// Adds facts to publish. The facts of the final attempt are published exactly once when its result is
+    /// stored, even if the saga rejects the result.
     #[must_use]
-    pub fn telling(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
+    pub fn with_facts(mut self, facts: impl IntoIterator<Item = Fact>) -> Self {
         self.facts.extend(facts);
         self
     }
@@ -80,51 +84,51 @@ impl From<Value> for Reply {
     }
 }
 
-/// It was not done, or nobody knows.
+/// Error of an attempt that failed or is in doubt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
-    /// Trying again is pointless.
-    Final {
-        /// Why.
+pub enum ProviderError {
+    /// A retry is pointless.
+    Permanent {
+        /// Failure.
         failure: Failure,
-        /// The failure event, where the provider names one.
+        /// Failure event, if the provider specifies one.
         event: Option<EventType>,
-        /// What the upstream answered.
+        /// Response of the upstream.
         payload: Value,
-        /// What there is to tell everybody besides.
+        /// Facts to publish with the result.
         facts: Box<[Fact]>,
     },
-    /// Whoever was asked tried, and has given up: nobody knows whether it was done, and trying again is pointless.
-    GaveUp {
-        /// Why.
+    /// The remote executor abandoned the effect: the outcome is unknown, and a retry is pointless.
+    Abandoned {
+        /// Failure.
         failure: Failure,
     },
-    /// Trying again may help.
+    /// A retry may succeed.
     Transient {
-        /// Why.
+        /// Failure.
         failure: Failure,
-        /// What it says about the upstream.
-        trouble: Trouble,
-        /// The upstream asked to wait this long.
+        /// Cause of the error.
+        trouble: TransientCause,
+        /// Delay that the upstream requested.
         retry_after: Option<Duration>,
     },
 }
 
-/// What a transient refusal says about the upstream.
+/// Cause of a transient error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// It works and asks for patience: not done, and no fault that a breaker counts.
-    Busy,
-    /// It cannot be reached or says that it is ill: not done.
-    Down,
-    /// The answer was lost: done or not, nobody knows. Probed before the next attempt.
-    Lost,
+pub enum TransientCause {
+    /// The upstream works but throttles the call: not executed, and not counted by the breaker.
+    Throttled,
+    /// The upstream is unreachable or reports that it is unhealthy: not executed.
+    Unavailable,
+    /// The response was lost: in doubt. The executor probes before the next attempt.
+    ResponseLost,
 }
 
-impl Refusal {
-    /// It cannot be done.
-    pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Final {
+impl ProviderError {
+    /// Creates a permanent error.
+    pub fn permanent(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Permanent {
             failure: failure(code, message),
             event: None,
             payload: Value::Null,
@@ -132,9 +136,13 @@ impl Refusal {
         }
     }
 
-    /// It was decided against, and this event says so.
-    pub fn declined(event: EventType, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Final {
+    /// Creates a permanent error with a failure event.
+    pub fn permanent_with_event(
+        event: EventType,
+        code: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::Permanent {
             failure: failure(code, message),
             event: Some(event),
             payload: Value::Null,
@@ -142,52 +150,54 @@ impl Refusal {
         }
     }
 
-    /// It was not done; another attempt may help.
-    pub fn retry(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::transient(Trouble::Down, code, message)
+    /// Creates a transient error: not executed; a retry may succeed.
+    pub fn unavailable(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(TransientCause::Unavailable, code, message)
     }
 
-    /// It was not done because the upstream has too much to do.
-    pub fn busy(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::transient(Trouble::Busy, code, message)
+    /// Creates a transient error: not executed because the upstream throttled the call.
+    pub fn throttled(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(TransientCause::Throttled, code, message)
     }
 
-    /// Nobody knows whether it was done.
-    pub fn lost(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::transient(Trouble::Lost, code, message)
+    /// Creates a transient error: the outcome is unknown.
+    pub fn response_lost(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(TransientCause::ResponseLost, code, message)
     }
 
-    /// What the upstream answered along with a final refusal; a transient one has no place for it.
+    /// Adds the response of the upstream to a permanent error; a transient one does not store it.
     #[must_use]
-    pub fn with_payload(mut self, answer: Value) -> Self {
+    pub fn with_payload(mut self, response: Value) -> Self {
         match &mut self {
-            Self::Final { payload, .. } => *payload = answer,
-            Self::GaveUp { .. } | Self::Transient { .. } => {}
+            Self::Permanent { payload, .. } => *payload = response,
+            Self::Abandoned { .. } | Self::Transient { .. } => {}
         }
         self
     }
 
-    /// As [`Reply::telling`]; after a transient refusal there is nothing to tell.
+    /// Adds facts as [`Reply::with_facts`] does; a transient error ignores them.
     #[must_use]
-    pub fn telling(mut self, told: impl IntoIterator<Item = Fact>) -> Self {
+    pub fn with_facts(mut self, emitted: impl IntoIterator<Item = Fact>) -> Self {
         match &mut self {
-            Self::Final { facts, .. } => *facts = std::mem::take(facts).into_iter().chain(told).collect(),
-            Self::GaveUp { .. } | Self::Transient { .. } => {}
+            Self::Permanent { facts, .. } => {
+                *facts = std::mem::take(facts).into_iter().chain(emitted).collect();
+            }
+            Self::Abandoned { .. } | Self::Transient { .. } => {}
         }
         self
     }
 
-    /// The least time to wait before the next attempt; a final refusal has no next.
+    /// Sets the minimum delay before the next attempt; a permanent error ignores it.
     #[must_use]
-    pub fn after(mut self, pause: Duration) -> Self {
+    pub fn with_retry_after(mut self, pause: Duration) -> Self {
         match &mut self {
-            Self::Final { .. } | Self::GaveUp { .. } => {}
+            Self::Permanent { .. } | Self::Abandoned { .. } => {}
             Self::Transient { retry_after, .. } => *retry_after = Some(pause),
         }
         self
     }
 
-    fn transient(trouble: Trouble, code: impl Into<String>, message: impl Into<String>) -> Self {
+    fn transient(trouble: TransientCause, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Transient { failure: failure(code, message), trouble, retry_after: None }
     }
 }
@@ -196,36 +206,36 @@ fn failure(code: impl Into<String>, message: impl Into<String>) -> Failure {
     Failure { code: code.into(), message: message.into() }
 }
 
-/// What became of an earlier attempt.
+/// Result of a probe for an earlier attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Probe {
-    /// It was done.
+pub enum ProbeResult {
+    /// The effect was executed.
     Done(Reply),
-    /// It was refused, or given up, for good.
-    Over(Refusal),
-    /// It was not done.
+    /// The effect failed permanently or was abandoned.
+    Failed(ProviderError),
+    /// The effect was not executed.
     NotDone,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
 tokio::task_local! {
-    static ANSWERED: RefCell<Option<TraceParent>>;
+    static REMOTE_SPAN: RefCell<Option<TraceParent>>;
 }
 
-/// Notes where it was done. Outside of an attempt nobody asks.
-pub fn note(trace: Option<TraceParent>) {
-    // An error means that no attempt is under way in this task.
-    ANSWERED.try_with(|place| *place.borrow_mut() = trace).ok();
+/// Records the remote span. No-op outside an attempt.
+pub fn record_remote_span(trace: Option<TraceParent>) {
+    // An error means that no attempt is in flight in this task.
+    REMOTE_SPAN.try_with(|stored| *stored.borrow_mut() = trace).ok();
 }
 
-/// Performs, and hears what the provider noted meanwhile.
-pub(crate) async fn listen<T>(performing: impl Future<Output = T>) -> (T, Option<TraceParent>) {
-    let heard = async move {
-        let answer = performing.await;
-        (answer, ANSWERED.with(RefCell::take))
+/// Executes a future and returns the remote span that the provider recorded.
+pub(crate) async fn with_remote_span<T>(performing: impl Future<Output = T>) -> (T, Option<TraceParent>) {
+    let remote_span = async move {
+        let response = performing.await;
+        (response, REMOTE_SPAN.with(RefCell::take))
     };
-    ANSWERED.scope(RefCell::new(None), heard).await
+    REMOTE_SPAN.scope(RefCell::new(None), remote_span).await
 }
 
 #[cfg(test)]
@@ -233,15 +243,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_provider_notes_is_heard_by_its_own_attempt_only() {
+    async fn remote_span_is_visible_to_its_own_attempt_only() {
         let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        note(trace.clone());
-        let (answer, heard) = listen(async {
-            note(trace.clone());
+        record_remote_span(trace.clone());
+        let (response, remote_span) = with_remote_span(async {
+            record_remote_span(trace.clone());
             7
         })
         .await;
-        assert_eq!((answer, heard), (7, trace));
-        assert_eq!(listen(async {}).await.1, None);
+        assert_eq!((response, remote_span), (7, trace));
+        assert_eq!(with_remote_span(async {}).await.1, None);
     }
 }

@@ -1,9 +1,10 @@
-//! Effects that are scripts: jobs of flows, and scripts that the configuration names.
+//! Effects that are scripts: jobs of flows, and configured scripts.
 //!
-//! A job runs in a folder of its own, with an environment that holds what it was given and nothing else, under limits, without
-//! network and with the rest of the file system read-only, as far as the kernel lets it. Its input is JSON, its answer is
-//! what it writes to its standard output, its log is what it writes to its standard error. When its time is over, when it is
-//! cancelled and when Orlog ends, all of its processes end: see [`helper`].
+//! A job runs in its own directory, with resource limits and an environment of only its configured
+//! variables. As far as the kernel supports it, the job has no network and a read-only file system
+//! outside its directory. Its input is JSON, its standard output is the result, its standard error is
+//! the log. On timeout, cancellation and exit of Orlog, all processes of the job are terminated: see
+//! [`run_if_helper`].
 
 mod entry_point;
 mod job;
@@ -21,46 +22,47 @@ use std::time::Instant;
 use async_trait::async_trait;
 use orlog_model::{Effect, EffectName, InstanceKey, TraceParent, Work, WorkItem};
 
-pub use entry_point::helper;
+pub use entry_point::run_if_helper;
 pub(crate) use job::is_variable;
 pub use spec::Isolation;
-pub(crate) use spec::Limits;
+pub(crate) use spec::ResourceLimits;
 
-use crate::job_logs::Lines;
-use crate::placeholders::Text;
-use crate::provider::{Attempt, Provider, Refusal, Reply};
-use crate::secret::Scrub;
-use run::Trouble;
+use crate::job_logs::JobLogs;
+use crate::placeholders::TextTemplate;
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::secret::SecretScrubber;
+use run::RunError;
 
-/// Lines of one attempt that go to the log of the node; the rest is only kept for whoever looks.
+/// Maximum number of lines of one attempt in the log of the node; further lines are only in the job
+/// log.
 const LOGGED: usize = 1000;
 
-/// How scripts of a language are run.
+/// Interpreter of a script language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interpreter {
-    /// The program and its arguments; the file with the source comes behind.
+    /// Program and its arguments; the path of the source file is appended.
     pub(crate) command: Vec<String>,
-    /// How the file ends.
+    /// File suffix.
     pub(crate) suffix: String,
 }
 
-/// What one effect runs.
+/// Script of one effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
+pub(crate) struct ScriptOperation {
     pub(crate) interpreter: Interpreter,
-    /// The source; `None`: that of the payload.
+    /// Source code; `None`: the source in the payload.
     pub(crate) script: Option<String>,
-    pub(crate) env: Vec<(String, Text)>,
+    pub(crate) env: Vec<(String, TextTemplate)>,
 }
 
-/// What is the same for all effects of an upstream.
+/// Common options of all effects of an upstream.
 #[derive(Clone, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct ScriptOptions {
     pub(crate) upstream: String,
-    /// The program that is its own helper; `None`: this one.
+    /// Helper program; `None`: the current program.
     pub(crate) helper: Option<PathBuf>,
     pub(crate) user: Option<u32>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ResourceLimits,
     pub(crate) isolation: Isolation,
     pub(crate) network: bool,
     pub(crate) read: Vec<PathBuf>,
@@ -68,104 +70,113 @@ pub(crate) struct Manner {
     pub(crate) max_output: usize,
 }
 
-/// The effects of one upstream that are scripts.
-pub struct Script {
-    manner: Manner,
-    operations: BTreeMap<EffectName, Operation>,
-    lines: Arc<Lines>,
+/// Provider of the script effects of one upstream.
+pub struct ScriptProvider {
+    options: ScriptOptions,
+    operations: BTreeMap<EffectName, ScriptOperation>,
+    logs: Arc<JobLogs>,
 }
 
-impl Script {
+impl ScriptProvider {
     pub(crate) fn new(
-        manner: Manner,
-        operations: BTreeMap<EffectName, Operation>,
-        lines: Arc<Lines>,
+        options: ScriptOptions,
+        operations: BTreeMap<EffectName, ScriptOperation>,
+        logs: Arc<JobLogs>,
     ) -> Self {
-        if manner.isolation != Isolation::None {
-            let (landlock, as_user) = (sandbox::landlock(), manner.user);
+        if options.isolation != Isolation::None {
+            let (landlock, as_user) = (sandbox::landlock(), options.user);
             tracing::info!(
-                upstream = manner.upstream,
+                upstream = options.upstream,
                 landlock,
                 as_user,
-                "scripts are confined as far as the kernel can"
+                "scripts run in a sandbox as far as the kernel supports it"
             );
         }
-        Self { manner, operations, lines }
+        Self { options, operations, logs }
     }
 
-    /// The effects it performs, in the order of their names.
+    /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
         self.operations.keys().cloned().collect()
     }
 
-    fn operation<'a>(&'a self, item: &'a WorkItem) -> Result<(&'a Effect, &'a Operation), Refusal> {
+    fn operation<'a>(
+        &'a self,
+        item: &'a WorkItem,
+    ) -> Result<(&'a Effect, &'a ScriptOperation), ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
         let operation = self.operations.get(&effect.name).ok_or_else(|| {
-            let message = format!("{} has no script for {}", self.manner.upstream, effect.name);
-            Refusal::failed("effect_unknown", message)
+            let message = format!("{} has no script for {}", self.options.upstream, effect.name);
+            ProviderError::permanent("effect_unknown", message)
         })?;
         Ok((effect, operation))
     }
 
-    fn program(&self) -> Result<PathBuf, Refusal> {
-        match &self.manner.helper {
+    fn program(&self) -> Result<PathBuf, ProviderError> {
+        match &self.options.helper {
             Some(helper) => Ok(helper.clone()),
-            None => std::env::current_exe()
-                .map_err(|error| Refusal::retry("not_begun", format!("the helper is not found: {error}"))),
+            None => std::env::current_exe().map_err(|error| {
+                ProviderError::unavailable("not_begun", format!("helper program not found: {error}"))
+            }),
         }
     }
 }
 
 #[async_trait]
-impl Provider for Script {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for ScriptProvider {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let (effect, operation) = self.operation(item)?;
-        let mut scrub = Scrub::default();
-        let job = operation.job(&self.manner, item, effect, attempt, &mut scrub)?;
+        let mut scrub = SecretScrubber::default();
+        let job = operation.job(&self.options, item, effect, attempt, &mut scrub)?;
         let program = self.program()?;
-        let (begun, mut last, mut logged) = (Instant::now(), String::new(), 0);
+        let (started, mut last, mut logged) = (Instant::now(), String::new(), 0);
         let ended = run::run(&program, job, |line| {
-            let line = scrub.text(line);
-            let at = attempt.at.after(begun.elapsed());
+            let line = scrub.scrub_text(line);
+            let at = attempt.at.saturating_add(started.elapsed());
             if logged < LOGGED {
                 let InstanceKey { tenant, saga, correlation } = &item.instance;
                 let trace_id = item.trace.as_ref().map(TraceParent::trace_id);
                 let (id, effect) = (&item.id, &effect.name);
-                tracing::info!(%tenant, %saga, %correlation, trace_id, %id, %effect, line, "a job writes");
+                tracing::info!(%tenant, %saga, %correlation, trace_id, %id, %effect, line, "job log line");
                 logged += 1;
             }
-            self.lines.write(item, at, std::slice::from_ref(&line));
+            self.logs.append(item, at, std::slice::from_ref(&line));
             if !line.is_empty() {
                 last = line;
             }
         });
-        let mut ended = ended.await.map_err(|trouble| self.refusal(trouble, effect))?;
-        ended.output = scrub.bytes(ended.output);
-        result::judge(&ended, effect.name.as_str(), &last)
+        let mut ended = ended.await.map_err(|trouble| self.provider_error(trouble, effect))?;
+        ended.output = scrub.scrub_bytes(ended.output);
+        result::classify_exit(&ended, effect.name.as_str(), &last)
     }
 }
 
-impl Script {
-    fn refusal(&self, trouble: Trouble, effect: &Effect) -> Refusal {
-        let place = format!("{}: {}", self.manner.upstream, effect.name);
+impl ScriptProvider {
+    fn provider_error(&self, trouble: RunError, effect: &Effect) -> ProviderError {
+        let label = format!("{}: {}", self.options.upstream, effect.name);
         match trouble {
-            Trouble::NotBegun(why) => {
-                Refusal::retry("not_begun", format!("{place} cannot be started: {why}"))
+            RunError::NotStarted(reason) => {
+                ProviderError::unavailable("not_begun", format!("{label} cannot be started: {reason}"))
             }
-            Trouble::Confinement(why) => {
-                Refusal::retry("not_begun", format!("{place} was not started: {why}"))
+            RunError::Confinement(reason) => {
+                ProviderError::unavailable("not_begun", format!("{label} was not started: {reason}"))
             }
-            Trouble::Output => {
-                let most = self.manner.max_output;
-                Refusal::failed(
+            RunError::Output => {
+                let limit = self.options.max_output;
+                ProviderError::permanent(
                     "output_too_long",
-                    format!("{place} answers more than {most} bytes (max_output_bytes)"),
+                    format!("the result of {label} exceeds {limit} bytes (max_output_bytes)"),
                 )
             }
-            Trouble::Lost(why) => Refusal::lost("keeper_lost", format!("{place}: {why}")),
+            RunError::Lost(reason) => {
+                ProviderError::response_lost("supervisor_lost", format!("{label}: {reason}"))
+            }
         }
     }
 }

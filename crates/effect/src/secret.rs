@@ -1,7 +1,7 @@
-//! Secrets by reference: `env:NAME` or `file:/path`, read when they are used, never shown.
+//! Secrets by reference: `env:NAME` or `file:/path`, read on use and never displayed.
 //!
-//! A reference is no secret and may be shown. What it leads to is a [`Secret`], which shows itself as `[secret]` to
-//! whatever formats or serializes it. A file is read anew when it has changed, so a secret can be rotated without a reload.
+//! A reference is not secret and may be displayed. It resolves to a [`Secret`], which is formatted and
+//! serialized as `[secret]`. A changed file is read again, so a secret can be rotated without a reload.
 
 use std::env::VarError;
 use std::fmt;
@@ -16,17 +16,17 @@ use serde_json::Value;
 
 const HIDDEN: &str = "[secret]";
 
-/// What must not be shown.
+/// Text that must not be displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// Keeps it.
+    /// Creates a secret.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The secret itself, for the one place that sends it.
+    /// Returns the plain text, for the code that sends it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -51,58 +51,58 @@ impl Serialize for Secret {
     }
 }
 
-/// Where a secret is. Clones share what was read.
+/// Reference to a secret. Clones share the loaded value.
 #[derive(Clone)]
 pub struct SecretRef {
-    source: Source,
-    read: Arc<Mutex<Option<(Stamp, Secret)>>>,
+    source: SecretSource,
+    read: Arc<Mutex<Option<(FileVersion, Secret)>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum SecretSource {
     Env(String),
     File(PathBuf),
 }
 
-/// Which state of a file was read. A file that is replaced has another inode.
+/// Version of a file that was read. A replaced file has another inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     inode: u64,
     size: u64,
     modified: (i64, i64),
 }
 
-/// A reference that is none. The text is not repeated: somebody may have written the secret itself.
+/// Error for an invalid reference. It does not contain the text, which may be the secret itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a secret is given by reference: write env:NAME or file:/absolute/path")]
-pub struct NoReference;
+#[error("invalid secret reference; use env:NAME or file:/absolute/path")]
+pub struct InvalidSecretRef;
 
-/// A secret that is not where its reference says.
+/// Error for a secret that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the secret {reference} cannot be read: {reason}")]
-pub struct Unavailable {
+#[error("cannot read secret {reference}: {reason}")]
+pub struct SecretUnavailable {
     reference: String,
     reason: String,
 }
 
 impl SecretRef {
-    /// Reads it, or takes what was read where the file has not changed.
+    /// Reads the secret, or returns the loaded value if the file has not changed.
     ///
     /// # Errors
-    /// When the variable is not set, the file cannot be read, or there is nothing in it.
-    pub fn resolve(&self) -> Result<Secret, Unavailable> {
+    /// If the variable is not set, if the file cannot be read, or if the secret is empty.
+    pub fn resolve(&self) -> Result<Secret, SecretUnavailable> {
         let found = match &self.source {
-            // The error's own text repeats what is no text.
-            Source::Env(name) => std::env::var(name).map(Secret::new).map_err(|error| match error {
+            // The text of the error would contain the value.
+            SecretSource::Env(name) => std::env::var(name).map(Secret::new).map_err(|error| match error {
                 VarError::NotPresent => "it is not set".to_owned(),
-                VarError::NotUnicode(_) => "it is no UTF-8".to_owned(),
+                VarError::NotUnicode(_) => "it is not valid UTF-8".to_owned(),
             }),
-            Source::File(path) => self.file(path).map_err(|error| error.to_string()),
+            SecretSource::File(path) => self.file(path).map_err(|error| error.to_string()),
         };
         let found = found.and_then(|secret| {
             if secret.expose().is_empty() { Err("it is empty".to_owned()) } else { Ok(secret) }
         });
-        found.map_err(|reason| Unavailable { reference: self.to_string(), reason })
+        found.map_err(|reason| SecretUnavailable { reference: self.to_string(), reason })
     }
 
     fn file(&self, path: &PathBuf) -> std::io::Result<Secret> {
@@ -118,19 +118,19 @@ impl SecretRef {
     }
 }
 
-fn stamp(path: &PathBuf) -> std::io::Result<Stamp> {
+fn stamp(path: &PathBuf) -> std::io::Result<FileVersion> {
     let data = std::fs::metadata(path)?;
-    Ok(Stamp { inode: data.ino(), size: data.len(), modified: (data.mtime(), data.mtime_nsec()) })
+    Ok(FileVersion { inode: data.ino(), size: data.len(), modified: (data.mtime(), data.mtime_nsec()) })
 }
 
 impl FromStr for SecretRef {
-    type Err = NoReference;
+    type Err = InvalidSecretRef;
 
-    fn from_str(text: &str) -> Result<Self, NoReference> {
+    fn from_str(text: &str) -> Result<Self, InvalidSecretRef> {
         let source = match text.split_once(':') {
-            Some(("env", name)) if is_variable(name) => Source::Env(name.to_owned()),
-            Some(("file", path)) if path.starts_with('/') => Source::File(PathBuf::from(path)),
-            Some(_) | None => return Err(NoReference),
+            Some(("env", name)) if is_variable(name) => SecretSource::Env(name.to_owned()),
+            Some(("file", path)) if path.starts_with('/') => SecretSource::File(PathBuf::from(path)),
+            Some(_) | None => return Err(InvalidSecretRef),
         };
         Ok(Self { source, read: Arc::default() })
     }
@@ -143,8 +143,8 @@ fn is_variable(name: &str) -> bool {
 impl fmt::Display for SecretRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
-            Source::Env(name) => write!(f, "env:{name}"),
-            Source::File(path) => write!(f, "file:{}", path.display()),
+            SecretSource::Env(name) => write!(f, "env:{name}"),
+            SecretSource::File(path) => write!(f, "file:{}", path.display()),
         }
     }
 }
@@ -175,15 +175,15 @@ impl Serialize for SecretRef {
     }
 }
 
-/// Takes secrets out of what comes back: an upstream may repeat what it was sent.
+/// Removes secrets from responses: an upstream may return what was sent to it.
 #[derive(Debug, Default)]
-pub struct Scrub(Vec<Secret>);
+pub struct SecretScrubber(Vec<Secret>);
 
-impl Scrub {
-    /// Shorter ones are no secrets, and taking them out would only make texts unreadable.
+impl SecretScrubber {
+    /// Shorter texts are not treated as secrets: their removal would only make texts unreadable.
     const SHORTEST: usize = 4;
 
-    /// Of the URL of a database, and of the password in it.
+    /// Creates a scrubber of a database URL and its password.
     #[must_use]
     pub fn of_url(url: &Secret) -> Self {
         let mut scrub = Self::default();
@@ -211,27 +211,28 @@ impl Scrub {
         }
     }
 
-    /// A text without them.
+    /// Returns a text without the secrets.
     #[must_use]
-    pub fn text(&self, text: String) -> String {
+    pub fn scrub_text(&self, text: String) -> String {
         self.0.iter().fold(text, |text, secret| {
             if text.contains(secret.expose()) { text.replace(secret.expose(), HIDDEN) } else { text }
         })
     }
 
-    /// Every text in it; keys too.
-    pub(crate) fn value(&self, value: Value) -> Value {
+    /// Removes the secrets from all texts of a value, including keys.
+    pub(crate) fn scrub_json(&self, value: Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
-            Value::Object(fields) => {
-                fields.into_iter().map(|(key, value)| (self.text(key), self.value(value))).collect()
-            }
+            Value::String(text) => Value::String(self.scrub_text(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.scrub_json(item)).collect(),
+            Value::Object(fields) => fields
+                .into_iter()
+                .map(|(key, value)| (self.scrub_text(key), self.scrub_json(value)))
+                .collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
 
-    pub(crate) fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn scrub_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         self.0.iter().fold(bytes, |bytes, secret| replaced(bytes, secret.expose().as_bytes()))
     }
 }
@@ -258,18 +259,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_never_shows_itself() {
+    fn secret_is_never_printed() {
         let secret = Secret::new("canary-7f3a");
-        let shown = format!("{secret} {secret:?} {}", serde_json::to_string(&secret).unwrap());
-        assert_eq!(shown, r#"[secret] [secret] "[secret]""#);
+        let rendered = format!("{secret} {secret:?} {}", serde_json::to_string(&secret).unwrap());
+        assert_eq!(rendered, r#"[secret] [secret] "[secret]""#);
     }
 
     #[test]
-    fn what_is_no_reference_is_refused_and_not_repeated() {
+    fn invalid_secret_reference_is_rejected_without_echo() {
         for text in ["canary-7f3a", "env:", "env:a b", "file:relative", "vault:x", ""] {
             let quoted = serde_json::to_string(text).unwrap();
             let error = serde_json::from_str::<SecretRef>(&quoted).unwrap_err().to_string();
-            assert!(error.contains("write env:NAME or file:") && !error.contains("canary"), "{error}");
+            assert!(error.contains("use env:NAME or file:") && !error.contains("canary"), "{error}");
         }
         let read: SecretRef = serde_json::from_str(r#""file:/run/secrets/pay""#).unwrap();
         assert_eq!((read.to_string(), format!("{read:?}")), {
@@ -278,27 +279,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_anew_when_it_has_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
+    fn changed_secret_file_is_reloaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
         let reference: SecretRef = format!("file:{}", path.display()).parse().unwrap();
         let missing = reference.resolve().unwrap_err().to_string();
         assert!(missing.contains("No such file"), "{missing}");
         std::fs::write(&path, "first\n").unwrap();
         assert_eq!(reference.resolve().unwrap().expose(), "first");
-        std::fs::write(folder.path().join("next"), "again\n").unwrap();
-        std::fs::rename(folder.path().join("next"), &path).unwrap();
+        std::fs::write(dir.path().join("next"), "again\n").unwrap();
+        std::fs::rename(dir.path().join("next"), &path).unwrap();
         assert_eq!(reference.resolve().unwrap().expose(), "again");
         std::fs::write(&path, "\n").unwrap();
         assert!(reference.resolve().unwrap_err().to_string().contains("it is empty"));
     }
 
     #[test]
-    fn what_comes_back_is_cleared_of_secrets_however_they_are_written() {
-        let mut scrub = Scrub::default();
+    fn responses_are_scrubbed_in_every_encoding() {
+        let mut scrub = SecretScrubber::default();
         scrub.add(&Secret::new("pa\"ss"));
         scrub.add(&Secret::new("abc"));
-        assert_eq!(scrub.text(r#"pa"ss and pa\"ss and abc"#.to_owned()), "[secret] and [secret] and abc");
-        assert_eq!(scrub.bytes(b"\xffpa\"ss\xfe".to_vec()), b"\xff[secret]\xfe");
+        assert_eq!(
+            scrub.scrub_text(r#"pa"ss and pa\"ss and abc"#.to_owned()),
+            "[secret] and [secret] and abc"
+        );
+        assert_eq!(scrub.scrub_bytes(b"\xffpa\"ss\xfe".to_vec()), b"\xff[secret]\xfe");
     }
 }

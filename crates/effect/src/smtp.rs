@@ -1,8 +1,9 @@
-//! Effects that are mails.
+//! Effects that are emails.
 //!
-//! One provider hands mails to one server. A mail is made from templates or from the arguments as they are, and from nothing
-//! else: its `Message-ID` comes from the work item's id and its date from the transition, so all attempts hand over the same
-//! bytes, and whoever receives two of them can tell. SMTP has no way to ask what became of a mail.
+//! One provider sends emails to one server. An email depends only on its templates and the arguments:
+//! its `Message-ID` is derived from the id of the work item, and its date from the transition. All
+//! attempts therefore send the same bytes, and receivers can detect duplicates. SMTP has no request for
+//! the state of an email.
 
 mod attachment;
 mod connection;
@@ -16,34 +17,34 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog_model::{EffectName, Work, WorkItem};
 
-pub(crate) use attachment::Cabinet;
+pub(crate) use attachment::AttachmentStore;
 pub use connection::TlsMode;
-pub(crate) use connection::{Place, Post};
-pub(crate) use message::{Form, Templates, mailbox};
+pub(crate) use connection::{SmtpConnectionPool, SmtpEndpoint};
+pub(crate) use message::{EmailFields, EmailTemplate, mailbox};
 
 use crate::http;
-use crate::placeholders::Scope;
-use crate::provider::{Attempt, Provider, Refusal, Reply};
-use crate::secret::Scrub;
+use crate::placeholders::PlaceholderScope;
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::secret::SecretScrubber;
 use lettre::message::Mailbox;
 
-/// The effects of one mail server.
-pub struct Smtp {
+/// Provider of the effects of one SMTP server.
+pub struct SmtpProvider {
     pub(crate) upstream: String,
-    pub(crate) post: Post,
-    pub(crate) cabinet: Cabinet,
+    pub(crate) post: SmtpConnectionPool,
+    pub(crate) cabinet: AttachmentStore,
     pub(crate) from: Mailbox,
-    /// The right side of every `Message-ID`.
+    /// Domain of every `Message-ID`.
     pub(crate) domain: String,
-    /// The longest mail, in bytes.
-    pub(crate) most: usize,
-    /// The least pause after a server that puts mails off says no time itself.
+    /// Maximum size of an email, in bytes.
+    pub(crate) max_size: usize,
+    /// Minimum delay after a server defers an email without a time.
     pub(crate) pause: Duration,
-    pub(crate) forms: BTreeMap<EffectName, Form>,
+    pub(crate) forms: BTreeMap<EffectName, EmailTemplate>,
 }
 
-impl Smtp {
-    /// The effects it performs, in the order of their names.
+impl SmtpProvider {
+    /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
         self.forms.keys().cloned().collect()
@@ -51,28 +52,32 @@ impl Smtp {
 }
 
 #[async_trait]
-impl Provider for Smtp {
-    async fn perform(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for SmtpProvider {
+    async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
         let Some(form) = self.forms.get(&effect.name) else {
-            let message = format!("{} has no mail for {}", self.upstream, effect.name);
-            return Err(Refusal::failed("effect_unknown", message));
+            let message = format!("{} has no email for {}", self.upstream, effect.name);
+            return Err(ProviderError::permanent("effect_unknown", message));
         };
-        let unfit =
-            |why: String| Refusal::failed("bad_payload", format!("the mail of {}: {why}", effect.name));
-        let letter = form.fill(Scope { item, payload: &effect.payload });
-        let letter = letter.map_err(|why| why.refusal("the mail", &effect.name))?;
-        let enclosed = self.cabinet.fetch(&item.instance.tenant, &letter.attachments).await?;
-        let mail = letter.mail(&self.from, &self.domain, item, enclosed).map_err(unfit)?;
-        if mail.bytes.len() > self.most {
-            return Err(unfit(format!("it has {} bytes, more than {}", mail.bytes.len(), self.most)));
+        let unfit = |reason: String| {
+            ProviderError::permanent("invalid_payload", format!("invalid email of {}: {reason}", effect.name))
+        };
+        let email = form.fill(PlaceholderScope { item, payload: &effect.payload });
+        let email = email.map_err(|reason| reason.into_provider_error("the mail", &effect.name))?;
+        let enclosed = self.cabinet.fetch(&item.instance.tenant, &email.attachments).await?;
+        let mail = email.build(&self.from, &self.domain, item, enclosed).map_err(unfit)?;
+        if mail.bytes.len() > self.max_size {
+            return Err(unfit(format!("it has {} bytes, the limit is {}", mail.bytes.len(), self.max_size)));
         }
-        let mut scrub = Scrub::default();
+        let mut scrub = SecretScrubber::default();
         let sent = self.post.send(&mail, &mut scrub).await;
-        let judged = reply::judge(&self.upstream, &mail.id, sent, self.pause);
-        let judged = judged.map(|reply| Reply { payload: scrub.value(reply.payload), ..reply });
-        judged.map_err(|refusal| http::scrubbed(refusal, &scrub))
+        let result = reply::classify_reply(&self.upstream, &mail.id, sent, self.pause);
+        let result = result.map(|reply| Reply { payload: scrub.scrub_json(reply.payload), ..reply });
+        result.map_err(|error| http::scrub_error(error, &scrub))
     }
 }

@@ -1,9 +1,10 @@
 //! Effects that are statements in a database.
 //!
-//! Statements are written in the configuration and nowhere else; the payload gives the values of their parameters, which are
-//! bound, never put into the text. An effect's statements run in one transaction, and with them a *marker* is set, a row that
-//! has the work item's id for its key: a second delivery finds it and gets the answer of the first, so the effect happens
-//! exactly once. After a lost answer the marker says whether it was done.
+//! Statements are only in the configuration. The payload supplies the values of their parameters, which
+//! are bound and never inserted into the text. The statements of an effect run in one transaction that
+//! also writes a *marker*, a row with the id of the work item as its key. A second delivery finds the
+//! marker and returns the first result, so the effect is executed exactly once. After a lost response
+//! the marker shows whether it was executed.
 
 mod database;
 mod dialect;
@@ -23,203 +24,214 @@ use orlog_model::{Effect, EffectName, Work, WorkItem};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use database::{Database, End, Rows, Session};
+use database::{Database, Rows, Session, TransactionEnd};
 pub use dialect::Dialect;
-pub(crate) use dialect::Size;
-pub use operation::Answer;
-pub(crate) use operation::{Count, Expect, Operation, Step};
-pub(crate) use scan::Statement;
+pub(crate) use dialect::PoolLimits;
+pub use operation::ResultShape;
+pub(crate) use operation::{RowCount, RowExpectation, SqlOperation, StatementStep};
+pub(crate) use scan::ParsedStatement;
 
-use crate::placeholders::Scope;
-use crate::provider::{Attempt, Probe, Provider, Refusal, Reply};
-use crate::secret::{Scrub, Secret, SecretRef};
+use crate::placeholders::PlaceholderScope;
+use crate::provider::{Attempt, ProbeResult, Provider, ProviderError, Reply};
+use crate::secret::{Secret, SecretRef, SecretScrubber};
 
-/// Where the database is.
+/// Database URL.
 #[derive(Clone, Debug)]
-pub(crate) enum Address {
+pub(crate) enum DatabaseUrl {
     Secret(SecretRef),
-    /// Of a file, which holds no password.
+    /// URL of a file, without a password.
     Plain(String),
 }
 
-/// What is the same for all effects of an upstream.
-pub(crate) struct Manner {
+/// Common options of all effects of an upstream.
+pub(crate) struct SqlOptions {
     pub(crate) upstream: String,
     pub(crate) dialect: Dialect,
-    pub(crate) address: Address,
-    pub(crate) size: Size,
+    pub(crate) address: DatabaseUrl,
+    pub(crate) size: PoolLimits,
     pub(crate) create_marker: bool,
     pub(crate) max_rows: usize,
 }
 
-/// The effects of one database.
-pub struct Sql {
-    manner: Manner,
-    markers: Markers,
-    operations: BTreeMap<EffectName, Operation>,
-    open: Mutex<Option<Arc<Opened>>>,
+/// Provider of the effects of one database.
+pub struct SqlProvider {
+    options: SqlOptions,
+    markers: MarkerStatements,
+    operations: BTreeMap<EffectName, SqlOperation>,
+    open: Mutex<Option<Arc<OpenPool>>>,
 }
 
-struct Markers {
-    insert: Statement,
-    find: Statement,
-    answer: Statement,
+struct MarkerStatements {
+    insert: ParsedStatement,
+    find: ParsedStatement,
+    response: ParsedStatement,
 }
 
-/// The pool of one URL; another one begins when the secret has changed.
-struct Opened {
+/// Connection pool of one URL; replaced when the secret changes.
+struct OpenPool {
     url: Secret,
     database: Box<dyn Database>,
-    scrub: Scrub,
+    scrub: SecretScrubber,
     has_marker: OnceCell<()>,
 }
 
-/// What a transaction came to.
-enum Came {
-    Did(Reply),
-    /// A marker was there: it was done before.
-    Before(Reply),
+/// Result of a transaction.
+enum TransactionResult {
+    Executed(Reply),
+    /// The marker existed: the effect was executed earlier.
+    AlreadyExecuted(Reply),
 }
 
-impl Sql {
-    pub(crate) fn new(manner: Manner, operations: BTreeMap<EffectName, Operation>) -> Self {
-        let own = |text| Statement::parse(text, manner.dialect).expect("our own statements are valid");
-        let markers = Markers {
-            insert: own(manner.dialect.insert_marker()),
+impl SqlProvider {
+    pub(crate) fn new(options: SqlOptions, operations: BTreeMap<EffectName, SqlOperation>) -> Self {
+        let own =
+            |text| ParsedStatement::parse(text, options.dialect).expect("built-in statements are valid");
+        let markers = MarkerStatements {
+            insert: own(options.dialect.insert_marker()),
             find: own("SELECT answer FROM orlog_effect WHERE command_id = :id"),
-            answer: own("UPDATE orlog_effect SET answer = :answer WHERE command_id = :id"),
+            response: own("UPDATE orlog_effect SET answer = :answer WHERE command_id = :id"),
         };
-        Self { manner, markers, operations, open: Mutex::default() }
+        Self { options, markers, operations, open: Mutex::default() }
     }
 
-    /// The effects it performs, in the order of their names.
+    /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
         self.operations.keys().cloned().collect()
     }
 
-    fn opened(&self) -> Result<Arc<Opened>, Refusal> {
-        let (upstream, dialect) = (&self.manner.upstream, self.manner.dialect);
-        let url = match &self.manner.address {
-            Address::Plain(url) => Secret::new(url.as_str()),
-            Address::Secret(reference) => reference
-                .resolve()
-                .map_err(|error| Refusal::retry("secret", format!("the url of {upstream}: {error}")))?,
+    fn opened(&self) -> Result<Arc<OpenPool>, ProviderError> {
+        let (upstream, dialect) = (&self.options.upstream, self.options.dialect);
+        let url = match &self.options.address {
+            DatabaseUrl::Plain(url) => Secret::new(url.as_str()),
+            DatabaseUrl::Secret(reference) => reference.resolve().map_err(|error| {
+                ProviderError::unavailable("secret", format!("the url of {upstream}: {error}"))
+            })?,
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = open.as_ref().filter(|open| open.url == url) {
             return Ok(Arc::clone(open));
         }
-        let wrong = |why: String| Refusal::retry("bad_url", format!("the url of {upstream} {why}"));
+        let to_error =
+            |reason: String| ProviderError::unavailable("bad_url", format!("the url of {upstream} {reason}"));
         if !dialect.schemes().iter().any(|scheme| url.expose().starts_with(scheme)) {
-            return Err(wrong(format!("does not begin with {}, as {dialect} has it", dialect.schemes()[0])));
+            return Err(to_error(format!(
+                "does not start with {}, as {dialect} requires",
+                dialect.schemes()[0]
+            )));
         }
-        // The URL and the password in it must not come back in an error.
-        let scrub = Scrub::of_url(&url);
-        let (text, size) = (url.expose(), self.manner.size);
+        // Errors must not contain the URL and its password.
+        let scrub = SecretScrubber::of_url(&url);
+        let (text, size) = (url.expose(), self.options.size);
         let database: Result<Box<dyn Database>, sqlx::Error> = match dialect {
-            Dialect::Postgres => postgres::Postgres::open(text, size).map(|open| Box::new(open) as _),
+            Dialect::Postgres => postgres::PostgresDatabase::open(text, size).map(|open| Box::new(open) as _),
             Dialect::MySql => mysql::MySqlDatabase::open(text, size).map(|open| Box::new(open) as _),
-            Dialect::Sqlite => sqlite::File::open(text, size).map(|open| Box::new(open) as _),
+            Dialect::Sqlite => sqlite::SqliteDatabase::open(text, size).map(|open| Box::new(open) as _),
         };
-        let database = database.map_err(|error| wrong(scrub.text(format!("cannot be read: {error}"))))?;
-        let opened = Arc::new(Opened { url, database, scrub, has_marker: OnceCell::new() });
+        let database =
+            database.map_err(|error| to_error(scrub.scrub_text(format!("is invalid: {error}"))))?;
+        let opened = Arc::new(OpenPool { url, database, scrub, has_marker: OnceCell::new() });
         *open = Some(Arc::clone(&opened));
         Ok(opened)
     }
 
-    fn operation<'a>(&'a self, item: &'a WorkItem) -> Result<(&'a Effect, &'a Operation), Refusal> {
+    fn operation<'a>(&'a self, item: &'a WorkItem) -> Result<(&'a Effect, &'a SqlOperation), ProviderError> {
         let Work::Effect(effect) = &item.work else {
-            return Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())));
+            return Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            ));
         };
         let operation = self.operations.get(&effect.name).ok_or_else(|| {
-            let message = format!("{} has no statement for {}", self.manner.upstream, effect.name);
-            Refusal::failed("effect_unknown", message)
+            let message = format!("{} has no statement for {}", self.options.upstream, effect.name);
+            ProviderError::permanent("effect_unknown", message)
         })?;
         Ok((effect, operation))
     }
 
-    /// A transaction, in a database in which there is the table of the markers where it is needed and may be made.
-    async fn begin(
+    /// Begins a transaction, and creates the marker table if it is required and may be created.
+    async fn start_transaction(
         &self,
-        opened: &Opened,
-        operation: &Operation,
+        opened: &OpenPool,
+        operation: &SqlOperation,
         timeout: Duration,
     ) -> Result<Box<dyn Session>, sqlx::Error> {
-        if operation.marker && self.manner.create_marker {
+        if operation.marker && self.options.create_marker {
             opened.has_marker.get_or_try_init(|| self.create(opened, timeout)).await?;
         }
-        opened.database.begin(operation.marker, timeout).await
+        opened.database.start_transaction(operation.marker, timeout).await
     }
 
-    async fn create(&self, opened: &Opened, timeout: Duration) -> Result<(), sqlx::Error> {
-        let text = self.manner.dialect.create_marker();
-        let create = Statement::parse(text, self.manner.dialect).expect("our own statements are valid");
-        let mut session = opened.database.begin(true, timeout).await?;
+    async fn create(&self, opened: &OpenPool, timeout: Duration) -> Result<(), sqlx::Error> {
+        let text = self.options.dialect.create_marker();
+        let create =
+            ParsedStatement::parse(text, self.options.dialect).expect("built-in statements are valid");
+        let mut session = opened.database.start_transaction(true, timeout).await?;
         match session.run(&create, &[], 0).await {
-            Ok(_) => session.end(End::Commit).await,
-            // Another node was creating it at the same time.
-            Err(error) if error::is_duplicate(&error) => session.end(End::Rollback).await,
+            Ok(_) => session.end(TransactionEnd::Commit).await,
+            // Another node created it concurrently.
+            Err(error) if error::is_duplicate(&error) => session.end(TransactionEnd::Rollback).await,
             Err(error) => Err(error),
         }
     }
 
-    fn refusal(&self, opened: &Opened, error: &sqlx::Error, place: &str) -> Refusal {
-        error::refusal(self.manner.dialect, error, false, place, &opened.scrub)
+    fn provider_error(&self, opened: &OpenPool, error: &sqlx::Error, label: &str) -> ProviderError {
+        error::into_provider_error(self.options.dialect, error, false, label, &opened.scrub)
     }
 
-    fn at_marker(&self, opened: &Opened, error: &sqlx::Error) -> Refusal {
-        let upstream = &self.manner.upstream;
+    fn at_marker(&self, opened: &OpenPool, error: &sqlx::Error) -> ProviderError {
+        let upstream = &self.options.upstream;
         if error::is_missing_table(error) {
             let message = format!(
                 "{upstream} has no table orlog_effect; create it (docs/providers/sql.md) or set create_marker = true"
             );
-            return Refusal::retry("marker_missing", message);
+            return ProviderError::unavailable("marker_missing", message);
         }
-        self.refusal(opened, error, &format!("{upstream}: the marker"))
+        self.provider_error(opened, error, &format!("{upstream}: the marker"))
     }
 
-    /// Everything of one effect but the end of the transaction.
-    async fn inside(
+    /// Runs all statements of one effect, without the end of the transaction.
+    async fn run_statements(
         &self,
-        opened: &Opened,
+        opened: &OpenPool,
         session: &mut dyn Session,
         item: &WorkItem,
-        (effect, operation): (&Effect, &Operation),
-    ) -> Result<Came, Refusal> {
+        (effect, operation): (&Effect, &SqlOperation),
+    ) -> Result<TransactionResult, ProviderError> {
         if operation.marker
             && let Some(before) = self
-                .mark(session, item, &effect.name)
+                .write_marker(session, item, &effect.name)
                 .await
                 .map_err(|error| self.at_marker(opened, &error))?
         {
-            return Ok(Came::Before(before));
+            return Ok(TransactionResult::AlreadyExecuted(before));
         }
         let mut last = Rows::default();
         for (index, step) in operation.steps.iter().enumerate() {
-            let place = format!("{}: statement {} of {}", self.manner.upstream, index + 1, effect.name);
-            let values = step.values(Scope { item, payload: &effect.payload }, &place)?;
-            let ran = session.run(&step.statement, &values, self.manner.max_rows).await;
-            last = ran.map_err(|error| self.refusal(opened, &error, &place))?;
-            if last.rows.len() > self.manner.max_rows {
-                let message = format!("{place} returns more than {} rows (max_rows)", self.manner.max_rows);
-                return Err(Refusal::failed("too_many_rows", message));
+            let label = format!("{}: statement {} of {}", self.options.upstream, index + 1, effect.name);
+            let values = step.values(PlaceholderScope { item, payload: &effect.payload }, &label)?;
+            let ran = session.run(&step.statement, &values, self.options.max_rows).await;
+            last = ran.map_err(|error| self.provider_error(opened, &error, &label))?;
+            if last.rows.len() > self.options.max_rows {
+                let message = format!("{label} returns more than {} rows (max_rows)", self.options.max_rows);
+                return Err(ProviderError::permanent("too_many_rows", message));
             }
             if let Some(expect) = &step.expect {
-                expect.check(&last, &place)?;
+                expect.check(&last, &label)?;
             }
         }
-        let answer = operation.answer.of(last);
+        let response = operation.response.of(last);
         if operation.marker {
-            let values = [Value::from(answer.to_string()), Value::from(item.id.to_string())];
-            let kept = session.run(&self.markers.answer, &values, 0).await;
-            kept.map_err(|error| self.at_marker(opened, &error))?;
+            let values = [Value::from(response.to_string()), Value::from(item.id.to_string())];
+            let stored = session.run(&self.markers.response, &values, 0).await;
+            stored.map_err(|error| self.at_marker(opened, &error))?;
         }
-        Ok(Came::Did(Reply::from(answer)))
+        Ok(TransactionResult::Executed(Reply::from(response)))
     }
 
-    /// Sets the marker; where there is one, the answer that it keeps. Waits for another transaction that is setting it.
-    async fn mark(
+    /// Writes the marker, or returns the stored result of an existing one. Waits for a concurrent
+    /// transaction with the same marker.
+    async fn write_marker(
         &self,
         session: &mut dyn Session,
         item: &WorkItem,
@@ -233,61 +245,66 @@ impl Sql {
             Err(error) => return Err(error),
         }
         let found = session.run(&self.markers.find, &[id], 1).await?;
-        let kept = found.text().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
-        Ok(Some(Reply::from(kept)))
+        let stored = found.text().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+        Ok(Some(Reply::from(stored)))
     }
 
-    async fn ask(&self, item: &WorkItem) -> Result<Probe, Refusal> {
+    async fn probe_marker(&self, item: &WorkItem) -> Result<ProbeResult, ProviderError> {
         let (effect, operation) = self.operation(item)?;
         if !operation.marker {
-            return Ok(Probe::Unknown);
+            return Ok(ProbeResult::Unknown);
         }
         let opened = self.opened()?;
-        let wrong = |error: sqlx::Error| self.at_marker(&opened, &error);
-        let mut session = self.begin(&opened, operation, self.manner.size.patience).await.map_err(wrong)?;
-        let before = self.mark(session.as_mut(), item, &effect.name).await.map_err(wrong)?;
-        session.end(End::Rollback).await.map_err(wrong)?;
-        Ok(before.map_or(Probe::NotDone, Probe::Done))
+        let to_error = |error: sqlx::Error| self.at_marker(&opened, &error);
+        let mut session = self
+            .start_transaction(&opened, operation, self.options.size.acquire_timeout)
+            .await
+            .map_err(to_error)?;
+        let before = self.write_marker(session.as_mut(), item, &effect.name).await.map_err(to_error)?;
+        session.end(TransactionEnd::Rollback).await.map_err(to_error)?;
+        Ok(before.map_or(ProbeResult::NotDone, ProbeResult::Done))
     }
 }
 
 #[async_trait]
-impl Provider for Sql {
-    async fn perform(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for SqlProvider {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let work = self.operation(item)?;
         let opened = self.opened()?;
-        let place = &self.manner.upstream;
+        let label = &self.options.upstream;
         let mut session = self
-            .begin(&opened, work.1, attempt.timeout)
+            .start_transaction(&opened, work.1, attempt.timeout)
             .await
-            .map_err(|error| self.refusal(&opened, &error, place))?;
-        match self.inside(&opened, session.as_mut(), item, work).await {
-            Ok(Came::Did(reply)) => match session.end(End::Commit).await {
+            .map_err(|error| self.provider_error(&opened, &error, label))?;
+        match self.run_statements(&opened, session.as_mut(), item, work).await {
+            Ok(TransactionResult::Executed(reply)) => match session.end(TransactionEnd::Commit).await {
                 Ok(()) => Ok(reply),
-                Err(error) => Err(error::refusal(self.manner.dialect, &error, true, place, &opened.scrub)),
+                Err(error) => {
+                    Err(error::into_provider_error(self.options.dialect, &error, true, label, &opened.scrub))
+                }
             },
-            Ok(Came::Before(reply)) => {
+            Ok(TransactionResult::AlreadyExecuted(reply)) => {
                 rolled_back(session).await;
                 Ok(reply)
             }
-            Err(refusal) => {
+            Err(provider_error) => {
                 rolled_back(session).await;
-                Err(refusal)
+                Err(provider_error)
             }
         }
     }
 
-    async fn probe(&self, item: &WorkItem) -> Probe {
-        self.ask(item).await.unwrap_or_else(|refusal| {
-            tracing::debug!(item = %item.id, ?refusal, "the marker cannot be looked for");
-            Probe::Unknown
+    async fn probe(&self, item: &WorkItem) -> ProbeResult {
+        self.probe_marker(item).await.unwrap_or_else(|provider_error| {
+            tracing::debug!(item = %item.id, ?provider_error, "marker lookup failed");
+            ProbeResult::Unknown
         })
     }
 }
 
-/// A connection on which that fails is closed, and then it is rolled back too.
+/// Rolls back. If that fails, the connection is closed, which also rolls back.
 async fn rolled_back(session: Box<dyn Session>) {
-    if let Err(error) = session.end(End::Rollback).await {
-        tracing::debug!(%error, "a transaction could not be rolled back; its connection is closed");
+    if let Err(error) = session.end(TransactionEnd::Rollback).await {
+        tracing::debug!(%error, "rollback failed; closing the connection");
     }
 }

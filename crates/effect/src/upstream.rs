@@ -1,129 +1,140 @@
-//! An upstream: a name, what it serves, who speaks to it, and what is agreed.
+//! Upstream: a name, its scope, its provider and its policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orlog_model::{EffectName, TenantId};
 
-use crate::job_logs::Lines;
+use crate::job_logs::JobLogs;
 use crate::policy::Policy;
 use crate::provider::Provider;
-use crate::worker::{Board, Terms};
+use crate::worker::{ClaimOptions, JobBoard};
 
-/// Something in the world with which one breaker, one limit and one policy are shared.
+/// External system with one breaker, one set of limits and one policy.
 #[derive(Clone)]
 pub struct Upstream {
-    /// Unique in a catalog, for example `payments`.
+    /// Unique name in a catalog, for example `payments`.
     pub name: String,
-    /// Which work goes there.
-    pub serves: Serves,
-    /// Who speaks to it.
+    /// Work that it executes.
+    pub scope: UpstreamScope,
+    /// Provider that calls it.
     pub provider: Arc<dyn Provider>,
-    /// What is agreed.
+    /// Policy of the calls.
     pub policy: Policy,
-    /// For whom it works; `None`: for all tenants.
+    /// Served tenants; `None`: all tenants.
     pub tenants: Option<BTreeSet<TenantId>>,
-    /// What it was made from, as text; two of the same origin do the same. `None`: made by code.
+    /// Text of its configuration; upstreams with equal origin are equal. `None`: created by code.
     pub origin: Option<String>,
-    /// Where its jobs hang and how long claims last, where workers perform them.
-    pub board: Option<(Arc<Board>, Terms)>,
-    /// What its jobs write while they run, where they do.
-    pub lines: Option<Arc<Lines>>,
+    /// Job board and claim options, if workers execute its effects.
+    pub board: Option<(Arc<JobBoard>, ClaimOptions)>,
+    /// Logs of its jobs, if they write logs.
+    pub job_logs: Option<Arc<JobLogs>>,
 }
 
-/// Which work goes to an upstream.
+/// Work that an upstream executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Serves {
+pub enum UpstreamScope {
     /// These effects.
     Effects(Vec<EffectName>),
-    /// All effects that no other upstream performs.
-    Rest,
-    /// All commands to aggregates: it is the Gateway.
+    /// All effects that no other upstream serves.
+    Fallback,
+    /// All commands to aggregates: it is the gateway.
     Commands,
 }
 
 impl Upstream {
-    /// One that serves these effects.
+    /// Creates an upstream for these effects.
     pub fn effects(
         name: impl Into<String>,
         effects: Vec<EffectName>,
         provider: Arc<dyn Provider>,
         policy: Policy,
     ) -> Self {
-        Self::new(name.into(), Serves::Effects(effects), provider, policy)
+        Self::new(name.into(), UpstreamScope::Effects(effects), provider, policy)
     }
 
-    /// One that serves all effects that no other does.
-    pub fn rest(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self::new(name.into(), Serves::Rest, provider, policy)
+    /// Creates an upstream for all effects that no other upstream serves.
+    pub fn fallback(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+        Self::new(name.into(), UpstreamScope::Fallback, provider, policy)
     }
 
-    /// The Gateway, named `gateway`.
+    /// Creates the gateway, named `gateway`.
     pub fn gateway(provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self::new("gateway".to_owned(), Serves::Commands, provider, policy)
+        Self::new("gateway".to_owned(), UpstreamScope::Commands, provider, policy)
     }
 
-    /// Works for these tenants only.
+    /// Restricts it to these tenants.
     #[must_use]
     pub fn for_tenants(mut self, tenants: Option<BTreeSet<TenantId>>) -> Self {
         self.tenants = tenants;
         self
     }
 
-    /// Was made from this.
+    /// Sets its origin.
     #[must_use]
-    pub fn made_from(mut self, origin: String) -> Self {
+    pub fn with_origin(mut self, origin: String) -> Self {
         self.origin = Some(origin);
         self
     }
 
-    /// Workers find its jobs there.
+    /// Sets the job board of its workers.
     #[must_use]
-    pub fn on_board(mut self, board: Arc<Board>, terms: Terms) -> Self {
-        self.lines = Some(board.lines());
+    pub fn with_job_board(mut self, board: Arc<JobBoard>, terms: ClaimOptions) -> Self {
+        self.job_logs = Some(board.job_logs());
         self.board = Some((board, terms));
         self
     }
 
-    /// Its jobs write lines there.
+    /// Sets the store of its job logs.
     #[must_use]
-    pub fn writing(mut self, lines: Arc<Lines>) -> Self {
-        self.lines = Some(lines);
+    pub fn with_job_logs(mut self, logs: Arc<JobLogs>) -> Self {
+        self.job_logs = Some(logs);
         self
     }
 
-    /// Whether it performs all of these, and there is one.
+    /// Returns whether it serves all of these effects, and there is at least one.
     #[must_use]
-    pub fn performs_all(&self, effects: &[EffectName]) -> bool {
-        match &self.serves {
-            Serves::Effects(all) => !effects.is_empty() && effects.iter().all(|effect| all.contains(effect)),
-            Serves::Rest => !effects.is_empty(),
-            Serves::Commands => false,
+    pub fn serves_all(&self, effects: &[EffectName]) -> bool {
+        match &self.scope {
+            UpstreamScope::Effects(all) => {
+                !effects.is_empty() && effects.iter().all(|effect| all.contains(effect))
+            }
+            UpstreamScope::Fallback => !effects.is_empty(),
+            UpstreamScope::Commands => false,
         }
     }
 
-    /// Takes over the board of the one whose place it takes: workers that are at its jobs go on.
-    pub(crate) fn take_over(mut self, other: &Self) -> Self {
+    /// Inherits the job board of the upstream that it replaces: workers continue their jobs.
+    pub(crate) fn inherit_job_board(mut self, other: &Self) -> Self {
         if let (Some((_, terms)), Some((board, _))) = (&self.board, &other.board) {
             self.board = Some((Arc::clone(board), *terms));
-            self.lines.clone_from(&other.lines);
+            self.job_logs.clone_from(&other.job_logs);
             self.provider = Arc::clone(&other.provider);
         }
         self
     }
 
-    /// Whether the other one does the same in the same way, so that a reload need not disturb what is under way.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    /// Returns whether both have the same configuration, so that a reload does not affect work in flight.
+    pub(crate) fn has_same_config(&self, other: &Self) -> bool {
         let provider = Arc::ptr_eq(&self.provider, &other.provider)
             || (self.origin.is_some() && self.origin == other.origin);
         provider
             && self.name == other.name
-            && self.serves == other.serves
+            && self.scope == other.scope
             && self.policy == other.policy
             && self.tenants == other.tenants
     }
 
-    fn new(name: String, serves: Serves, provider: Arc<dyn Provider>, policy: Policy) -> Self {
-        Self { name, serves, provider, policy, tenants: None, origin: None, board: None, lines: None }
+    fn new(name: String, serves: UpstreamScope, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+        Self {
+            name,
+            scope: serves,
+            provider,
+            policy,
+            tenants: None,
+            origin: None,
+            board: None,
+            job_logs: None,
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Effects that are performed by workers outside this process, in any language.
+//! Effects that external workers execute, in any language.
 //!
-//! An attempt is a job on a [`Board`]. A worker claims it for a time, says now and then that it is alive, and brings the
-//! result. A claim that is not renewed expires, and another worker takes the job, under the same idempotency key. The job
-//! itself is not durable: it is posted again from the outbox after a crash of this process, and a worker that was at it
-//! meanwhile may still bring its result.
+//! An attempt is a job on a [`JobBoard`]. A worker claims it for a limited time, sends heartbeats and
+//! completes it with a result. A claim that is not renewed expires, and another worker claims the job
+//! under the same idempotency key. The job itself is not durable. After a crash of this process it is
+//! posted again from the outbox, and the worker of an earlier claim may still complete it.
 
 mod job_board;
 
@@ -12,32 +12,39 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orlog_model::{Work, WorkItem};
 
-pub use job_board::{Answer, Ask, Board, Brought, Claimed, Lost, Seen, Terms};
+pub use job_board::{
+    ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobResult, JobView, ResultAck,
+};
 
-pub use crate::job_logs::Line;
-use crate::provider::{Attempt, Provider, Refusal, Reply};
+pub use crate::job_logs::LogLine;
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
 
-/// The effects of an upstream whose work is done by workers.
-pub struct Worker {
-    board: Arc<Board>,
+/// Provider of the effects of a worker upstream.
+pub struct WorkerProvider {
+    board: Arc<JobBoard>,
 }
 
-impl Worker {
-    /// Posts its attempts on this board.
+impl WorkerProvider {
+    /// Creates a provider that posts its attempts on this board.
     #[must_use]
-    pub fn new(board: Arc<Board>) -> Self {
+    pub fn new(board: Arc<JobBoard>) -> Self {
         Self { board }
     }
 }
 
 #[async_trait]
-impl Provider for Worker {
-    async fn perform(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, Refusal> {
+impl Provider for WorkerProvider {
+    async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
         match &item.work {
             Work::Effect(_) => self.board.post(item).await,
-            Work::Command(_) | Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => {
-                Err(Refusal::failed("not_an_effect", format!("{} is no effect", item.work.label())))
-            }
+            Work::Command(_)
+            | Work::Fact(_)
+            | Work::StartChild(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_) => Err(ProviderError::permanent(
+                "not_an_effect",
+                format!("{} is not an effect", item.work.label()),
+            )),
         }
     }
 }

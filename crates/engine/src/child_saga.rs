@@ -1,77 +1,87 @@
-//! Sagas that begin others: how a child begins, is stopped, and tells its parent how it ended.
+//! Child sagas: start, cancellation, and the notification of the parent at the end.
 //!
-//! What cannot begin is answered at once with a failed end, so that no parent waits for ever. It is decided where the child
-//! would live: only there is known whether the instance exists and which definitions there are.
+//! A child that cannot start immediately sends a failed end, so that no parent waits forever. The shard
+//! of the child decides this, because only that shard stores the instance and its definitions.
 
 use orlog_model::{
-    Commit, End, Ended, Event, EventType, Failure, Input, InstanceKey, MAX_DEPTH, Parent, Timestamp, Verdict,
-    Work, WorkItem, WorkflowCommand, WorkflowOrder, derived_id,
+    ChildResult, Commit, Event, EventType, Failure, Input, InstanceKey, MAX_CHILD_DEPTH, NotifyParent,
+    ParentRef, Timestamp, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand, derive_id,
 };
-use orlog_program::{Program, Reaction, Stimulus};
+use orlog_program::{Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
 
-use crate::context::Subject;
+use crate::context::DecisionContext;
 use crate::decision::{Decision, ignore};
 use crate::early_input;
-use crate::execute::{apply, hold, judge, react};
+use crate::execute::{buffer_input, commit_transition, decide_with_program, run_program};
 
-/// A word from another saga.
-pub(crate) fn decide_workflow(subject: &Subject<'_>, input: &Input, command: &WorkflowCommand) -> Decision {
-    match &command.order {
-        WorkflowOrder::Start { parent, event, data } => {
+/// Decides a workflow command of another saga.
+pub(crate) fn decide_workflow(
+    subject: &DecisionContext<'_>,
+    input: &Input,
+    command: &WorkflowCommand,
+) -> Decision {
+    match &command.action {
+        WorkflowAction::Start { parent, event, data } => {
             start(subject, input, command, (parent, event.as_ref(), data))
         }
-        WorkflowOrder::Stop { from, reason } => stop(subject, input, from, reason),
-        WorkflowOrder::Ended(ended) => child_ended(subject, input, ended),
+        WorkflowAction::Cancel { from, reason } => cancel(subject, input, from, reason),
+        WorkflowAction::ChildEnded(ended) => child_ended(subject, input, ended),
     }
 }
 
 fn start(
-    subject: &Subject<'_>,
+    subject: &DecisionContext<'_>,
     input: &Input,
     command: &WorkflowCommand,
-    (parent, event, data): (&Parent, Option<&EventType>, &Value),
+    (parent, event, data): (&ParentRef, Option<&EventType>, &Value),
 ) -> Decision {
-    let refuse = |code, message| {
-        let mut commit = refused(subject.key, command, parent, (code, message), subject.now);
-        // So that it is not refused again with each delivery.
-        commit.applied = subject.instance.map(|_| command.id.clone());
+    let reject = |code, message| {
+        let mut commit = rejection_commit(subject.key, command, parent, (code, message), subject.now);
+        // The dedupe key prevents a second rejection on each redelivery.
+        commit.dedupe_key = subject.instance.map(|_| command.id.clone());
         Decision::Commit(Box::new(commit))
     };
     if let Some(instance) = subject.instance {
         if instance.parent.as_ref().is_some_and(|own| own.work_id == parent.work_id) {
-            return ignore("it was begun by this very order");
+            return ignore("already started by this command");
         }
-        return refuse("already_exists", format!("{} exists already", subject.key));
+        return reject("already_exists", format!("{} already exists", subject.key));
     }
-    if parent.depth > MAX_DEPTH {
-        let message = format!("{} sagas stand above it, the limit is {MAX_DEPTH}", parent.depth);
-        return refuse("too_deep", message);
+    if parent.depth > MAX_CHILD_DEPTH {
+        let message = format!("{} ancestor sagas exceed the limit of {MAX_CHILD_DEPTH}", parent.depth);
+        return reject("too_deep", message);
     }
     let Some(kind) = start_event(subject.program, event) else {
-        let named = event.map_or_else(|| "no event".to_owned(), ToString::to_string);
-        return refuse("no_start_event", format!("{named} begins {}", subject.key.saga));
+        let saga = &subject.key.saga;
+        let message = event.map_or_else(
+            || format!("saga \"{saga}\" has no start event"),
+            |event| format!("\"{event}\" is not a start event of saga \"{saga}\""),
+        );
+        return reject("no_start_event", message);
     };
-    let event = begin(subject.key, command, parent, kind, data);
-    match judge(subject, &Stimulus::Event(&event)) {
-        Ok(Reaction::Applied(transition)) => apply(subject, input, *transition),
-        Ok(Reaction::Ignored(why) | Reaction::Refused(why)) => refuse("not_begun", why.into_owned()),
-        Err(fault) => refuse("not_begun", fault.to_string()),
+    let event = child_start_event(subject.key, command, parent, kind, data);
+    match run_program(subject, &ProgramInput::Event(&event)) {
+        Ok(ProgramOutput::Applied(transition)) => commit_transition(subject, input, *transition),
+        Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => {
+            reject("start_rejected", reason.into_owned())
+        }
+        Err(fault) => reject("start_rejected", fault.to_string()),
     }
 }
 
-/// The start event that is named, or else the first.
+/// Returns the named start event, or the first one if none is named.
 fn start_event(program: &dyn Program, named: Option<&EventType>) -> Option<EventType> {
-    let mut starts = program.manifest().triggers.iter().filter(|trigger| trigger.starts);
+    let mut starts = program.manifest().subscriptions.iter().filter(|trigger| trigger.starts);
     starts
         .find(|trigger| named.is_none_or(|named| *named == trigger.kind))
         .map(|trigger| trigger.kind.clone())
 }
 
-fn begin(
+fn child_start_event(
     key: &InstanceKey,
     command: &WorkflowCommand,
-    parent: &Parent,
+    parent: &ParentRef,
     kind: EventType,
     data: &Value,
 ) -> Event {
@@ -90,62 +100,67 @@ fn begin(
     }
 }
 
-fn stop(subject: &Subject<'_>, input: &Input, from: &InstanceKey, reason: &str) -> Decision {
+fn cancel(subject: &DecisionContext<'_>, input: &Input, from: &InstanceKey, reason: &str) -> Decision {
     match subject.instance {
-        None => early_input::keep_stop(subject, input),
+        None => early_input::buffer_cancel(subject, input),
         Some(instance) if instance.parent.as_ref().is_none_or(|parent| parent.key != *from) => {
-            ignore("it was not begun by who wants it stopped")
+            ignore("the cancel command is not from its parent")
         }
         Some(instance) if instance.status.is_final() => ignore("it has ended"),
-        Some(instance) if instance.paused => hold(subject, input),
-        Some(_) => react(subject, input, &Stimulus::Cancel { reason }),
+        Some(instance) if instance.paused => buffer_input(subject, input),
+        Some(_) => decide_with_program(subject, input, &ProgramInput::Cancel { reason }),
     }
 }
 
-fn child_ended(subject: &Subject<'_>, input: &Input, ended: &Ended) -> Decision {
-    let open = subject.instance.and_then(|i| i.open.iter().find(|open| open.id == ended.work_id));
+fn child_ended(subject: &DecisionContext<'_>, input: &Input, ended: &ChildResult) -> Decision {
+    let open = subject.instance.and_then(|i| i.pending_work.iter().find(|open| open.id == ended.work_id));
     match (subject.instance, open) {
-        (Some(instance), Some(_)) if instance.paused => hold(subject, input),
+        (Some(instance), Some(_)) if instance.paused => buffer_input(subject, input),
         (Some(_), Some(open)) => {
-            let verdict = verdict(ended);
-            react(subject, input, &Stimulus::Outcome { tag: open.tag.as_str(), verdict: &verdict })
+            let work_outcome = work_outcome(ended);
+            decide_with_program(
+                subject,
+                input,
+                &ProgramInput::WorkResult { tag: open.tag.as_str(), outcome: &work_outcome },
+            )
         }
-        (_, None) | (None, _) => ignore("nothing waits for the end of this saga"),
+        (_, None) | (None, _) => ignore("no pending work waits for the end of this saga"),
     }
 }
 
-fn verdict(ended: &Ended) -> Verdict {
+fn work_outcome(ended: &ChildResult) -> WorkOutcome {
     let payload = ended.data.clone();
     match &ended.failure {
-        None => Verdict::Succeeded { event: ended.event.clone(), payload },
-        Some(failure) => Verdict::Failed { event: None, failure: failure.clone(), payload },
+        None => WorkOutcome::Succeeded { event: ended.event.clone(), payload },
+        Some(failure) => WorkOutcome::Failed { event: None, failure: failure.clone(), payload },
     }
 }
 
-/// A word to an instance that does not exist, of a saga of which there is no definition.
-pub(crate) fn no_such_saga(key: &InstanceKey, command: &WorkflowCommand, now: Timestamp) -> Decision {
-    let WorkflowOrder::Start { parent, .. } = &command.order else {
-        return ignore("there is no such saga");
+/// Decides a workflow command for a missing instance of a saga without a definition.
+pub(crate) fn reject_unknown_saga(key: &InstanceKey, command: &WorkflowCommand, now: Timestamp) -> Decision {
+    let WorkflowAction::Start { parent, .. } = &command.action else {
+        return ignore("unknown saga");
     };
-    let message = format!("there is no definition of the saga {}", key.saga);
-    Decision::Commit(Box::new(refused(key, command, parent, ("no_such_saga", message), now)))
+    let message = format!("saga \"{}\" has no definition", key.saga);
+    Decision::Commit(Box::new(rejection_commit(key, command, parent, ("unknown_saga", message), now)))
 }
 
-/// The commit that tells a parent that its child did not begin.
-fn refused(
+/// Returns the commit that notifies a parent that its child was not started.
+fn rejection_commit(
     key: &InstanceKey,
     command: &WorkflowCommand,
-    parent: &Parent,
+    parent: &ParentRef,
     (code, message): (&str, String),
     now: Timestamp,
 ) -> Commit {
     let failure = Failure { code: code.to_owned(), message };
-    let ended = Ended { work_id: parent.work_id, failure: Some(failure), event: None, data: Value::Null };
+    let ended =
+        ChildResult { work_id: parent.work_id, failure: Some(failure), event: None, data: Value::Null };
     let mut commit = Commit::empty(key.clone(), now);
     commit.work.push(WorkItem {
-        id: derived_id(command.at, &[parent.work_id.as_bytes(), b"refused"]),
+        id: derive_id(command.at, &[parent.work_id.as_bytes(), b"rejected"]),
         instance: key.clone(),
-        work: Work::End(End { to: parent.key.clone(), ended }),
+        work: Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }),
         deadline: None,
         causation: command.id.clone(),
         trace: command.trace.clone(),

@@ -1,60 +1,64 @@
-//! From a transition to a commit: the new snapshot, ids, timers, history.
+//! Builds the commit of a transition: snapshot, ids, timers, history.
 
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, Commit, Control, End, Ended, Failure, Input, Instance, OpenWork, Origin, Parent, Record,
-    Status, Timer, TimerChange, Transition, Work, WorkItem, WorkKind, WorkflowCommand, WorkflowOrder,
-    derived_id,
+    ArmedTimer, ChildResult, Commit, ControlRequest, Failure, HistoryEntry, Input, InputOrigin, Instance,
+    NotifyParent, ParentRef, PendingWork, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkKind,
+    WorkflowAction, WorkflowCommand, derive_id,
 };
 use serde_json::Value;
 
-use crate::context::{Cause, Subject, cleared, marker};
+use crate::context::{DecisionContext, TransitionCause, cleanup_commit, dedupe_key};
 use crate::{early_buffer, task_updates};
 
-/// The commit of a transition.
-pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Transition) -> Commit {
-    let mut commit = cleared(subject.key, cause.input, subject.now);
+/// Returns the commit of a transition.
+pub(crate) fn build_commit(
+    subject: &DecisionContext<'_>,
+    cause: &TransitionCause<'_>,
+    transition: Transition,
+) -> Commit {
+    let mut commit = cleanup_commit(subject.key, cause.input, subject.now);
     let mut timers = subject.instance.map_or_else(Vec::new, |i| i.timers.clone());
-    forget_fired(&mut timers, cause.input);
+    remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.version);
-    let mut open = subject.instance.map_or_else(Vec::new, |i| i.open.clone());
-    if let Some(done) = cause.input.answers() {
-        open.retain(|work| work.id != done);
+    let mut open = subject.instance.map_or_else(Vec::new, |i| i.pending_work.clone());
+    if let Some(completed) = cause.input.completed_work_id() {
+        open.retain(|work| work.id != completed);
     }
-    let end = end(subject, &transition);
+    let end = parent_notification(subject, &transition);
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
         let item = item(subject, cause, index, work);
-        keep_open(&mut open, &item);
+        track_pending(&mut open, &item);
         commit.work.push(item);
     }
     if transition.status.is_final() {
         open.retain(|work| matches!(work.kind, WorkKind::Effect | WorkKind::Saga));
     }
     if subject.instance.is_none() {
-        commit.disarm.extend(early_buffer::timer(subject.early));
+        commit.disarm.extend(early_buffer::expiry_timer(subject.buffered));
     }
-    let tasks = task_updates::after(subject, cause, transition.tasks, transition.status, &mut commit);
-    commit.applied = marker(cause.input);
-    commit.history = Some(Record {
+    let tasks = task_updates::updates_after(subject, cause, transition.tasks, transition.status, &mut commit);
+    commit.dedupe_key = dedupe_key(cause.input);
+    commit.history = Some(HistoryEntry {
         version: cause.version,
         at: subject.now,
-        input: cause.id.clone(),
-        label: cause.input.label().to_owned(),
-        note: audited(cause.input, transition.note),
+        input_id: cause.id.clone(),
+        input_label: cause.input.label().to_owned(),
+        note: with_user(cause.input, transition.note),
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
-        origin: Origin::of(cause.input, subject.node, subject.now),
+        origin: InputOrigin::new(cause.input, subject.node, subject.now),
     });
     commit.instance = Some(Instance {
-        program: subject.program.reference().clone(),
+        definition: subject.program.definition_ref().clone(),
         version: cause.version,
         status: transition.status,
         paused: subject.instance.is_some_and(|i| i.paused),
         state: transition.state,
         waits: transition.waits,
         timers,
-        open,
+        pending_work: open,
         reference: transition.reference.or_else(|| subject.instance.and_then(|i| i.reference.clone())),
         last_input: cause.id.clone(),
         last_error: transition.failure.or_else(|| subject.instance.and_then(|i| i.last_error.clone())),
@@ -63,19 +67,19 @@ pub(crate) fn applied(subject: &Subject<'_>, cause: &Cause<'_>, transition: Tran
         created_at: subject.instance.map_or(subject.now, |i| i.created_at),
         updated_at: subject.now,
         tasks,
-        parent: subject.instance.map_or_else(|| parent(cause.input), |i| i.parent.clone()),
+        parent: subject.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
     });
     commit
 }
 
-/// A timer that fired is armed no more; its row goes with [`cleared`].
-fn forget_fired(timers: &mut Vec<ArmedTimer>, input: &Input) {
+/// Removes a fired timer from the armed timers; [`cleanup_commit`] deletes its row.
+fn remove_fired_timer(timers: &mut Vec<ArmedTimer>, input: &Input) {
     if let Input::Timer(fired) = input {
         timers.retain(|t| !(t.name == fired.name && t.token == fired.token));
     }
 }
 
-/// Arms and cancels in order; an instance that has ended keeps no timer.
+/// Arms and cancels timers in order. An ended instance has no timers.
 fn change_timers(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, transition: &Transition, token: u64) {
     for change in &transition.timers {
         let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
@@ -104,11 +108,11 @@ fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&Ar
     }
 }
 
-/// The work item of one piece of work. Its id depends on the instance, the version, the index and the input, but not on
-/// when it is decided.
-fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> WorkItem {
+/// Returns the work item of one piece of work. Its id depends on the instance, the version, the index
+/// and the input, but not on the time of the decision.
+fn item(subject: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize, work: Work) -> WorkItem {
     let key = subject.key;
-    let id = derived_id(
+    let id = derive_id(
         cause.input.at(),
         &[
             key.tenant.as_str().as_bytes(),
@@ -121,7 +125,7 @@ fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> W
     WorkItem {
         id,
         instance: key.clone(),
-        deadline: work.timeout().map(|timeout: Duration| subject.now.after(timeout)),
+        deadline: work.timeout().map(|timeout: Duration| subject.now.saturating_add(timeout)),
         work,
         causation: cause.id.clone(),
         trace: cause.input.trace().cloned().or_else(|| subject.instance.and_then(|i| i.trace.clone())),
@@ -129,32 +133,33 @@ fn item(subject: &Subject<'_>, cause: &Cause<'_>, index: usize, work: Work) -> W
     }
 }
 
-/// Notes work whose outcome can come back. Work under the same tag replaces what was open under it, so that the list is
-/// never longer than the program has tags; of an instance that has ended, only late effects and sagas can still matter.
-fn keep_open(open: &mut Vec<OpenWork>, item: &WorkItem) {
+/// Records work that can return a result. Work replaces the pending work with the same tag, so the list
+/// has at most one entry per tag. For an ended instance, only late effects and child sagas are
+/// recorded.
+fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
     if let Some(tag) = item.work.tag() {
         open.retain(|work| work.tag != *tag);
-        open.push(OpenWork { id: item.id, kind: item.work.kind(), tag: tag.clone() });
+        open.push(PendingWork { id: item.id, kind: item.work.kind(), tag: tag.clone() });
     }
 }
 
-/// Who began the instance that this input begins.
-pub(crate) fn parent(input: &Input) -> Option<Box<Parent>> {
+/// Returns the parent of the instance that this input starts.
+pub(crate) fn parent_of_start(input: &Input) -> Option<Box<ParentRef>> {
     match input {
-        Input::Workflow(WorkflowCommand { order: WorkflowOrder::Start { parent, .. }, .. }) => {
+        Input::Workflow(WorkflowCommand { action: WorkflowAction::Start { parent, .. }, .. }) => {
             Some(Box::new(parent.clone()))
         }
         Input::Workflow(_)
         | Input::Event(_)
-        | Input::Outcome(_)
+        | Input::WorkResult(_)
         | Input::Timer(_)
         | Input::Control(_)
         | Input::Early(_) => None,
     }
 }
 
-/// What an instance that ends with this transition tells the one that began it.
-pub(crate) fn end(subject: &Subject<'_>, transition: &Transition) -> Option<Work> {
+/// Returns the work that notifies the parent, if the instance ends with this transition.
+pub(crate) fn parent_notification(subject: &DecisionContext<'_>, transition: &Transition) -> Option<Work> {
     let instance = subject.instance?;
     let parent = instance.parent.as_ref()?;
     if instance.status.is_final() || !transition.status.is_final() {
@@ -165,7 +170,7 @@ pub(crate) fn end(subject: &Subject<'_>, transition: &Transition) -> Option<Work
         _ => None,
     });
     let failure = transition.failure.as_ref().or(instance.last_error.as_ref());
-    let ended = Ended {
+    let ended = ChildResult {
         work_id: parent.work_id,
         failure: match transition.status {
             Status::Completed => None,
@@ -180,14 +185,14 @@ pub(crate) fn end(subject: &Subject<'_>, transition: &Transition) -> Option<Work
         event: fact.map(|fact| fact.kind.clone()),
         data: fact.map_or(Value::Null, |fact| fact.data.clone()),
     };
-    Some(Work::End(End { to: parent.key.clone(), ended }))
+    Some(Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }))
 }
 
-/// The longest note, in bytes.
+/// Maximum length of a note, in bytes.
 const MAX_NOTE_BYTES: usize = 2_000;
 
-/// A note that is not too long: a program, an upstream and a person can each write much into it.
-pub(crate) fn brief(mut note: String) -> String {
+/// Truncates a note, because a program, an upstream and a user can each write long text into it.
+pub(crate) fn truncate_note(mut note: String) -> String {
     if note.len() > MAX_NOTE_BYTES {
         note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
         note.push('…');
@@ -195,27 +200,27 @@ pub(crate) fn brief(mut note: String) -> String {
     note
 }
 
-/// What happened, and before it, where somebody gave an instruction and a name or a reason with it, who and why.
-pub(crate) fn audited(input: &Input, note: String) -> String {
-    brief(match input {
-        Input::Control(control) if control.by.is_some() || control.reason.is_some() => {
-            let told = signed(input.label(), control);
-            if note == input.label() { told } else { format!("{told}; {note}") }
+/// Prefixes the note with the user and the reason, if the control request has them.
+pub(crate) fn with_user(input: &Input, note: String) -> String {
+    truncate_note(match input {
+        Input::Control(control) if control.user.is_some() || control.reason.is_some() => {
+            let prefix = user_note(input.label(), control);
+            if note == input.label() { prefix } else { format!("{prefix}; {note}") }
         }
         Input::Control(_)
         | Input::Event(_)
-        | Input::Outcome(_)
+        | Input::WorkResult(_)
         | Input::Timer(_)
         | Input::Workflow(_)
         | Input::Early(_) => note,
     })
 }
 
-/// `skip by alice: refunded by hand`.
-pub(crate) fn signed(what: &str, control: &Control) -> String {
-    let by = control.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+/// Returns a note such as `skip by alice: refunded by hand`.
+pub(crate) fn user_note(label: &str, control: &ControlRequest) -> String {
+    let by = control.user.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
     let reason = control.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("{what}{by}{reason}")
+    format!("{label}{by}{reason}")
 }
 
 #[cfg(test)]
@@ -223,9 +228,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_cut_between_letters_and_says_so() {
-        assert_eq!(brief("short".to_owned()), "short");
-        let cut = brief(format!("a{}", "ß".repeat(2_000)));
+    fn long_note_is_truncated_at_a_char_boundary() {
+        assert_eq!(truncate_note("short".to_owned()), "short");
+        let cut = truncate_note(format!("a{}", "ß".repeat(2_000)));
         assert!(cut.len() <= MAX_NOTE_BYTES + 3 && cut.ends_with("ß…"), "{}", cut.len());
     }
 }

@@ -1,41 +1,42 @@
-//! Whom an input is about, and which rows the input itself occupies.
+//! Context of a decision: the instance, and the rows that the input occupies.
 
 use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
 use orlog_program::Program;
 
-use crate::early_buffer::Kept;
+use crate::early_buffer::BufferedInputRef;
 
-/// Whom an input is about.
+/// Context of a decision: the instance and its environment.
 #[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// Which instance.
+pub struct DecisionContext<'a> {
+    /// Key of the instance.
     pub key: &'a InstanceKey,
-    /// Its snapshot; `None` when it does not exist.
+    /// Snapshot of the instance; `None` if it does not exist.
     pub instance: Option<&'a Instance>,
-    /// The program the instance is pinned to, or, for a new one, the newest of its saga.
+    /// Program to which the instance is pinned. For a new instance: the newest program of its saga.
     pub program: &'a dyn Program,
-    /// The present: the time of the transition. Timers and deadlines count from here, so that neither a backlog nor an
-    /// outage eats up the time a step is given; ids do not depend on it.
+    /// Time of the transition. Timers and deadlines count from it, so a backlog or an outage does not
+    /// reduce the time of a step. Ids do not depend on it.
     pub now: Timestamp,
-    /// The node that decides, for the record.
+    /// Node that decides, for the record.
     pub node: &'a str,
-    /// What is kept for an instance that does not exist yet, oldest first.
-    pub early: &'a [Kept],
+    /// Inputs buffered for an instance that does not exist yet, oldest first.
+    pub buffered: &'a [BufferedInputRef],
 }
 
-/// The input behind a transition and the state version it leads to.
-pub(crate) struct Cause<'a> {
+/// Input that causes a transition, and the resulting state version.
+pub(crate) struct TransitionCause<'a> {
     pub(crate) input: &'a Input,
-    /// The input's id, made once.
+    /// Id of the input, computed once.
     pub(crate) id: EventId,
     pub(crate) version: u64,
 }
 
-/// The commit that clears away the rows the input itself occupies: an outcome its outbox row, a timer its timer row.
-pub(crate) fn cleared(key: &InstanceKey, input: &Input, now: Timestamp) -> Commit {
+/// Returns the commit that deletes the row of the input: the outbox row of a work result, the timer row
+/// of a timer.
+pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -> Commit {
     let mut commit = Commit::empty(key.clone(), now);
     match input {
-        Input::Outcome(outcome) => commit.settles = Some(outcome.outbox.clone()),
+        Input::WorkResult(outcome) => commit.settles = Some(outcome.outbox_key.clone()),
         Input::Timer(TimerFired { name, token, due }) => {
             commit.disarm.push(Timer { due: *due, name: name.clone(), token: *token });
         }
@@ -44,13 +45,14 @@ pub(crate) fn cleared(key: &InstanceKey, input: &Input, now: Timestamp) -> Commi
     commit
 }
 
-/// The marker that makes a second delivery harmless. Outcomes and timers need none: their tokens do it.
-pub(crate) fn marker(input: &Input) -> Option<EventId> {
+/// Returns the dedupe key of the input. Work results and timers need none: their tokens detect a second
+/// delivery.
+pub(crate) fn dedupe_key(input: &Input) -> Option<EventId> {
     match input {
         Input::Event(event) => Some(event.id.clone()),
         Input::Control(control) => Some(control.id.clone()),
         Input::Workflow(command) => Some(command.id.clone()),
-        Input::Early(early) => marker(&early.input),
-        Input::Outcome(_) | Input::Timer(_) => None,
+        Input::Early(early) => dedupe_key(&early.input),
+        Input::WorkResult(_) | Input::Timer(_) => None,
     }
 }

@@ -1,27 +1,35 @@
-//! Dead letters: an input that cannot be applied is kept whole, and everything else goes on.
+//! Dead letters: stores an input that cannot be applied in full, and lets the instance continue.
 
 use orlog_model::{
-    Commit, DeadLetter, DeadLetterReason, Input, InstanceKey, Original, TenantId, Timestamp, derived_id,
+    Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Input, InstanceKey, TenantId, Timestamp,
+    derive_id,
 };
 
-use crate::context::cleared;
+use crate::context::cleanup_commit;
 
-/// Why an input is set aside.
+/// Cause of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grounds {
-    /// For programs.
+pub struct DeadLetterCause {
+    /// Reason, for programs.
     pub reason: DeadLetterReason,
-    /// For people.
+    /// Message, for operators.
     pub message: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
 }
 
-/// The commit that sets an input aside. Its outbox or timer row goes, so that it is not offered or fired for ever.
+/// Returns the commit that dead-letters an input. It deletes the outbox or timer row of the input, so
+/// that the input is not dispatched or fired again.
 #[must_use]
-pub fn set_aside(key: &InstanceKey, input: &Input, grounds: Grounds, now: Timestamp, node: &str) -> Commit {
-    let mut commit = cleared(key, input, now);
-    let id = derived_id(
+pub fn dead_letter_input(
+    key: &InstanceKey,
+    input: &Input,
+    cause: DeadLetterCause,
+    now: Timestamp,
+    node: &str,
+) -> Commit {
+    let mut commit = cleanup_commit(key, input, now);
+    let id = derive_id(
         input.at(),
         &[
             key.tenant.as_str().as_bytes(),
@@ -34,32 +42,32 @@ pub fn set_aside(key: &InstanceKey, input: &Input, grounds: Grounds, now: Timest
         id,
         tenant: key.tenant.clone(),
         instance: Some(key.clone()),
-        reason: grounds.reason,
-        message: grounds.message,
-        original: Original::Input(Box::new(input.clone())),
-        attempts: grounds.attempts,
+        reason: cause.reason,
+        message: cause.message,
+        original: DeadLetterOriginal::Input(Box::new(input.clone())),
+        attempts: cause.attempts,
         node: node.to_owned(),
         at: now,
     }));
     commit
 }
 
-/// The letter for a message that is no event, or that names no instance.
+/// Returns the dead letter of a message that is not an event or that names no instance.
 #[must_use]
-pub fn dead_letter(
+pub fn dead_letter_message(
     tenant: TenantId,
-    original: Original,
+    original: DeadLetterOriginal,
     reason: DeadLetterReason,
     message: String,
     node: &str,
     at: Timestamp,
 ) -> DeadLetter {
     let id = match &original {
-        Original::Input(input) => {
-            derived_id(at, &[tenant.as_str().as_bytes(), input.id().as_str().as_bytes()])
+        DeadLetterOriginal::Input(input) => {
+            derive_id(at, &[tenant.as_str().as_bytes(), input.id().as_str().as_bytes()])
         }
-        Original::Message { subject, payload, .. } => {
-            derived_id(at, &[tenant.as_str().as_bytes(), subject.as_bytes(), payload])
+        DeadLetterOriginal::Message { subject, payload, .. } => {
+            derive_id(at, &[tenant.as_str().as_bytes(), subject.as_bytes(), payload])
         }
     };
     DeadLetter {

@@ -1,60 +1,61 @@
-//! What an input means for an instance, by kind of input and status.
+//! Decides an input by its kind and the status of the instance.
 //!
 //! | input | no instance | paused | final or stuck | otherwise |
 //! |---|---|---|---|---|
-//! | event that starts | apply | hold | apply (program ignores or undoes) | apply |
-//! | other event that it takes | keep for it, `early` long | hold | apply (program ignores or undoes) | apply |
-//! | any other event | ignore | hold | apply (program ignores) | apply (program ignores) |
-//! | outcome of open work | ignore | hold | apply (a late success is undone) | apply |
-//! | outcome of other work | ignore, settle | ignore, settle | ignore, settle | ignore, settle |
-//! | armed timer | ignore, forget | hold | cannot be: none is armed | apply |
-//! | stale timer | ignore, forget | ignore, forget | ignore, forget | ignore, forget |
-//! | timer `early` | drop what was kept long enough | ignore, forget | ignore, forget | ignore, forget |
-//! | cancel | refuse | refuse | refuse when final | apply |
-//! | retry | refuse | refuse | apply when stuck | refuse by the program |
-//! | skip, force-complete | refuse | refuse | apply when stuck | refuse |
-//! | pause | refuse | refuse | refuse when final | set the flag |
-//! | resume | refuse | clear the flag | refuse | refuse |
-//! | signal | refuse | hold | apply | apply |
-//! | claim, release, assign a task | refuse | change the task | as otherwise when stuck; refuse: none is open | change the task |
-//! | complete a task | refuse | refuse | apply when stuck; refuse: none is open | apply |
-//! | migrate | refuse | move | move when stuck; refuse | move, unless blocked |
-//! | start, by another saga | apply, or tell it why not | tell it that it exists | tell it that it exists | tell it that it exists |
-//! | stop, by the saga that began it | keep it | hold | apply when stuck; ignore | apply |
-//! | end of a saga that is open work | ignore | hold | apply (a late success is undone) | apply |
+//! | start event | apply | buffer | apply (program ignores or compensates) | apply |
+//! | other subscribed event | buffer for `early_event_ttl` | buffer | apply (program ignores or compensates) | apply |
+//! | any other event | ignore | buffer | apply (program ignores) | apply (program ignores) |
+//! | result of pending work | ignore | buffer | apply (a late success is compensated) | apply |
+//! | result of other work | ignore, clean up | ignore, clean up | ignore, clean up | ignore, clean up |
+//! | armed timer | ignore, delete | buffer | impossible: no timer is armed | apply |
+//! | stale timer | ignore, delete | ignore, delete | ignore, delete | ignore, delete |
+//! | timer `early` | delete expired inputs | ignore, delete | ignore, delete | ignore, delete |
+//! | cancel | reject | reject | reject when final | apply |
+//! | retry | reject | reject | apply when stuck | rejected by the program |
+//! | skip, force-complete | reject | reject | apply when stuck | reject |
+//! | pause | reject | reject | reject when final | set the flag |
+//! | resume | reject | clear the flag | reject | reject |
+//! | signal | reject | buffer | apply | apply |
+//! | claim, release, assign a task | reject | change the task | as otherwise when stuck; reject: no open task | change the task |
+//! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
+//! | migrate | reject | migrate | migrate when stuck; reject | migrate, unless blocked |
+//! | start, by a parent saga | apply, or report the reason | report that it exists | report that it exists | report that it exists |
+//! | cancel, by the parent saga | buffer | buffer | apply when stuck; ignore | apply |
+//! | end of a child saga that is pending work | ignore | buffer | apply (a late success is compensated) | apply |
 //! | end of any other saga | ignore | ignore | ignore | ignore |
 //!
-//! What an outcome tells besides (facts) goes out with whatever commit is made of it.
+//! The commit of a work result, whatever its decision, also publishes the facts of the result.
 //!
-//! A start of this very order, again, is ignored. Instructions carry who gave them and why into the history.
+//! A duplicate of the start command is ignored. The history records the user and the reason of a
+//! control request.
 //!
-//! To apply is to ask the program. An input that it cannot apply is set aside as a dead letter; when the program broke down
-//! over it, the instance is paused with the same commit.
+//! To apply an input is to run the program. An input that cannot be applied is dead-lettered. If the
+//! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Action, Commit, Control, Event, EventId, EventType, Fact, Input, InstanceKey, Outcome, Status,
-    TimerFired, Timestamp, TraceParent, Work, WorkItem, derived_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, InstanceKey, Status,
+    TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkResult, derive_id,
 };
-use orlog_program::{Program, Stimulus};
+use orlog_program::{Program, ProgramInput};
 use serde_json::Value;
 
-use crate::context::Subject;
-use crate::decision::{Decision, Refusal, ignore_and_clear};
-use crate::early_buffer::Kept;
-use crate::execute::{hold, react};
-use crate::pause::flag;
+use crate::context::DecisionContext;
+use crate::decision::{Decision, Rejection, ignore_with_cleanup};
+use crate::early_buffer::BufferedInputRef;
+use crate::execute::{buffer_input, decide_with_program};
+use crate::pause::set_paused;
 use crate::{child_saga, early_input, tasks};
 
-/// Decides one input. See the table above.
+/// Decides one input, according to the table above.
 #[must_use]
-pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
+pub fn decide(subject: &DecisionContext<'_>, input: &Input) -> Decision {
     match input {
         Input::Event(event) => decide_event(subject, input, event),
-        Input::Outcome(outcome) if outcome.facts.is_empty() => decide_outcome(subject, input, outcome),
-        Input::Outcome(outcome) => {
-            let bare = bare(outcome);
-            let decision = decide_outcome(subject, &Input::Outcome(bare.clone()), &bare);
-            told(subject, outcome, decision)
+        Input::WorkResult(outcome) if outcome.facts.is_empty() => decide_outcome(subject, input, outcome),
+        Input::WorkResult(outcome) => {
+            let bare = without_facts(outcome);
+            let decision = decide_outcome(subject, &Input::WorkResult(bare.clone()), &bare);
+            attach_facts(subject, outcome, decision)
         }
         Input::Timer(timer) => decide_timer(subject, input, timer),
         Input::Control(control) => decide_control(subject, input, control),
@@ -63,106 +64,125 @@ pub fn decide(subject: &Subject<'_>, input: &Input) -> Decision {
     }
 }
 
-/// Decides an input for an instance that does not exist, of a saga that no definition describes. `None`: nothing can be said
-/// about it.
+/// Decides an input for an instance that does not exist, of a saga without a definition. Returns `None`
+/// if no decision is possible.
 #[must_use]
-pub fn decide_undefined(
+pub fn decide_without_definition(
     key: &InstanceKey,
-    early: &[Kept],
+    early: &[BufferedInputRef],
     input: &Input,
     now: Timestamp,
 ) -> Option<Decision> {
     match input {
         Input::Timer(fired) => Some(early_input::expire(key, early, (input, fired), now)),
-        Input::Workflow(command) => Some(child_saga::no_such_saga(key, command, now)),
-        Input::Event(_) | Input::Outcome(_) | Input::Control(_) | Input::Early(_) => None,
+        Input::Workflow(command) => Some(child_saga::reject_unknown_saga(key, command, now)),
+        Input::Event(_) | Input::WorkResult(_) | Input::Control(_) | Input::Early(_) => None,
     }
 }
 
-fn decide_event(subject: &Subject<'_>, input: &Input, event: &Event) -> Decision {
+fn decide_event(subject: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
     match subject.instance {
-        None if !starts(subject.program, event) => early_input::keep_event(subject, input, event),
-        Some(instance) if instance.paused => hold(subject, input),
-        None | Some(_) => react(subject, input, &Stimulus::Event(event)),
+        None if !starts(subject.program, event) => early_input::buffer_event(subject, input, event),
+        Some(instance) if instance.paused => buffer_input(subject, input),
+        None | Some(_) => decide_with_program(subject, input, &ProgramInput::Event(event)),
     }
 }
 
 fn starts(program: &dyn Program, event: &Event) -> bool {
-    program.manifest().triggers.iter().any(|t| t.starts && t.kind == event.kind)
+    program.manifest().subscriptions.iter().any(|t| t.starts && t.kind == event.kind)
 }
 
-fn decide_outcome(subject: &Subject<'_>, input: &Input, outcome: &Outcome) -> Decision {
-    let open = subject.instance.and_then(|i| i.open.iter().find(|o| o.id == outcome.work_id));
+fn decide_outcome(subject: &DecisionContext<'_>, input: &Input, outcome: &WorkResult) -> Decision {
+    let open = subject.instance.and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
     match (subject.instance, open) {
-        (Some(instance), Some(_)) if instance.paused => hold(subject, input),
+        (Some(instance), Some(_)) if instance.paused => buffer_input(subject, input),
         (Some(_), Some(open)) => {
-            let stimulus = Stimulus::Outcome { tag: open.tag.as_str(), verdict: &outcome.verdict };
-            react(subject, input, &stimulus)
+            let program_input =
+                ProgramInput::WorkResult { tag: open.tag.as_str(), outcome: &outcome.outcome };
+            decide_with_program(subject, input, &program_input)
         }
-        (_, None) | (None, _) => ignore_and_clear(subject.key, input, subject.now, "the work is not open"),
+        (_, None) | (None, _) => {
+            ignore_with_cleanup(subject.key, input, subject.now, "the work item is not pending")
+        }
     }
 }
 
-fn decide_timer(subject: &Subject<'_>, input: &Input, fired: &TimerFired) -> Decision {
+fn decide_timer(subject: &DecisionContext<'_>, input: &Input, fired: &TimerFired) -> Decision {
     let armed = subject.instance.is_some_and(|instance| {
         instance.timers.iter().any(|t| t.name == fired.name && t.token == fired.token)
     });
     match subject.instance {
-        Some(instance) if armed && instance.paused => hold(subject, input),
-        Some(_) if armed => react(subject, input, &Stimulus::Timer { name: fired.name.as_str() }),
-        Some(_) => ignore_and_clear(subject.key, input, subject.now, "the timer is stale"),
-        None => early_input::expire(subject.key, subject.early, (input, fired), subject.now),
+        Some(instance) if armed && instance.paused => buffer_input(subject, input),
+        Some(_) if armed => {
+            decide_with_program(subject, input, &ProgramInput::Timer { name: fired.name.as_str() })
+        }
+        Some(_) => ignore_with_cleanup(subject.key, input, subject.now, "the timer is stale"),
+        None => early_input::expire(subject.key, subject.buffered, (input, fired), subject.now),
     }
 }
 
-fn decide_control(subject: &Subject<'_>, input: &Input, control: &Control) -> Decision {
-    let Some(instance) = subject.instance else { return Decision::Refuse(Refusal::NotFound) };
+fn decide_control(subject: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
+    let Some(instance) = subject.instance else { return Decision::Reject(Rejection::NotFound) };
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
-        return Decision::Refuse(Refusal::Version { expected, actual: instance.version });
+        return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
     }
-    let refuse = |why: &'static str| {
-        Decision::Refuse(Refusal::Status {
+    let reject = |cause: &'static str| {
+        Decision::Reject(Rejection::InvalidStatus {
             status: instance.status,
             paused: instance.paused,
-            why: why.into(),
+            reason: cause.into(),
         })
     };
     match &control.action {
-        Action::Resume if instance.paused => Decision::Commit(Box::new(flag(subject, input, false))),
-        Action::Resume => refuse("only a paused instance can be resumed"),
-        Action::Signal { .. } if instance.paused => hold(subject, input),
-        Action::Signal { kind, data } => {
-            let event = signal_event(subject.key, control, kind, data);
-            react(subject, input, &Stimulus::Event(&event))
+        ControlAction::Resume if instance.paused => {
+            Decision::Commit(Box::new(set_paused(subject, input, false)))
         }
-        Action::Task { id, order, roles } => {
+        ControlAction::Resume => reject("only a paused instance can be resumed"),
+        ControlAction::Signal { .. } if instance.paused => buffer_input(subject, input),
+        ControlAction::Signal { kind, data } => {
+            let event = signal_event(subject.key, control, kind, data);
+            decide_with_program(subject, input, &ProgramInput::Event(&event))
+        }
+        ControlAction::Task { id, order, roles } => {
             tasks::decide_task(subject, input, (control, instance), (*id, order, roles))
         }
-        Action::Replay => refuse("what it is to stand as did not come along"),
-        Action::Migrate { .. } => Decision::Refuse(Refusal::Blocked {
-            reasons: vec!["there is no definition with this hash".to_owned()],
+        ControlAction::Replay => reject("the target state is missing"),
+        ControlAction::Migrate { .. } => Decision::Reject(Rejection::MigrationBlocked {
+            reasons: vec!["no definition has this hash".to_owned()],
         }),
-        Action::Pause | Action::Cancel { .. } | Action::Retry | Action::Skip | Action::ForceComplete
+        ControlAction::Pause
+        | ControlAction::Cancel { .. }
+        | ControlAction::Retry
+        | ControlAction::Skip
+        | ControlAction::ForceComplete
             if instance.paused =>
         {
-            refuse("resume it first")
+            reject("resume it first")
         }
-        Action::Pause | Action::Cancel { .. } if instance.status.is_final() => refuse("it has ended"),
-        Action::Pause => Decision::Commit(Box::new(flag(subject, input, true))),
-        Action::Cancel { reason } => react(subject, input, &Stimulus::Cancel { reason }),
-        Action::Retry if instance.status == Status::Stuck => react(subject, input, &Stimulus::Retry),
-        Action::Retry => refuse("only a stuck instance can be retried"),
-        Action::Skip if instance.status == Status::Stuck => react(subject, input, &Stimulus::Skip),
-        Action::Skip => refuse("only what made an instance stuck can be skipped"),
-        Action::ForceComplete if instance.status == Status::Stuck => {
-            react(subject, input, &Stimulus::ForceComplete)
+        ControlAction::Pause | ControlAction::Cancel { .. } if instance.status.is_final() => {
+            reject("it has ended")
         }
-        Action::ForceComplete => refuse("only a stuck instance can be completed by force"),
+        ControlAction::Pause => Decision::Commit(Box::new(set_paused(subject, input, true))),
+        ControlAction::Cancel { reason } => {
+            decide_with_program(subject, input, &ProgramInput::Cancel { reason })
+        }
+        ControlAction::Retry if instance.status == Status::Stuck => {
+            decide_with_program(subject, input, &ProgramInput::Retry)
+        }
+        ControlAction::Retry => reject("only a stuck instance can be retried"),
+        ControlAction::Skip if instance.status == Status::Stuck => {
+            decide_with_program(subject, input, &ProgramInput::Skip)
+        }
+        ControlAction::Skip => reject("only a stuck instance can skip"),
+        ControlAction::ForceComplete if instance.status == Status::Stuck => {
+            decide_with_program(subject, input, &ProgramInput::ForceComplete)
+        }
+        ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
     }
 }
 
-/// A signal is an event that is addressed to one instance.
-fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &Value) -> Event {
+/// Returns the event of a signal: an event that is delivered to one instance only.
+fn signal_event(key: &InstanceKey, control: &ControlRequest, kind: &EventType, data: &Value) -> Event {
     Event {
         id: control.id.clone(),
         tenant: key.tenant.clone(),
@@ -178,24 +198,29 @@ fn signal_event(key: &InstanceKey, control: &Control, kind: &EventType, data: &V
     }
 }
 
-/// The outcome as if it told nothing besides. What a commit keeps of it (held, set aside) is this, so that facts go out once.
-pub(crate) fn bare(outcome: &Outcome) -> Outcome {
-    Outcome { facts: Vec::new(), ..outcome.clone() }
+/// Returns the work result without its facts. A commit buffers or dead-letters this form, so facts are
+/// published once.
+pub(crate) fn without_facts(outcome: &WorkResult) -> WorkResult {
+    WorkResult { facts: Vec::new(), ..outcome.clone() }
 }
 
-/// Puts the facts into the commit that was made of the bare outcome.
-pub(crate) fn told(subject: &Subject<'_>, outcome: &Outcome, mut decision: Decision) -> Decision {
+/// Adds the facts to the commit of the work result without facts.
+pub(crate) fn attach_facts(
+    subject: &DecisionContext<'_>,
+    outcome: &WorkResult,
+    mut decision: Decision,
+) -> Decision {
     match &mut decision {
-        Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => {
-            tell(subject, outcome, commit);
+        Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => {
+            emit_facts(subject, outcome, commit);
         }
-        Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {}
+        Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {}
     }
     decision
 }
 
-fn tell(subject: &Subject<'_>, outcome: &Outcome, commit: &mut Commit) {
-    let causation = Input::Outcome(bare(outcome)).id();
+fn emit_facts(subject: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut Commit) {
+    let causation = Input::WorkResult(without_facts(outcome)).id();
     let own = || subject.instance.and_then(|instance| instance.trace.as_ref());
     let trace = outcome.trace.as_ref().or_else(own);
     for (index, fact) in outcome.facts.iter().enumerate() {
@@ -207,15 +232,16 @@ fn tell(subject: &Subject<'_>, outcome: &Outcome, commit: &mut Commit) {
     }
 }
 
-/// Its id depends on the work that told it, not on the state of the instance: a second delivery makes the same.
+/// Returns the work item of one fact. Its id depends on the emitting work item, not on the instance
+/// state: a second delivery produces the same id.
 fn item(
-    subject: &Subject<'_>,
-    outcome: &Outcome,
+    subject: &DecisionContext<'_>,
+    outcome: &WorkResult,
     (index, fact): (usize, &Fact),
     (causation, trace): (&EventId, Option<&TraceParent>),
 ) -> WorkItem {
     WorkItem {
-        id: derived_id(outcome.at, &[outcome.work_id.as_bytes(), b"fact", &(index as u64).to_le_bytes()]),
+        id: derive_id(outcome.at, &[outcome.work_id.as_bytes(), b"fact", &(index as u64).to_le_bytes()]),
         instance: subject.key.clone(),
         work: Work::Fact(fact.clone()),
         deadline: None,

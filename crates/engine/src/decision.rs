@@ -1,83 +1,83 @@
-//! What comes of an input: a commit, nothing, or a refusal with the reason.
+//! Decision about an input: a commit, no change, or a rejection with its reason.
 
 use std::borrow::Cow;
 
 use orlog_model::{Commit, Input, InstanceKey, Status, Timestamp};
 use uuid::Uuid;
 
-use crate::context::cleared;
+use crate::context::cleanup_commit;
 
-/// What is to be done about an input.
+/// Decision about an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Store this; the instance changed, or the input was kept or set aside.
+    /// Store this commit: the instance changed, or the input was buffered or dead-lettered.
     Commit(Box<Commit>),
-    /// Nothing changes for the instance. The commit, where there is one, only clears away rows of the input.
+    /// The instance does not change. The commit, if any, only deletes rows of the input.
     Ignore {
-        /// Why, for the log.
-        why: Cow<'static, str>,
-        /// What to clear away.
-        clear: Option<Box<Commit>>,
+        /// Reason, for the log.
+        reason: Cow<'static, str>,
+        /// Commit that deletes the rows of the input.
+        cleanup: Option<Box<Commit>>,
     },
-    /// An instruction that the status forbids. Nothing changes.
-    Refuse(Refusal),
+    /// The status forbids the control request. Nothing changes.
+    Reject(Rejection),
 }
 
-/// Why an instruction is refused.
+/// Reason why a control request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// There is no such instance.
-    #[error("there is no such saga instance")]
+pub enum Rejection {
+    /// The instance does not exist.
+    #[error("saga instance not found")]
     NotFound,
-    /// The instance has moved on since the caller looked.
-    #[error("the instance stands at version {actual}, not {expected}")]
-    Version {
-        /// What the caller expected.
+    /// The instance has another version than the caller expected.
+    #[error("instance version is {actual}, expected {expected}")]
+    VersionMismatch {
+        /// Version that the caller expected.
         expected: u64,
-        /// Where it stands.
+        /// Version of the instance.
         actual: u64,
     },
-    /// The status forbids it.
-    #[error("the instance is {status}{}: {why}", if *.paused { " and paused" } else { "" })]
-    Status {
-        /// Where it stands.
+    /// The status forbids the request.
+    #[error("the instance is {status}{}: {reason}", if *.paused { " and paused" } else { "" })]
+    InvalidStatus {
+        /// Status of the instance.
         status: Status,
-        /// Whether it is paused.
+        /// Whether the instance is paused.
         paused: bool,
-        /// Why that forbids it.
-        why: Cow<'static, str>,
+        /// Reason why the status forbids the request.
+        reason: Cow<'static, str>,
     },
-    /// It has no such task that is open.
-    #[error("the instance has no open task {id}")]
-    NoTask {
-        /// Which.
+    /// The instance has no open task with this id.
+    #[error("task {id} is not open")]
+    TaskNotFound {
+        /// Id of the task.
         id: Uuid,
     },
-    /// Somebody else has the task, or it cannot be done so.
-    #[error("{why}")]
-    Task {
-        /// Why.
-        why: String,
+    /// Another user has claimed the task, or the task does not allow the request.
+    #[error("{reason}")]
+    TaskConflict {
+        /// Reason of the conflict.
+        reason: String,
     },
-    /// It cannot go on with that definition.
-    #[error("it must stay with its definition: {}", reasons.join("; "))]
-    Blocked {
-        /// One sentence for each obstacle.
+    /// The instance cannot migrate to the definition.
+    #[error("instance cannot be migrated: {}", reasons.join("; "))]
+    MigrationBlocked {
+        /// Obstacles, one sentence each.
         reasons: Vec<String>,
     },
 }
 
-pub(crate) fn ignore(why: impl Into<Cow<'static, str>>) -> Decision {
-    Decision::Ignore { why: why.into(), clear: None }
+pub(crate) fn ignore(reason: impl Into<Cow<'static, str>>) -> Decision {
+    Decision::Ignore { reason: reason.into(), cleanup: None }
 }
 
-pub(crate) fn ignore_and_clear(
+pub(crate) fn ignore_with_cleanup(
     key: &InstanceKey,
     input: &Input,
     now: Timestamp,
-    why: impl Into<Cow<'static, str>>,
+    reason: impl Into<Cow<'static, str>>,
 ) -> Decision {
-    let commit = cleared(key, input, now);
+    let commit = cleanup_commit(key, input, now);
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
-    Decision::Ignore { why: why.into(), clear: clears.then(|| Box::new(commit)) }
+    Decision::Ignore { reason: reason.into(), cleanup: clears.then(|| Box::new(commit)) }
 }

@@ -1,29 +1,29 @@
-//! What is kept for an instance that does not exist yet, and the one timer that is armed for it.
+//! Buffered inputs of a missing instance, and the timer that expires them.
 
 use orlog_model::{EventId, Name, Timer, Timestamp};
 
-/// The name of the timer.
+/// Name of the timer.
 const NAME: &str = "early";
-/// Its token, which no state version is.
+/// Token of the timer. No state version has this value.
 const TOKEN: u64 = 0;
 
-/// An input that is kept for an instance that does not exist.
+/// Input that is buffered for a missing instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Its number in the store.
+pub struct BufferedInputRef {
+    /// Number of the input in the store.
     pub number: u64,
-    /// Its id: it is kept once.
+    /// Id of the input. An id is buffered once.
     pub id: EventId,
-    /// Until when.
-    pub until: Timestamp,
+    /// Expiry time.
+    pub expires_at: Timestamp,
 }
 
-/// The timer that is armed while anything is kept.
-pub(crate) fn timer(early: &[Kept]) -> Option<Timer> {
-    early.first().map(|oldest| row(oldest.until))
+/// Returns the timer that is armed while inputs are buffered.
+pub(crate) fn expiry_timer(early: &[BufferedInputRef]) -> Option<Timer> {
+    early.first().map(|oldest| expiry_timer_at(oldest.expires_at))
 }
 
-/// The row of that timer.
-pub(crate) fn row(due: Timestamp) -> Timer {
-    Timer { due, name: Name::new(NAME).expect("a short word is a name"), token: TOKEN }
+/// Returns the row of that timer.
+pub(crate) fn expiry_timer_at(due: Timestamp) -> Timer {
+    Timer { due, name: Name::new(NAME).expect("the timer name is a valid name"), token: TOKEN }
 }

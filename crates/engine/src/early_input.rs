@@ -1,74 +1,81 @@
-//! What comes before its instance: kept, applied right after its first transition, dropped when it never begins.
+//! Early inputs: inputs that arrive before their instance exists.
 //!
-//! Each kept input has a row of its own and says until when it is kept. One timer of the instance that does not exist, under
-//! the token 0 that no state version has, is due when the oldest is to be dropped; the first transition disarms it.
+//! An early input is buffered and applied right after the first transition. It is deleted if the
+//! instance does not start in time. Each buffered input has its own row with its expiry time. One
+//! timer, armed for the missing instance, is due when the oldest input expires. Its token is 0, which
+//! no state version has. The first transition cancels the timer.
 
 use std::time::Duration;
 
-use orlog_model::{Commit, DeadLetterReason, Early, Event, Input, InstanceKey, Timer, TimerFired, Timestamp};
+use orlog_model::{
+    Commit, DeadLetterReason, EarlyInput, Event, Input, InstanceKey, Timer, TimerFired, Timestamp,
+};
 
-use crate::context::Subject;
-use crate::dead_letter::{Grounds, set_aside};
-use crate::decision::{Decision, ignore, ignore_and_clear};
-use crate::early_buffer::{Kept, row, timer};
+use crate::context::DecisionContext;
+use crate::dead_letter::{DeadLetterCause, dead_letter_input};
+use crate::decision::{Decision, ignore, ignore_with_cleanup};
+use crate::early_buffer::{BufferedInputRef, expiry_timer, expiry_timer_at};
 
-/// How many inputs are kept for one instance that does not exist. More become dead letters.
-pub const MAX_EARLY: usize = 100;
-/// How long an order to stop is kept for a saga that keeps no early events.
-const STOP_KEPT: Duration = Duration::from_hours(24);
+/// Maximum number of inputs buffered for one missing instance. Further inputs are dead-lettered.
+pub const MAX_EARLY_INPUTS: usize = 100;
+/// Time for which a cancel command is buffered, for a saga that buffers no early events.
+const CANCEL_TTL: Duration = Duration::from_hours(24);
 
-/// An event that begins nothing, for an instance that does not exist.
-pub(crate) fn keep_event(subject: &Subject<'_>, input: &Input, event: &Event) -> Decision {
+/// Buffers an event that is not a start event and whose instance does not exist.
+pub(crate) fn buffer_event(subject: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
     let manifest = subject.program.manifest();
-    if manifest.early.is_zero() || manifest.triggers.iter().all(|trigger| trigger.kind != event.kind) {
+    if manifest.early_event_ttl.is_zero()
+        || manifest.subscriptions.iter().all(|trigger| trigger.kind != event.kind)
+    {
         return ignore("no instance waits for this event");
     }
-    keep(subject, input, manifest.early)
+    buffer_early_input(subject, input, manifest.early_event_ttl)
 }
 
-/// An order to stop that overtook the one to begin.
-pub(crate) fn keep_stop(subject: &Subject<'_>, input: &Input) -> Decision {
-    let early = subject.program.manifest().early;
-    keep(subject, input, if early.is_zero() { STOP_KEPT } else { early })
+/// Buffers a cancel command that arrives before the start command.
+pub(crate) fn buffer_cancel(subject: &DecisionContext<'_>, input: &Input) -> Decision {
+    let early = subject.program.manifest().early_event_ttl;
+    buffer_early_input(subject, input, if early.is_zero() { CANCEL_TTL } else { early })
 }
 
-fn keep(subject: &Subject<'_>, input: &Input, keep_for: Duration) -> Decision {
+fn buffer_early_input(subject: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
     let id = input.id();
-    if subject.early.iter().any(|kept| kept.id == id) {
-        return ignore("it is kept already, until its instance begins");
+    if subject.buffered.iter().any(|buffered| buffered.id == id) {
+        return ignore("already buffered until its instance starts");
     }
-    if subject.early.len() >= MAX_EARLY {
-        let message = format!("its instance has not begun, and {MAX_EARLY} inputs are kept for it already");
-        let grounds = Grounds { reason: DeadLetterReason::TooManyEarly, message, attempts: 1 };
-        let commit = set_aside(subject.key, input, grounds, subject.now, subject.node);
+    if subject.buffered.len() >= MAX_EARLY_INPUTS {
+        let message =
+            format!("its instance has not started and {MAX_EARLY_INPUTS} inputs are already buffered for it");
+        let cause = DeadLetterCause { reason: DeadLetterReason::EarlyBufferFull, message, attempts: 1 };
+        let commit = dead_letter_input(subject.key, input, cause, subject.now, subject.node);
         return Decision::Commit(Box::new(commit));
     }
-    let until = subject.now.after(keep_for);
+    let until = subject.now.saturating_add(ttl);
     let mut commit = Commit::empty(subject.key.clone(), subject.now);
-    commit.hold = Some(Input::Early(Early { input: Box::new(input.clone()), until }));
-    if subject.early.is_empty() {
-        commit.arm.push(row(until));
+    commit.buffer = Some(Input::Early(EarlyInput { input: Box::new(input.clone()), expires_at: until }));
+    if subject.buffered.is_empty() {
+        commit.arm.push(expiry_timer_at(until));
     }
     Decision::Commit(Box::new(commit))
 }
 
-/// A timer of an instance that does not exist: drops what was kept long enough.
+/// Handles a timer of a missing instance: deletes the expired inputs.
 pub(crate) fn expire(
     key: &InstanceKey,
-    early: &[Kept],
+    early: &[BufferedInputRef],
     (input, fired): (&Input, &TimerFired),
     now: Timestamp,
 ) -> Decision {
     let is_armed =
         |timer: &Timer| (timer.due, &timer.name, timer.token) == (fired.due, &fired.name, fired.token);
-    if !timer(early).as_ref().is_some_and(is_armed) {
-        return ignore_and_clear(key, input, now, "the timer is stale");
+    if !expiry_timer(early).as_ref().is_some_and(is_armed) {
+        return ignore_with_cleanup(key, input, now, "the timer is stale");
     }
-    let long_enough = |kept: &&Kept| kept.until <= now.max(fired.due);
-    let (old, rest) = early.split_at(early.iter().take_while(long_enough).count());
+    let is_expired = |buffered: &&BufferedInputRef| buffered.expires_at <= now.max(fired.due);
+    let (expired, rest) = early.split_at(early.iter().take_while(is_expired).count());
     let mut commit = Commit::empty(key.clone(), now);
-    commit.disarm.push(row(fired.due));
-    commit.arm.extend(timer(rest));
-    commit.release = old.iter().map(|kept| kept.number).collect();
+    commit.disarm.push(expiry_timer_at(fired.due));
+    commit.arm.extend(expiry_timer(rest));
+    commit.unbuffer = expired.iter().map(|buffered| buffered.number).collect();
     Decision::Commit(Box::new(commit))
 }

@@ -1,7 +1,8 @@
-//! Decides: (instance, input) → commit. Pure: no I/O, no async, no clock, no chance.
+//! Decision engine: (instance, input) → commit. Pure: no I/O, no async, no clock, no randomness.
 //!
-//! [`decide`] shows an input to the instance's program and turns the answer into one [`orlog_model::Commit`] with
-//! deterministic ids: deciding the same input on the same snapshot again makes the same commit, byte for byte.
+//! [`decide`] runs the program of the instance on an input and converts the output into one
+//! [`orlog_model::Commit`] with deterministic ids. The same input on the same snapshot always produces
+//! the same commit, byte for byte.
 
 mod child_saga;
 mod commit_builder;
@@ -17,10 +18,10 @@ mod pause;
 mod task_updates;
 mod tasks;
 
-pub use context::Subject;
-pub use dead_letter::{Grounds, dead_letter, set_aside};
-pub use decide::{decide, decide_undefined};
-pub use decision::{Decision, Refusal};
-pub use early_buffer::Kept;
-pub use early_input::MAX_EARLY;
-pub use migrate::{Plan, migrate, plan};
+pub use context::DecisionContext;
+pub use dead_letter::{DeadLetterCause, dead_letter_input, dead_letter_message};
+pub use decide::{decide, decide_without_definition};
+pub use decision::{Decision, Rejection};
+pub use early_buffer::BufferedInputRef;
+pub use early_input::MAX_EARLY_INPUTS;
+pub use migrate::{MigrationPlan, decide_migration, plan_migration};

@@ -1,34 +1,39 @@
-//! The `paused` flag: set and cleared by a person, and set where a program broke down.
+//! The `paused` flag: set and cleared by an operator, and set when a program crashes.
 
-use orlog_model::{Commit, Failure, Input, Instance, Origin, Record};
+use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance};
 
-use crate::commit_builder::{brief, signed};
-use crate::context::Subject;
+use crate::commit_builder::{truncate_note, user_note};
+use crate::context::DecisionContext;
 
-/// The code of the failure that a program leaves behind that broke down.
-const BROKEN: &str = "program_broken";
+/// Failure code of a crashed program.
+const PROGRAM_CRASHED: &str = "program_crashed";
 
-/// Pauses the instance, if there is one, with the same commit that sets the input aside. Its state, timers and open work
-/// stay as they are.
-pub(crate) fn park(subject: &Subject<'_>, input: &Input, message: &str, commit: &mut Commit) {
-    let failure = Failure { code: BROKEN.to_owned(), message: message.to_owned() };
-    let parked = subject.instance.map(|instance| touched(subject, instance, true));
-    commit.instance = parked.map(|instance| Instance { last_error: Some(failure), ..instance });
-    commit.history = flag_record(subject, input, commit, format!("paused: {message}"));
+/// Pauses the instance, if it exists, in the commit that dead-letters the input. State, timers and
+/// pending work do not change.
+pub(crate) fn pause_after_crash(
+    subject: &DecisionContext<'_>,
+    input: &Input,
+    message: &str,
+    commit: &mut Commit,
+) {
+    let failure = Failure { code: PROGRAM_CRASHED.to_owned(), message: message.to_owned() };
+    let paused_instance = subject.instance.map(|instance| with_paused_flag(subject, instance, true));
+    commit.instance = paused_instance.map(|instance| Instance { last_error: Some(failure), ..instance });
+    commit.history = history_entry(subject, input, commit, format!("paused: {message}"));
 }
 
-/// Sets or clears the `paused` flag; the program is not asked.
-pub(crate) fn flag(subject: &Subject<'_>, input: &Input, paused: bool) -> Commit {
+/// Sets or clears the `paused` flag without running the program.
+pub(crate) fn set_paused(subject: &DecisionContext<'_>, input: &Input, paused: bool) -> Commit {
     let mut commit = Commit::empty(subject.key.clone(), subject.now);
-    let flagged = subject.instance.map(|instance| touched(subject, instance, paused));
-    commit.instance = flagged.map(|instance| Instance { last_input: input.id(), ..instance });
-    commit.applied = Some(input.id());
-    commit.history = flag_record(subject, input, &commit, flag_note(input, paused));
+    let updated = subject.instance.map(|instance| with_paused_flag(subject, instance, paused));
+    commit.instance = updated.map(|instance| Instance { last_input: input.id(), ..instance });
+    commit.dedupe_key = Some(input.id());
+    commit.history = history_entry(subject, input, &commit, flag_note(input, paused));
     commit
 }
 
-/// The snapshot's next version, the same but for the flag.
-fn touched(subject: &Subject<'_>, instance: &Instance, paused: bool) -> Instance {
+/// Returns the next version of the snapshot with the flag changed.
+fn with_paused_flag(subject: &DecisionContext<'_>, instance: &Instance, paused: bool) -> Instance {
     Instance {
         version: instance.version + 1,
         paused,
@@ -38,26 +43,31 @@ fn touched(subject: &Subject<'_>, instance: &Instance, paused: bool) -> Instance
     }
 }
 
-fn flag_record(subject: &Subject<'_>, input: &Input, commit: &Commit, note: String) -> Option<Record> {
+fn history_entry(
+    subject: &DecisionContext<'_>,
+    input: &Input,
+    commit: &Commit,
+    note: String,
+) -> Option<HistoryEntry> {
     let instance = commit.instance.as_ref()?;
-    Some(Record {
+    Some(HistoryEntry {
         version: instance.version,
         at: subject.now,
-        input: input.id(),
-        label: input.label().to_owned(),
-        note: brief(note),
+        input_id: input.id(),
+        input_label: input.label().to_owned(),
+        note: truncate_note(note),
         status: instance.status,
         work: Vec::new(),
-        origin: Origin::of(input, subject.node, subject.now),
+        origin: InputOrigin::new(input, subject.node, subject.now),
     })
 }
 
 fn flag_note(input: &Input, paused: bool) -> String {
-    let word = if paused { "paused" } else { "resumed" };
+    let label = if paused { "paused" } else { "resumed" };
     match input {
-        Input::Control(control) => signed(word, control),
-        Input::Event(_) | Input::Outcome(_) | Input::Timer(_) | Input::Workflow(_) | Input::Early(_) => {
-            word.to_owned()
+        Input::Control(control) => user_note(label, control),
+        Input::Event(_) | Input::WorkResult(_) | Input::Timer(_) | Input::Workflow(_) | Input::Early(_) => {
+            label.to_owned()
         }
     }
 }

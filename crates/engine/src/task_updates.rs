@@ -1,31 +1,32 @@
-//! The tasks of an instance after a transition, and the rows and lines that tell what happened to them.
+//! Tasks of an instance after a transition, with their rows and history entries.
 
 use orlog_model::{
-    Action, Commit, Control, Input, Status, Task, TaskChange, TaskEntry, TaskEvent, TaskOrder, TaskRow,
-    TaskStatus, TaskStep, derived_id,
+    Commit, ControlAction, ControlRequest, Input, Status, Task, TaskAction, TaskChange, TaskEvent,
+    TaskEventKind, TaskRow, TaskStatus, TaskUpdate, derive_id,
 };
 use uuid::Uuid;
 
-use crate::context::{Cause, Subject};
+use crate::context::{DecisionContext, TransitionCause};
 
-/// What a step makes of a task.
-pub(crate) fn take_step(task: &mut Task, step: &TaskStep, by: Option<&str>) {
+/// Applies an event to a task.
+pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str>) {
     match step {
-        TaskStep::Claimed | TaskStep::Completed { .. } => task.claimed_by = by.map(str::to_owned),
-        TaskStep::Released => task.claimed_by = None,
-        TaskStep::Reassigned { roles, assignee } | TaskStep::Escalated { roles, assignee } => {
+        TaskEventKind::Claimed | TaskEventKind::Completed { .. } => task.claimed_by = by.map(str::to_owned),
+        TaskEventKind::Released => task.claimed_by = None,
+        TaskEventKind::Reassigned { roles, assignee } | TaskEventKind::Escalated { roles, assignee } => {
             task.claimed_by = None;
-            task.form.roles.clone_from(roles);
-            task.form.assignee.clone_from(assignee);
+            task.spec.roles.clone_from(roles);
+            task.spec.assignee.clone_from(assignee);
         }
-        TaskStep::Opened | TaskStep::Closed => {}
+        TaskEventKind::Opened | TaskEventKind::Closed => {}
     }
 }
 
-/// The tasks that are open after a transition, and what is to be said about the others. An instance that has ended has none.
-pub(crate) fn after(
-    subject: &Subject<'_>,
-    cause: &Cause<'_>,
+/// Returns the tasks that are open after a transition, and the updates of the others. An ended instance
+/// has no tasks.
+pub(crate) fn updates_after(
+    subject: &DecisionContext<'_>,
+    cause: &TransitionCause<'_>,
     changes: Vec<TaskChange>,
     status: Status,
     commit: &mut Commit,
@@ -35,24 +36,24 @@ pub(crate) fn after(
     for (index, change) in changes.into_iter().enumerate() {
         match change {
             TaskChange::Open(form) => {
-                close(subject, &mut tasks, commit, |task| task.form.tag == form.tag);
+                close(subject, &mut tasks, commit, |task| task.spec.tag == form.tag);
                 let task = Task {
                     id: task_id(subject, cause, index),
-                    form,
+                    spec: form,
                     claimed_by: None,
                     opened_at: subject.now,
                 };
-                commit.tasks.push(entry(subject, &task, TaskStep::Opened, None));
+                commit.tasks.push(task_update(subject, &task, TaskEventKind::Opened, None));
                 tasks.push(task);
             }
             TaskChange::Assign { tag, roles, assignee } => {
-                let step = TaskStep::Escalated { roles, assignee };
-                for task in tasks.iter_mut().filter(|task| task.form.tag == tag) {
-                    take_step(task, &step, None);
-                    commit.tasks.push(entry(subject, task, step.clone(), None));
+                let step = TaskEventKind::Escalated { roles, assignee };
+                for task in tasks.iter_mut().filter(|task| task.spec.tag == tag) {
+                    apply_event(task, &step, None);
+                    commit.tasks.push(task_update(subject, task, step.clone(), None));
                 }
             }
-            TaskChange::Close { tag } => close(subject, &mut tasks, commit, |task| task.form.tag == tag),
+            TaskChange::Close { tag } => close(subject, &mut tasks, commit, |task| task.spec.tag == tag),
         }
     }
     if status.is_final() {
@@ -61,28 +62,33 @@ pub(crate) fn after(
     tasks
 }
 
-fn complete(subject: &Subject<'_>, input: &Input, tasks: &mut Vec<Task>, commit: &mut Commit) {
+fn complete(subject: &DecisionContext<'_>, input: &Input, tasks: &mut Vec<Task>, commit: &mut Commit) {
     let Input::Control(control) = input else { return };
-    let Action::Task { id, order: TaskOrder::Complete { outcome, .. }, .. } = &control.action else {
+    let ControlAction::Task { id, order: TaskAction::Complete { outcome, .. }, .. } = &control.action else {
         return;
     };
     for mut task in tasks.extract_if(.., |task| task.id == *id) {
-        let step = TaskStep::Completed { outcome: outcome.clone() };
-        take_step(&mut task, &step, control.by.as_deref());
-        commit.tasks.push(entry(subject, &task, step, Some(control)));
+        let step = TaskEventKind::Completed { outcome: outcome.clone() };
+        apply_event(&mut task, &step, control.user.as_deref());
+        commit.tasks.push(task_update(subject, &task, step, Some(control)));
     }
 }
 
-fn close(subject: &Subject<'_>, tasks: &mut Vec<Task>, commit: &mut Commit, chosen: impl Fn(&Task) -> bool) {
+fn close(
+    subject: &DecisionContext<'_>,
+    tasks: &mut Vec<Task>,
+    commit: &mut Commit,
+    chosen: impl Fn(&Task) -> bool,
+) {
     for task in tasks.extract_if(.., |task| chosen(task)) {
-        commit.tasks.push(entry(subject, &task, TaskStep::Closed, None));
+        commit.tasks.push(task_update(subject, &task, TaskEventKind::Closed, None));
     }
 }
 
-/// Like the ids of work, it does not depend on when it is decided.
-fn task_id(subject: &Subject<'_>, cause: &Cause<'_>, index: usize) -> Uuid {
+/// Returns the id of a task. Like work ids, it does not depend on the time of the decision.
+fn task_id(subject: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize) -> Uuid {
     let key = subject.key;
-    derived_id(
+    derive_id(
         cause.input.at(),
         &[
             key.tenant.as_str().as_bytes(),
@@ -95,24 +101,24 @@ fn task_id(subject: &Subject<'_>, cause: &Cause<'_>, index: usize) -> Uuid {
     )
 }
 
-/// How the task stands now, and what happened.
-pub(crate) fn entry(
-    subject: &Subject<'_>,
+/// Returns the update of a task: its new state and the event.
+pub(crate) fn task_update(
+    subject: &DecisionContext<'_>,
     task: &Task,
-    step: TaskStep,
-    control: Option<&Control>,
-) -> TaskEntry {
+    step: TaskEventKind,
+    control: Option<&ControlRequest>,
+) -> TaskUpdate {
     let outcome = match &step {
-        TaskStep::Completed { outcome } => outcome.clone(),
+        TaskEventKind::Completed { outcome } => outcome.clone(),
         _ => None,
     };
     let status = match &step {
-        TaskStep::Completed { .. } => TaskStatus::Completed,
-        TaskStep::Closed => TaskStatus::Closed,
+        TaskEventKind::Completed { .. } => TaskStatus::Completed,
+        TaskEventKind::Closed => TaskStatus::Closed,
         _ if task.claimed_by.is_some() => TaskStatus::Claimed,
         _ => TaskStatus::Open,
     };
-    TaskEntry {
+    TaskUpdate {
         row: TaskRow {
             instance: subject.key.clone(),
             task: task.clone(),
@@ -121,8 +127,8 @@ pub(crate) fn entry(
             outcome,
         },
         event: TaskEvent {
-            step,
-            by: control.and_then(|control| control.by.clone()),
+            kind: step,
+            user: control.and_then(|control| control.user.clone()),
             reason: control.and_then(|control| control.reason.clone()),
             at: subject.now,
         },

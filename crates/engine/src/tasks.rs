@@ -1,104 +1,106 @@
-//! Tasks for people: who may do what about them.
+//! Human tasks: permissions and requests.
 
 use orlog_model::{
-    Commit, Control, EventType, Input, Instance, Origin, Record, Task, TaskForm, TaskOrder, TaskStep, Verdict,
+    Commit, ControlRequest, EventType, HistoryEntry, Input, InputOrigin, Instance, Task, TaskAction,
+    TaskEventKind, TaskSpec, WorkOutcome,
 };
-use orlog_program::Stimulus;
+use orlog_program::ProgramInput;
 use uuid::Uuid;
 
-use crate::commit_builder::signed;
-use crate::context::Subject;
-use crate::decision::{Decision, Refusal, ignore};
-use crate::execute::react;
-use crate::task_updates::{entry, take_step};
+use crate::commit_builder::user_note;
+use crate::context::DecisionContext;
+use crate::decision::{Decision, Rejection, ignore};
+use crate::execute::decide_with_program;
+use crate::task_updates::{apply_event, task_update};
 
-/// A person does something about a task. Only completing it is the program's business.
+/// Decides a task request of a user. The program runs only when the task is completed.
 pub(crate) fn decide_task(
-    subject: &Subject<'_>,
+    subject: &DecisionContext<'_>,
     input: &Input,
-    (control, instance): (&Control, &Instance),
-    (id, order, roles): (Uuid, &TaskOrder, &[String]),
+    (control, instance): (&ControlRequest, &Instance),
+    (id, order, roles): (Uuid, &TaskAction, &[String]),
 ) -> Decision {
     let Some(task) = instance.tasks.iter().find(|task| task.id == id) else {
-        return Decision::Refuse(Refusal::NoTask { id });
+        return Decision::Reject(Rejection::TaskNotFound { id });
     };
-    let Some(by) = control.by.as_deref() else { return refuse("nobody is named who does it".to_owned()) };
-    let admitted = match order {
-        TaskOrder::Claim | TaskOrder::Complete { .. } => admitted(task, by, roles),
-        TaskOrder::Release => held_by(task, by),
-        TaskOrder::Assign { .. } => Ok(()),
+    let Some(by) = control.user.as_deref() else { return reject("the request names no user".to_owned()) };
+    let permission = match order {
+        TaskAction::Claim | TaskAction::Complete { .. } => check_permission(task, by, roles),
+        TaskAction::Release => check_claimant(task, by),
+        TaskAction::Assign { .. } => Ok(()),
     };
-    if let Err(why) = admitted {
-        return refuse(why);
+    if let Err(reason) = permission {
+        return reject(reason);
     }
     match order {
-        TaskOrder::Complete { outcome, data } => match chosen(&task.form, outcome.as_ref()) {
-            Err(why) => refuse(why),
+        TaskAction::Complete { outcome, data } => match check_outcome(&task.spec, outcome.as_ref()) {
+            Err(reason) => reject(reason),
             Ok(()) if instance.paused => {
-                refuse("its instance is paused: resume it before the task is completed".to_owned())
+                reject("its instance is paused; resume it before you complete the task".to_owned())
             }
             Ok(()) => {
-                let verdict = Verdict::Succeeded { event: outcome.clone(), payload: data.clone() };
-                let stimulus = Stimulus::Outcome { tag: task.form.tag.as_str(), verdict: &verdict };
-                react(subject, input, &stimulus)
+                let work_outcome = WorkOutcome::Succeeded { event: outcome.clone(), payload: data.clone() };
+                let program_input =
+                    ProgramInput::WorkResult { tag: task.spec.tag.as_str(), outcome: &work_outcome };
+                decide_with_program(subject, input, &program_input)
             }
         },
-        TaskOrder::Claim if task.claimed_by.is_some() => ignore("it is claimed already, by the same person"),
-        TaskOrder::Release if task.claimed_by.is_none() => ignore("nobody has claimed it"),
-        TaskOrder::Claim => handed(subject, input, (control, instance), id, &TaskStep::Claimed),
-        TaskOrder::Release => handed(subject, input, (control, instance), id, &TaskStep::Released),
-        TaskOrder::Assign { assignee, roles } => {
-            let roles = roles.clone().unwrap_or_else(|| task.form.roles.clone());
-            let step = TaskStep::Reassigned { roles, assignee: assignee.clone() };
-            handed(subject, input, (control, instance), id, &step)
+        TaskAction::Claim if task.claimed_by.is_some() => ignore("already claimed by the same user"),
+        TaskAction::Release if task.claimed_by.is_none() => ignore("the task is not claimed"),
+        TaskAction::Claim => update_task(subject, input, (control, instance), id, &TaskEventKind::Claimed),
+        TaskAction::Release => update_task(subject, input, (control, instance), id, &TaskEventKind::Released),
+        TaskAction::Assign { assignee, roles } => {
+            let roles = roles.clone().unwrap_or_else(|| task.spec.roles.clone());
+            let step = TaskEventKind::Reassigned { roles, assignee: assignee.clone() };
+            update_task(subject, input, (control, instance), id, &step)
         }
     }
 }
 
-fn refuse(why: String) -> Decision {
-    Decision::Refuse(Refusal::Task { why })
+fn reject(reason: String) -> Decision {
+    Decision::Reject(Rejection::TaskConflict { reason })
 }
 
-/// Whether this person may take the task, or answer it.
-fn admitted(task: &Task, by: &str, roles: &[String]) -> Result<(), String> {
-    held_by(task, by)?;
-    let form = &task.form;
+/// Checks whether the user may claim or complete the task.
+fn check_permission(task: &Task, by: &str, roles: &[String]) -> Result<(), String> {
+    check_claimant(task, by)?;
+    let form = &task.spec;
     if let Some(assignee) = form.assignee.as_ref().filter(|assignee| *assignee != by) {
         return Err(format!("the task is assigned to {assignee}"));
     }
     if form.roles.is_empty() || form.roles.iter().any(|role| roles.contains(role)) {
         return Ok(());
     }
-    Err(format!("the task is for the roles {}, and {by} has none of them", form.roles.join(", ")))
+    Err(format!("the task requires one of the roles {}; {by} has none of them", form.roles.join(", ")))
 }
 
-fn held_by(task: &Task, by: &str) -> Result<(), String> {
+fn check_claimant(task: &Task, by: &str) -> Result<(), String> {
     match &task.claimed_by {
         Some(other) if other != by => Err(format!("the task is claimed by {other}")),
         Some(_) | None => Ok(()),
     }
 }
 
-fn chosen(form: &TaskForm, outcome: Option<&EventType>) -> Result<(), String> {
+fn check_outcome(form: &TaskSpec, outcome: Option<&EventType>) -> Result<(), String> {
     let choices = || form.outcomes.iter().map(EventType::as_str).collect::<Vec<_>>().join(", ");
     match outcome {
         None if form.outcomes.is_empty() => Ok(()),
-        None => Err(format!("an outcome must be chosen: {}", choices())),
+        None => Err(format!("an outcome is required: {}", choices())),
         Some(outcome) if form.outcomes.contains(outcome) => Ok(()),
         Some(outcome) if form.outcomes.is_empty() => {
-            Err(format!("the task has no outcomes to choose from, so {outcome} is none"))
+            Err(format!("the task defines no outcomes; {outcome} is invalid"))
         }
-        Some(outcome) => Err(format!("{outcome} is no outcome of the task; there are {}", choices())),
+        Some(outcome) => Err(format!("{outcome} is not an outcome of the task; outcomes: {}", choices())),
     }
 }
 
-/// A task changes hands; the program is not asked.
-fn handed(
-    subject: &Subject<'_>,
+/// Changes the assignee or the claim of a task without running the program.
+fn update_task(
+    subject: &DecisionContext<'_>,
     input: &Input,
-    (control, instance): (&Control, &Instance),
+    (control, instance): (&ControlRequest, &Instance),
     id: Uuid,
-    step: &TaskStep,
+    step: &TaskEventKind,
 ) -> Decision {
     let mut commit = Commit::empty(subject.key.clone(), subject.now);
     let mut next = instance.clone();
@@ -108,21 +110,21 @@ fn handed(
     subject.node.clone_into(&mut next.node);
     let mut note = String::new();
     for task in next.tasks.iter_mut().filter(|task| task.id == id) {
-        note = signed(&format!("{}: {}", task.form.tag, step.as_str()), control);
-        take_step(task, step, control.by.as_deref());
-        commit.tasks.push(entry(subject, task, step.clone(), Some(control)));
+        note = user_note(&format!("{}: {}", task.spec.tag, step.as_str()), control);
+        apply_event(task, step, control.user.as_deref());
+        commit.tasks.push(task_update(subject, task, step.clone(), Some(control)));
     }
-    commit.history = Some(Record {
+    commit.history = Some(HistoryEntry {
         version: next.version,
         at: subject.now,
-        input: control.id.clone(),
-        label: input.label().to_owned(),
+        input_id: control.id.clone(),
+        input_label: input.label().to_owned(),
         note,
         status: next.status,
         work: Vec::new(),
-        origin: Origin::of(input, subject.node, subject.now),
+        origin: InputOrigin::new(input, subject.node, subject.now),
     });
-    commit.applied = Some(control.id.clone());
+    commit.dedupe_key = Some(control.id.clone());
     commit.instance = Some(next);
     Decision::Commit(Box::new(commit))
 }

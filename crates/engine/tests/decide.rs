@@ -1,33 +1,35 @@
-//! The table of inputs against statuses, row by row, with a program that answers by script.
+//! Tests of the decision table, row by row, with a scripted program.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use orlog_engine::{Decision, Refusal, Subject, decide};
+use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
-    Action, ArmedTimer, Command, Commit, Confirmation, Control, CorrelationId, Effect, EffectName, Event,
-    EventId, EventType, Fact, Failure, Input, Instance, InstanceKey, Lane, Name, OutboxKey, Outcome,
-    ProgramRef, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Verdict,
-    Work, WorkKind,
+    ArmedTimer, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId, DefinitionRef,
+    Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input, Instance, InstanceKey,
+    Name, OutboxKey, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Work,
+    WorkKind, WorkOutcome, WorkResult,
 };
-use orlog_program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
+use orlog_program::{
+    Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Answers by the event's type or the stimulus; its state is a text.
-struct Scripted {
-    reference: ProgramRef,
+/// Program whose output depends on the event type or the input kind. Its state is a string.
+struct StubProgram {
+    reference: DefinitionRef,
     manifest: Manifest,
 }
 
-impl Scripted {
+impl StubProgram {
     fn new() -> Self {
         Self {
-            reference: ProgramRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
+            reference: DefinitionRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
             manifest: Manifest {
-                triggers: vec![
-                    Trigger { kind: kind("Endless"), starts: true },
-                    Trigger { kind: kind("Placed"), starts: true },
-                    Trigger { kind: kind("Paid"), starts: false },
+                subscriptions: vec![
+                    EventSubscription { kind: kind("Endless"), starts: true },
+                    EventSubscription { kind: kind("Placed"), starts: true },
+                    EventSubscription { kind: kind("Paid"), starts: false },
                 ],
                 ..Manifest::default()
             },
@@ -35,8 +37,8 @@ impl Scripted {
     }
 }
 
-fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> Reaction {
-    Reaction::Applied(Box::new(Transition {
+fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> ProgramOutput {
+    ProgramOutput::Applied(Box::new(Transition {
         state: b"next".to_vec(),
         status,
         work,
@@ -49,8 +51,8 @@ fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> Reaction {
     }))
 }
 
-impl Program for Scripted {
-    fn reference(&self) -> &ProgramRef {
+impl Program for StubProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -58,35 +60,39 @@ impl Program for Scripted {
         &self.manifest
     }
 
-    fn correlate(&self, _: &Event) -> Result<CorrelationId, Fault> {
+    fn correlate(&self, _: &Event) -> Result<CorrelationId, ProgramError> {
         Ok(CorrelationId::new("o-1").unwrap())
     }
 
     fn apply(
         &self,
         _: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
-        let arm = |name: &str| TimerChange::Arm { name: self::name(name), due: context.now.after(MINUTE) };
-        match stimulus {
-            Stimulus::Event(event) => match event.kind.as_str() {
+    ) -> Result<ProgramOutput, ProgramError> {
+        let arm =
+            |name: &str| TimerChange::Arm { name: self::name(name), due: context.now.saturating_add(MINUTE) };
+        match input {
+            ProgramInput::Event(event) => match event.kind.as_str() {
                 "Placed" => {
                     Ok(step(Status::Running, vec![charge(), reserve()], vec![arm("pay"), arm("other")]))
                 }
                 "Rearm" => Ok(step(Status::Running, vec![charge()], vec![arm("pay")])),
                 "End" => Ok(step(Status::Completed, vec![], vec![])),
-                "Bad" => Err(Fault::Schema("orderId is missing".to_owned())),
-                "Broken" => Err(Fault::Program("division by zero".to_owned())),
-                "Endless" => Err(Fault::Broken("it used all its fuel".to_owned())),
-                _ => Ok(Reaction::Ignored("unknown".into())),
+                "Bad" => Err(ProgramError::SchemaMismatch("orderId is missing".to_owned())),
+                "Failing" => Err(ProgramError::Evaluation("division by zero".to_owned())),
+                "Endless" => Err(ProgramError::Crashed("out of fuel".to_owned())),
+                _ => Ok(ProgramOutput::Ignored("unknown".into())),
             },
-            Stimulus::Outcome { tag, .. } if *tag == "charge" => Ok(step(Status::Running, vec![], vec![])),
-            Stimulus::Cancel { .. } => Ok(step(Status::Cancelled, vec![], vec![])),
-            Stimulus::Timer { .. } | Stimulus::Retry | Stimulus::Skip | Stimulus::ForceComplete => {
-                Ok(step(Status::Compensating, vec![], vec![]))
+            ProgramInput::WorkResult { tag, .. } if *tag == "charge" => {
+                Ok(step(Status::Running, vec![], vec![]))
             }
-            Stimulus::Outcome { .. } => Ok(Reaction::Ignored("no such tag".into())),
+            ProgramInput::Cancel { .. } => Ok(step(Status::Cancelled, vec![], vec![])),
+            ProgramInput::Timer { .. }
+            | ProgramInput::Retry
+            | ProgramInput::Skip
+            | ProgramInput::ForceComplete => Ok(step(Status::Compensating, vec![], vec![])),
+            ProgramInput::WorkResult { .. } => Ok(ProgramOutput::Ignored("no such tag".into())),
         }
     }
 }
@@ -123,7 +129,7 @@ fn reserve() -> Work {
         aggregate_id: "o-1".to_owned(),
         name: name("Reserve"),
         payload: Value::Null,
-        confirmation: Confirmation::RefusalOnly,
+        confirmation: Confirmation::RejectionOnly,
         timeout: None,
     })
 }
@@ -153,11 +159,11 @@ fn event(kind_of: &str, millis: i64) -> Input {
 }
 
 fn outcome(work_id: uuid::Uuid) -> Input {
-    let lane = Lane { kind: WorkKind::Effect, name: "payments.charge".into() };
-    Input::Outcome(Outcome {
+    let destination = Destination { kind: WorkKind::Effect, name: "payments.charge".into() };
+    Input::WorkResult(WorkResult {
         work_id,
-        outbox: OutboxKey { lane, sequence: 9 },
-        verdict: Verdict::Succeeded { event: None, payload: Value::Null },
+        outbox_key: OutboxKey { destination, sequence: 9 },
+        outcome: WorkOutcome::Succeeded { event: None, payload: Value::Null },
         attempts: 1,
         at: at(2_000),
         facts: Vec::new(),
@@ -165,13 +171,13 @@ fn outcome(work_id: uuid::Uuid) -> Input {
     })
 }
 
-fn control(action: Action) -> Input {
-    Input::Control(Control {
+fn control(action: ControlAction) -> Input {
+    Input::Control(ControlRequest {
         id: EventId::new("c-1").unwrap(),
         action,
         expected_version: None,
         at: at(3_000),
-        by: None,
+        user: None,
         reason: None,
         trace: None,
     })
@@ -179,16 +185,23 @@ fn control(action: Action) -> Input {
 
 #[track_caller]
 fn commit(instance: Option<&Instance>, input: &Input) -> Commit {
-    match decided(instance, input) {
+    match decide_with_stub(instance, input) {
         Decision::Commit(commit) => *commit,
         other => panic!("expected a commit, got {other:?}"),
     }
 }
 
-fn decided(instance: Option<&Instance>, input: &Input) -> Decision {
-    let program = Scripted::new();
+fn decide_with_stub(instance: Option<&Instance>, input: &Input) -> Decision {
+    let program = StubProgram::new();
     decide(
-        &Subject { key: &key(), instance, program: &program, now: input.at(), node: "n1", early: &[] },
+        &DecisionContext {
+            key: &key(),
+            instance,
+            program: &program,
+            now: input.at(),
+            node: "n1",
+            buffered: &[],
+        },
         input,
     )
 }
@@ -202,7 +215,7 @@ fn paused() -> Instance {
 }
 
 #[test]
-fn a_start_makes_an_instance_with_work_timers_marker_and_history() {
+fn start_creates_instance_work_timers_dedupe_key_and_history() {
     let commit = commit(None, &event("Placed", 1_000));
     let instance = commit.instance.as_ref().unwrap();
     assert_eq!((instance.version, instance.status, instance.created_at), (1, Status::Running, at(1_000)));
@@ -212,13 +225,16 @@ fn a_start_makes_an_instance_with_work_timers_marker_and_history() {
         commit.arm.iter().map(|t| (t.name.as_str(), t.token)).collect::<Vec<_>>(),
         [("pay", 1), ("other", 1)]
     );
-    assert_eq!(commit.applied.as_ref().unwrap().as_str(), "Placed-1000");
+    assert_eq!(commit.dedupe_key.as_ref().unwrap().as_str(), "Placed-1000");
     assert_eq!(commit.history.as_ref().unwrap().note, "stepped");
-    assert_eq!(instance.open.iter().map(|o| o.tag.as_str()).collect::<Vec<_>>(), ["charge", "reserve"]);
+    assert_eq!(
+        instance.pending_work.iter().map(|o| o.tag.as_str()).collect::<Vec<_>>(),
+        ["charge", "reserve"]
+    );
 }
 
 #[test]
-fn the_same_input_on_the_same_snapshot_makes_the_same_commit() {
+fn decision_is_deterministic() {
     assert_eq!(commit(None, &event("Placed", 1_000)), commit(None, &event("Placed", 1_000)));
     let ids = |c: &Commit| c.work.iter().map(|w| w.id).collect::<Vec<_>>();
     let (a, b) = (commit(None, &event("Placed", 1_000)), commit(Some(&started()), &event("Placed", 1_000)));
@@ -227,12 +243,18 @@ fn the_same_input_on_the_same_snapshot_makes_the_same_commit() {
 }
 
 #[test]
-fn a_late_decision_gives_steps_their_whole_time_under_the_same_ids() {
-    let program = Scripted::new();
+fn late_decision_keeps_full_timeouts_and_ids() {
+    let program = StubProgram::new();
     let input = event("Placed", 1_000);
     let at_time = |now| {
-        let subject =
-            Subject { key: &key(), instance: None, program: &program, now: at(now), node: "n1", early: &[] };
+        let subject = DecisionContext {
+            key: &key(),
+            instance: None,
+            program: &program,
+            now: at(now),
+            node: "n1",
+            buffered: &[],
+        };
         let Decision::Commit(commit) = decide(&subject, &input) else { panic!("no commit") };
         *commit
     };
@@ -243,29 +265,29 @@ fn a_late_decision_gives_steps_their_whole_time_under_the_same_ids() {
 }
 
 #[test]
-fn an_event_that_starts_nothing_is_ignored_where_there_is_no_instance() {
-    assert!(matches!(decided(None, &event("Paid", 1)), Decision::Ignore { clear: None, .. }));
+fn event_without_instance_is_ignored_unless_it_starts_one() {
+    assert!(matches!(decide_with_stub(None, &event("Paid", 1)), Decision::Ignore { cleanup: None, .. }));
 }
 
 #[test]
-fn an_outcome_closes_its_work_and_settles_its_row() {
+fn work_result_closes_work_and_settles_its_row() {
     let instance = started();
-    let commit = commit(Some(&instance), &outcome(instance.open[0].id));
+    let commit = commit(Some(&instance), &outcome(instance.pending_work[0].id));
     assert_eq!(commit.settles.unwrap().sequence, 9);
-    assert_eq!(commit.instance.unwrap().open.len(), 1);
-    assert_eq!(commit.applied, None);
+    assert_eq!(commit.instance.unwrap().pending_work.len(), 1);
+    assert_eq!(commit.dedupe_key, None);
 }
 
-/// The outcome, and two facts besides.
-fn telling(work_id: uuid::Uuid) -> Input {
-    let Input::Outcome(outcome) = outcome(work_id) else { unreachable!("it is an outcome") };
+/// Returns a work result with two facts.
+fn result_with_facts(work_id: uuid::Uuid) -> Input {
+    let Input::WorkResult(outcome) = outcome(work_id) else { unreachable!("it is a work result") };
     let fact = |of: &str| Fact { kind: kind(of), data: json!({"of": of}) };
-    Input::Outcome(Outcome { facts: vec![fact("PointsEarned"), fact("LimitReached")], ..outcome })
+    Input::WorkResult(WorkResult { facts: vec![fact("PointsEarned"), fact("LimitReached")], ..outcome })
 }
 
 #[track_caller]
-fn check_told(decision: Decision) -> Commit {
-    let (Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. }) = decision else {
+fn check_facts(decision: Decision) -> Commit {
+    let (Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. }) = decision else {
         panic!("{decision:?}")
     };
     let labels: Vec<_> = commit.work.iter().map(|item| item.work.label()).collect();
@@ -275,43 +297,44 @@ fn check_told(decision: Decision) -> Commit {
 }
 
 #[test]
-fn what_a_handler_tells_besides_goes_out_whatever_becomes_of_its_answer() {
+fn handler_facts_are_published_regardless_of_the_result() {
     let instance = started();
-    let open = instance.open[0].id;
-    let applied = check_told(decided(Some(&instance), &telling(open)));
+    let open = instance.pending_work[0].id;
+    let applied = check_facts(decide_with_stub(Some(&instance), &result_with_facts(open)));
     assert_eq!(applied.history.as_ref().unwrap().work.len(), 2);
-    let late = check_told(decided(Some(&instance), &telling(uuid::Uuid::nil())));
+    let late = check_facts(decide_with_stub(Some(&instance), &result_with_facts(uuid::Uuid::nil())));
     assert!(late.instance.is_none() && late.settles.is_some());
-    check_told(decided(None, &telling(open)));
-    let again = check_told(decided(Some(&instance), &telling(open)));
-    assert_eq!(again.work, applied.work, "a second delivery makes the same");
+    check_facts(decide_with_stub(None, &result_with_facts(open)));
+    let repeated = check_facts(decide_with_stub(Some(&instance), &result_with_facts(open)));
+    assert_eq!(repeated.work, applied.work, "a second delivery emits the same facts");
 }
 
 #[test]
-fn what_is_held_tells_nothing_a_second_time() {
+fn buffered_result_does_not_repeat_its_facts() {
     let instance = paused();
-    let held = check_told(decided(Some(&instance), &telling(instance.open[0].id)));
-    let Some(Input::Outcome(kept)) = held.hold else { panic!("{held:?}") };
-    assert!(kept.facts.is_empty());
+    let buffering =
+        check_facts(decide_with_stub(Some(&instance), &result_with_facts(instance.pending_work[0].id)));
+    let Some(Input::WorkResult(buffered)) = buffering.buffer else { panic!("{buffering:?}") };
+    assert!(buffered.facts.is_empty());
 }
 
 #[test]
-fn an_outcome_of_work_that_is_not_open_only_settles_its_row() {
-    let decision = decided(Some(&started()), &outcome(uuid::Uuid::nil()));
-    let Decision::Ignore { clear: Some(clear), .. } = decision else { panic!("{decision:?}") };
-    assert!(clear.settles.is_some() && clear.instance.is_none());
+fn result_of_closed_work_only_settles_its_row() {
+    let decision = decide_with_stub(Some(&started()), &outcome(uuid::Uuid::nil()));
+    let Decision::Ignore { cleanup: Some(cleanup), .. } = decision else { panic!("{decision:?}") };
+    assert!(cleanup.settles.is_some() && cleanup.instance.is_none());
 }
 
 #[test]
-fn a_stale_timer_only_loses_its_row() {
+fn stale_timer_only_removes_its_row() {
     let stale = Input::Timer(TimerFired { name: name("pay"), token: 99, due: at(5) });
-    let decision = decided(Some(&started()), &stale);
-    let Decision::Ignore { clear: Some(clear), .. } = decision else { panic!("{decision:?}") };
-    assert_eq!(clear.disarm, [Timer { due: at(5), name: name("pay"), token: 99 }]);
+    let decision = decide_with_stub(Some(&started()), &stale);
+    let Decision::Ignore { cleanup: Some(cleanup), .. } = decision else { panic!("{decision:?}") };
+    assert_eq!(cleanup.disarm, [Timer { due: at(5), name: name("pay"), token: 99 }]);
 }
 
 #[test]
-fn an_armed_timer_fires_once_and_its_row_goes() {
+fn armed_timer_fires_once_and_its_row_is_removed() {
     let instance = started();
     let ArmedTimer { name, token, due, .. } = instance.timers[0].clone();
     let commit = commit(Some(&instance), &Input::Timer(TimerFired { name: name.clone(), token, due }));
@@ -321,7 +344,7 @@ fn an_armed_timer_fires_once_and_its_row_goes() {
 }
 
 #[test]
-fn arming_a_name_anew_replaces_its_timer() {
+fn rearming_a_timer_replaces_it() {
     let commit = commit(Some(&started()), &event("Rearm", 2_000));
     assert_eq!(commit.disarm, [Timer { due: at(61_000), name: name("pay"), token: 1 }]);
     assert_eq!(commit.arm, [Timer { due: at(62_000), name: name("pay"), token: 2 }]);
@@ -329,107 +352,115 @@ fn arming_a_name_anew_replaces_its_timer() {
 }
 
 #[test]
-fn work_under_a_tag_that_is_open_replaces_it() {
+fn work_with_a_pending_tag_replaces_it() {
     let before = started();
     let commit = commit(Some(&before), &event("Rearm", 2_000));
-    let open = commit.instance.unwrap().open;
+    let open = commit.instance.unwrap().pending_work;
     assert_eq!(open.iter().filter(|o| o.tag.as_str() == "charge").count(), 1);
-    assert_ne!(open.iter().find(|o| o.tag.as_str() == "charge").unwrap().id, before.open[0].id);
+    assert_ne!(open.iter().find(|o| o.tag.as_str() == "charge").unwrap().id, before.pending_work[0].id);
 }
 
 #[test]
-fn an_instance_that_ends_keeps_no_timer_and_only_effects_open() {
+fn ended_instance_keeps_only_pending_effects() {
     let commit = commit(Some(&started()), &event("End", 2_000));
     let instance = commit.instance.unwrap();
     assert!(instance.timers.is_empty());
     assert_eq!(commit.disarm.len(), 2);
-    assert_eq!(instance.open.iter().map(|o| o.kind).collect::<Vec<_>>(), [WorkKind::Effect]);
+    assert_eq!(instance.pending_work.iter().map(|o| o.kind).collect::<Vec<_>>(), [WorkKind::Effect]);
 }
 
 #[test]
-fn a_paused_instance_keeps_what_comes_and_settles_its_row() {
+fn paused_instance_buffers_input_and_settles_its_row() {
     let instance = paused();
-    let kept = commit(Some(&instance), &event("Rearm", 2_000));
-    assert_eq!(kept.hold, Some(event("Rearm", 2_000)));
-    assert!(kept.instance.is_none() && kept.applied.is_some());
-    let kept = commit(Some(&instance), &outcome(instance.open[0].id));
-    assert!(kept.hold.is_some() && kept.settles.is_some());
+    let buffered = commit(Some(&instance), &event("Rearm", 2_000));
+    assert_eq!(buffered.buffer, Some(event("Rearm", 2_000)));
+    assert!(buffered.instance.is_none() && buffered.dedupe_key.is_some());
+    let buffered = commit(Some(&instance), &outcome(instance.pending_work[0].id));
+    assert!(buffered.buffer.is_some() && buffered.settles.is_some());
 }
 
 #[test]
-fn pause_and_resume_set_the_flag_without_asking_the_program() {
+fn pause_and_resume_do_not_call_the_program() {
     let commit_of = |instance: &Instance, action| commit(Some(instance), &control(action)).instance.unwrap();
-    let instance = commit_of(&started(), Action::Pause);
+    let instance = commit_of(&started(), ControlAction::Pause);
     assert!(instance.paused && instance.version == 2 && instance.state == b"next");
-    assert!(!commit_of(&instance, Action::Resume).paused);
+    assert!(!commit_of(&instance, ControlAction::Resume).paused);
 }
 
 #[test]
-fn refuses_what_the_status_forbids_and_says_why() {
+fn rejects_actions_the_status_forbids() {
     #[track_caller]
-    fn check(instance: Option<&Instance>, action: Action, text: &str) {
-        match decided(instance, &control(action)) {
-            Decision::Refuse(refusal) => assert_eq!(refusal.to_string(), text),
-            other => panic!("expected a refusal, got {other:?}"),
+    fn check(instance: Option<&Instance>, action: ControlAction, text: &str) {
+        match decide_with_stub(instance, &control(action)) {
+            Decision::Reject(rejection) => assert_eq!(rejection.to_string(), text),
+            other => panic!("expected a rejection, got {other:?}"),
         }
     }
     let ended = commit(Some(&started()), &event("End", 2_000)).instance.unwrap();
-    let cancel = || Action::Cancel { reason: "test".to_owned() };
-    check(None, cancel(), "there is no such saga instance");
+    let cancel = || ControlAction::Cancel { reason: "test".to_owned() };
+    check(None, cancel(), "saga instance not found");
     check(Some(&ended), cancel(), "the instance is completed: it has ended");
-    check(Some(&ended), Action::Pause, "the instance is completed: it has ended");
+    check(Some(&ended), ControlAction::Pause, "the instance is completed: it has ended");
     check(Some(&paused()), cancel(), "the instance is running and paused: resume it first");
-    check(Some(&started()), Action::Resume, "the instance is running: only a paused instance can be resumed");
-    check(Some(&started()), Action::Retry, "the instance is running: only a stuck instance can be retried");
+    check(
+        Some(&started()),
+        ControlAction::Resume,
+        "the instance is running: only a paused instance can be resumed",
+    );
+    check(
+        Some(&started()),
+        ControlAction::Retry,
+        "the instance is running: only a stuck instance can be retried",
+    );
 }
 
 #[test]
-fn refuses_an_instruction_for_another_version() {
-    let instruction = Control {
+fn rejects_control_request_for_another_version() {
+    let request = ControlRequest {
         id: EventId::new("c").unwrap(),
-        action: Action::Pause,
+        action: ControlAction::Pause,
         expected_version: Some(9),
         at: at(1),
-        by: None,
+        user: None,
         reason: None,
         trace: None,
     };
-    let decision = decided(Some(&started()), &Input::Control(instruction));
-    assert_eq!(decision, Decision::Refuse(Refusal::Version { expected: 9, actual: 1 }));
+    let decision = decide_with_stub(Some(&started()), &Input::Control(request));
+    assert_eq!(decision, Decision::Reject(Rejection::VersionMismatch { expected: 9, actual: 1 }));
 }
 
 #[test]
-fn a_signal_is_an_event_for_this_instance_alone() {
-    let signal = control(Action::Signal { kind: kind("Rearm"), data: json!({}) });
+fn signal_reaches_only_its_instance() {
+    let signal = control(ControlAction::Signal { kind: kind("Rearm"), data: json!({}) });
     let commit = commit(Some(&started()), &signal);
-    assert_eq!(commit.applied.unwrap().as_str(), "c-1");
-    assert_eq!(commit.history.unwrap().label, "Rearm");
+    assert_eq!(commit.dedupe_key.unwrap().as_str(), "c-1");
+    assert_eq!(commit.history.unwrap().input_label, "Rearm");
 }
 
 #[test]
-fn a_fault_sets_the_input_aside_and_leaves_the_instance() {
-    for (what, reason) in [("Bad", "schema_mismatch"), ("Broken", "program_error")] {
-        let commit = commit(Some(&started()), &event(what, 5));
-        let letter = commit.dead_letter.unwrap();
-        assert_eq!(letter.reason.as_str(), reason);
-        assert_eq!(letter.instance, Some(key()));
-        assert!(commit.instance.is_none() && commit.applied.is_none(), "it can be sent again");
+fn program_error_dead_letters_the_input_and_keeps_the_instance() {
+    for (event_type, reason) in [("Bad", "schema_mismatch"), ("Failing", "program_error")] {
+        let commit = commit(Some(&started()), &event(event_type, 5));
+        let dead_letter = commit.dead_letter.unwrap();
+        assert_eq!(dead_letter.reason.as_str(), reason);
+        assert_eq!(dead_letter.instance, Some(key()));
+        assert!(commit.instance.is_none() && commit.dedupe_key.is_none(), "the input can be redriven");
     }
 }
 
 #[test]
-fn a_program_that_breaks_down_pauses_its_instance_and_changes_nothing_else() {
+fn program_crash_pauses_the_instance() {
     let before = started();
     let commit = commit(Some(&before), &event("Endless", 5));
-    let letter = commit.dead_letter.unwrap();
-    assert_eq!(letter.reason.as_str(), "program_error");
-    assert_eq!(letter.message, "it used all its fuel");
-    assert!(commit.applied.is_none(), "it can be sent again");
+    let dead_letter = commit.dead_letter.unwrap();
+    assert_eq!(dead_letter.reason.as_str(), "program_error");
+    assert_eq!(dead_letter.message, "out of fuel");
+    assert!(commit.dedupe_key.is_none(), "the input can be redriven");
     assert!(commit.work.is_empty() && commit.arm.is_empty() && commit.disarm.is_empty());
     let history = commit.history.unwrap();
-    assert_eq!((history.version, history.note.as_str()), (2, "paused: it used all its fuel"));
+    assert_eq!((history.version, history.note.as_str()), (2, "paused: out of fuel"));
     let after = commit.instance.unwrap();
-    let failure = Failure { code: "program_broken".to_owned(), message: "it used all its fuel".to_owned() };
+    let failure = Failure { code: "program_crashed".to_owned(), message: "out of fuel".to_owned() };
     let flagged = Instance {
         version: 2,
         paused: true,
@@ -438,19 +469,19 @@ fn a_program_that_breaks_down_pauses_its_instance_and_changes_nothing_else() {
         ..before.clone()
     };
     assert_eq!(after, flagged);
-    let kept = self::commit(Some(&after), &event("Rearm", 6));
-    assert!(kept.hold.is_some() && kept.instance.is_none(), "what comes later is kept");
+    let buffered = self::commit(Some(&after), &event("Rearm", 6));
+    assert!(buffered.buffer.is_some() && buffered.instance.is_none(), "later inputs are buffered");
 }
 
 #[test]
-fn a_program_that_breaks_down_over_the_first_event_begins_nothing() {
+fn program_crash_on_the_first_event_creates_no_instance() {
     let commit = commit(None, &event("Endless", 5));
-    assert!(commit.instance.is_none() && commit.history.is_none() && commit.hold.is_none());
-    assert_eq!(commit.dead_letter.unwrap().message, "it used all its fuel");
+    assert!(commit.instance.is_none() && commit.history.is_none() && commit.buffer.is_none());
+    assert_eq!(commit.dead_letter.unwrap().message, "out of fuel");
 }
 
 #[test]
-fn an_error_is_remembered_until_there_is_another() {
+fn last_error_is_stored_until_the_next() {
     let failure = Failure { code: "x".to_owned(), message: "y".to_owned() };
     let instance = Instance { last_error: Some(failure.clone()), ..started() };
     let commit = commit(Some(&instance), &event("Rearm", 2_000));

@@ -1,152 +1,154 @@
-//! What the runner tells a saga.
+//! Inputs that the runner passes to a saga.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// What happened, and to which instance.
+/// Input of an instance, with its context.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "Wire")]
+#[serde(try_from = "RawInput")]
 pub struct Input {
-    /// Which instance, and when.
+    /// Instance and time.
     pub context: Context,
-    /// What happened.
-    pub what: What,
+    /// Body of the input.
+    pub body: InputBody,
 }
 
-/// Which instance, and when. There is no other clock.
+/// Instance and time of the transition. It is the only clock.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Context {
-    /// Whose instance it is; empty in a deployment without tenants.
+    /// Tenant of the instance; empty in a deployment without tenants.
     pub tenant: String,
-    /// The saga's name.
+    /// Name of the saga.
     pub saga: String,
-    /// What the events of the instance share.
+    /// Correlation id: identifier that all events of the instance share.
     pub correlation: String,
-    /// The state version that this transition leads to.
+    /// State version after this transition.
     pub version: u64,
-    /// The time of the transition, in milliseconds since 1970.
+    /// Time of the transition, in milliseconds since 1970.
     pub now: i64,
 }
 
-/// What happened.
+/// Body of an input.
 #[derive(Clone, Debug)]
-pub enum What {
-    /// An event, from the bus or as a signal.
+pub enum InputBody {
+    /// Event from the bus, or signal.
     Event(Event),
-    /// What became of work.
-    Outcome(Outcome),
-    /// A timer fell due.
+    /// Work result.
+    WorkResult(WorkResult),
+    /// A timer fired.
     Timer {
-        /// The name it was armed under.
+        /// Name of the timer.
         name: String,
     },
-    /// Stop going forward and undo what was done.
+    /// Cancel the instance and compensate its completed steps.
     Cancel {
-        /// For the record.
+        /// Reason, for the record.
         reason: String,
     },
-    /// Try again what ended in `stuck`.
+    /// Retry the failed compensation of a stuck instance.
     Retry,
-    /// Leave undone what ended in `stuck`, and go on.
+    /// Skip the failed compensation of a stuck instance and continue.
     Skip,
-    /// Nothing more is done or undone; it ends.
+    /// End the instance without further steps or compensations.
     ForceComplete,
 }
 
-/// A fact from outside.
+/// Event that the saga consumes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Unique per source.
+    /// Id, unique per source.
     pub id: String,
-    /// What happened, for example `OrderPlaced`.
+    /// Event type, for example `OrderPlaced`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who says so.
+    /// Source of the event.
     pub source: String,
-    /// What it is about.
+    /// Subject of the event.
     pub subject: Option<String>,
-    /// When it happened, in milliseconds since 1970.
+    /// Time of the event, in milliseconds since 1970.
     pub time: i64,
-    /// Version of the payload's schema.
+    /// Version of the payload schema.
     pub schema_version: u32,
     data: Box<RawValue>,
 }
 
-/// What became of work.
+/// Result of a work item.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Outcome {
-    /// The tag the work was asked for under.
+pub struct WorkResult {
+    /// Tag of the work.
     pub tag: String,
-    /// How it ended.
-    pub verdict: Verdict,
-    /// The event that the handler names, where it does.
+    /// Outcome of the work.
+    pub outcome: WorkOutcome,
+    /// Event that the handler names, if any.
     pub event: Option<String>,
     payload: Box<RawValue>,
-    /// Why it failed, where it did.
+    /// Failure, if the work failed.
     pub failure: Option<Failure>,
 }
 
-/// How work ended.
+/// Outcome of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    /// The Gateway took the command; the answer proper will be an event.
+pub enum WorkOutcome {
+    /// The gateway accepted the command; the result follows as an event.
     Accepted,
-    /// It was done.
+    /// The work succeeded.
     Succeeded,
-    /// It was refused, or it failed for good.
+    /// The work was rejected, or failed permanently.
     Failed,
-    /// The deadline passed; whether it was done is not known.
+    /// The deadline passed; it is unknown whether the work was executed.
     TimedOut,
 }
 
-/// Why something did not go well.
+/// Failure of work or of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub struct Failure {
-    /// A short word for programs.
+    /// Code, for programs.
     pub code: String,
-    /// A sentence for people.
+    /// Message, for operators.
     pub message: String,
 }
 
 impl Event {
-    /// The payload.
+    /// Returns the payload.
     ///
     /// # Errors
-    /// When it is not what the type expects.
+    /// The payload does not match the type.
     pub fn data<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.data.get())
     }
 }
 
-impl Outcome {
-    /// What the upstream answered.
+impl WorkResult {
+    /// Returns the response of the upstream.
     ///
     /// # Errors
-    /// When it is not what the type expects.
+    /// The response does not match the type.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.payload.get())
     }
 }
 
-/// The input as it travels: `kind` says which of the fields is there. (A tagged enum would copy the payload.)
+/// Serialized form of an input: `kind` selects the field that is present. (A tagged enum would copy the
+/// payload.)
 #[derive(Deserialize)]
-struct Wire {
-    kind: Kind,
+#[serde(rename_all = "camelCase")]
+struct RawInput {
+    kind: RawInputKind,
     context: Context,
     event: Option<Event>,
-    outcome: Option<Outcome>,
+    work_result: Option<WorkResult>,
     timer: Option<Timer>,
     cancel: Option<Cancel>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Kind {
+enum RawInputKind {
     Event,
-    Outcome,
+    WorkResult,
     Timer,
     Cancel,
     Retry,
@@ -164,20 +166,20 @@ struct Cancel {
     reason: String,
 }
 
-impl TryFrom<Wire> for Input {
+impl TryFrom<RawInput> for Input {
     type Error = String;
 
-    fn try_from(wire: Wire) -> Result<Self, String> {
-        let what = match wire.kind {
-            Kind::Event => wire.event.map(What::Event),
-            Kind::Outcome => wire.outcome.map(What::Outcome),
-            Kind::Timer => wire.timer.map(|timer| What::Timer { name: timer.name }),
-            Kind::Cancel => wire.cancel.map(|cancel| What::Cancel { reason: cancel.reason }),
-            Kind::Retry => Some(What::Retry),
-            Kind::Skip => Some(What::Skip),
-            Kind::ForceComplete => Some(What::ForceComplete),
+    fn try_from(raw: RawInput) -> Result<Self, String> {
+        let body = match raw.kind {
+            RawInputKind::Event => raw.event.map(InputBody::Event),
+            RawInputKind::WorkResult => raw.work_result.map(InputBody::WorkResult),
+            RawInputKind::Timer => raw.timer.map(|timer| InputBody::Timer { name: timer.name }),
+            RawInputKind::Cancel => raw.cancel.map(|cancel| InputBody::Cancel { reason: cancel.reason }),
+            RawInputKind::Retry => Some(InputBody::Retry),
+            RawInputKind::Skip => Some(InputBody::Skip),
+            RawInputKind::ForceComplete => Some(InputBody::ForceComplete),
         };
-        let what = what.ok_or_else(|| format!("an input of kind {:?} without its field", wire.kind))?;
-        Ok(Self { context: wire.context, what })
+        let body = body.ok_or_else(|| format!("an input of kind {:?} lacks its field", raw.kind))?;
+        Ok(Self { context: raw.context, body })
     }
 }

@@ -1,10 +1,11 @@
-//! For sagas that are WebAssembly modules written in Rust: what the runner tells them, and what they may order.
+//! Saga interface for WebAssembly modules in Rust: inputs from the runner, and transitions.
 //!
-//! A saga is a type with one function, and a manifest that says which events it takes. [`export!`] makes the functions and
-//! the custom section that the runner looks for; it does so for `wasm32` only, so that the saga's own tests run on the host.
+//! A saga is a type with one function, and a manifest that lists the events it consumes. [`export!`]
+//! generates the functions and the custom section that the runner requires. It does so for `wasm32`
+//! only, so that the tests of the saga run on the host.
 //!
 //! ```
-//! use orlog_guest::{Answer, Input, Orders, Saga, What};
+//! use orlog_guest::{Input, InputBody, Saga, SagaDecision, TransitionBuilder};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize)]
@@ -15,20 +16,20 @@
 //! impl Saga for Fines {
 //!     type State = Fine;
 //!
-//!     fn on(state: Option<Fine>, input: Input, orders: &mut Orders) -> Answer<Fine> {
-//!         match (state, input.what) {
-//!             (None, What::Event(event)) => match event.data() {
+//!     fn handle(state: Option<Fine>, input: Input, transition: &mut TransitionBuilder) -> SagaDecision<Fine> {
+//!         match (state, input.body) {
+//!             (None, InputBody::Event(event)) => match event.data() {
 //!                 Ok(fine) => {
-//!                     orders.arm("penalty", 60 * 24 * 60 * 60 * 1000);
-//!                     Answer::Become(fine)
+//!                     transition.arm_timer("penalty", 60 * 24 * 60 * 60 * 1000);
+//!                     SagaDecision::Transition(fine)
 //!                 }
-//!                 Err(error) => Answer::Reject(error.to_string()),
+//!                 Err(error) => SagaDecision::DeadLetter(error.to_string()),
 //!             },
-//!             (Some(fine), What::Timer { .. }) => {
-//!                 orders.command("penalty", "fines.AddPenalty", &fine.cents);
-//!                 Answer::Become(fine)
+//!             (Some(fine), InputBody::Timer { .. }) => {
+//!                 transition.command("penalty", "fines.AddPenalty", &fine.cents);
+//!                 SagaDecision::Transition(fine)
 //!             }
-//!             (_, _) => Answer::Ignore("nothing to do".to_owned()),
+//!             (_, _) => SagaDecision::Ignore("nothing to do".to_owned()),
 //!         }
 //!     }
 //! }
@@ -46,12 +47,13 @@ mod input;
 mod saga;
 mod transition;
 
-pub use input::{Context, Event, Failure, Input, Outcome, Verdict, What};
-pub use saga::{Answer, Migration, Origin, Saga, apply, migrate};
-pub use transition::{Command, Effect, Orders, Status, Task};
+pub use input::{Context, Event, Failure, Input, InputBody, WorkOutcome, WorkResult};
+pub use saga::{Migration, MigrationSource, Saga, SagaDecision, apply, migrate};
+pub use transition::{Command, Effect, Status, TaskSpec, TransitionBuilder};
 
-/// Makes a saga a module: `export!(MySaga, MANIFEST)`, where the manifest is a constant text (JSON, see `docs/wasm.md`), for
-/// example `include_str!("manifest.json")`. On other targets than `wasm32` it only checks the types.
+/// Exports a saga from a module: `export!(MySaga, MANIFEST)`. The manifest is a constant string (JSON,
+/// see `docs/wasm.md`), for example `include_str!("manifest.json")`. On targets other than `wasm32` it
+/// only checks the types.
 #[macro_export]
 macro_rules! export {
     ($saga:ty, $manifest:expr) => {
@@ -64,7 +66,7 @@ macro_rules! export {
             #[unsafe(link_section = "orlog.manifest")]
             static SECTION: [u8; MANIFEST.len()] = match MANIFEST.first_chunk() {
                 Some(bytes) => *bytes,
-                None => panic!("a slice has as many bytes as it is long"),
+                None => panic!("a slice of this length has this many bytes"),
             };
             #[unsafe(no_mangle)]
             extern "C" fn alloc(length: usize) -> *mut u8 {

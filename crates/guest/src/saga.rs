@@ -1,111 +1,118 @@
-//! The saga itself, and the two calls from bytes to bytes that the runner makes.
+//! The saga trait, and the two byte-level calls of the runner.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::input::{Context, Input};
-use crate::transition::{Orders, Status};
+use crate::transition::{Status, TransitionBuilder};
 
-/// A saga. Its functions are pure: the same state and input always give the same answer.
+/// Saga. Its functions are pure: the same state and input always produce the same output.
 pub trait Saga {
-    /// What is remembered; JSON, so that fields with `#[serde(default)]` can be added.
+    /// State of the saga, stored as JSON, so that fields with `#[serde(default)]` can be added.
     type State: Serialize + DeserializeOwned;
 
-    /// Decides. `state` is `None` only for an event that begins an instance.
-    fn on(state: Option<Self::State>, input: Input, orders: &mut Orders) -> Answer<Self::State>;
+    /// Decides an input. `state` is `None` only for an event that starts an instance.
+    fn handle(
+        state: Option<Self::State>,
+        input: Input,
+        transition: &mut TransitionBuilder,
+    ) -> SagaDecision<Self::State>;
 
-    /// Takes over the state of another version, which is JSON.
+    /// Migrates the state of another version, which is JSON.
     ///
     /// # Errors
-    /// What keeps the instance with its version, one sentence for each obstacle.
-    fn migrate(state: &[u8], from: &Origin) -> Result<Migration<Self::State>, Vec<String>> {
+    /// The obstacles that block the migration, one sentence each.
+    fn migrate(state: &[u8], from: &MigrationSource) -> Result<Migration<Self::State>, Vec<String>> {
         let _ = state;
-        Err(vec![format!("there is no way from version {}", from.version)])
+        Err(vec![format!("migration from version {} is not supported", from.version)])
     }
 }
 
-/// What a saga makes of an input.
+/// Decision of a saga about an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<S> {
-    /// This is the state from now on; the orders given are carried out.
-    Become(S),
-    /// Nothing changes, and that is right. The text says why, for the log.
+pub enum SagaDecision<S> {
+    /// Commit this state and the actions of the transition builder.
+    Transition(S),
+    /// Ignore the input; this is no error. The text is the reason, for the log.
     Ignore(String),
-    /// The status forbids it. The operator is told why.
-    Refuse(String),
-    /// The input cannot be applied; it becomes a dead letter with this reason.
+    /// Reject the request because of the status. The text is the reason, for the operator.
     Reject(String),
+    /// Dead-letter the input, because it cannot be applied. The text is the reason.
+    DeadLetter(String),
 }
 
-/// Where a state comes from that is to be migrated.
+/// Source of a state to migrate.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Origin {
-    /// The name of the saga.
+pub struct MigrationSource {
+    /// Name of the saga.
     pub saga: String,
-    /// The number of its version.
+    /// Version of the definition.
     pub version: u32,
-    /// Its identity, in hexadecimal.
+    /// Hash of the definition, in hexadecimal.
     pub hash: String,
-    /// Which instance, and when.
+    /// Instance and time.
     pub context: Context,
 }
 
-/// A state that was taken over.
+/// Migrated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration<S> {
-    /// The state.
+    /// State.
     pub state: S,
-    /// Where the instance stands with it.
+    /// Status of the instance with this state.
     pub status: Status,
-    /// Tags of open work that go by another name from now on: old and new.
+    /// Renamed tags of pending work: old and new.
     pub tags: Vec<(String, String)>,
 }
 
 #[derive(Serialize)]
-struct Become<'a, S> {
+struct TransitionOutput<'a, S> {
     state: &'a S,
     #[serde(flatten)]
-    orders: &'a Orders,
+    transition: &'a TransitionBuilder,
 }
 
-/// The runner's call `apply`: the state (empty where there is none) and the input to the answer.
+/// Runs the runner's call `apply`: converts the state (empty if there is none) and the input into the
+/// output.
 ///
 /// # Panics
-/// When the runner and the saga do not speak the same version of these words; in a module that is a trap, which pauses the
-/// instance.
+/// Panics if the runner and the saga use different ABI versions. In a module that is a trap, which
+/// pauses the instance.
 #[must_use]
 pub fn apply<S: Saga>(state: &[u8], input: &[u8]) -> Vec<u8> {
-    let mut orders = Orders::default();
-    let input = serde_json::from_slice(input).expect("the runner writes an input");
+    let mut transition = TransitionBuilder::default();
+    let input = serde_json::from_slice(input).expect("the runner writes a valid input");
     let state = if state.is_empty() { None } else { Some(serde_json::from_slice(state)) };
-    let answer = match state.transpose() {
-        Ok(state) => S::on(state, input, &mut orders),
-        Err(error) => panic!("the state is none of this version: {error}"),
+    let output = match state.transpose() {
+        Ok(state) => S::handle(state, input, &mut transition),
+        Err(error) => panic!("the state does not match this version: {error}"),
     };
-    let answer = match &answer {
-        Answer::Become(state) => serde_json::to_vec(&Become { state, orders: &orders }),
-        Answer::Ignore(why) => serde_json::to_vec(&json!({ "ignored": why })),
-        Answer::Refuse(why) => serde_json::to_vec(&json!({ "refused": why })),
-        Answer::Reject(why) => serde_json::to_vec(&json!({ "rejected": why })),
+    let output = match &output {
+        SagaDecision::Transition(state) => {
+            serde_json::to_vec(&TransitionOutput { state, transition: &transition })
+        }
+        SagaDecision::Ignore(reason) => serde_json::to_vec(&json!({ "ignored": reason })),
+        SagaDecision::Reject(reason) => serde_json::to_vec(&json!({ "rejected": reason })),
+        SagaDecision::DeadLetter(reason) => serde_json::to_vec(&json!({ "deadLetter": reason })),
     };
-    answer.expect("a state is plain data with text keys")
+    output.expect("a state is plain data with string keys")
 }
 
-/// The runner's call `migrate`: the state and where it comes from to the answer.
+/// Runs the runner's call `migrate`: converts the state and its source into the output.
 ///
 /// # Panics
-/// As [`apply`].
+/// Panics like [`apply`].
 #[must_use]
 pub fn migrate<S: Saga>(state: &[u8], from: &[u8]) -> Vec<u8> {
-    let from = serde_json::from_slice(from).expect("the runner writes an origin");
-    let answer = match S::migrate(state, &from) {
+    let from = serde_json::from_slice(from).expect("the runner writes a valid migration source");
+    let output = match S::migrate(state, &from) {
         Ok(Migration { state, status, tags }) => {
             let tags: Vec<_> = tags.iter().map(|(from, to)| json!({ "from": from, "to": to })).collect();
-            let state = serde_json::to_value(state).expect("a state is plain data with text keys");
+            let state = serde_json::to_value(state).expect("a state is plain data with string keys");
             json!({ "state": state, "status": status, "tags": tags })
         }
         Err(blocked) => json!({ "blocked": blocked }),
     };
-    answer.to_string().into_bytes()
+    output.to_string().into_bytes()
 }

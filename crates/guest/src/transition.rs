@@ -1,21 +1,21 @@
-//! What a saga orders: work, timers, tasks, and how the instance is to be shown.
+//! Transition builder of a saga: work, timers, tasks and the displayed state of the instance.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::input::Failure;
 
-/// Takes down what is to be done. Names that are none, or that the manifest does not list, make the runner pause the
-/// instance with a dead letter that says so.
+/// Collects the actions of a transition. If a name is invalid or missing from the manifest, the runner
+/// dead-letters the input with this reason and pauses the instance.
 #[derive(Debug, Default, Serialize)]
-pub struct Orders {
+pub struct TransitionBuilder {
     status: Status,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    work: Vec<Work>,
+    work: Vec<WorkRequest>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    timers: Vec<Timer>,
+    timers: Vec<TimerAction>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tasks: Vec<TaskOrder>,
+    tasks: Vec<TaskAction>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waits: Vec<Wait>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,84 +26,84 @@ pub struct Orders {
     note: Option<String>,
 }
 
-/// Where an instance stands.
+/// Status of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Going forward.
+    /// Executing steps.
     #[default]
     Running,
-    /// Undoing what was done.
+    /// Compensating completed steps.
     Compensating,
-    /// Final: everything is done.
+    /// Final: all steps completed.
     Completed,
-    /// Final: something failed, and everything done was undone.
+    /// Final: a step failed and all completed steps were compensated.
     Failed,
-    /// Final: cancelled, and everything done was undone.
+    /// Final: cancelled, and all completed steps were compensated.
     Cancelled,
-    /// Something could not be undone: a person must decide.
+    /// A compensation failed; an operator must decide.
     Stuck,
 }
 
-/// A command to an aggregate.
+/// Command to an aggregate.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
-    /// Comes back with a refusal or, where asked for, with the acceptance.
+    /// Tag of the rejection and, with `confirm`, of the acceptance.
     pub tag: String,
-    /// `aggregate.Command`, as the manifest lists it.
+    /// Name `aggregate.Command`, as listed in the manifest.
     pub name: String,
-    /// Which aggregate; the correlation id where nothing is said.
+    /// Id of the aggregate. Default: the correlation id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Arguments.
     pub payload: Value,
-    /// The acceptance is to come back too: it is the answer.
+    /// Whether the acceptance is also returned, as the result.
     pub confirm: bool,
-    /// Not sent any more after so many milliseconds.
+    /// Timeout in milliseconds; the command is not sent after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// An act on the world. Its outcome comes back under the tag.
+/// Effect on an external system. Its result has the tag.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Effect {
-    /// Comes back with the outcome.
+    /// Tag of the result.
     pub tag: String,
-    /// As the manifest lists it, for example `payments.charge`.
+    /// Name, as listed in the manifest, for example `payments.charge`.
     pub name: String,
     /// Arguments.
     pub payload: Value,
-    /// The time for all attempts together, in milliseconds; the provider's where nothing is said.
+    /// Timeout of all attempts together, in milliseconds. Default: the timeout of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// What a person is asked. The choice comes back as an outcome under the tag.
+/// Human task. The chosen outcome is a work result with the tag.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Task {
-    /// Comes back with the outcome.
+pub struct TaskSpec {
+    /// Tag of the result.
     pub tag: String,
-    /// What it is called.
+    /// Title of the task.
     pub title: String,
-    /// The roles of those who may take it; empty: everybody.
+    /// Roles whose users may claim the task; empty: all users.
     pub roles: Vec<String>,
-    /// Who is to do it.
+    /// User responsible for the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignee: Option<String>,
-    /// When it should be done, in milliseconds since 1970.
+    /// Due time, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<i64>,
-    /// What a person can choose; empty: only that it is done.
+    /// Outcomes to choose from; empty: completion only.
     pub outcomes: Vec<String>,
-    /// What the person sees.
+    /// Data displayed to the user.
     pub data: Value,
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Work {
+#[serde(rename_all = "camelCase")]
+enum WorkRequest {
     Command(Command),
     Effect(Effect),
     Fact {
@@ -111,13 +111,13 @@ enum Work {
         kind: String,
         data: Value,
     },
-    Start {
+    StartChild {
         tag: String,
         saga: String,
         correlation: String,
         data: Value,
     },
-    Stop {
+    CancelChild {
         saga: String,
         correlation: String,
         reason: String,
@@ -126,7 +126,7 @@ enum Work {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Timer {
+enum TimerAction {
     Arm {
         name: String,
         #[serde(rename = "afterMs")]
@@ -139,8 +139,8 @@ enum Timer {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum TaskOrder {
-    Open(Task),
+enum TaskAction {
+    Open(TaskSpec),
     Close { tag: String },
 }
 
@@ -150,99 +150,107 @@ struct Wait {
     name: String,
 }
 
-impl Orders {
-    /// Asks the aggregate of the correlation id for something; its answer is an event. `name` is `aggregate.Command`.
+impl TransitionBuilder {
+    /// Sends a command to the aggregate with the correlation id; its result is an event. `name` is
+    /// `aggregate.Command`.
     pub fn command(&mut self, tag: &str, name: &str, payload: &impl Serialize) {
         let payload = value(payload);
-        self.send(Command { tag: tag.to_owned(), name: name.to_owned(), payload, ..Command::default() });
+        self.command_with(Command {
+            tag: tag.to_owned(),
+            name: name.to_owned(),
+            payload,
+            ..Command::default()
+        });
     }
 
-    /// The same with everything that can be said about it.
-    pub fn send(&mut self, command: Command) {
-        self.work.push(Work::Command(command));
+    /// Sends a command with all options.
+    pub fn command_with(&mut self, command: Command) {
+        self.work.push(WorkRequest::Command(command));
     }
 
-    /// Asks for an effect; its outcome comes back under the tag.
+    /// Executes an effect; its result has the tag.
     pub fn effect(&mut self, tag: &str, name: &str, payload: &impl Serialize) {
         let payload = value(payload);
-        self.perform(Effect { tag: tag.to_owned(), name: name.to_owned(), payload, timeout_ms: None });
+        self.effect_with(Effect { tag: tag.to_owned(), name: name.to_owned(), payload, timeout_ms: None });
     }
 
-    /// The same with everything that can be said about it.
-    pub fn perform(&mut self, effect: Effect) {
-        self.waits.push(Wait { kind: "outcome", name: effect.tag.clone() });
-        self.work.push(Work::Effect(effect));
+    /// Executes an effect with all options.
+    pub fn effect_with(&mut self, effect: Effect) {
+        self.waits.push(Wait { kind: "workResult", name: effect.tag.clone() });
+        self.work.push(WorkRequest::Effect(effect));
     }
 
-    /// Tells everybody that something happened.
-    pub fn tell(&mut self, kind: &str, data: &impl Serialize) {
-        self.work.push(Work::Fact { kind: kind.to_owned(), data: value(data) });
+    /// Emits a fact.
+    pub fn emit(&mut self, kind: &str, data: &impl Serialize) {
+        self.work.push(WorkRequest::Fact { kind: kind.to_owned(), data: value(data) });
     }
 
-    /// Begins another saga with its first start event; its end comes back under the tag.
-    pub fn start(&mut self, tag: &str, saga: &str, correlation: &str, data: &impl Serialize) {
+    /// Starts a child saga with its first start event; its end is a work result with the tag.
+    pub fn start_child(&mut self, tag: &str, saga: &str, correlation: &str, data: &impl Serialize) {
         let [tag, saga, correlation] = [tag, saga, correlation].map(str::to_owned);
-        self.work.push(Work::Start { tag, saga, correlation, data: value(data) });
+        self.work.push(WorkRequest::StartChild { tag, saga, correlation, data: value(data) });
     }
 
-    /// Cancels a saga that was begun.
-    pub fn stop(&mut self, saga: &str, correlation: &str, reason: &str) {
+    /// Cancels a child saga.
+    pub fn cancel_child(&mut self, saga: &str, correlation: &str, reason: &str) {
         let [saga, correlation, reason] = [saga, correlation, reason].map(str::to_owned);
-        self.work.push(Work::Stop { saga, correlation, reason });
+        self.work.push(WorkRequest::CancelChild { saga, correlation, reason });
     }
 
-    /// Arms a timer, so many milliseconds after the transition's time. A timer of the same name is replaced.
-    pub fn arm(&mut self, name: &str, after_ms: u64) {
-        self.timers.push(Timer::Arm { name: name.to_owned(), after_ms });
+    /// Arms a timer that is due this many milliseconds after the transition. It replaces a timer of the
+    /// same name.
+    pub fn arm_timer(&mut self, name: &str, after_ms: u64) {
+        self.timers.push(TimerAction::Arm { name: name.to_owned(), after_ms });
     }
 
     /// Cancels a timer.
-    pub fn disarm(&mut self, name: &str) {
-        self.timers.push(Timer::Cancel { name: name.to_owned() });
+    pub fn cancel_timer(&mut self, name: &str) {
+        self.timers.push(TimerAction::Cancel { name: name.to_owned() });
     }
 
-    /// Asks a person.
-    pub fn open(&mut self, task: Task) {
-        self.tasks.push(TaskOrder::Open(task));
+    /// Opens a human task.
+    pub fn open_task(&mut self, task: TaskSpec) {
+        self.tasks.push(TaskAction::Open(task));
     }
 
-    /// A task is no longer needed.
-    pub fn close(&mut self, tag: &str) {
-        self.tasks.push(TaskOrder::Close { tag: tag.to_owned() });
+    /// Closes a task that is no longer required.
+    pub fn close_task(&mut self, tag: &str) {
+        self.tasks.push(TaskAction::Close { tag: tag.to_owned() });
     }
 
-    /// Says which event it waits for, for people.
+    /// Sets the displayed wait of the instance to an event.
     pub fn wait_for_event(&mut self, kind: &str) {
         self.waits.push(Wait { kind: "event", name: kind.to_owned() });
     }
 
-    /// Says that it waits for an operator, for people.
+    /// Sets the displayed wait of the instance to an operator.
     pub fn wait_for_operator(&mut self, name: &str) {
         self.waits.push(Wait { kind: "operator", name: name.to_owned() });
     }
 
-    /// Where the instance stands after this; [`Status::Running`] without a word.
-    pub fn end(&mut self, status: Status) {
+    /// Sets the status after the transition. Default: [`Status::Running`].
+    pub fn set_status(&mut self, status: Status) {
         self.status = status;
     }
 
-    /// What the business calls the instance.
+    /// Sets the business reference of the instance.
     pub fn reference(&mut self, reference: impl Into<String>) {
         self.reference = Some(reference.into());
     }
 
-    /// What went wrong.
+    /// Sets the failure of the instance.
     pub fn failure(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
 
-    /// What happened, in a few words, for the history.
+    /// Sets the short note of the history entry.
     pub fn note(&mut self, note: impl Into<String>) {
         self.note = Some(note.into());
     }
 }
 
-/// A payload as JSON. What cannot be JSON (a map with keys that are no texts) traps: the runner pauses the instance.
+/// Returns a payload as JSON. A value that JSON cannot represent (a map whose keys are not strings)
+/// traps, and the runner pauses the instance.
 fn value(payload: &impl Serialize) -> Value {
-    serde_json::to_value(payload).expect("a payload is plain data with text keys")
+    serde_json::to_value(payload).expect("a payload is plain data with string keys")
 }

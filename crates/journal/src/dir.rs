@@ -1,8 +1,8 @@
-//! The journal's folder: which files it holds, and how a segment comes into it and leaves it.
+//! Directory of the journal: its files, and the creation and removal of segments.
 //!
-//! `00000000000000000001.seg` is a segment; `.new` one that is being made; `.spare` one that was dropped and waits to be
-//! written again; `lock` keeps a second writer out. A file is made under another name, synced and then renamed, so
-//! that whatever is called `.seg` has a whole header.
+//! `00000000000000000001.seg` is a segment, `.new` is a segment under construction, and `.spare` is a
+//! dropped segment for reuse. `lock` excludes a second writer. A file is created under another name,
+//! synced and then renamed, so every `.seg` file has a complete header.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -16,9 +16,9 @@ use crate::format::{SEGMENT_HEADER_BYTES, encode_segment_header};
 use crate::options::Options;
 use crate::segment::Segment;
 
-/// The folder, locked for as long as this lives.
+/// Directory of the journal, locked until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct JournalDir {
     path: PathBuf,
     handle: File,
     options: Options,
@@ -27,10 +27,10 @@ pub(crate) struct Folder {
     _lock: File,
 }
 
-impl Folder {
-    /// Creates the folder if it is not there, and locks it.
+impl JournalDir {
+    /// Creates the directory if it is missing, and locks it.
     pub(crate) fn open(path: &Path, options: Options, disk: Arc<dyn Disk>) -> Result<Self> {
-        create_folder(path, disk.as_ref())?;
+        ensure_dir(path, disk.as_ref())?;
         let lock = lock(path.join("lock"))?;
         let handle = File::open(path).map_err(Error::io("open", path))?;
         Ok(Self { path: path.to_owned(), handle, options, disk, spares: Vec::new(), _lock: lock })
@@ -40,7 +40,7 @@ impl Folder {
         &self.path
     }
 
-    /// Opens every segment, the oldest first.
+    /// Opens all segments, oldest first.
     pub(crate) fn segments(&self) -> Result<Vec<Segment>> {
         let mut found: Vec<(u64, PathBuf)> =
             self.files("seg")?.into_iter().filter_map(|path| Some((sequence_in(&path)?, path))).collect();
@@ -48,8 +48,8 @@ impl Folder {
         found.into_iter().map(|(first, path)| Segment::open(&path, first, self.options.identity)).collect()
     }
 
-    /// Removes what was left half-made, and takes up the spares that still have the right size.
-    pub(crate) fn tidy(&mut self) -> Result<()> {
+    /// Removes incomplete files, and keeps the spares that have the right size.
+    pub(crate) fn remove_stale_files(&mut self) -> Result<()> {
         for path in self.files("new")? {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
@@ -64,10 +64,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Makes a segment with room for `room` bytes of records, durably. On an error the folder is as it was, unless
-    /// the error is [`Error::Poisoned`].
-    pub(crate) fn create(&mut self, first: u64, room: u64) -> Result<Segment> {
-        let capacity = self.options.segment_size().max(SEGMENT_HEADER_BYTES + room);
+    /// Creates a segment durably, with space for `needed_bytes` bytes of records. On an error the directory is
+    /// unchanged, unless the error is [`Error::Poisoned`].
+    pub(crate) fn create(&mut self, first: u64, needed_bytes: u64) -> Result<Segment> {
+        let capacity = self.options.segment_size().max(SEGMENT_HEADER_BYTES + needed_bytes);
         let spare = self.spares.last().filter(|_| capacity == self.options.segment_size());
         let made = match spare {
             Some(spare) => self.recycle(spare.clone(), first),
@@ -81,7 +81,7 @@ impl Folder {
         Ok(Segment::new(target, file, first, seed, capacity))
     }
 
-    /// Takes a segment out of the log, durably. Readers must have been told before.
+    /// Removes a segment from the log, durably. Readers must be notified before.
     pub(crate) fn drop_segment(&mut self, segment: &Segment) -> Result<()> {
         let reusable = segment.capacity == self.options.segment_size();
         if reusable && self.spares.len() < self.options.spare_segments {
@@ -94,14 +94,14 @@ impl Folder {
         self.sync()
     }
 
-    /// The bytes that spares take up.
+    /// Returns the size of the spares, in bytes.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spares.len() as u64 * self.options.segment_size()
     }
 
     fn recycle(&self, path: PathBuf, first: u64) -> Result<(PathBuf, File, u32)> {
         let file = File::options().read(true).write(true).open(&path).map_err(Error::io("open", &path))?;
-        let seed = self.head(&file, &path, first)?;
+        let seed = self.write_header(&file, &path, first)?;
         Ok((path, file, seed))
     }
 
@@ -111,19 +111,19 @@ impl Folder {
         let file = file.map_err(Error::write("create", &path, capacity))?;
         let allocated =
             self.disk.allocate(&file, capacity).map_err(Error::write("allocate", &path, capacity));
-        match allocated.and_then(|()| self.head(&file, &path, first)) {
+        match allocated.and_then(|()| self.write_header(&file, &path, first)) {
             Ok(seed) => Ok((path, file, seed)),
             Err(error) => {
-                // It holds the room that is missing. If it cannot be removed now, the next opening does it.
+                // It occupies the missing space. If the removal fails now, the next opening removes it.
                 fs::remove_file(&path).ok();
                 Err(error)
             }
         }
     }
 
-    /// Writes a segment's header, durably. The file is nobody's record yet: if the sync fails nothing is in doubt, and
-    /// who tries again writes the header again.
-    fn head(&self, file: &File, path: &Path, first: u64) -> Result<u32> {
+    /// Writes the header of a segment, durably. The file contains no record yet: if the sync fails, nothing
+    /// is in doubt and a retry writes the header again.
+    fn write_header(&self, file: &File, path: &Path, first: u64) -> Result<u32> {
         let (header, seed) = encode_segment_header(first, &self.options.identity);
         let size = header.len() as u64;
         self.disk.write_at(file, &header, 0).map_err(Error::write("write", path, size))?;
@@ -132,7 +132,7 @@ impl Folder {
     }
 
     fn sync(&self) -> Result<()> {
-        self.disk.sync_folder(&self.handle).map_err(Error::poison(&self.path))
+        self.disk.sync_dir(&self.handle).map_err(Error::poison(&self.path))
     }
 
     fn files(&self, extension: &str) -> Result<Vec<PathBuf>> {
@@ -144,8 +144,8 @@ impl Folder {
     }
 }
 
-/// Opens every segment in a folder to look at it, the oldest first.
-pub(crate) fn look(path: &Path) -> Result<Vec<Segment>> {
+/// Opens all segments of a directory read-only, oldest first.
+pub(crate) fn open_segments_read_only(path: &Path) -> Result<Vec<Segment>> {
     let entries = fs::read_dir(path).map_err(Error::io("list", path))?;
     let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
     let paths = paths.map_err(Error::io("list", path))?;
@@ -156,35 +156,35 @@ pub(crate) fn look(path: &Path) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut owner = None;
     for (first, path) in found {
-        let (segment, found) = Segment::look(&path, first)?;
+        let (segment, found) = Segment::open_read_only(&path, first)?;
         let expected = *owner.get_or_insert(found);
         if found != expected {
-            return Err(Error::Foreign { path, found, expected });
+            return Err(Error::WrongIdentity { path, found, expected });
         }
         segments.push(segment);
     }
     Ok(segments)
 }
 
-/// The number in a segment's name; a file named otherwise is not ours.
+/// Returns the number in the name of a segment; `None` for other files.
 fn sequence_in(path: &Path) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;
     if stem.len() == 20 { stem.parse().ok() } else { None }
 }
 
-fn create_folder(path: &Path, disk: &dyn Disk) -> Result<()> {
+fn ensure_dir(path: &Path, disk: &dyn Disk) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_folder_in(parent, path, disk)
+    create_dir_in(parent, path, disk)
 }
 
-fn create_folder_in(parent: &Path, path: &Path, disk: &dyn Disk) -> Result<()> {
-    create_folder(parent, disk)?;
+fn create_dir_in(parent: &Path, path: &Path, disk: &dyn Disk) -> Result<()> {
+    ensure_dir(parent, disk)?;
     fs::create_dir(path).map_err(Error::write("create", path, 0))?;
     let handle = File::open(parent).map_err(Error::io("open", parent))?;
-    disk.sync_folder(&handle).map_err(Error::io("sync", parent))
+    disk.sync_dir(&handle).map_err(Error::io("sync", parent))
 }
 
 fn lock(path: PathBuf) -> Result<File> {

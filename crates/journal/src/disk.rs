@@ -1,4 +1,4 @@
-//! The few operations through which a journal changes a disk, behind a trait so that tests can make each one fail.
+//! Disk operations of a journal, behind a trait so that tests can inject failures.
 
 use std::fmt;
 use std::fs::File;
@@ -8,35 +8,36 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-/// Changes files. Implementations other than [`LocalDisk`] are for tests: they fail, or forget what was not synced.
+/// File operations of a journal. Implementations other than [`LocalDisk`] are for tests: they fail, or
+/// lose unsynced data.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Gives the empty `file` a length of `bytes` and reserves the blocks, so that later writes cannot run out of
-    /// room. Reads of it answer zeros.
+    /// Sets the length of the empty `file` to `bytes` and reserves the blocks, so that later writes cannot
+    /// run out of space. Reads of it return zeros.
     ///
     /// # Errors
-    /// Whatever the file system answers; `StorageFull` or `QuotaExceeded` if there is no room.
+    /// The error of the file system; `StorageFull` or `QuotaExceeded` if there is no space.
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()>;
 
-    /// Writes all of `bytes` at `offset`. On an error any part of them may have been written.
+    /// Writes all of `bytes` at `offset`. On an error, any part of them may have been written.
     ///
     /// # Errors
-    /// Whatever the file system answers.
+    /// The error of the file system.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns once the disk has what was written to `file` (fdatasync).
+    /// Syncs the writes to `file` to the disk (fdatasync).
     ///
     /// # Errors
-    /// Whatever the file system answers. What had been written since the last success is in doubt.
+    /// The error of the file system. The writes since the last success are in doubt.
     fn sync(&self, file: &File) -> io::Result<()>;
 
-    /// Returns once the disk has the names in `folder` (fsync).
+    /// Syncs the names in `dir` to the disk (fsync).
     ///
     /// # Errors
-    /// Whatever the file system answers. What was created, renamed or removed is in doubt.
-    fn sync_folder(&self, folder: &File) -> io::Result<()>;
+    /// The error of the file system. Files that were created, renamed or removed are in doubt.
+    fn sync_dir(&self, dir: &File) -> io::Result<()>;
 }
 
-/// The local file system.
+/// Local file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalDisk;
 
@@ -56,12 +57,12 @@ impl Disk for LocalDisk {
         file.sync_data()
     }
 
-    fn sync_folder(&self, folder: &File) -> io::Result<()> {
-        folder.sync_all()
+    fn sync_dir(&self, dir: &File) -> io::Result<()> {
+        dir.sync_all()
     }
 }
 
-/// A block of zeros, to write and to compare with.
+/// Block of zeros, to write and to compare with.
 pub(crate) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Overwrites `from..to` with zeros.
@@ -69,7 +70,7 @@ pub(crate) fn write_zeros(disk: &dyn Disk, file: &File, from: u64, to: u64) -> i
     let mut offset = from;
     while offset < to {
         let count = (to - offset).min(ZEROS.len() as u64);
-        let block = usize::try_from(count).expect("a block is small");
+        let block = usize::try_from(count).expect("a block size fits in usize");
         disk.write_at(file, &ZEROS[..block], offset)?;
         offset += count;
     }

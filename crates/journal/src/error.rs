@@ -1,91 +1,92 @@
-//! What can go wrong with a journal, sorted by what the caller can do about it.
+//! Errors of a journal, by the reaction that they require.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The result of a journal's operation.
+/// Result of a journal operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a journal refused or failed.
+/// Error of a journal operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk or the quota is full. The journal is intact; try again once there is room.
-    #[error("no room for {needed_bytes} bytes at {}: free disk space, then try again", path.display())]
+    /// The disk or the quota is full. The journal is intact; retry after space is freed.
+    #[error("no space for {needed_bytes} bytes at {}; free disk space and retry", path.display())]
     Full {
-        /// The file that could not be written or allocated.
+        /// File that could not be written or allocated.
         path: PathBuf,
-        /// How many bytes were asked for.
+        /// Requested number of bytes.
         needed_bytes: u64,
     },
-    /// Another journal, in this process or another one, writes this folder.
-    #[error("{} is held by another writer: stop the process that has it open (`fuser` on the file names it)", path.display())]
+    /// Another journal, in this or another process, writes to this directory.
+    #[error("{} is locked by another process; stop that process (find it with `fuser`)", path.display())]
     Locked {
-        /// The lock file.
+        /// Lock file.
         path: PathBuf,
     },
-    /// The folder was written by a newer release.
-    #[error("{} has journal format {found}, this release reads up to {supported}: use the newer release", path.display())]
-    Newer {
-        /// The segment.
+    /// A newer release wrote the directory.
+    #[error("{} has journal format {found}, this release supports up to {supported}; upgrade orlog", path.display())]
+    NewerFormat {
+        /// Segment file.
         path: PathBuf,
-        /// The format version found in it.
+        /// Format version of the segment.
         found: u16,
-        /// The newest version that this release reads.
+        /// Newest version that this release reads.
         supported: u16,
     },
-    /// The folder holds the journal of somebody else.
+    /// The directory contains a journal with another identity.
     #[error("{} belongs to journal {found:02x?}, not to {expected:02x?}", path.display())]
-    Foreign {
-        /// The segment.
+    WrongIdentity {
+        /// Segment file.
         path: PathBuf,
-        /// The identity found in it.
+        /// Identity in the segment.
         found: [u8; 16],
-        /// The identity the caller gave.
+        /// Identity that the caller provided.
         expected: [u8; 16],
     },
-    /// Something that had been durable is damaged or missing. Nothing was changed; restore a copy.
-    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    /// Durable data is corrupt or missing. Nothing was changed; restore a backup.
+    #[error("{} is corrupt at byte {offset}: {reason}", path.display())]
     Corrupt {
-        /// The segment.
+        /// Segment file.
         path: PathBuf,
-        /// Where in it, in bytes from its start.
+        /// Offset in the segment, in bytes.
         offset: u64,
-        /// What does not fit.
+        /// Description of the mismatch.
         reason: &'static str,
     },
-    /// An fsync failed, or a failed append could not be taken back. Every later call answers this; open the journal anew.
-    #[error("{} is in doubt since this failure, open the journal anew: {cause}", path.display())]
+    /// An fsync failed, or a failed append could not be reverted. Every later call returns this error;
+    /// reopen the journal.
+    #[error("{} is poisoned by an earlier failure; reopen the journal: {cause}", path.display())]
     Poisoned {
-        /// The file or folder that failed.
+        /// File or directory that failed.
         path: PathBuf,
-        /// The original failure.
+        /// Original failure.
         cause: Arc<io::Error>,
     },
-    /// The record is larger than a record can be.
+    /// The record exceeds the size limit.
     #[error("a record of {bytes} bytes exceeds the limit of {limit}")]
     TooLarge {
-        /// The size of the payload asked for.
+        /// Size of the payload.
         bytes: u64,
-        /// The largest payload possible, [`crate::MAX_PAYLOAD_BYTES`].
+        /// Maximum payload size, [`crate::MAX_PAYLOAD_BYTES`].
         limit: u64,
     },
-    /// The record asked for has been dropped by `truncate_before`.
-    #[error("record {wanted} is gone, the journal begins at {first}")]
+    /// `truncate_before` dropped the requested record.
+    #[error("record {requested} was truncated; the journal starts at {first}")]
     Truncated {
-        /// The sequence asked for.
-        wanted: u64,
-        /// The first sequence that the journal may still hold.
+        /// Requested sequence.
+        requested: u64,
+        /// First sequence that the journal may still contain.
         first: u64,
     },
-    /// The operating system refused; the journal is as it was.
+    /// The operating system returned an error; the journal is unchanged.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, a verb.
+        /// Attempted action, a verb.
         action: &'static str,
-        /// On which file or folder.
+        /// File or directory.
         path: PathBuf,
-        /// The answer of the operating system.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -95,7 +96,7 @@ impl Error {
         move |source| Self::Io { action, path: path.to_owned(), source }
     }
 
-    /// For failures that may come from a lack of room.
+    /// Converts a failure that a lack of space may cause.
     pub(crate) fn write(
         action: &'static str,
         path: &Path,
@@ -109,7 +110,7 @@ impl Error {
         }
     }
 
-    /// For failures after which nobody can say what the disk has.
+    /// Converts a failure that leaves the content of the disk unknown.
     pub(crate) fn poison(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Poisoned { path: path.to_owned(), cause: Arc::new(cause) }
     }

@@ -1,65 +1,65 @@
-//! The bytes on disk: what a segment's header and a record look like.
+//! Disk format: segment header and records.
 //!
-//! All numbers are little-endian. A segment file begins with a header of 64 bytes:
+//! All numbers are little-endian. A segment file starts with a header of 64 bytes:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..8 | `ORLOGSEG` |
 //! | 8..10 | format version |
-//! | 16..24 | sequence of the first record, also the file's name |
+//! | 16..24 | sequence of the first record, also the name of the file |
 //! | 24..40 | identity of the journal |
 //! | 40..44 | CRC-32 of bytes 0..40, called the seed |
 //!
-//! Records follow, each on a multiple of 8:
+//! Records follow, each aligned to 8 bytes:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0..4 | length: header and payload, without padding; never 0 |
-//! | 4..8 | CRC-32 of the rest of header and payload, begun from the seed |
+//! | 4..8 | CRC-32 of the rest of header and payload, starting from the seed |
 //! | 8..16 | sequence |
 //! | 16..24 | durable: the last sequence known to be synced when this record was written |
 //! | 24.. | payload, padded with zeros to a multiple of 8 |
 //!
-//! Behind the last record stand 8 zero bytes, the terminator, which the next record overwrites. Behind it anything may
-//! follow: a recycled file still holds the records of its former life. They cannot be taken for new ones because their
-//! sequences are lower and because their checksums begin from another seed.
+//! The last record is followed by 8 zero bytes, the terminator, which the next record overwrites. Any
+//! bytes may follow it: a recycled file still contains its previous records. They cannot be confused
+//! with new records, because their sequences are lower and their checksums start from another seed.
 
 use crc32fast::Hasher;
 
-/// The newest format that this code reads, and the one that it writes.
+/// Format version that this code writes, and the newest that it reads.
 pub(crate) const VERSION: u16 = 1;
-/// The size of a segment's header.
+/// Size of a segment header, in bytes.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
-/// The size of a record's header.
+/// Size of a record header, in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
-/// The zeros behind the last record.
+/// Number of zero bytes after the last record.
 pub(crate) const TERMINATOR_BYTES: usize = 8;
-/// Records begin on multiples of this.
+/// Alignment of records, in bytes.
 pub(crate) const ALIGNMENT: usize = 8;
 
-/// The largest payload of one record, in bytes.
+/// Maximum payload of one record, in bytes.
 pub const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"ORLOGSEG";
 const CRC_AT: usize = 40;
 
-/// A segment's header, decoded.
+/// Decoded segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) first: u64,
     pub(crate) identity: [u8; 16],
-    /// The header's own checksum, from which those of the records begin.
+    /// Checksum of the header, from which the checksums of the records start.
     pub(crate) seed: u32,
 }
 
-/// Why bytes are not a segment's header.
+/// Reason why bytes are not a segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeaderFault {
-    Newer(u16),
+pub(crate) enum HeaderError {
+    NewerFormat(u16),
     Damaged(&'static str),
 }
 
-/// The first bytes of a segment that begins with `first`: the header and a terminator. The second value is the seed.
+/// Returns the first bytes of a segment that starts with `first` (header and terminator), and the seed.
 pub(crate) fn encode_segment_header(first: u64, identity: &[u8; 16]) -> ([u8; 72], u32) {
     let mut bytes = [0; 72];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -71,26 +71,27 @@ pub(crate) fn encode_segment_header(first: u64, identity: &[u8; 16]) -> ([u8; 72
     (bytes, seed)
 }
 
-/// Reads a segment's header. The version is judged before the checksum, which a newer format may keep elsewhere.
-pub(crate) fn decode_segment_header(bytes: &[u8; 64]) -> Result<SegmentHeader, HeaderFault> {
+/// Decodes a segment header. The version is checked before the checksum, which a newer format may store
+/// elsewhere.
+pub(crate) fn decode_segment_header(bytes: &[u8; 64]) -> Result<SegmentHeader, HeaderError> {
     if bytes[..8] != MAGIC {
-        return Err(HeaderFault::Damaged("it does not begin like a segment"));
+        return Err(HeaderError::Damaged("it does not start like a segment"));
     }
     let version = u16::from_le_bytes(array(bytes, 8));
     if version > VERSION {
-        return Err(HeaderFault::Newer(version));
+        return Err(HeaderError::NewerFormat(version));
     }
     let seed = u32::from_le_bytes(array(bytes, CRC_AT));
     if version == 0 || seed != crc32fast::hash(&bytes[..CRC_AT]) {
-        return Err(HeaderFault::Damaged("the checksum of the segment's header does not match"));
+        return Err(HeaderError::Damaged("the checksum of the segment header does not match"));
     }
     Ok(SegmentHeader { first: u64::from_le_bytes(array(bytes, 16)), identity: array(bytes, 24), seed })
 }
 
-/// A record's header, decoded but not yet believed.
+/// Record header, decoded but not verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    /// Header and payload.
+    /// Length of header and payload, in bytes.
     pub(crate) length: usize,
     pub(crate) crc: u32,
     pub(crate) sequence: u64,
@@ -98,7 +99,7 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Reads the header of a record; the first word may be all there is of a terminator.
+    /// Decodes a record header. Only the first word is valid if it is a terminator.
     pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
         Self {
             length: u32::from_le_bytes(array(bytes, 0)) as usize,
@@ -108,18 +109,18 @@ impl RecordHeader {
         }
     }
 
-    /// The bytes that the record takes up, padding included.
+    /// Returns the size of the record with padding, in bytes.
     pub(crate) fn footprint(&self) -> u64 {
         self.length.next_multiple_of(ALIGNMENT) as u64
     }
 }
 
-/// The bytes that a record with such a payload needs, padding and terminator included.
-pub(crate) fn room(payload_bytes: u64) -> u64 {
+/// Returns the size of a record with this payload, with padding and terminator, in bytes.
+pub(crate) fn encoded_len(payload_bytes: u64) -> u64 {
     payload_bytes.next_multiple_of(ALIGNMENT as u64) + (RECORD_HEADER_BYTES + TERMINATOR_BYTES) as u64
 }
 
-/// Writes a record, its padding and a terminator into `buffer`, in place of what it held. `parts` are at most
+/// Replaces the content of `buffer` with a record, its padding and a terminator. `parts` have at most
 /// [`MAX_PAYLOAD_BYTES`] together.
 pub(crate) fn encode_record(buffer: &mut Vec<u8>, seed: u32, sequence: u64, durable: u64, parts: &[&[u8]]) {
     buffer.clear();
@@ -136,7 +137,7 @@ pub(crate) fn encode_record(buffer: &mut Vec<u8>, seed: u32, sequence: u64, dura
     buffer.resize(buffer.len().next_multiple_of(ALIGNMENT) + TERMINATOR_BYTES, 0);
 }
 
-/// The checksum of a record's bytes, padding excluded.
+/// Returns the checksum of a record without its padding.
 pub(crate) fn checksum(seed: u32, record: &[u8]) -> u32 {
     let mut hasher = Hasher::new_with_initial(seed);
     hasher.update(&record[..4]);
@@ -144,9 +145,9 @@ pub(crate) fn checksum(seed: u32, record: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The `N` bytes at `offset`, which the caller knows to be there.
+/// Returns the `N` bytes at `offset`, which must exist.
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    bytes[offset..offset + N].try_into().expect("the slice has the array's length")
+    bytes[offset..offset + N].try_into().expect("the slice has the length of the array")
 }
 
 #[cfg(test)]
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_header_reads_back_and_any_flipped_bit_is_noticed() {
+    fn segment_header_round_trips_and_detects_bit_flips() {
         let (bytes, seed) = encode_segment_header(42, b"0123456789abcdef");
         let bytes: [u8; 64] = array(&bytes, 0);
         let header = SegmentHeader { first: 42, identity: *b"0123456789abcdef", seed };
@@ -170,7 +171,7 @@ mod tests {
     fn a_record_is_padded_terminated_and_bound_to_its_segment() {
         let mut buffer = Vec::new();
         encode_record(&mut buffer, 7, 3, 2, &[b"ab", b"", b"cde"]);
-        assert_eq!(buffer.len() as u64, room(5));
+        assert_eq!(buffer.len() as u64, encoded_len(5));
         assert_eq!(&buffer[24..29], b"abcde");
         assert_eq!(&buffer[29..], [0; 11]);
         let header = RecordHeader::decode(&array(&buffer, 0));

@@ -1,16 +1,21 @@
-//! A journal: numbered records, appended to files in a folder, that survive a power failure once they are synced.
+//! Journal: numbered records, appended to files in a directory. Synced records survive a power failure.
 //!
-//! It promises:
-//! - Sequence numbers are consecutive, begin at 1, and a number that was ever durable is never given to another record.
-//! - [`Journal::append`] hands a record to the operating system; after [`Journal::sync`] (or [`Syncer::sync`]) the disk has it.
-//! - Opening finds the end of the log. An unfinished write at the end is cut off and reported in [`Recovery`]; damage to
-//!   a record that is known to have been synced is [`Error::Corrupt`], and nothing on the disk is changed.
-//! - A full disk is [`Error::Full`]: the append left no trace, and appends succeed again once there is room.
-//! - A failed fsync poisons the journal ([`Error::Poisoned`]): the kernel may have dropped the data and would report
-//!   success the next time, so only opening anew, which writes the doubtful part again, tells what is there.
-//! - One writer at a time ([`Error::Locked`]); any number of [`Reader`]s in the same process beside it.
+//! Guarantees:
+//! - Sequence numbers are consecutive and start at 1. A number that was durable is never assigned to
+//!   another record.
+//! - [`Journal::append`] passes a record to the operating system. [`Journal::sync`] (or
+//!   [`Syncer::sync`]) makes it durable.
+//! - Opening finds the end of the log. An incomplete write at the end is cut off and reported in
+//!   [`RecoveryReport`]. Damage to a record that is known to be synced is [`Error::Corrupt`], and
+//!   nothing on the disk is changed.
+//! - A full disk is [`Error::Full`]: the append has no effect, and appends succeed again after space is
+//!   freed.
+//! - A failed fsync poisons the journal ([`Error::Poisoned`]). The kernel may have dropped the data and
+//!   would report success the next time. Only reopening, which rewrites the part in doubt, determines
+//!   the content.
+//! - One writer at a time ([`Error::Locked`]), and any number of [`Reader`]s in the same process.
 //!
-//! What a record holds is the caller's affair. The layout on disk is described in `format.rs`.
+//! The caller defines the content of a record. `format.rs` describes the layout on disk.
 
 mod dir;
 mod disk;
@@ -30,4 +35,4 @@ pub use format::MAX_PAYLOAD_BYTES;
 pub use journal::{Journal, Syncer};
 pub use options::Options;
 pub use reader::{Cursor, Reader, Record};
-pub use recovery::{Recovery, inspect};
+pub use recovery::{RecoveryReport, verify};

@@ -1,4 +1,4 @@
-//! A window on a segment: reads a large piece at once and judges the records in it.
+//! Read buffer of a segment: reads a large chunk at once and verifies the records in it.
 
 use std::fs::File;
 use std::io;
@@ -6,59 +6,65 @@ use std::os::unix::fs::FileExt;
 
 use crate::format::{ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, TERMINATOR_BYTES, array, checksum};
 
-/// How much is read at once, so that small records share a system call.
+/// Size of one read in bytes, so that small records share a system call.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// What stands at an offset.
+/// Content at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// A record whose checksum matches.
+pub(crate) enum ScanResult {
+    /// Record with a valid checksum.
     Record(RecordHeader),
-    /// The terminator, or the limit.
+    /// Terminator, or the limit.
     End,
-    /// Neither, and why.
-    Bad(&'static str),
+    /// Neither, with the reason.
+    Invalid(&'static str),
 }
 
-/// A piece of one file, kept in memory. It must not be asked about bytes that may still change.
+/// Chunk of one file in memory. It must not be used for bytes that may still change.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct ReadBuffer {
     bytes: Vec<u8>,
     start: u64,
     length: usize,
 }
 
-impl Window {
-    /// Judges what stands at `offset` of a segment with `seed` that may be read up to `limit`.
-    pub(crate) fn record(&mut self, file: &File, seed: u32, offset: u64, limit: u64) -> io::Result<Found> {
+impl ReadBuffer {
+    /// Returns the content at `offset` of a segment with `seed` that may be read up to `limit`.
+    pub(crate) fn record(
+        &mut self,
+        file: &File,
+        seed: u32,
+        offset: u64,
+        limit: u64,
+    ) -> io::Result<ScanResult> {
         let rest = limit.saturating_sub(offset);
         if rest < TERMINATOR_BYTES as u64 {
-            return Ok(Found::End);
+            return Ok(ScanResult::End);
         }
-        let word = self.view(file, offset, ALIGNMENT, limit)?;
-        if word.iter().all(|byte| *byte == 0) {
-            return Ok(Found::End);
+        let unit = self.view(file, offset, ALIGNMENT, limit)?;
+        if unit.iter().all(|byte| *byte == 0) {
+            return Ok(ScanResult::End);
         }
         if rest < RECORD_HEADER_BYTES as u64 {
-            return Ok(Found::Bad("the segment ends inside a record"));
+            return Ok(ScanResult::Invalid("the segment ends inside a record"));
         }
         let header = RecordHeader::decode(&array(self.view(file, offset, RECORD_HEADER_BYTES, limit)?, 0));
         if header.length < RECORD_HEADER_BYTES || header.length as u64 > rest {
-            return Ok(Found::Bad("the record's length is impossible"));
+            return Ok(ScanResult::Invalid("the record length is invalid"));
         }
         if checksum(seed, self.view(file, offset, header.length, limit)?) != header.crc {
-            return Ok(Found::Bad("the record's checksum does not match"));
+            return Ok(ScanResult::Invalid("the record checksum does not match"));
         }
-        Ok(Found::Record(header))
+        Ok(ScanResult::Record(header))
     }
 
-    /// The `count` bytes at `offset`, which must lie below `limit`.
+    /// Returns the `count` bytes at `offset`, which must be below `limit`.
     pub(crate) fn view(&mut self, file: &File, offset: u64, count: usize, limit: u64) -> io::Result<&[u8]> {
         let end = offset + count as u64;
         if offset < self.start || end > self.start + self.length as u64 {
             self.fill(file, offset, (limit - offset).min(CHUNK_BYTES.max(count as u64)))?;
         }
-        let at = usize::try_from(offset - self.start).expect("the offset lies in the window");
+        let at = usize::try_from(offset - self.start).expect("the offset is in the buffer");
         Ok(&self.bytes[at..at + count])
     }
 

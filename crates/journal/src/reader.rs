@@ -1,58 +1,63 @@
-//! Reading a journal, also while it is written.
+//! Readers of a journal, concurrent with the writer.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{RECORD_HEADER_BYTES, RecordHeader};
-use crate::inner::Log;
-use crate::read_buffer::{Found, Window};
+use crate::inner::JournalInner;
+use crate::read_buffer::{ReadBuffer, ScanResult};
 use crate::segment::Segment;
 
-/// Reads the journal from any thread. Cheap to clone; it keeps no file locked.
+/// Reader of the journal, for any thread. Cheap to clone; it locks no file.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    log: Arc<Log>,
+    log: Arc<JournalInner>,
 }
 
 impl Reader {
-    pub(crate) fn new(log: Arc<Log>) -> Self {
+    pub(crate) fn new(log: Arc<JournalInner>) -> Self {
         Self { log }
     }
 
-    /// The first sequence that can be read; the next one to be written if there is none.
+    /// Returns the first readable sequence; the next one to be written if there is none.
     #[must_use]
     pub fn first_sequence(&self) -> u64 {
         self.log.first()
     }
 
-    /// The last sequence that was appended, 0 if none ever was. It need not be on the disk yet.
+    /// Returns the last appended sequence, 0 if there is none. It may not be synced yet.
     #[must_use]
     pub fn last_written(&self) -> u64 {
         self.log.written()
     }
 
-    /// The last sequence that the disk has, 0 if none.
+    /// Returns the last synced sequence, 0 if there is none.
     #[must_use]
     pub fn last_synced(&self) -> u64 {
         self.log.synced()
     }
 
-    /// A cursor that stands before the record `sequence`, which may also be one that is yet to come.
+    /// Returns a cursor before the record `sequence`, which may be a future record.
     ///
     /// # Errors
     /// [`Error::Truncated`] if that record was dropped.
     pub fn read_from(&self, sequence: u64) -> Result<Cursor> {
         let first = self.log.first();
         if sequence < first {
-            return Err(Error::Truncated { wanted: sequence, first });
+            return Err(Error::Truncated { requested: sequence, first });
         }
-        Ok(Cursor { log: Arc::clone(&self.log), next: sequence, place: None, window: Window::default() })
+        Ok(Cursor {
+            log: Arc::clone(&self.log),
+            next: sequence,
+            position: None,
+            window: ReadBuffer::default(),
+        })
     }
 
-    /// Visits the records from `sequence` to the last one written when the call began, in order.
+    /// Visits the records from `sequence` to the last one written at the time of the call, in order.
     ///
     /// # Errors
-    /// Those of [`Reader::read_from`] and [`Cursor::read`], and the first one that `visit` answers.
+    /// The errors of [`Reader::read_from`] and [`Cursor::read`], and the first error of `visit`.
     pub fn for_each<E: From<Error>>(
         &self,
         sequence: u64,
@@ -67,104 +72,110 @@ impl Reader {
     }
 }
 
-/// A record, borrowed from the cursor that read it.
+/// Record, borrowed from the cursor that read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Its number.
+    /// Sequence of the record.
     pub sequence: u64,
-    /// What was appended, the parts joined.
+    /// Payload: the concatenated parts.
     pub payload: &'a [u8],
 }
 
-/// A place in the journal that moves on with each record read. At the end it waits to be asked again.
+/// Position in the journal that advances with each record. At the end it returns `None` and can be
+/// polled again.
 #[derive(Debug)]
 pub struct Cursor {
-    log: Arc<Log>,
+    log: Arc<JournalInner>,
     next: u64,
-    place: Option<Place>,
-    window: Window,
+    position: Option<ReadPosition>,
+    window: ReadBuffer,
 }
 
-/// Where the record `Cursor::next` begins, or the tail that it will begin at.
+/// Position where the record `Cursor::next` starts or will start.
 #[derive(Debug)]
-struct Place {
+struct ReadPosition {
     segment: Arc<Segment>,
     offset: u64,
 }
 
 impl Cursor {
-    /// The sequence of the record that the next read answers.
+    /// Returns the sequence of the record that the next read returns.
     #[must_use]
     pub fn next_sequence(&self) -> u64 {
         self.next
     }
 
-    /// The next record that was appended, synced or not; `None` at the end.
+    /// Returns the next appended record, synced or not; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the record was dropped meanwhile, [`Error::Corrupt`] if it was damaged since the journal
-    /// was opened, [`Error::Io`] if the file cannot be read. The cursor stays where it is.
+    /// [`Error::Truncated`] if the record was dropped meanwhile, [`Error::Corrupt`] if it was damaged since
+    /// the journal was opened, [`Error::Io`] if the file cannot be read. The cursor does not move.
     pub fn read(&mut self) -> Result<Option<Record<'_>>> {
         self.read_up_to(u64::MAX)
     }
 
-    /// The next record, unless it lies behind `last` (for instance [`Reader::last_synced`]).
+    /// Returns the next record, unless it is after `last` (for example [`Reader::last_synced`]).
     ///
     /// # Errors
-    /// Those of [`Cursor::read`].
+    /// The errors of [`Cursor::read`].
     pub fn read_up_to(&mut self, last: u64) -> Result<Option<Record<'_>>> {
         if self.next > last.min(self.log.written()) {
             return Ok(None);
         }
         let header = self.advance()?;
-        let place = self.place.as_ref().expect("the cursor has just advanced there");
-        let begin = place.offset - header.footprint();
-        let bytes = self.window.view(&place.segment.file, begin, header.length, place.offset);
-        let bytes = bytes.map_err(Error::io("read", &place.segment.path))?;
+        let position = self.position.as_ref().expect("the cursor has just advanced to this position");
+        let start = position.offset - header.footprint();
+        let bytes = self.window.view(&position.segment.file, start, header.length, position.offset);
+        let bytes = bytes.map_err(Error::io("read", &position.segment.path))?;
         Ok(Some(Record { sequence: header.sequence, payload: &bytes[RECORD_HEADER_BYTES..] }))
     }
 
-    /// Moves past the record `next`, which has been written.
+    /// Advances past the record `next`, which has been written.
     fn advance(&mut self) -> Result<RecordHeader> {
-        if self.place.as_ref().is_none_or(|place| place.offset >= place.segment.tail()) {
+        if self.position.as_ref().is_none_or(|position| position.offset >= position.segment.tail()) {
             self.locate()?;
         }
-        let place = self.place.as_mut().expect("it was located");
-        let header = step(&self.log, &mut self.window, place, self.next)?;
+        let position = self.position.as_mut().expect("the position was located");
+        let header = step(&self.log, &mut self.window, position, self.next)?;
         self.next += 1;
         Ok(header)
     }
 
-    /// Finds where the record `next` begins.
+    /// Finds the position where the record `next` starts.
     fn locate(&mut self) -> Result<()> {
-        let segment = self.log.holding(self.next)?;
-        let (mut sequence, offset) = segment.nearest(self.next);
-        let mut place = Place { segment, offset };
-        self.window = Window::default();
+        let segment = self.log.segment_of(self.next)?;
+        let (mut sequence, offset) = segment.index_lookup(self.next);
+        let mut position = ReadPosition { segment, offset };
+        self.window = ReadBuffer::default();
         while sequence < self.next {
-            step(&self.log, &mut self.window, &mut place, sequence)?;
+            step(&self.log, &mut self.window, &mut position, sequence)?;
             sequence += 1;
         }
-        self.place = Some(place);
+        self.position = Some(position);
         Ok(())
     }
 }
 
-/// Moves `place` past the record that must stand there.
-fn step(log: &Log, window: &mut Window, place: &mut Place, sequence: u64) -> Result<RecordHeader> {
-    let Place { segment, offset } = place;
+/// Advances `place` past the record at this position.
+fn step(
+    log: &JournalInner,
+    window: &mut ReadBuffer,
+    position: &mut ReadPosition,
+    sequence: u64,
+) -> Result<RecordHeader> {
+    let ReadPosition { segment, offset } = position;
     let found = window.record(&segment.file, segment.seed, *offset, segment.tail());
     let reason = match found.map_err(Error::io("read", &segment.path))? {
-        Found::Record(header) if header.sequence == sequence => {
+        ScanResult::Record(header) if header.sequence == sequence => {
             *offset += header.footprint();
             return Ok(header);
         }
-        Found::Record(_) => "the record has another sequence than its place",
-        Found::End => "a record is missing",
-        Found::Bad(reason) => reason,
+        ScanResult::Record(_) => "the record has an unexpected sequence",
+        ScanResult::End => "a record is missing",
+        ScanResult::Invalid(reason) => reason,
     };
     if segment.is_retired() {
-        return Err(Error::Truncated { wanted: sequence, first: log.first().max(sequence + 1) });
+        return Err(Error::Truncated { requested: sequence, first: log.first().max(sequence + 1) });
     }
     Err(Error::corrupt(&segment.path, *offset, reason))
 }

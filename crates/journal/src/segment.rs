@@ -1,4 +1,4 @@
-//! A segment: one file of the journal, shared by the writer and the readers.
+//! Segment: one file of the journal, shared by the writer and the readers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,40 +7,40 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::format::{HeaderFault, SEGMENT_HEADER_BYTES, VERSION, decode_segment_header};
+use crate::format::{HeaderError, SEGMENT_HEADER_BYTES, VERSION, decode_segment_header};
 
-/// Marks lie at least this far apart, so that a reader passes over little before the record it wants.
-const MARK_SPACING_BYTES: u64 = 256 << 10;
+/// Minimum distance of index entries in bytes. It limits the number of records that a reader skips.
+const INDEX_INTERVAL_BYTES: u64 = 256 << 10;
 
-/// Where a record begins.
+/// Position of a record.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct IndexEntry {
     sequence: u64,
     offset: u64,
 }
 
-/// One file of the journal.
+/// Segment: one file of the journal.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) file: File,
-    /// The sequence of its first record.
+    /// Sequence of the first record.
     pub(crate) first: u64,
-    /// Where the checksums of its records begin from.
+    /// Seed of the record checksums.
     pub(crate) seed: u32,
-    /// The file's length.
+    /// Length of the file, in bytes.
     pub(crate) capacity: u64,
-    /// Where the last whole record ends. Bytes before it never change while the segment is in use.
+    /// End of the last complete record. Bytes before it never change while the segment is in use.
     tail: AtomicU64,
-    /// Dropped: the file may have become another segment meanwhile.
+    /// Whether the segment was dropped; its file may have been reused for another segment.
     retired: AtomicBool,
-    marks: Mutex<Vec<Mark>>,
+    index: Mutex<Vec<IndexEntry>>,
 }
 
 impl Segment {
-    /// A segment without records.
+    /// Creates a segment without records.
     pub(crate) fn new(path: PathBuf, file: File, first: u64, seed: u32, capacity: u64) -> Self {
-        let marks = vec![Mark { sequence: first, offset: SEGMENT_HEADER_BYTES }];
+        let entries = vec![IndexEntry { sequence: first, offset: SEGMENT_HEADER_BYTES }];
         Self {
             path,
             file,
@@ -49,36 +49,38 @@ impl Segment {
             capacity,
             tail: AtomicU64::new(SEGMENT_HEADER_BYTES),
             retired: AtomicBool::new(false),
-            marks: Mutex::new(marks),
+            index: Mutex::new(entries),
         }
     }
 
-    /// Opens a segment whose name promises `first`; its records are yet to be counted.
+    /// Opens a segment whose name states `first`. Its records are not scanned yet.
     pub(crate) fn open(path: &Path, first: u64, identity: [u8; 16]) -> Result<Self> {
         let file = File::options().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         let (segment, found) = Self::read(path, file, first)?;
         if found == identity {
             Ok(segment)
         } else {
-            Err(Error::Foreign { path: path.to_owned(), found, expected: identity })
+            Err(Error::WrongIdentity { path: path.to_owned(), found, expected: identity })
         }
     }
 
-    /// Opens a segment to look at it, and says whose it is.
-    pub(crate) fn look(path: &Path, first: u64) -> Result<(Self, [u8; 16])> {
+    /// Opens a segment read-only and returns its identity.
+    pub(crate) fn open_read_only(path: &Path, first: u64) -> Result<(Self, [u8; 16])> {
         Self::read(path, File::open(path).map_err(Error::io("open", path))?, first)
     }
 
     fn read(path: &Path, file: File, first: u64) -> Result<(Self, [u8; 16])> {
         let capacity = file.metadata().map_err(Error::io("measure", path))?.len();
         if capacity < SEGMENT_HEADER_BYTES {
-            return Err(Error::corrupt(path, 0, "it is shorter than a segment's header"));
+            return Err(Error::corrupt(path, 0, "it is shorter than a segment header"));
         }
         let mut bytes = [0; 64];
         file.read_exact_at(&mut bytes, 0).map_err(Error::io("read", path))?;
         let header = decode_segment_header(&bytes).map_err(|fault| match fault {
-            HeaderFault::Newer(found) => Error::Newer { path: path.to_owned(), found, supported: VERSION },
-            HeaderFault::Damaged(reason) => Error::corrupt(path, 0, reason),
+            HeaderError::NewerFormat(found) => {
+                Error::NewerFormat { path: path.to_owned(), found, supported: VERSION }
+            }
+            HeaderError::Damaged(reason) => Error::corrupt(path, 0, reason),
         })?;
         if header.first != first {
             return Err(Error::corrupt(path, 16, "its name and its header state different first sequences"));
@@ -86,31 +88,31 @@ impl Segment {
         Ok((Self::new(path.to_owned(), file, first, header.seed, capacity), header.identity))
     }
 
-    /// Where the last whole record ends.
+    /// Returns the end of the last complete record.
     pub(crate) fn tail(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Shows the record `sequence`, written at the tail, to the readers.
+    /// Publishes the record `sequence`, written at the tail, to the readers.
     pub(crate) fn extend(&self, sequence: u64, footprint: u64) {
         let offset = self.tail();
-        let mut marks = self.marks.lock().expect("no holder of this lock panics");
-        if marks.last().is_none_or(|mark| offset - mark.offset >= MARK_SPACING_BYTES) {
-            marks.push(Mark { sequence, offset });
+        let mut entries = self.index.lock().expect("no thread panics while it holds this lock");
+        if entries.last().is_none_or(|entry| offset - entry.offset >= INDEX_INTERVAL_BYTES) {
+            entries.push(IndexEntry { sequence, offset });
         }
-        drop(marks);
+        drop(entries);
         self.tail.store(offset + footprint, Ordering::Release);
     }
 
-    /// A record at or before `sequence`, and where it begins.
-    pub(crate) fn nearest(&self, sequence: u64) -> (u64, u64) {
-        let marks = self.marks.lock().expect("no holder of this lock panics");
-        let after = marks.partition_point(|mark| mark.sequence <= sequence);
-        let mark = marks[after.saturating_sub(1)];
-        (mark.sequence, mark.offset)
+    /// Returns the sequence and the position of an indexed record at or before `sequence`.
+    pub(crate) fn index_lookup(&self, sequence: u64) -> (u64, u64) {
+        let entries = self.index.lock().expect("no thread panics while it holds this lock");
+        let after = entries.partition_point(|entry| entry.sequence <= sequence);
+        let entry = entries[after.saturating_sub(1)];
+        (entry.sequence, entry.offset)
     }
 
-    /// Tells the readers that the file is no longer theirs to read.
+    /// Marks the file as dropped, so that readers stop reading it.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::SeqCst);
     }

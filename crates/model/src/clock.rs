@@ -1,4 +1,4 @@
-//! Points in time, and the one door through which the present enters.
+//! Timestamps and the clock interface.
 
 use std::fmt;
 use std::future::Future;
@@ -7,59 +7,59 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time: milliseconds since 1970-01-01T00:00:00Z, leap seconds not counted. Shown as RFC 3339.
+/// Point in time: milliseconds since 1970-01-01T00:00:00Z, without leap seconds. Displayed as RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
-/// A text that is no RFC 3339 time.
+/// Error for a text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an RFC 3339 time such as 2026-11-21T08:30:00Z: {reason}")]
+#[error("invalid RFC 3339 time {text:?}: {reason}; example: 2026-11-21T08:30:00Z")]
 pub struct TimestampError {
     text: String,
     reason: String,
 }
 
 impl Timestamp {
-    /// The latest representable time; as a deadline it means never.
+    /// Latest representable time; as a deadline it means never.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// From milliseconds since the epoch.
+    /// Creates a timestamp from milliseconds since the epoch.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns the milliseconds since the epoch.
     #[must_use]
-    pub const fn millis(self) -> i64 {
+    pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// Later by `duration`; stops at [`Timestamp::MAX`]. Parts of a millisecond are dropped.
+    /// Adds `duration`, up to [`Timestamp::MAX`]. Fractions of a millisecond are dropped.
     #[must_use]
-    pub fn after(self, duration: Duration) -> Self {
+    pub fn saturating_add(self, duration: Duration) -> Self {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(millis))
     }
 
-    /// Earlier by `duration`; stops at the smallest time.
+    /// Subtracts `duration`, down to the smallest time.
     #[must_use]
-    pub fn before(self, duration: Duration) -> Self {
+    pub fn saturating_sub(self, duration: Duration) -> Self {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(millis))
     }
 
-    /// How long from `earlier` until this; zero when it is not later.
+    /// Returns the duration since `earlier`; zero if `earlier` is not earlier.
     #[must_use]
-    pub fn since(self, earlier: Self) -> Duration {
+    pub fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Reads RFC 3339 (`2026-11-21T08:30:00+01:00`, also with a space for the `T`).
+    /// Parses RFC 3339 (`2026-11-21T08:30:00+01:00`, also with a space instead of the `T`).
     ///
     /// # Errors
-    /// When the text is no such time or lies outside the years -9999 to 9999.
+    /// The text is not such a time, or the time is outside the years -9999 to 9999.
     pub fn parse(text: &str) -> Result<Self, TimestampError> {
         text.parse::<jiff::Timestamp>()
             .map(|t| Self(t.as_millisecond()))
@@ -76,12 +76,13 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where the present comes from. Code that must know the time takes this; tests bring their own.
+/// Source of the current time. Code that requires the time uses this trait; tests provide their own
+/// clock.
 pub trait Clock: Send + Sync + 'static {
-    /// The present.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// Resolves at `at` or as soon as possible after; at once when `at` is past.
+    /// Resolves at `at` or as soon as possible after it; immediately if `at` is in the past.
     fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_shows_rfc_3339() {
+    fn rfc_3339_round_trips() {
         let t = Timestamp::parse("2005-03-23 00:00:00+01:00").unwrap();
         assert_eq!(t.to_string(), "2005-03-22T23:00:00.000Z");
         assert!(Timestamp::parse("yesterday").is_err());
@@ -98,8 +99,8 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates() {
-        assert_eq!(Timestamp::MAX.after(Duration::from_secs(1)), Timestamp::MAX);
-        assert_eq!(Timestamp::from_millis(5).since(Timestamp::from_millis(9)), Duration::ZERO);
+        assert_eq!(Timestamp::MAX.saturating_add(Duration::from_secs(1)), Timestamp::MAX);
+        assert_eq!(Timestamp::from_millis(5).duration_since(Timestamp::from_millis(9)), Duration::ZERO);
         assert_eq!(Timestamp::MAX.to_string(), "never");
     }
 }

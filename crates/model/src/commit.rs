@@ -1,48 +1,48 @@
-//! Commits: all consequences of one input, to be stored together or not at all.
+//! Commits: all changes of one input, stored atomically.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, Deployment, EventId, Input, InputKind, Instance, InstanceKey, Name, OutboxKey, ProgramRef,
-    Standing, Status, TaskEntry, TenantId, Timestamp, WorkItem,
+    DeadLetter, DefinitionRef, Deployment, EventId, Input, InputKind, Instance, InstanceKey, Name, OutboxKey,
+    Status, StatusSnapshot, TaskUpdate, TenantId, Timestamp, WorkItem,
 };
 
-/// Everything one input led to. The store writes it whole or not at all.
+/// All changes of one input. The store writes it atomically.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
-    /// Which instance.
+    /// Key of the instance.
     pub key: InstanceKey,
-    /// Where it stood before, as far as whoever commits knows; `None`: there was no such instance.
-    pub before: Option<Standing>,
-    /// Its new snapshot; `None` leaves the stored one as it is.
+    /// Previous status, as known to the committer; `None` if the instance did not exist.
+    pub before: Option<StatusSnapshot>,
+    /// New snapshot; `None` leaves the stored one unchanged.
     pub instance: Option<Instance>,
-    /// Work for the outbox, in order.
+    /// Work items for the outbox, in order.
     pub work: Vec<WorkItem>,
-    /// What happened to tasks for people, in order: each a row, and a line of its events.
-    pub tasks: Vec<TaskEntry>,
+    /// Updates of human tasks, in order: each is a row and a task event.
+    pub tasks: Vec<TaskUpdate>,
     /// Timers to arm.
     pub arm: Vec<Timer>,
-    /// Timers to forget, the one that fired among them.
+    /// Timers to delete, including the fired one.
     pub disarm: Vec<Timer>,
-    /// Outbox rows whose fate is decided by this.
+    /// Outbox row that this commit completes.
     pub settles: Option<OutboxKey>,
-    /// The marker that makes a second delivery of this input harmless.
-    pub applied: Option<EventId>,
-    /// An input kept for later, because the instance is paused or does not exist yet.
-    pub hold: Option<Input>,
-    /// The kept inputs that this commit applied or dropped.
-    pub release: Vec<u64>,
-    /// For people.
-    pub history: Option<Record>,
-    /// The input, where it could not be applied.
+    /// Dedupe key of the input, which makes a second delivery a no-op.
+    pub dedupe_key: Option<EventId>,
+    /// Input to buffer, because the instance is paused or does not exist yet.
+    pub buffer: Option<Input>,
+    /// Buffered inputs that this commit applied or deleted.
+    pub unbuffer: Vec<u64>,
+    /// History entry.
+    pub history: Option<HistoryEntry>,
+    /// The input, if it could not be applied.
     pub dead_letter: Option<Box<DeadLetter>>,
-    /// The time of the transition.
+    /// Time of the transition.
     pub at: Timestamp,
 }
 
 impl Commit {
-    /// A commit that changes nothing yet.
+    /// Returns a commit without changes.
     #[must_use]
     pub fn empty(key: InstanceKey, at: Timestamp) -> Self {
         Self {
@@ -54,9 +54,9 @@ impl Commit {
             arm: Vec::new(),
             disarm: Vec::new(),
             settles: None,
-            applied: None,
-            hold: None,
-            release: Vec::new(),
+            dedupe_key: None,
+            buffer: None,
+            unbuffer: Vec::new(),
             history: None,
             dead_letter: None,
             at,
@@ -64,76 +64,78 @@ impl Commit {
     }
 }
 
-/// An instance as it stands after taking its inputs anew. What was kept for it, its history and its timers give way; markers of
-/// what it applied stay.
+/// Instance as rebuilt by a replay. It replaces the buffered inputs, history and timers; dedupe keys of
+/// applied inputs remain.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replacement {
-    /// Which instance.
+pub struct InstanceReplacement {
+    /// Key of the instance.
     pub key: InstanceKey,
-    /// Its new snapshot.
+    /// New snapshot.
     pub instance: Instance,
-    /// Its new history, oldest first.
-    pub history: Vec<Record>,
-    /// Inputs that are in it.
-    pub applied: Vec<EventId>,
-    /// What happened to its tasks.
-    pub tasks: Vec<TaskEntry>,
-    /// Work for the outbox, in order.
+    /// New history, oldest first.
+    pub history: Vec<HistoryEntry>,
+    /// Inputs that the new snapshot contains.
+    pub dedupe_keys: Vec<EventId>,
+    /// Updates of its tasks.
+    pub tasks: Vec<TaskUpdate>,
+    /// Work items for the outbox, in order.
     pub work: Vec<WorkItem>,
-    /// Outbox rows that are not its work any more.
-    pub dropped: Vec<OutboxKey>,
+    /// Outbox rows that are no longer its work.
+    pub removed_work: Vec<OutboxKey>,
 }
 
-/// A timer as the timer table keeps it.
+/// Timer, as stored in the timer table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
-    /// When it fires.
+    /// Due time.
     pub due: Timestamp,
-    /// Unique within the instance.
+    /// Name, unique within the instance.
     pub name: Name,
-    /// The state version that armed it.
+    /// State version that armed the timer.
     pub token: u64,
 }
 
-/// One line of an instance's history.
+/// Entry in the history of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// The state version after the transition.
+pub struct HistoryEntry {
+    /// State version after the transition.
     pub version: u64,
-    /// The time of the transition.
+    /// Time of the transition.
     pub at: Timestamp,
     /// Id of the input.
-    pub input: EventId,
-    /// What the input is called: an event type, a timer, an action.
-    pub label: String,
-    /// What happened, in a few words.
+    pub input_id: EventId,
+    /// Label of the input: event type, timer name or action.
+    pub input_label: String,
+    /// Short description of the transition.
     pub note: String,
-    /// Where the instance stood afterwards.
+    /// Status after the transition.
     pub status: Status,
-    /// The work that was asked for: label and id.
+    /// Requested work: label and id.
     pub work: Vec<(String, Uuid)>,
-    /// Whence the input came and where it was decided.
-    #[serde(default, skip_serializing_if = "Origin::is_unknown")]
-    pub origin: Origin,
+    /// Origin of the input, and the node that decided it.
+    #[serde(default, skip_serializing_if = "InputOrigin::is_unknown")]
+    pub origin: InputOrigin,
 }
 
-/// Whence an input came, and where and how late it was decided. Of records of older stores nothing is known.
+/// Origin of an input, with the node and the delay of its decision. It is empty in entries of older
+/// stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// What kind of input it was.
+pub struct InputOrigin {
+    /// Kind of the input.
     pub kind: Option<InputKind>,
-    /// The node that decided.
+    /// Node that decided the input.
     pub node: String,
-    /// How long before that it happened, in milliseconds; of a timer, how late it fired.
-    pub waited: Option<u64>,
+    /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its due
+    /// time.
+    pub delay_ms: Option<u64>,
 }
 
-impl Origin {
-    /// The origin of an input that is decided now, here.
+impl InputOrigin {
+    /// Returns the origin of an input that this node decides now.
     #[must_use]
-    pub fn of(input: &Input, node: &str, now: Timestamp) -> Self {
-        let waited = u64::try_from(now.since(input.at()).as_millis()).unwrap_or(u64::MAX);
-        Self { kind: Some(input.kind()), node: node.to_owned(), waited: Some(waited) }
+    pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
+        let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
+        Self { kind: Some(input.kind()), node: node.to_owned(), delay_ms: Some(waited) }
     }
 
     fn is_unknown(&self) -> bool {
@@ -141,99 +143,100 @@ impl Origin {
     }
 }
 
-/// One change to the store. A group of them is committed together.
+/// Change to the store. A group of changes is committed together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The consequences of an input.
+    /// Applies the commit of an input.
     Apply(Box<Commit>),
-    /// Put an instance as it should stand in the place of the one that is stored.
-    Replace(Box<Replacement>),
-    /// A work item is done and nobody needs to hear of it.
+    /// Replaces the stored instance with a rebuilt one.
+    Replace(Box<InstanceReplacement>),
+    /// Removes a completed work item whose result no instance requires.
     Settle(OutboxKey),
-    /// Everything of a source up to here is applied. Only ever grows.
-    Checkpoint(Source, StreamPosition),
-    /// Keep a definition's source for the instances pinned to it.
+    /// Records that all messages of a source up to this position are applied. The position only increases.
+    Checkpoint(CheckpointKey, StreamPosition),
+    /// Stores the source of a definition for the instances pinned to it.
     PutDefinition {
-        /// Its identity.
-        program: ProgramRef,
-        /// Its source: text, or the bytes of a WebAssembly module.
+        /// Definition ref.
+        program: DefinitionRef,
+        /// Source: text, or the bytes of a WebAssembly module.
         source: Vec<u8>,
     },
-    /// Forget a definition to which no instance is pinned.
+    /// Deletes a definition to which no instance is pinned.
     DropDefinition {
-        /// Its hash.
+        /// Hash of the definition.
         hash: [u8; 16],
     },
-    /// These definitions are in force from now on. Their sources were put before.
+    /// Activates these definitions. Their sources were stored before.
     Deploy(Box<Deployment>),
-    /// Keep what could not be applied to any instance.
+    /// Stores a dead letter that belongs to no instance.
     PutDeadLetter(Box<DeadLetter>),
-    /// A dead letter was sent again or discarded.
+    /// Deletes a dead letter that was redriven or discarded.
     DropDeadLetter {
-        /// Whose.
+        /// Tenant of the dead letter.
         tenant: TenantId,
-        /// Which.
+        /// Id of the dead letter.
         id: Uuid,
     },
-    /// The bus has the copy of a dead letter.
-    PublishedLetter {
-        /// Where the copy waited.
+    /// Records that the bus has stored the copy of a dead letter.
+    DeadLetterPublished {
+        /// Sequence of the copy in its outbox.
         sequence: u64,
     },
-    /// Forget applied-markers whose window ended before this time.
-    PurgeApplied {
-        /// The end of the oldest window to keep.
+    /// Deletes dedupe keys whose window ended before this time.
+    PurgeDedupe {
+        /// End of the oldest window to keep.
         before: Timestamp,
     },
-    /// Forget an instance that is over and still stands at this version, its history first, a bounded number of rows at a time: as
-    /// long as the snapshot is there, more is to be forgotten. No commit of the instance may be in the same group.
+    /// Deletes an ended instance that still has this version, history first, a limited number of rows at a
+    /// time. While the snapshot exists, more rows remain. The group must not contain a commit of the
+    /// instance.
     PurgeInstance {
-        /// Which.
+        /// Key of the instance.
         key: InstanceKey,
-        /// Where it stands.
+        /// Expected version.
         version: u64,
     },
-    /// Forget tasks of an instance that was forgotten, with what happened to them.
+    /// Deletes tasks of a deleted instance, with their events.
     PurgeTasks {
-        /// Whose they were.
+        /// Key of the deleted instance.
         instance: InstanceKey,
-        /// Which. Those of an instance that is there now stay.
+        /// Ids of the tasks. Tasks of a new instance with the same key remain.
         tasks: Vec<Uuid>,
     },
-    /// Forget what the feed says of commits that are too old, a bounded number of rows at a time.
+    /// Deletes change feed rows of old commits, a limited number at a time.
     TrimFeed {
-        /// Those made before this time …
+        /// Deletes rows written before this time …
         before: Timestamp,
-        /// … and those so many commits before the last one.
-        keep: u64,
+        /// … and rows more than this number of commits before the last one.
+        retained_commits: u64,
     },
 }
 
-/// Whence inputs come: a saga's consumer on a bus.
+/// Source of inputs: the consumer of a saga on a bus.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Source {
-    /// The stream, for example `events`.
+pub struct CheckpointKey {
+    /// Stream, for example `events`.
     pub stream: String,
-    /// The consumer, for example a saga's name or `*` for all.
+    /// Consumer, for example the name of a saga, or `*` for all.
     pub consumer: String,
 }
 
-/// A position in a stream that cannot be taken for one in another.
+/// Position in a stream, with the identity of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPosition {
-    /// Identity of the stream, made when the stream was made.
+    /// Identity of the stream, generated when the stream was created.
     pub stream_id: Uuid,
-    /// Sequence number of the last message that is done with, all before it included.
+    /// Sequence of the last message that is processed, together with all earlier messages.
     pub sequence: u64,
-    /// When that message was published, where that is known: another message in its place is noticed by it.
+    /// Publication time of that message, if known. It reveals another message at the same position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
 
 impl StreamPosition {
-    /// The position behind a message whose time is not known.
+    /// Returns the position after a message whose time is unknown.
     #[must_use]
-    pub const fn behind(stream_id: Uuid, sequence: u64) -> Self {
+    pub const fn after(stream_id: Uuid, sequence: u64) -> Self {
         Self { stream_id, sequence, at: None }
     }
 }

@@ -1,55 +1,55 @@
-//! Dead letters: what could not be applied, kept whole with the reason.
+//! Dead letters: inputs and messages that cannot be applied, stored in full with the reason.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{Input, InstanceKey, TenantId, Timestamp};
 
-/// An input or a message that was set aside so that others can go on.
+/// Input or message that was dead-lettered, so that later inputs can be processed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Derived from what it holds: the same letter is kept once.
+    /// Id, derived from the content: the same dead letter is stored once.
     pub id: Uuid,
-    /// Whose it is.
+    /// Tenant of the dead letter.
     pub tenant: TenantId,
-    /// The instance it was meant for, where that is known.
+    /// Target instance, if known.
     pub instance: Option<InstanceKey>,
-    /// Why it is here.
+    /// Reason, for programs.
     pub reason: DeadLetterReason,
-    /// A sentence for people, with the place and the values.
+    /// Message for operators, with location and values.
     pub message: String,
-    /// What it was.
-    pub original: Original,
-    /// How often it was tried.
+    /// Original input or message.
+    pub original: DeadLetterOriginal,
+    /// Number of attempts.
     pub attempts: u32,
-    /// The node that gave up.
+    /// Node that dead-lettered it.
     pub node: String,
-    /// When.
+    /// Time of the dead letter.
     pub at: Timestamp,
 }
 
-/// Why something could not be applied.
+/// Reason why an input or message cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadLetterReason {
-    /// The message is no event.
+    /// The message is not an event.
     Undecodable,
-    /// The program refused the payload.
+    /// The program rejected the payload.
     SchemaMismatch,
     /// The program failed: an expression, a limit, a bug.
     ProgramError,
-    /// The definition that the instance is pinned to is not here.
+    /// The definition to which the instance is pinned is missing.
     DefinitionMissing,
-    /// The stored snapshot cannot be read by its program.
+    /// The program cannot read the stored snapshot.
     SnapshotInconsistent,
-    /// It killed its actor too often.
+    /// The input crashed its actor too often.
     RetriesExhausted,
-    /// It came before its instance, for which too much was kept already.
-    TooManyEarly,
+    /// The input arrived before its instance, and the buffer of early inputs was full.
+    EarlyBufferFull,
 }
 
 impl DeadLetterReason {
-    /// The word people and metrics see.
+    /// Returns the name used in the API and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,23 +59,23 @@ impl DeadLetterReason {
             DeadLetterReason::DefinitionMissing => "definition_missing",
             DeadLetterReason::SnapshotInconsistent => "snapshot_inconsistent",
             DeadLetterReason::RetriesExhausted => "retries_exhausted",
-            DeadLetterReason::TooManyEarly => "too_many_early",
+            DeadLetterReason::EarlyBufferFull => "early_buffer_full",
         }
     }
 }
 
-/// What a dead letter holds.
+/// Content of a dead letter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Original {
-    /// An input that was decoded and routed.
+pub enum DeadLetterOriginal {
+    /// Decoded and routed input.
     Input(Box<Input>),
-    /// A message as it came from the bus.
+    /// Message, as received from the bus.
     Message {
-        /// Its subject.
+        /// Subject of the message.
         subject: String,
-        /// Its headers.
+        /// Headers of the message.
         headers: Vec<(String, String)>,
-        /// Its body.
+        /// Body of the message.
         payload: Vec<u8>,
     },
 }

@@ -1,48 +1,49 @@
-//! Deployments: which definitions take new instances, since when, and who said so.
+//! Deployments: the active definitions, their activation times and the users who deployed them.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ProgramRef, Timestamp};
+use crate::{DefinitionRef, Timestamp};
 
-/// The definitions that were put in force together. One record, so that a crash leaves the old set or the new one.
+/// Definitions that were activated together. It is one row, so that a crash leaves either the old or
+/// the new set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// Grows by one with every deployment; the first is 1.
+    /// Number of the deployment, starting at 1 and incremented by one.
     pub number: u64,
-    /// When it was made.
+    /// Time of the deployment.
     pub at: Timestamp,
-    /// Who made it.
-    pub by: String,
-    /// The digest of the definitions folder when its files were deployed last; `None` where they never were.
-    pub folder: Option<[u8; 16]>,
-    /// Its definitions, and those it found retired, in the order of sagas and versions.
-    pub definitions: Vec<Deployed>,
+    /// User who deployed.
+    pub deployed_by: String,
+    /// Digest of the definitions directory at its last deployment; `None` if it was never deployed.
+    pub definitions_digest: Option<[u8; 16]>,
+    /// Definitions, including retired ones, ordered by saga and version.
+    pub definitions: Vec<DeployedDefinition>,
 }
 
-/// A definition that was deployed.
+/// Deployed definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deployed {
-    /// Which one.
-    pub program: ProgramRef,
-    /// The name of its file, without a folder.
+pub struct DeployedDefinition {
+    /// Definition ref.
+    pub program: DefinitionRef,
+    /// Name of its file, without a directory.
     pub file: String,
-    /// When it was put in force.
+    /// Activation time.
     pub at: Timestamp,
-    /// By whom.
-    pub by: String,
-    /// Since when it takes no new instances; `None` while it is in force.
+    /// User who deployed it.
+    pub deployed_by: String,
+    /// Time since which it accepts no new instances; `None` while it is active.
     pub retired_at: Option<Timestamp>,
 }
 
 impl Deployment {
-    /// The definitions that take new instances.
-    pub fn in_force(&self) -> impl Iterator<Item = &Deployed> {
+    /// Returns the active definitions.
+    pub fn active(&self) -> impl Iterator<Item = &DeployedDefinition> {
         self.definitions.iter().filter(|definition| definition.retired_at.is_none())
     }
 
-    /// What is known of the definition with this hash.
+    /// Returns the deployed definition with this hash.
     #[must_use]
-    pub fn find(&self, hash: &[u8; 16]) -> Option<&Deployed> {
+    pub fn find(&self, hash: &[u8; 16]) -> Option<&DeployedDefinition> {
         self.definitions.iter().find(|definition| definition.program.hash == *hash)
     }
 }

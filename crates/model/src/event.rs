@@ -1,34 +1,34 @@
-//! Events: facts that happened elsewhere, in the shape of CloudEvents 1.0.
+//! Events in the form of CloudEvents 1.0.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{CorrelationId, EventId, EventType, TenantId, Timestamp, TraceParent};
 
-/// A fact, as it travels. Field names follow CloudEvents 1.0 with the extensions `tenantid`, `correlationid`,
-/// `causationid` and `traceparent`.
+/// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
+/// `correlationid`, `causationid` and `traceparent`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Unique per source; the key of deduplication.
+    /// Id, unique per source. It is used for deduplication.
     pub id: EventId,
-    /// Whose event it is.
+    /// Tenant of the event.
     pub tenant: TenantId,
-    /// What happened, for example `OrderPlaced`.
+    /// Event type, for example `OrderPlaced`.
     pub kind: EventType,
-    /// Who says so (`source` of CloudEvents), for example `urn:shop`.
+    /// Source of the event (`source` of CloudEvents), for example `urn:shop`.
     pub source: String,
-    /// What it is about (`subject` of CloudEvents), for example the aggregate's id.
+    /// Subject of the event (`subject` of CloudEvents), for example the aggregate id.
     pub subject: Option<String>,
-    /// When it happened.
+    /// Time of the event.
     pub time: Timestamp,
-    /// What the events of one saga instance share, where the publisher names it.
+    /// Correlation id, if the publisher provides it.
     pub correlation: Option<CorrelationId>,
-    /// The id of the command or event that led to this one.
+    /// Id of the command or event that caused this event.
     pub causation: Option<String>,
     /// W3C trace context.
     pub trace: Option<TraceParent>,
-    /// Version of the payload's schema; 1 where nothing is said.
+    /// Version of the payload schema. Default: 1.
     pub schema_version: u32,
-    /// The payload.
+    /// Payload.
     pub data: Value,
 }

@@ -1,15 +1,15 @@
-//! Failures: why something did not go well, for programs and for people.
+//! Failures: a code for programs and a message for operators.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why something did not go well.
+/// Failure of work or of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// A short word for programs, for example `card_declined` or `http_503`.
+    /// Code for programs, for example `card_declined` or `http_503`.
     pub code: String,
-    /// A sentence for people.
+    /// Message for operators.
     pub message: String,
 }
 

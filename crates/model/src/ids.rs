@@ -1,7 +1,8 @@
-//! The names things go by, checked at the door.
+//! Validated identifiers.
 //!
-//! Every id is short, printable text: no control characters, a stated maximum length in bytes. Checking happens once, in
-//! `new` (and in deserialization); whoever holds an id may put it into a key, a log line or, percent-encoded, a subject.
+//! Every id is short, printable text: no control characters, and a maximum length in bytes. `new` and
+//! deserialization validate an id once. A valid id may be used in a key, a log record or,
+//! percent-encoded, a subject.
 
 use std::fmt;
 
@@ -12,33 +13,33 @@ use uuid::Uuid;
 
 use crate::Timestamp;
 
-/// An id that cannot be accepted; the text names the kind, the rule and what was found.
+/// Error for an invalid id. The message contains the kind, the rule and the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// The text is empty where something is required.
-    #[error("{kind} is empty; give at least one character")]
+    /// The text is empty, but a value is required.
+    #[error("{kind} must not be empty")]
     Empty {
-        /// Which id, for example `correlation id`.
+        /// Kind of the id, for example `correlation id`.
         kind: &'static str,
     },
-    /// The text is longer than the stored keys allow.
-    #[error("{kind} is {length} bytes long, the limit is {limit}; shorten or hash it")]
+    /// The text exceeds the limit of the stored keys.
+    #[error("{kind} has {length} bytes, the limit is {limit}; shorten or hash it")]
     TooLong {
-        /// Which id.
+        /// Kind of the id.
         kind: &'static str,
-        /// Bytes found.
+        /// Actual length, in bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length, in bytes.
         limit: usize,
     },
-    /// A control character (NUL, newline, DEL …) stands in the text.
-    #[error("{kind} holds the control character {character:?} at byte {position}; remove it")]
+    /// The text contains a control character (NUL, newline, DEL …).
+    #[error("{kind} contains control character {character:?} at byte {position}; remove it")]
     Control {
-        /// Which id.
+        /// Kind of the id.
         kind: &'static str,
-        /// The character.
+        /// Control character.
         character: char,
-        /// Its byte offset.
+        /// Byte offset of the character.
         position: usize,
     },
 }
@@ -64,20 +65,20 @@ macro_rules! id {
         pub struct $name(CompactString);
 
         impl $name {
-            /// The longest allowed text, in bytes of UTF-8.
+            /// Maximum length, in bytes of UTF-8.
             pub const MAX_BYTES: usize = $max;
 
-            /// Checks the text and takes it.
+            /// Validates the text and creates the id.
             ///
             /// # Errors
-            /// When it is empty (where that is not allowed), too long, or holds a control character.
+            /// The text is empty (if that is not allowed), too long, or contains a control character.
             pub fn new(text: impl Into<CompactString>) -> Result<Self, IdError> {
                 let text = text.into();
                 check($kind, &text, $max, $empty)?;
                 Ok(Self(text))
             }
 
-            /// The text itself.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -127,36 +128,36 @@ macro_rules! id {
 }
 
 id!(
-    /// Whose data it is. The empty tenant is the default one of a deployment without tenants.
+    /// Tenant id. The empty tenant is the default of a deployment without tenants.
     TenantId, "tenant id", 64, empty: true
 );
 id!(
-    /// The name of a saga definition, for example `order`.
+    /// Name of a saga definition, for example `order`.
     SagaName, "saga name", 64, empty: false
 );
 id!(
-    /// What the events of one saga instance share, for example the order number.
+    /// Correlation id: identifier that all events of one instance share, for example the order number.
     CorrelationId, "correlation id", 256, empty: false
 );
 id!(
-    /// The id an event was published with; the key of deduplication.
+    /// Id with which an event was published. It is used for deduplication.
     EventId, "event id", 128, empty: false
 );
 id!(
-    /// What kind of fact an event states, for example `OrderPlaced`.
+    /// Type of an event, for example `OrderPlaced`.
     EventType, "event type", 128, empty: false
 );
 id!(
-    /// The name of an effect, for example `payments.charge`.
+    /// Name of an effect, for example `payments.charge`.
     EffectName, "effect name", 128, empty: false
 );
 id!(
-    /// Any other short name: a step, a timer, an aggregate type, a tag.
+    /// Other short name: step, timer, aggregate type or tag.
     Name, "name", 256, empty: false
 );
 
 impl TenantId {
-    /// The tenant of a deployment without tenants.
+    /// Returns the tenant of a deployment without tenants.
     #[must_use]
     pub const fn default_tenant() -> Self {
         Self(CompactString::const_new(""))
@@ -169,14 +170,14 @@ impl Default for TenantId {
     }
 }
 
-/// Names one saga instance: unique within a deployment, and the unit of order.
+/// Key of one saga instance: unique within a deployment, and the unit of order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceKey {
-    /// Whose instance it is.
+    /// Tenant of the instance.
     pub tenant: TenantId,
-    /// The definition's name.
+    /// Name of the definition.
     pub saga: SagaName,
-    /// What its events share.
+    /// Correlation id of its events.
     pub correlation: CorrelationId,
 }
 
@@ -186,11 +187,12 @@ impl fmt::Display for InstanceKey {
     }
 }
 
-/// A UUID v7 whose time is `at` and whose other bits are a hash of `parts`: the same inputs always make the same id.
+/// Returns a UUID v7 with the time `at` and a hash of `parts`: the same inputs always produce the same
+/// id.
 ///
-/// Deciding the same event twice therefore commands the same thing under the same idempotency key.
+/// Two decisions on the same event therefore produce the same work with the same idempotency key.
 #[must_use]
-pub fn derived_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
+pub fn derive_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
@@ -199,7 +201,7 @@ pub fn derived_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
     let digest = hash.finalize();
     let mut random = [0u8; 10];
     random.copy_from_slice(&digest[..10]);
-    let millis = u64::try_from(at.millis()).unwrap_or(0);
+    let millis = u64::try_from(at.as_millis()).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
@@ -208,19 +210,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_control_characters_and_names_the_place() {
+    fn rejects_control_characters_with_their_position() {
         let error = CorrelationId::new("a\0b").unwrap_err();
         assert_eq!(error, IdError::Control { kind: "correlation id", character: '\0', position: 1 });
         assert!(CorrelationId::new("a\u{85}b").is_err());
     }
 
     #[test]
-    fn refuses_what_is_too_long_and_names_the_limit() {
+    fn rejects_long_ids_with_the_limit() {
         let error = CorrelationId::new("x".repeat(257)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "correlation id is 257 bytes long, the limit is 256; shorten or hash it"
-        );
+        assert_eq!(error.to_string(), "correlation id has 257 bytes, the limit is 256; shorten or hash it");
     }
 
     #[test]
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn deserialization_checks_too() {
+    fn deserialization_validates_ids() {
         assert!(serde_json::from_str::<SagaName>("\"a\\u0000\"").is_err());
         assert_eq!(serde_json::from_str::<SagaName>("\"order\"").unwrap().as_str(), "order");
     }
@@ -238,10 +237,10 @@ mod tests {
     #[test]
     fn derived_ids_are_version_7_and_depend_on_every_part() {
         let at = Timestamp::from_millis(1_700_000_000_000);
-        let id = derived_id(at, &[b"ab", b"c"]);
+        let id = derive_id(at, &[b"ab", b"c"]);
         assert_eq!(id.get_version_num(), 7);
-        assert_eq!(id, derived_id(at, &[b"ab", b"c"]));
-        assert_ne!(id, derived_id(at, &[b"a", b"bc"]));
+        assert_eq!(id, derive_id(at, &[b"ab", b"c"]));
+        assert_ne!(id, derive_id(at, &[b"a", b"bc"]));
         assert_eq!(id.get_timestamp().map(|t| t.to_unix().0), Some(1_700_000_000));
     }
 }

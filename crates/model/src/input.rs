@@ -1,4 +1,4 @@
-//! Inputs: everything that can move an instance, in the one shape its mailbox takes.
+//! Inputs of a saga instance: events, work results, timers, control requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,62 +6,63 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Event, EventId, EventType, Name, Outcome, TaskOrder, Timestamp, TraceParent, WorkflowCommand,
-    WorkflowOrder,
+    Event, EventId, EventType, Name, TaskAction, Timestamp, TraceParent, WorkResult, WorkflowAction,
+    WorkflowCommand,
 };
 
-/// What an instance is told.
+/// Input of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
-    /// A fact from outside.
+    /// Event.
     Event(Event),
-    /// What became of work it asked for.
-    Outcome(Outcome),
-    /// A timer it armed fell due.
+    /// Result of a work item of the instance.
+    WorkResult(WorkResult),
+    /// Fired timer of the instance.
     Timer(TimerFired),
-    /// A person or a program addresses this very instance.
-    Control(Control),
-    /// Another saga addresses this very instance.
+    /// Control request of a user or a program for this instance.
+    Control(ControlRequest),
+    /// Workflow command of a parent or child saga for this instance.
     Workflow(WorkflowCommand),
-    /// An input that came before its instance and is kept for it.
-    Early(Early),
+    /// Input that arrived before its instance and is buffered for it.
+    Early(EarlyInput),
 }
 
-/// An input that came before its instance and is kept for it.
+/// Input that arrived before its instance and is buffered for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Early {
-    /// What came.
+pub struct EarlyInput {
+    /// Buffered input.
     pub input: Box<Input>,
-    /// It is dropped when the instance has not begun by then.
-    pub until: Timestamp,
+    /// Expiry time. The input is deleted if the instance has not started by then.
+    pub expires_at: Timestamp,
 }
 
-/// A timer that fell due.
+/// Fired timer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerFired {
-    /// The name it was armed under.
+    /// Name of the timer.
     pub name: Name,
-    /// The state version that armed it; a timer armed anew has another, which makes the old one stale.
+    /// State version that armed the timer. A rearmed timer has another token, which makes the old one
+    /// stale.
     pub token: u64,
-    /// When it was to fire.
+    /// Due time.
     pub due: Timestamp,
 }
 
-/// An instruction to one instance.
+/// Control request for one instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Control {
-    /// Deduplicates repeated instructions.
+pub struct ControlRequest {
+    /// Id, used to deduplicate repeated requests.
     pub id: EventId,
-    /// What to do.
-    pub action: Action,
-    /// Refused unless the instance stands at this state version.
+    /// Requested action.
+    pub action: ControlAction,
+    /// Required state version; the request is rejected for any other version.
     pub expected_version: Option<u64>,
-    /// When it was given.
+    /// Time of the request.
     pub at: Timestamp,
-    /// Who gave it, as far as the gateway in front says.
+    /// User, as reported by the gateway.
     #[serde(default)]
-    pub by: Option<String>,
-    /// Why, for the record.
+    pub user: Option<String>,
+    /// Reason, for the record.
     #[serde(default)]
     pub reason: Option<String>,
     /// W3C trace context.
@@ -69,58 +70,59 @@ pub struct Control {
     pub trace: Option<TraceParent>,
 }
 
-/// What an operator can tell an instance.
+/// Action of a control request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Stop going forward and undo what was done.
+pub enum ControlAction {
+    /// Cancel the instance and compensate its completed steps.
     Cancel {
-        /// For the record.
+        /// Reason, for the record.
         reason: String,
     },
-    /// Keep inputs, apply none.
+    /// Buffer inputs and apply none.
     Pause,
-    /// Apply what was kept, then go on.
+    /// Apply the buffered inputs and continue.
     Resume,
-    /// Try again what made it `stuck`.
+    /// Retry the failed compensation of a stuck instance.
     Retry,
-    /// Hand it an event that is addressed to it alone.
+    /// Send a signal, an event that is delivered to this instance only.
     Signal {
-        /// The event's type.
+        /// Event type.
         kind: EventType,
-        /// The event's payload.
+        /// Payload.
         data: Value,
     },
-    /// Leave undone what made it `stuck`: a person has seen to it.
+    /// Skip the failed compensation of a stuck instance, because an operator has handled it.
     Skip,
-    /// End what is `stuck` as it is: nothing more is done or undone.
+    /// End a stuck instance without further steps or compensations.
     ForceComplete,
-    /// Do something about one of its tasks.
+    /// Change or complete one of its tasks.
     Task {
-        /// Which task.
+        /// Id of the task.
         id: Uuid,
-        /// What to do.
-        order: TaskOrder,
-        /// The roles of the person, as the gateway in front says.
+        /// Requested task action.
+        order: TaskAction,
+        /// Roles of the user, as reported by the gateway.
         roles: Vec<String>,
     },
-    /// Stand as it would had it taken its inputs anew. What that is comes beside the instruction, not in it.
+    /// Replace the instance with the state that a replay of its inputs produces. The request does not
+    /// contain that state.
     Replay,
-    /// Go on with another definition of the same saga.
+    /// Migrate to another definition of the same saga.
     Migrate {
-        /// The content hash of that definition.
+        /// Content hash of that definition.
         to: [u8; 16],
     },
 }
 
-/// The kinds of inputs.
+/// Kind of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
     /// See [`Input::Event`].
     Event,
-    /// See [`Input::Outcome`].
-    Outcome,
+    /// See [`Input::WorkResult`].
+    WorkResult,
     /// See [`Input::Timer`].
     Timer,
     /// See [`Input::Control`].
@@ -130,12 +132,12 @@ pub enum InputKind {
 }
 
 impl InputKind {
-    /// The word people see.
+    /// Returns the displayed name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             InputKind::Event => "event",
-            InputKind::Outcome => "outcome",
+            InputKind::WorkResult => "work_result",
             InputKind::Timer => "timer",
             InputKind::Control => "control",
             InputKind::Workflow => "workflow",
@@ -144,12 +146,12 @@ impl InputKind {
 }
 
 impl Input {
-    /// Which kind; of one that was kept for its instance, that of what was kept.
+    /// Returns the kind. For an early input, returns the kind of the buffered input.
     #[must_use]
     pub fn kind(&self) -> InputKind {
         match self {
             Input::Event(_) => InputKind::Event,
-            Input::Outcome(_) => InputKind::Outcome,
+            Input::WorkResult(_) => InputKind::WorkResult,
             Input::Timer(_) => InputKind::Timer,
             Input::Control(_) => InputKind::Control,
             Input::Workflow(_) => InputKind::Workflow,
@@ -157,12 +159,12 @@ impl Input {
         }
     }
 
-    /// The time at which it happened: that of the ids it leads to.
+    /// Returns the time of the input, which is also the time of the ids derived from it.
     #[must_use]
     pub fn at(&self) -> Timestamp {
         match self {
             Input::Event(e) => e.time,
-            Input::Outcome(o) => o.at,
+            Input::WorkResult(o) => o.at,
             Input::Timer(t) => t.due,
             Input::Control(c) => c.at,
             Input::Workflow(w) => w.at,
@@ -170,41 +172,41 @@ impl Input {
         }
     }
 
-    /// Identifies the input among those of its instance.
+    /// Returns the id of the input, unique within its instance.
     ///
-    /// Derived ids are ASCII and short, so that they always are valid event ids.
+    /// Derived ids are short ASCII, so they are always valid event ids.
     #[must_use]
     pub fn id(&self) -> EventId {
         let derived = |text: String| EventId::new(text).expect("a derived id is short ASCII");
         match self {
             Input::Event(e) => e.id.clone(),
-            Input::Outcome(o) => derived(format!("outcome:{}", o.work_id)),
-            Input::Timer(t) => derived(format!("timer:{}:{}", t.token, t.due.millis())),
+            Input::WorkResult(o) => derived(format!("outcome:{}", o.work_id)),
+            Input::Timer(t) => derived(format!("timer:{}:{}", t.token, t.due.as_millis())),
             Input::Control(c) => c.id.clone(),
             Input::Workflow(w) => w.id.clone(),
             Input::Early(e) => e.input.id(),
         }
     }
 
-    /// The work whose end this is.
+    /// Returns the id of the work item that this input completes.
     #[must_use]
-    pub fn answers(&self) -> Option<Uuid> {
+    pub fn completed_work_id(&self) -> Option<Uuid> {
         match self {
-            Input::Outcome(outcome) => Some(outcome.work_id),
-            Input::Workflow(WorkflowCommand { order: WorkflowOrder::Ended(ended), .. }) => {
+            Input::WorkResult(outcome) => Some(outcome.work_id),
+            Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) => {
                 Some(ended.work_id)
             }
-            Input::Early(early) => early.input.answers(),
+            Input::Early(early) => early.input.completed_work_id(),
             Input::Event(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
         }
     }
 
-    /// The span that led to it; a timer knows none, its instance does.
+    /// Returns the span that caused the input. A timer has none; its instance has the trace.
     #[must_use]
     pub fn trace(&self) -> Option<&TraceParent> {
         match self {
             Input::Event(event) => event.trace.as_ref(),
-            Input::Outcome(outcome) => outcome.trace.as_ref(),
+            Input::WorkResult(outcome) => outcome.trace.as_ref(),
             Input::Control(control) => control.trace.as_ref(),
             Input::Workflow(command) => command.trace.as_ref(),
             Input::Early(early) => early.input.trace(),
@@ -212,57 +214,57 @@ impl Input {
         }
     }
 
-    /// The input itself, where it is one that was kept for its instance.
+    /// Returns the buffered input of an early input, otherwise the input itself.
     #[must_use]
-    pub fn unkept(self) -> Self {
+    pub fn into_inner(self) -> Self {
         match self {
             Input::Early(early) => *early.input,
             other => other,
         }
     }
 
-    /// What people call it: the event's type, the verdict, the timer's name, the action, the order.
+    /// Returns the display label: event type, outcome, timer name, control action or workflow action.
     #[must_use]
     pub fn label(&self) -> &str {
         match self {
             Input::Event(e) => e.kind.as_str(),
-            Input::Outcome(o) => o.verdict.label(),
+            Input::WorkResult(o) => o.outcome.label(),
             Input::Timer(t) => t.name.as_str(),
             Input::Control(c) => c.action.label(),
-            Input::Workflow(w) => w.order.label(),
+            Input::Workflow(w) => w.action.label(),
             Input::Early(e) => e.input.label(),
         }
     }
 }
 
-impl Action {
-    /// The word people use for it; of a signal the event's type, of a task what is done about it.
+impl ControlAction {
+    /// Returns the display label; for a signal the event type, for a task the task action.
     #[must_use]
     pub fn label(&self) -> &str {
         match self {
-            Action::Cancel { .. } => "cancel",
-            Action::Pause => "pause",
-            Action::Resume => "resume",
-            Action::Retry => "retry",
-            Action::Signal { kind, .. } => kind.as_str(),
-            Action::Skip => "skip",
-            Action::ForceComplete => "force-complete",
-            Action::Task { order, .. } => order.label(),
-            Action::Replay => "replay",
-            Action::Migrate { .. } => "migrate",
+            ControlAction::Cancel { .. } => "cancel",
+            ControlAction::Pause => "pause",
+            ControlAction::Resume => "resume",
+            ControlAction::Retry => "retry",
+            ControlAction::Signal { kind, .. } => kind.as_str(),
+            ControlAction::Skip => "skip",
+            ControlAction::ForceComplete => "force-complete",
+            ControlAction::Task { order, .. } => order.label(),
+            ControlAction::Replay => "replay",
+            ControlAction::Migrate { .. } => "migrate",
         }
     }
 }
 
-impl crate::Verdict {
-    /// `accepted`, `succeeded`, `failed` or `timed out`.
+impl crate::WorkOutcome {
+    /// Returns `accepted`, `succeeded`, `failed` or `timed out`.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
-            crate::Verdict::Accepted => "accepted",
-            crate::Verdict::Succeeded { .. } => "succeeded",
-            crate::Verdict::Failed { .. } => "failed",
-            crate::Verdict::TimedOut { .. } => "timed out",
+            crate::WorkOutcome::Accepted => "accepted",
+            crate::WorkOutcome::Succeeded { .. } => "succeeded",
+            crate::WorkOutcome::Failed { .. } => "failed",
+            crate::WorkOutcome::TimedOut { .. } => "timed out",
         }
     }
 }

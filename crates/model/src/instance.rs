@@ -1,98 +1,98 @@
-//! The snapshot of one saga instance: everything that must be known to decide its next event.
+//! Snapshot of one saga instance: all state that is required to decide its next input.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{EventId, Failure, Name, Parent, SagaName, Task, Timestamp, TraceParent, WorkKind};
+use crate::{EventId, Failure, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind};
 
-/// One saga instance as it stands. Its size does not grow with its age.
+/// Snapshot of one saga instance. Its size does not grow with its age.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// The definition it is pinned to.
-    pub program: ProgramRef,
-    /// Grows by one with every transition; optimistic concurrency and the token of timers.
+    /// Definition to which the instance is pinned.
+    pub definition: DefinitionRef,
+    /// State version, incremented by each transition. Used for optimistic concurrency and as the token of
+    /// timers.
     pub version: u64,
-    /// Where it stands.
+    /// Status of the instance.
     pub status: Status,
-    /// Inputs are kept, not applied.
+    /// Whether inputs are buffered instead of applied.
     pub paused: bool,
-    /// The program's own state, opaque to everybody else.
+    /// State of the program, opaque to other components.
     #[serde(with = "bytes")]
     pub state: Vec<u8>,
-    /// What it waits for; for people and queries.
+    /// Waits of the instance, for operators and queries.
     pub waits: Vec<Wait>,
-    /// Timers that are armed.
+    /// Armed timers.
     pub timers: Vec<ArmedTimer>,
-    /// Work whose outcome is still to come.
-    pub open: Vec<OpenWork>,
-    /// What the business calls it, where the definition says so.
+    /// Pending work, which has no result yet.
+    pub pending_work: Vec<PendingWork>,
+    /// Business reference, if the definition sets it.
     pub reference: Option<String>,
-    /// The input of the last transition.
+    /// Input of the last transition.
     pub last_input: EventId,
-    /// What went wrong last.
+    /// Last failure.
     pub last_error: Option<Failure>,
-    /// The node that made the last transition.
+    /// Node that committed the last transition.
     pub node: String,
-    /// Trace of the event that started it.
+    /// Trace of the event that started the instance.
     pub trace: Option<TraceParent>,
     /// Time of the first transition.
     pub created_at: Timestamp,
     /// Time of the last transition.
     pub updated_at: Timestamp,
-    /// Tasks for people that are open.
+    /// Open human tasks.
     #[serde(default)]
     pub tasks: Vec<Task>,
-    /// The saga that began it, where one did.
+    /// Parent saga, if any.
     #[serde(default)]
-    pub parent: Option<Box<Parent>>,
+    pub parent: Option<Box<ParentRef>>,
 }
 
 impl Instance {
-    /// Whether it has ended and nobody has to do with it any more: it awaits no outcome and no other saga, and no person keeps it
-    /// paused.
+    /// Returns whether the instance has ended, has no pending work or child sagas, and is not paused.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.status.is_final()
             && !self.paused
-            && self.open.is_empty()
+            && self.pending_work.is_empty()
             && self.timers.is_empty()
             && self.tasks.is_empty()
     }
 }
 
-/// Which definition, exactly.
+/// Definition ref: saga, version and hash of one definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProgramRef {
-    /// The definition's name.
+pub struct DefinitionRef {
+    /// Name of the saga.
     pub saga: SagaName,
-    /// The number its author gave it.
+    /// Version number, assigned by the author.
     pub version: u32,
-    /// The first 16 bytes of the SHA-256 of its source: its identity.
+    /// First 16 bytes of the SHA-256 of the source: the identity of the definition.
     pub hash: [u8; 16],
 }
 
-/// Where an instance stands. `paused` is a flag beside it.
+/// Status of an instance. `paused` is a separate flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Going forward.
+    /// Executing steps.
     Running,
-    /// Undoing completed steps.
+    /// Compensating completed steps.
     Compensating,
-    /// Final: every step done.
+    /// Final: all steps completed.
     Completed,
-    /// Final: a step failed, and everything done was undone.
+    /// Final: a step failed, and all completed steps were compensated.
     Failed,
-    /// Final: cancelled, and everything done was undone.
+    /// Final: cancelled, and all completed steps were compensated.
     Cancelled,
-    /// A compensation failed for good: a person must decide.
+    /// A compensation failed permanently; an operator must decide.
     Stuck,
 }
 
 impl Status {
-    /// All of them, in the order people expect.
+    /// All statuses, in display order.
     pub const ALL: [Status; 6] = [
         Status::Running,
         Status::Compensating,
@@ -102,13 +102,13 @@ impl Status {
         Status::Stuck,
     ];
 
-    /// Nothing more happens by itself, and nothing needs a person.
+    /// Returns whether the status is final: no further action, neither automatic nor by an operator.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
     }
 
-    /// The word people see.
+    /// Returns the displayed name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -128,84 +128,84 @@ impl fmt::Display for Status {
     }
 }
 
-/// Where an instance stands, in short.
+/// Status of an instance and its `paused` flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    /// Its status.
+pub struct StatusSnapshot {
+    /// Status.
     pub status: Status,
-    /// Inputs are kept, not applied.
+    /// Whether inputs are buffered instead of applied.
     pub paused: bool,
 }
 
-impl Standing {
-    /// That of a snapshot.
+impl StatusSnapshot {
+    /// Returns the status of a snapshot.
     #[must_use]
-    pub fn of(instance: &Instance) -> Self {
+    pub fn from_instance(instance: &Instance) -> Self {
         Self { status: instance.status, paused: instance.paused }
     }
 
-    /// It does not go on by itself: a person must decide, or let it.
+    /// Returns whether the instance requires an operator: it is stuck or paused.
     #[must_use]
-    pub fn needs_person(self) -> bool {
+    pub fn needs_attention(self) -> bool {
         self.status == Status::Stuck || self.paused && !self.status.is_final()
     }
 }
 
-/// Something that must happen before the instance goes on.
+/// Condition for which the instance waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// What kind of thing.
+    /// Kind of the condition.
     pub kind: WaitKind,
-    /// Its name: an event type, a step, a timer.
+    /// Name of the event type, step or timer.
     pub name: Name,
-    /// Until when, where there is a limit.
+    /// Deadline, if any.
     pub until: Option<Timestamp>,
 }
 
-/// The kinds of things an instance waits for.
+/// Kind of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
-    /// An event.
+    /// Event.
     Event,
-    /// The outcome of an effect or of a command.
-    Outcome,
-    /// A timer alone.
+    /// Result of an effect or of a command.
+    WorkResult,
+    /// Timer only.
     Timer,
-    /// A person's decision.
+    /// Decision of an operator.
     Operator,
-    /// A task of a person.
+    /// Human task.
     Task,
-    /// The end of another saga.
+    /// End of another saga.
     Saga,
 }
 
-/// A timer that is armed.
+/// Armed timer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArmedTimer {
-    /// Unique within the instance.
+    /// Name, unique within the instance.
     pub name: Name,
-    /// The state version that armed it.
+    /// State version that armed the timer.
     pub token: u64,
-    /// When it fires.
+    /// Due time.
     pub due: Timestamp,
-    /// The span of the transition that armed it, where somebody follows it.
+    /// Span of the transition that armed the timer, if it is traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
 }
 
-/// Work that was asked for and whose outcome is still to come.
+/// Pending work: a work item without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenWork {
-    /// The idempotency key.
+pub struct PendingWork {
+    /// Idempotency key.
     pub id: Uuid,
-    /// Which kind.
+    /// Kind of the work.
     pub kind: WorkKind,
-    /// The program's label for it.
+    /// Tag that the program assigned.
     pub tag: Name,
 }
 
-/// Bytes as bytes, not as a sequence of numbers.
+/// Serializes bytes as bytes, not as a sequence of numbers.
 mod bytes {
     use std::fmt;
 

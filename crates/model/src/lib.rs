@@ -1,6 +1,6 @@
-//! The words of Orlog: what every other crate says, and nothing that does anything.
+//! Data model of Orlog: ids, events, inputs, work, commits.
 //!
-//! No I/O, no clock, no chance, no hash map iteration. An event's way in types:
+//! No I/O, no clock, no randomness, no hash map iteration. The types of one event in order:
 //! [`Event`] → [`Input`] → (a program) → [`Transition`] → (the engine) → [`Commit`] → rows.
 
 mod clock;
@@ -20,22 +20,28 @@ mod work;
 mod workflow;
 
 pub use clock::{Clock, Timestamp, TimestampError};
-pub use commit::{Change, Commit, Origin, Record, Replacement, Source, StreamPosition, Timer};
-pub use dead_letter::{DeadLetter, DeadLetterReason, Original};
-pub use deployment::{Deployed, Deployment};
+pub use commit::{
+    Change, CheckpointKey, Commit, HistoryEntry, InputOrigin, InstanceReplacement, StreamPosition, Timer,
+};
+pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
+pub use deployment::{DeployedDefinition, Deployment};
 pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
-    CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derived_id,
+    CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derive_id,
 };
-pub use input::{Action, Control, Early, Input, InputKind, TimerFired};
-pub use instance::{ArmedTimer, Instance, OpenWork, ProgramRef, Standing, Status, Wait, WaitKind};
-pub use slot::{SLOTS, Slot, Slots, fnv1a};
-pub use task::{Task, TaskChange, TaskEntry, TaskEvent, TaskForm, TaskOrder, TaskRow, TaskStatus, TaskStep};
-pub use trace::{SpanKey, TraceParent};
+pub use input::{ControlAction, ControlRequest, EarlyInput, Input, InputKind, TimerFired};
+pub use instance::{
+    ArmedTimer, DefinitionRef, Instance, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
+};
+pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
+pub use task::{
+    Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow, TaskSpec, TaskStatus, TaskUpdate,
+};
+pub use trace::{SpanId, TraceParent};
 pub use transition::{TimerChange, Transition};
 pub use work::{
-    Command, Confirmation, Effect, End, Fact, IN_DOUBT, InDoubt, Lane, OutboxKey, Outcome, Retry, Start,
-    Stop, Verdict, Work, WorkItem, WorkKind,
+    CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
+    OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
 };
-pub use workflow::{Ended, MAX_DEPTH, Parent, WorkflowCommand, WorkflowOrder};
+pub use workflow::{ChildResult, MAX_CHILD_DEPTH, ParentRef, WorkflowAction, WorkflowCommand};

@@ -1,4 +1,4 @@
-//! Slots: the fixed, tiny addresses by which instances are spread over shards.
+//! Slots: fixed hash buckets that distribute instances over shards.
 
 use std::collections::BTreeSet;
 
@@ -6,59 +6,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::{InstanceKey, TenantId};
 
-/// How many slots there are. Fixed for ever: stored keys begin with the slot.
+/// Number of slots. It never changes: stored keys start with the slot.
 pub const SLOTS: u16 = 1024;
 
-/// One of [`SLOTS`] addresses. A shard owns a range of them.
+/// One of [`SLOTS`] hash buckets. A shard owns a range of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slot(pub u16);
 
-/// FNV-1a, 32 bit, over the concatenated tokens; what NATS's `partition()` computes. Fixed for ever.
+/// Returns FNV-1a, 32 bit, of the concatenated tokens, as NATS `partition()` computes it. The function
+/// never changes.
 #[must_use]
 pub fn fnv1a(tokens: &[&str]) -> u32 {
     let bytes = tokens.iter().flat_map(|t| t.bytes());
     bytes.fold(2_166_136_261, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
 }
 
-/// Which tenants are spread over all slots by key instead of living in one slot.
+/// Assigns instances to slots: by tenant, or by key for key-sharded tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slots {
-    spread: BTreeSet<TenantId>,
+pub struct SlotAssigner {
+    key_sharded: BTreeSet<TenantId>,
 }
 
-impl Slots {
-    /// Every tenant in one slot, but those named, whose instances are spread by (tenant, saga, correlation).
+impl SlotAssigner {
+    /// Assigns every tenant to one slot, except the key-sharded ones, whose instances are distributed by
+    /// (tenant, saga, correlation).
     #[must_use]
-    pub fn spreading(spread: impl IntoIterator<Item = TenantId>) -> Self {
-        Self { spread: spread.into_iter().collect() }
+    pub fn with_key_sharded(tenants: impl IntoIterator<Item = TenantId>) -> Self {
+        Self { key_sharded: tenants.into_iter().collect() }
     }
 
-    /// The slot of an instance.
+    /// Returns the slot of an instance.
     #[must_use]
-    pub fn of(&self, key: &InstanceKey) -> Slot {
-        if self.spread.contains(&key.tenant) {
+    pub fn slot_of(&self, key: &InstanceKey) -> Slot {
+        if self.key_sharded.contains(&key.tenant) {
             slot(&[key.tenant.as_str(), key.saga.as_str(), key.correlation.as_str()])
         } else {
             slot(&[key.tenant.as_str()])
         }
     }
 
-    /// The one slot of a tenant, or `None` when the tenant is spread.
+    /// Returns the slot of a tenant, or `None` if the tenant is key-sharded.
     #[must_use]
-    pub fn of_tenant(&self, tenant: &TenantId) -> Option<Slot> {
-        (!self.spreads(tenant)).then(|| self.home(tenant))
+    pub fn tenant_slot(&self, tenant: &TenantId) -> Option<Slot> {
+        (!self.is_key_sharded(tenant)).then(|| self.home_slot(tenant))
     }
 
-    /// Whether the instances of a tenant are spread.
+    /// Returns whether the tenant is key-sharded.
     #[must_use]
-    pub fn spreads(&self, tenant: &TenantId) -> bool {
-        self.spread.contains(tenant)
+    pub fn is_key_sharded(&self, tenant: &TenantId) -> bool {
+        self.key_sharded.contains(tenant)
     }
 
-    /// The slot for what belongs to a tenant and to no instance, spread or not.
+    /// Returns the slot for data that belongs to a tenant and to no instance, for key-sharded tenants too.
     #[must_use]
-    pub fn home(&self, tenant: &TenantId) -> Slot {
+    pub fn home_slot(&self, tenant: &TenantId) -> Slot {
         slot(&[tenant.as_str()])
     }
 }
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_as_published_for_fnv_1a() {
+    fn matches_fnv_1a_test_vectors() {
         assert_eq!(fnv1a(&[""]), 0x811c_9dc5);
         assert_eq!(fnv1a(&["a"]), 0xe40c_292c);
         assert_eq!(fnv1a(&["foobar"]), 0xbf9c_f968);
@@ -90,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn slots_never_change() {
-        let slots = Slots::spreading([TenantId::new("big").unwrap()]);
-        assert_eq!(slots.of(&key("")), Slot(453));
-        assert_eq!(slots.of(&key("acme")), slots.of_tenant(&TenantId::new("acme").unwrap()).unwrap());
+    fn slot_assignment_is_stable() {
+        let slots = SlotAssigner::with_key_sharded([TenantId::new("big").unwrap()]);
+        assert_eq!(slots.slot_of(&key("")), Slot(453));
+        assert_eq!(slots.slot_of(&key("acme")), slots.tenant_slot(&TenantId::new("acme").unwrap()).unwrap());
         let big = TenantId::new("big").unwrap();
-        assert_eq!((slots.of_tenant(&big), slots.spreads(&big)), (None, true));
-        assert_eq!(slots.home(&big), Slot(u16::try_from(fnv1a(&["big"]) % 1024).unwrap()));
-        assert_eq!(slots.of(&key("big")), Slot(u16::try_from(fnv1a(&["bigordero-1"]) % 1024).unwrap()));
+        assert_eq!((slots.tenant_slot(&big), slots.is_key_sharded(&big)), (None, true));
+        assert_eq!(slots.home_slot(&big), Slot(u16::try_from(fnv1a(&["big"]) % 1024).unwrap()));
+        assert_eq!(slots.slot_of(&key("big")), Slot(u16::try_from(fnv1a(&["bigordero-1"]) % 1024).unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks for people: what a saga asks a person to decide, and what became of it.
+//! Human tasks: specification, state and events.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,130 +7,130 @@ use uuid::Uuid;
 
 use crate::{EventType, InstanceKey, Name, Timestamp};
 
-/// A change to the tasks of an instance. Opening a tag anew replaces the task of that tag.
+/// Change to the tasks of an instance. Reopening a tag replaces the task with that tag.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskChange {
-    /// Ask a person.
-    Open(TaskForm),
-    /// Give an open task to others; nothing happens when there is none of that tag.
+    /// Opens a task.
+    Open(TaskSpec),
+    /// Reassigns an open task; a no-op if no task has this tag.
     Assign {
-        /// The tag it was opened under.
+        /// Tag of the task.
         tag: Name,
-        /// The roles of those who may take it from now on; empty: everybody.
+        /// New roles whose users may claim the task; empty: all users.
         roles: Vec<String>,
-        /// Who is to do it from now on.
+        /// New assignee.
         assignee: Option<String>,
     },
-    /// It is no longer needed; nothing happens when there is none of that tag.
+    /// Closes a task that is no longer required; a no-op if no task has this tag.
     Close {
-        /// The tag it was opened under.
+        /// Tag of the task.
         tag: Name,
     },
 }
 
-/// What a person is asked.
+/// Specification of a human task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TaskForm {
-    /// The program's own label; comes back with the outcome.
+pub struct TaskSpec {
+    /// Tag that the program assigned; the result has the same tag.
     pub tag: Name,
-    /// What it is called.
+    /// Title of the task.
     pub title: String,
-    /// The roles of those who may take it; empty: everybody.
+    /// Roles whose users may claim the task; empty: all users.
     pub roles: Vec<String>,
-    /// Who is to do it.
+    /// User responsible for the task.
     pub assignee: Option<String>,
-    /// When it should be done.
+    /// Due time.
     pub due: Option<Timestamp>,
-    /// What a person can choose; empty: only that it is done.
+    /// Outcomes to choose from; empty: completion only.
     pub outcomes: Vec<EventType>,
-    /// What the person sees.
+    /// Data displayed to the user.
     pub data: Value,
 }
 
-/// A task that is open, as its instance knows it.
+/// Open task, as stored in its instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Derived from the transition that opened it.
+    /// Id, derived from the transition that opened the task.
     pub id: Uuid,
-    /// What the person is asked.
-    pub form: TaskForm,
-    /// Who has taken it.
+    /// Specification of the task.
+    pub spec: TaskSpec,
+    /// User who claimed the task.
     pub claimed_by: Option<String>,
-    /// When it was opened.
+    /// Time at which the task was opened.
     pub opened_at: Timestamp,
 }
 
-/// What a person does about a task.
+/// Action of a user on a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TaskOrder {
-    /// Take it, so that no other does.
+pub enum TaskAction {
+    /// Claim the task exclusively.
     Claim,
-    /// Give it back.
+    /// Release the claim.
     Release,
-    /// Give it to somebody else. Whoever had taken it has it no more.
+    /// Assign the task to another user. An existing claim ends.
     Assign {
-        /// Who is to do it; `None`: whoever takes it.
+        /// New assignee; `None`: unassigned.
         assignee: Option<String>,
-        /// The roles of those who may take it; `None`: as before.
+        /// New roles whose users may claim the task; `None`: unchanged.
         roles: Option<Vec<String>>,
     },
-    /// Answer it. The saga goes on.
+    /// Complete the task. The saga continues.
     Complete {
-        /// What was chosen; `None` where there is nothing to choose.
+        /// Chosen outcome; `None` if the task defines no outcomes.
         outcome: Option<EventType>,
-        /// What the person entered.
+        /// Data that the user entered.
         data: Value,
     },
 }
 
-impl TaskOrder {
-    /// `claim`, `release`, `assign` or `complete`.
+impl TaskAction {
+    /// Returns `claim`, `release`, `assign` or `complete`.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
-            TaskOrder::Claim => "claim",
-            TaskOrder::Release => "release",
-            TaskOrder::Assign { .. } => "assign",
-            TaskOrder::Complete { .. } => "complete",
+            TaskAction::Claim => "claim",
+            TaskAction::Release => "release",
+            TaskAction::Assign { .. } => "assign",
+            TaskAction::Complete { .. } => "complete",
         }
     }
 }
 
-/// A task as people find it, also after it was closed.
+/// Task in the task list, also after it was closed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// Whose task.
+    /// Instance of the task.
     pub instance: InstanceKey,
-    /// What it is, as it stood last.
+    /// Last state of the task.
     pub task: Task,
-    /// Where it stands.
+    /// Status of the task.
     pub status: TaskStatus,
-    /// When that was so.
+    /// Time of the last update.
     pub updated_at: Timestamp,
-    /// What was chosen, where something was.
+    /// Chosen outcome, if any.
     pub outcome: Option<EventType>,
 }
 
-/// Where a task stands.
+/// Status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// Nobody has taken it.
+    /// The task is not claimed.
     Open,
-    /// Somebody has taken it.
+    /// A user has claimed the task.
     Claimed,
-    /// It was answered.
+    /// The task is completed.
     Completed,
-    /// It is no longer needed.
+    /// The task is no longer required.
     Closed,
 }
 
 impl TaskStatus {
-    /// All of them, in the order people expect.
+    /// All statuses, in display order.
     pub const ALL: [Self; 4] = [Self::Open, Self::Claimed, Self::Completed, Self::Closed];
 
-    /// The word people see.
+    /// Returns the displayed name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -142,73 +142,73 @@ impl TaskStatus {
     }
 }
 
-/// Something that happened to a task. These are only ever added.
+/// Event of a task. Task events are append-only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskEvent {
-    /// What.
-    pub step: TaskStep,
-    /// Who did it; `None`: the saga.
-    pub by: Option<String>,
-    /// Why, where somebody said so.
+    /// Kind of the event.
+    pub kind: TaskEventKind,
+    /// User who caused the event; `None`: the saga.
+    pub user: Option<String>,
+    /// Reason, if provided.
     pub reason: Option<String>,
-    /// When.
+    /// Time of the event.
     pub at: Timestamp,
 }
 
-/// What can happen to a task.
+/// Kind of a task event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TaskStep {
-    /// The saga asks.
+pub enum TaskEventKind {
+    /// The saga opened the task.
     Opened,
-    /// Somebody took it.
+    /// A user claimed the task.
     Claimed,
-    /// Somebody gave it back.
+    /// A user released the claim.
     Released,
-    /// A person gave it to others.
+    /// A user reassigned the task.
     Reassigned {
-        /// The roles of those who may take it now.
+        /// New roles whose users may claim the task.
         roles: Vec<String>,
-        /// Who is to do it now.
+        /// New assignee.
         assignee: Option<String>,
     },
-    /// The saga gave it to others.
+    /// The saga reassigned the task.
     Escalated {
-        /// The roles of those who may take it now.
+        /// New roles whose users may claim the task.
         roles: Vec<String>,
-        /// Who is to do it now.
+        /// New assignee.
         assignee: Option<String>,
     },
-    /// It was answered.
+    /// A user completed the task.
     Completed {
-        /// What was chosen, where something was.
+        /// Chosen outcome, if any.
         outcome: Option<EventType>,
     },
-    /// The saga needs it no more.
+    /// The saga closed the task.
     Closed,
 }
 
-impl TaskStep {
-    /// The word people see.
+impl TaskEventKind {
+    /// Returns the displayed name.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
-            TaskStep::Opened => "opened",
-            TaskStep::Claimed => "claimed",
-            TaskStep::Released => "released",
-            TaskStep::Reassigned { .. } => "reassigned",
-            TaskStep::Escalated { .. } => "escalated",
-            TaskStep::Completed { .. } => "completed",
-            TaskStep::Closed => "closed",
+            TaskEventKind::Opened => "opened",
+            TaskEventKind::Claimed => "claimed",
+            TaskEventKind::Released => "released",
+            TaskEventKind::Reassigned { .. } => "reassigned",
+            TaskEventKind::Escalated { .. } => "escalated",
+            TaskEventKind::Completed { .. } => "completed",
+            TaskEventKind::Closed => "closed",
         }
     }
 }
 
-/// What a commit says about a task: how it stands now, and what happened.
+/// Update of a task in a commit: its new state and the event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TaskEntry {
-    /// How it stands now.
+pub struct TaskUpdate {
+    /// New state of the task.
     pub row: TaskRow,
-    /// What happened.
+    /// Task event.
     pub event: TaskEvent,
 }

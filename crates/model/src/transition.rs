@@ -1,43 +1,43 @@
-//! Transitions: what a program answers when it is shown an input.
+//! Transitions: results of program inputs.
 
 use crate::{Failure, Name, Status, TaskChange, Timestamp, Wait, Work};
 
-/// The next state of an instance and what must happen because of it.
+/// Next state of an instance, with the resulting work, timers and tasks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transition {
-    /// The program's new state.
+    /// New state of the program.
     pub state: Vec<u8>,
-    /// Where the instance stands now.
+    /// New status of the instance.
     pub status: Status,
-    /// What to do, in order.
+    /// Work, in order.
     pub work: Vec<Work>,
     /// Timers to arm and to cancel, in order.
     pub timers: Vec<TimerChange>,
-    /// Tasks for people to open, to assign and to close, in order.
+    /// Human tasks to open, reassign and close, in order.
     pub tasks: Vec<TaskChange>,
-    /// What the instance waits for now.
+    /// New waits of the instance.
     pub waits: Vec<Wait>,
-    /// What the business calls the instance, where the program knows.
+    /// Business reference, if the program sets it.
     pub reference: Option<String>,
-    /// What went wrong, where something did.
+    /// Failure, if any.
     pub failure: Option<Failure>,
-    /// What happened, in a few words, for the history: `charge: ok`.
+    /// Short note for the history: `charge: ok`.
     pub note: String,
 }
 
-/// A change to the timers of an instance. Arming a name anew replaces the timer of that name.
+/// Change to the timers of an instance. Arming a timer replaces the timer of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimerChange {
-    /// Fire at `due`.
+    /// Fires at `due`.
     Arm {
-        /// Unique within the instance.
+        /// Name, unique within the instance.
         name: Name,
-        /// When.
+        /// Due time.
         due: Timestamp,
     },
-    /// Do not fire; nothing happens when no such timer is armed.
+    /// Cancels the timer; a no-op if it is not armed.
     Cancel {
-        /// The name it was armed under.
+        /// Name of the timer.
         name: Name,
     },
 }

@@ -1,4 +1,4 @@
-//! Work items: what a transition wants done, and what became of it.
+//! Work items and work results.
 
 use std::time::Duration;
 
@@ -8,142 +8,145 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CorrelationId, EffectName, Ended, EventId, EventType, Failure, InstanceKey, Name, SagaName, Timestamp,
-    TraceParent,
+    ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name, SagaName,
+    Timestamp, TraceParent,
 };
 
-/// What a program asks for. Nothing happens before the transition that asks is durable.
+/// Work that a program requests. It is dispatched after the requesting transition is durable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Work {
-    /// Ask an aggregate to do something, through the Gateway.
+    /// Sends a command to an aggregate through the gateway.
     Command(Command),
-    /// Act on the world through a provider; the outcome comes back as an input.
+    /// Calls an external system through a provider; the result is an input.
     Effect(Effect),
-    /// Tell everybody that something happened to the saga (a workflow event).
+    /// Publishes a fact about the saga (a workflow event).
     Fact(Fact),
-    /// Begin another saga; its end comes back as an input.
-    Start(Start),
-    /// Cancel a saga that was begun.
-    Stop(Stop),
-    /// Tell the saga that began this one how it ended.
-    End(End),
+    /// Starts a child saga; its end is an input.
+    StartChild(StartChild),
+    /// Cancels a child saga.
+    CancelChild(CancelChild),
+    /// Notifies the parent of this saga about its end.
+    NotifyParent(NotifyParent),
 }
 
-/// A command to an aggregate. Its answer is an event of the aggregate, not an outcome.
+/// Command to an aggregate. Its result is an event of the aggregate, not a work result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command {
-    /// The program's own label; comes back with a refusal or, where asked for, with the acceptance.
+    /// Tag that the program assigned. A rejection and, if requested, the acceptance have the same tag.
     pub tag: Name,
-    /// For example `inventory`.
+    /// Aggregate type, for example `inventory`.
     pub aggregate_type: Name,
-    /// Which aggregate; the correlation id where nothing else is said.
+    /// Aggregate id. Default: the correlation id.
     pub aggregate_id: String,
-    /// What it shall do, for example `ReserveStock`.
+    /// Name of the command, for example `ReserveStock`.
     pub name: Name,
     /// Arguments.
     pub payload: Value,
-    /// What the program wants to hear.
+    /// Gateway responses that become inputs.
     pub confirmation: Confirmation,
-    /// Not sent any more this long after the transition's time; `None`: tried until accepted or refused.
+    /// Timeout from the time of the transition, after which the command is not sent; `None`: retried until
+    /// accepted or rejected.
     pub timeout: Option<Duration>,
 }
 
-/// Which answers of the Gateway become inputs of the instance.
+/// Gateway responses that become inputs of the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Confirmation {
-    /// Only a refusal or a passed deadline; the answer proper is an event.
-    RefusalOnly,
-    /// The acceptance too: it is the answer.
+    /// Only a rejection or an exceeded deadline; the result is an event.
+    RejectionOnly,
+    /// Also the acceptance, which is the result.
     Acceptance,
 }
 
-/// An act on the world. The outcome is an input of the instance.
+/// Effect on an external system. Its result is an input of the instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// The program's own label; comes back with the outcome.
+    /// Tag that the program assigned; the result has the same tag.
     pub tag: Name,
-    /// Which effect, for example `payments.charge`.
+    /// Name of the effect, for example `payments.charge`.
     pub name: EffectName,
     /// Arguments.
     pub payload: Value,
-    /// The whole time allowed, all attempts together, from the transition's time; `None`: the provider's.
+    /// Timeout of all attempts together, from the time of the transition; `None`: the timeout of the
+    /// provider.
     pub timeout: Option<Duration>,
-    /// What the definition says about attempts; `None`: the provider's policy.
-    pub retry: Option<Retry>,
-    /// What the definition says about an attempt of which nobody knows whether it was done; `None`: the provider's policy.
+    /// Retry policy of the definition; `None`: the policy of the provider.
+    pub retry: Option<RetryPolicy>,
+    /// Policy of the definition for an attempt with an unknown outcome; `None`: the policy of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_doubt: Option<InDoubt>,
+    pub in_doubt: Option<InDoubtPolicy>,
 }
 
-/// What happens when nobody knows whether an attempt was done, not even the upstream when it is asked.
+/// Policy for an attempt with an unknown outcome, if a status query of the upstream does not determine
+/// it either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum InDoubt {
-    /// It is tried again, with the same key.
+pub enum InDoubtPolicy {
+    /// Retry with the same key.
     Retry,
-    /// It has timed out, as if it had not answered.
+    /// Fail as timed out, as if no response arrived.
     Fail,
-    /// A person is asked.
+    /// Ask an operator.
     Ask,
 }
 
-/// The code of the failure of an effect that is not tried again because nobody knows whether it was done.
+/// Failure code of an effect that is not retried because its outcome is unknown.
 pub const IN_DOUBT: &str = "in_doubt";
 
-/// Hints for attempts.
+/// Retry policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Retry {
-    /// Attempts in all, at least 1; `None`: as many as the deadline allows.
-    pub attempts: Option<u32>,
-    /// Pause before the second attempt.
-    pub backoff: Option<Duration>,
+pub struct RetryPolicy {
+    /// Maximum number of attempts, at least 1; `None`: limited only by the deadline.
+    pub max_attempts: Option<u32>,
+    /// Delay before the second attempt.
+    pub initial_backoff: Option<Duration>,
 }
 
-/// A workflow event.
+/// Workflow event that a saga publishes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
-    /// For example `OrderCompleted`.
+    /// Event type, for example `OrderCompleted`.
     pub kind: EventType,
-    /// The payload.
+    /// Payload.
     pub data: Value,
 }
 
-/// A saga to begin. Its end is an input of the instance.
+/// Start of a child saga. Its end is an input of the instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Start {
-    /// The program's own label; comes back with the end.
+pub struct StartChild {
+    /// Tag that the program assigned; the end has the same tag.
     pub tag: Name,
-    /// Which saga.
+    /// Name of the saga.
     pub saga: SagaName,
-    /// Which instance of it.
+    /// Correlation id of the instance.
     pub correlation: CorrelationId,
-    /// The event that begins it; its first start event without one.
+    /// Start event. Default: the first start event of the saga.
     pub event: Option<EventType>,
-    /// The data of that event.
+    /// Data of that event.
     pub data: Value,
 }
 
-/// A saga to cancel, if it has not ended. Nobody waits for that.
+/// Cancellation of a saga that has not ended. It has no result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stop {
-    /// Which saga.
+pub struct CancelChild {
+    /// Name of the saga.
     pub saga: SagaName,
-    /// Which instance of it.
+    /// Correlation id of the instance.
     pub correlation: CorrelationId,
-    /// For the record.
+    /// Reason, for the record.
     pub reason: String,
 }
 
-/// The end of a saga, for the one that began it. Never asked for by a program.
+/// Notification of the parent at the end of a child saga. Programs never request it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct End {
-    /// The instance that began it.
+pub struct NotifyParent {
+    /// Parent instance.
     pub to: InstanceKey,
-    /// How it ended, and as which work it was begun.
-    pub ended: Ended,
+    /// Result of the child, with the work item that started it.
+    pub ended: ChildResult,
 }
 
-/// The kinds of work.
+/// Kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkKind {
@@ -153,153 +156,155 @@ pub enum WorkKind {
     Effect,
     /// See [`Fact`].
     Fact,
-    /// See [`Start`], [`Stop`] and [`End`].
+    /// See [`StartChild`], [`CancelChild`] and [`NotifyParent`].
     Saga,
 }
 
-/// Work of one kind for one destination. Each lane of the outbox is offered in order and blocks no other.
+/// Destination of work: kind and name. Work of one destination is dispatched in order and blocks no
+/// other destination.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Lane {
-    /// Which kind.
+pub struct Destination {
+    /// Kind of the work.
     pub kind: WorkKind,
-    /// The aggregate type, the effect's name, the saga's name, or empty for facts.
+    /// Aggregate type, effect name or saga name; empty for facts.
     pub name: CompactString,
 }
 
-/// The place of a work item in the outbox: its lane, then the order of commits.
+/// Position of a work item in the outbox: its destination, then the order of commits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OutboxKey {
-    /// The lane.
-    pub lane: Lane,
-    /// Given by the store at commit; grows for ever within a shard.
+    /// Destination.
+    pub destination: Destination,
+    /// Sequence, assigned by the store at commit. It only increases within a shard.
     pub sequence: u64,
 }
 
-/// A piece of work as it lies in the outbox.
+/// Work item, as stored in the outbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkItem {
     /// UUID v7, derived from (instance, state version, index): the idempotency key of all attempts.
     pub id: Uuid,
-    /// Who asked.
+    /// Requesting instance.
     pub instance: InstanceKey,
-    /// What to do.
+    /// Requested work.
     pub work: Work,
-    /// Not begun any more after this.
+    /// Deadline, after which the work is not started.
     pub deadline: Option<Timestamp>,
-    /// The id of the input that led here.
+    /// Id of the input that caused the work.
     pub causation: EventId,
     /// W3C trace context.
     pub trace: Option<TraceParent>,
-    /// The time of the transition.
+    /// Time of the transition.
     pub created_at: Timestamp,
 }
 
 impl Work {
-    /// Which kind.
+    /// Returns the kind of the work.
     #[must_use]
     pub fn kind(&self) -> WorkKind {
         match self {
             Work::Command(_) => WorkKind::Command,
             Work::Effect(_) => WorkKind::Effect,
             Work::Fact(_) => WorkKind::Fact,
-            Work::Start(_) | Work::Stop(_) | Work::End(_) => WorkKind::Saga,
+            Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => WorkKind::Saga,
         }
     }
 
-    /// The lane it travels in.
+    /// Returns the destination of the work.
     #[must_use]
-    pub fn lane(&self) -> Lane {
+    pub fn destination(&self) -> Destination {
         let name = match self {
             Work::Command(c) => c.aggregate_type.as_str(),
             Work::Effect(e) => e.name.as_str(),
             Work::Fact(_) => "",
-            Work::Start(s) => s.saga.as_str(),
-            Work::Stop(s) => s.saga.as_str(),
-            Work::End(e) => e.to.saga.as_str(),
+            Work::StartChild(s) => s.saga.as_str(),
+            Work::CancelChild(s) => s.saga.as_str(),
+            Work::NotifyParent(e) => e.to.saga.as_str(),
         };
-        Lane { kind: self.kind(), name: CompactString::from(name) }
+        Destination { kind: self.kind(), name: CompactString::from(name) }
     }
 
-    /// What people call it: `inventory.ReserveStock`, `payments.charge`, `OrderCompleted`.
+    /// Returns the display label: `inventory.ReserveStock`, `payments.charge`, `OrderCompleted`,
+    /// `start_child equipment`.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
             Work::Command(c) => format!("{}.{}", c.aggregate_type, c.name),
             Work::Effect(e) => e.name.to_string(),
             Work::Fact(f) => f.kind.to_string(),
-            Work::Start(s) => format!("start {}", s.saga),
-            Work::Stop(s) => format!("stop {}", s.saga),
-            Work::End(e) => format!("end for {}", e.to.saga),
+            Work::StartChild(s) => format!("start_child {}", s.saga),
+            Work::CancelChild(s) => format!("cancel_child {}", s.saga),
+            Work::NotifyParent(e) => format!("notify_parent {}", e.to.saga),
         }
     }
 
-    /// The program's tag; facts, stops and ends have none.
+    /// Returns the tag of the program. Facts, cancellations and parent notifications have none.
     #[must_use]
     pub fn tag(&self) -> Option<&Name> {
         match self {
             Work::Command(c) => Some(&c.tag),
             Work::Effect(e) => Some(&e.tag),
-            Work::Start(s) => Some(&s.tag),
-            Work::Fact(_) | Work::Stop(_) | Work::End(_) => None,
+            Work::StartChild(s) => Some(&s.tag),
+            Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
         }
     }
 
-    /// The time allowed from the transition on.
+    /// Returns the timeout, counted from the transition.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         match self {
             Work::Command(c) => c.timeout,
             Work::Effect(e) => e.timeout,
-            Work::Fact(_) | Work::Start(_) | Work::Stop(_) | Work::End(_) => None,
+            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
         }
     }
 }
 
-/// What became of a work item.
+/// Result of a work item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Which item.
+pub struct WorkResult {
+    /// Id of the work item.
     pub work_id: Uuid,
-    /// Where it lies; the commit that stores the outcome removes it there.
-    pub outbox: OutboxKey,
-    /// What happened.
-    pub verdict: Verdict,
-    /// How many attempts were made, counted since the last start of the process.
+    /// Position in the outbox. The commit that stores the result removes the row.
+    pub outbox_key: OutboxKey,
+    /// Outcome of the work.
+    pub outcome: WorkOutcome,
+    /// Number of attempts since the last start of the process.
     pub attempts: u32,
-    /// When it was known.
+    /// Time of the result.
     pub at: Timestamp,
-    /// What there is to tell everybody besides.
+    /// Facts that are published with the result.
     #[serde(default)]
     pub facts: Vec<Fact>,
-    /// The span of the attempt that came to this, where somebody follows it. Last, because rows are read by position.
+    /// Span of the last attempt, if it is traced. It is the last field, because rows are read by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
 }
 
-/// How it ended.
+/// Outcome of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Verdict {
-    /// The Gateway took the command; the answer proper will be an event.
+pub enum WorkOutcome {
+    /// The gateway accepted the command; the result follows as an event.
     Accepted,
-    /// It was done.
+    /// The work succeeded.
     Succeeded {
-        /// The success event a handler returned, where it names one.
+        /// Success event of the handler, if any.
         event: Option<EventType>,
-        /// What the upstream answered.
+        /// Response of the upstream.
         payload: Value,
     },
-    /// It was refused, or it failed for good.
+    /// The work was rejected, or failed permanently.
     Failed {
-        /// The failure event a handler returned, where it names one.
+        /// Failure event of the handler, if any.
         event: Option<EventType>,
-        /// Why.
+        /// Failure.
         failure: Failure,
-        /// What the upstream answered.
+        /// Response of the upstream.
         payload: Value,
     },
-    /// The deadline passed; whether it was done is not known.
+    /// The deadline passed; it is unknown whether the work was executed.
     TimedOut {
-        /// The last that was heard.
+        /// Last reported failure.
         failure: Failure,
     },
 }

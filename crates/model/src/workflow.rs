@@ -1,7 +1,8 @@
-//! What one saga tells another: begin, stop, and how it ended.
+//! Commands between sagas: start, cancel, and the result of a child.
 //!
-//! These travel over the bus, addressed to one instance, so that it does not matter which process has it. Each has the id
-//! of the work item behind it: told twice, it counts once.
+//! The bus transports these commands, addressed to one instance, so the sender does not depend on the
+//! process that owns the instance. Each command has the id of its work item: a second delivery has no
+//! effect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,78 +10,78 @@ use uuid::Uuid;
 
 use crate::{EventId, EventType, Failure, InstanceKey, Timestamp, TraceParent};
 
-/// How many sagas may stand above one: against definitions that begin each other without end.
-pub const MAX_DEPTH: u16 = 16;
+/// Maximum number of ancestors of a saga. It stops definitions that start each other without end.
+pub const MAX_CHILD_DEPTH: u16 = 16;
 
-/// A word from another saga to one instance.
+/// Command of another saga to one instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkflowCommand {
-    /// The id of the work item behind it.
+    /// Id of the work item of the command.
     pub id: EventId,
-    /// When it was ordered.
+    /// Time of the request.
     pub at: Timestamp,
     /// W3C trace context.
     pub trace: Option<TraceParent>,
-    /// What is said.
-    pub order: WorkflowOrder,
+    /// Action of the command.
+    pub action: WorkflowAction,
 }
 
-/// What sagas say to each other.
+/// Action of a workflow command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WorkflowOrder {
-    /// Begin.
+pub enum WorkflowAction {
+    /// Start the instance.
     Start {
-        /// Who begins it, and as which work.
-        parent: Parent,
-        /// The event that begins it; its first start event without one.
+        /// Parent instance and its work item.
+        parent: ParentRef,
+        /// Start event. Default: the first start event of the saga.
         event: Option<EventType>,
-        /// The data of that event.
+        /// Data of that event.
         data: Value,
     },
-    /// Cancel, if it was begun by the sender and has not ended.
-    Stop {
-        /// The sender.
+    /// Cancel the instance, if the sender started it and it has not ended.
+    Cancel {
+        /// Sending instance.
         from: InstanceKey,
-        /// For the record.
+        /// Reason, for the record.
         reason: String,
     },
-    /// What was begun has ended.
-    Ended(Ended),
+    /// Report the end of a child saga.
+    ChildEnded(ChildResult),
 }
 
-/// The saga that began an instance.
+/// Parent of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parent {
-    /// Which instance.
+pub struct ParentRef {
+    /// Key of the parent instance.
     pub key: InstanceKey,
-    /// The work item that asked for it.
+    /// Work item that started the child.
     pub work_id: Uuid,
-    /// How many sagas stand above: 1 where the parent has no parent.
+    /// Number of ancestors: 1 if the parent has no parent.
     pub depth: u16,
 }
 
-/// How a saga that was begun has ended.
+/// Result of a child saga.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
-    /// The work item that asked for it.
+pub struct ChildResult {
+    /// Work item that started the child.
     pub work_id: Uuid,
-    /// Why it did not complete; `None`: it completed.
+    /// Failure; `None` if the child completed.
     pub failure: Option<Failure>,
-    /// The last fact it told at its end.
+    /// Last fact that the child emitted at its end.
     pub event: Option<EventType>,
-    /// The data of that fact.
+    /// Data of that fact.
     pub data: Value,
 }
 
-impl WorkflowOrder {
-    /// `start`, `stop` or `ended`.
+impl WorkflowAction {
+    /// Returns `start`, `cancel` or `child_ended`.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
-            WorkflowOrder::Start { .. } => "start",
-            WorkflowOrder::Stop { .. } => "stop",
-            WorkflowOrder::Ended(_) => "ended",
+            WorkflowAction::Start { .. } => "start",
+            WorkflowAction::Cancel { .. } => "cancel",
+            WorkflowAction::ChildEnded(_) => "child_ended",
         }
     }
 }

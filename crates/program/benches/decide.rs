@@ -1,12 +1,12 @@
-//! What a decision costs: the order saga in YAML, step by step, and the kinds of expressions it is made of.
+//! Benchmarks of transitions: the order saga in YAML, step by step, and its kinds of expressions.
 
 use std::hint::black_box;
 
 use divan::{Bencher, counter::ItemsCount};
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, Verdict,
+    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, WorkOutcome,
 };
-use orlog_program::{Compiled, Context, Program, Reaction, Stimulus, compile_yaml};
+use orlog_program::{CompiledDefinition, Context, Program, ProgramInput, ProgramOutput, compile_yaml};
 use serde_json::{Value, json};
 
 const ORDER: &str = include_str!("../tests/order.saga.yaml");
@@ -15,23 +15,23 @@ fn main() {
     divan::main();
 }
 
-fn order() -> Compiled {
-    compile_yaml(ORDER, "order").expect("it is well formed")
+fn order() -> CompiledDefinition {
+    compile_yaml(ORDER, "order").expect("the definition is valid")
 }
 
 fn key() -> InstanceKey {
     InstanceKey {
         tenant: TenantId::default_tenant(),
-        saga: SagaName::new("order").expect("a short word"),
-        correlation: CorrelationId::new("o1").expect("a short word"),
+        saga: SagaName::new("order").expect("a valid name"),
+        correlation: CorrelationId::new("o1").expect("a valid name"),
     }
 }
 
 fn event(kind: &str, data: Value) -> Event {
     Event {
-        id: EventId::new("e1").expect("a short word"),
+        id: EventId::new("e1").expect("a valid name"),
         tenant: TenantId::default_tenant(),
-        kind: EventType::new(kind).expect("a short word"),
+        kind: EventType::new(kind).expect("a valid name"),
         source: "urn:bench".to_owned(),
         subject: None,
         time: Timestamp::from_millis(0),
@@ -51,61 +51,67 @@ fn placed() -> Event {
     )
 }
 
-fn apply(saga: &Compiled, state: Option<&[u8]>, stimulus: &Stimulus<'_>) -> Vec<u8> {
+fn apply(saga: &CompiledDefinition, state: Option<&[u8]>, input: &ProgramInput<'_>) -> Vec<u8> {
     let key = key();
     let context = Context { key: &key, version: 1, now: Timestamp::from_millis(0) };
-    match saga.apply(state, stimulus, &context).expect("it is applied") {
-        Reaction::Applied(transition) => transition.state,
-        Reaction::Ignored(why) | Reaction::Refused(why) => panic!("{why}"),
+    match saga.apply(state, input, &context).expect("the input is applied") {
+        ProgramOutput::Applied(transition) => transition.state,
+        ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => panic!("{reason}"),
     }
 }
 
-fn bench_apply(bencher: Bencher<'_, '_>, saga: &Compiled, state: Option<&[u8]>, stimulus: &Stimulus<'_>) {
+fn bench_apply(
+    bencher: Bencher<'_, '_>,
+    saga: &CompiledDefinition,
+    state: Option<&[u8]>,
+    input: &ProgramInput<'_>,
+) {
     bencher
         .counter(ItemsCount::new(1_usize))
-        .bench_local(|| black_box(apply(saga, black_box(state), black_box(stimulus))));
+        .bench_local(|| black_box(apply(saga, black_box(state), black_box(input))));
 }
 
 #[divan::bench]
 fn start(bencher: Bencher<'_, '_>) {
-    bench_apply(bencher, &order(), None, &Stimulus::Event(&placed()));
+    bench_apply(bencher, &order(), None, &ProgramInput::Event(&placed()));
 }
 
 #[divan::bench]
 fn event_completes_a_step(bencher: Bencher<'_, '_>) {
     let saga = order();
-    let state = apply(&saga, None, &Stimulus::Event(&placed()));
+    let state = apply(&saga, None, &ProgramInput::Event(&placed()));
     bench_apply(
         bencher,
         &saga,
         Some(&state),
-        &Stimulus::Event(&event("StockReserved", json!({"orderId": "o1"}))),
+        &ProgramInput::Event(&event("StockReserved", json!({"orderId": "o1"}))),
     );
 }
 
 #[divan::bench]
 fn outcome_completes_a_step_and_a_condition_decides(bencher: Bencher<'_, '_>) {
     let saga = order();
-    let state = apply(&saga, None, &Stimulus::Event(&placed()));
-    let state = apply(&saga, Some(&state), &Stimulus::Event(&event("StockReserved", json!({}))));
-    let verdict = Verdict::Succeeded { event: None, payload: json!({"paymentId": "p9"}) };
-    bench_apply(bencher, &saga, Some(&state), &Stimulus::Outcome { tag: "charge", verdict: &verdict });
+    let state = apply(&saga, None, &ProgramInput::Event(&placed()));
+    let state = apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({}))));
+    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"paymentId": "p9"}) };
+    bench_apply(bencher, &saga, Some(&state), &ProgramInput::WorkResult { tag: "charge", outcome: &outcome });
 }
 
 #[divan::bench]
-fn failure_begins_to_undo(bencher: Bencher<'_, '_>) {
+fn failure_starts_compensation(bencher: Bencher<'_, '_>) {
     let saga = order();
-    let state = apply(&saga, None, &Stimulus::Event(&placed()));
-    let state = apply(&saga, Some(&state), &Stimulus::Event(&event("StockReserved", json!({}))));
-    bench_apply(bencher, &saga, Some(&state), &Stimulus::Timer { name: "charge" });
+    let state = apply(&saga, None, &ProgramInput::Event(&placed()));
+    let state = apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({}))));
+    bench_apply(bencher, &saga, Some(&state), &ProgramInput::Timer { name: "charge" });
 }
 
 #[divan::bench]
-fn compile() -> Compiled {
+fn compile() -> CompiledDefinition {
     order()
 }
 
-/// One step whose payload is that template; the cost beside `literal` is that of the expression.
+/// Returns a saga with one step whose payload is this template. Its cost above `literal` is that of the
+/// expression.
 #[divan::bench(args = ["literal", "=vars.order.customer.email", "=vars.order.total > 100 && vars.order.open == 'yes'",
     "={'id': vars.order.id, 'skus': vars.order.items.map(i, i.sku)}"])]
 fn expression(bencher: Bencher<'_, '_>, template: &str) {
@@ -113,7 +119,7 @@ fn expression(bencher: Bencher<'_, '_>, template: &str) {
         "{{saga: s, version: 1, start: Go, vars: {{order: =event}}, steps: [{{id: a, do: {{effect: e, data: {}}}}}]}}",
         json!(template)
     );
-    let saga = compile_yaml(&text, "s").expect("it is well formed");
+    let saga = compile_yaml(&text, "s").expect("the definition is valid");
     let order = json!({"id": "o1", "total": 125, "open": "yes", "items": [{"sku": "a"}, {"sku": "b"}], "customer": {"email": "a@b"}});
-    bench_apply(bencher, &saga, None, &Stimulus::Event(&event("Go", order)));
+    bench_apply(bencher, &saga, None, &ProgramInput::Event(&event("Go", order)));
 }

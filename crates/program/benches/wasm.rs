@@ -1,4 +1,5 @@
-//! What a transition of a WebAssembly saga costs: a fresh instance, the input in, the decision, the answer out and checked.
+//! Benchmarks of WebAssembly sagas: instantiation, input encoding, the transition, and validation of
+//! the output.
 
 #[path = "../tests/wasm/assemblyscript.rs"]
 mod assemblyscript;
@@ -7,9 +8,9 @@ use std::hint::black_box;
 
 use divan::Bencher;
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, Verdict,
+    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, WorkOutcome,
 };
-use orlog_program::{Context, Program, Reaction, Stimulus, WasmProgram, load_wasm};
+use orlog_program::{Context, Program, ProgramInput, ProgramOutput, WasmProgram, load_wasm};
 use serde_json::{Value, json};
 
 const ECHO: &str = include_str!("../tests/wasm/echo.wat");
@@ -20,27 +21,30 @@ fn main() {
 }
 
 fn load(module: &[u8]) -> WasmProgram {
-    load_wasm(module, "bench").expect("it is well formed")
+    load_wasm(module, "bench").expect("the definition is valid")
 }
 
 fn echo() -> WasmProgram {
     let text = ECHO.replace("MANIFEST", &MANIFEST.replace('"', "\\\""));
-    load(&wat::parse_str(text).expect("it is well formed"))
+    load(&wat::parse_str(text).expect("the definition is valid"))
 }
 
-/// A real guest: the module in the file `ORLOG_BENCH_WASM`, or the `AssemblyScript` example; `None` without npm.
+/// Returns a real guest: the module in the file `ORLOG_BENCH_WASM`, or the `AssemblyScript` example;
+/// `None` without npm.
 fn guest() -> Option<Vec<u8>> {
     match std::env::var_os("ORLOG_BENCH_WASM") {
-        Some(file) => Some(std::fs::read(file).expect("ORLOG_BENCH_WASM names a module of the order saga")),
+        Some(file) => {
+            Some(std::fs::read(file).expect("ORLOG_BENCH_WASM is the path of an order saga module"))
+        }
         None => assemblyscript::order(),
     }
 }
 
 fn event(kind: &str, data: Value) -> Event {
     Event {
-        id: EventId::new("e1").expect("a short word"),
+        id: EventId::new("e1").expect("a valid name"),
         tenant: TenantId::default_tenant(),
-        kind: EventType::new(kind).expect("a short word"),
+        kind: EventType::new(kind).expect("a valid name"),
         source: "urn:bench".to_owned(),
         subject: None,
         time: Timestamp::from_millis(0),
@@ -58,41 +62,41 @@ fn placed() -> Event {
     event("OrderPlaced", json!({"orderId": "o1", "total": 125, "items": items, "customer": customer}))
 }
 
-fn apply(saga: &WasmProgram, state: Option<&[u8]>, stimulus: &Stimulus<'_>) -> Vec<u8> {
+fn apply(saga: &WasmProgram, state: Option<&[u8]>, input: &ProgramInput<'_>) -> Vec<u8> {
     let key = InstanceKey {
         tenant: TenantId::default_tenant(),
-        saga: SagaName::new("order").expect("a short word"),
-        correlation: CorrelationId::new("o1").expect("a short word"),
+        saga: SagaName::new("order").expect("a valid name"),
+        correlation: CorrelationId::new("o1").expect("a valid name"),
     };
     let context = Context { key: &key, version: 1, now: Timestamp::from_millis(0) };
-    match saga.apply(state, stimulus, &context).expect("it is applied") {
-        Reaction::Applied(transition) => transition.state,
-        Reaction::Ignored(why) | Reaction::Refused(why) => panic!("{why}"),
+    match saga.apply(state, input, &context).expect("the input is applied") {
+        ProgramOutput::Applied(transition) => transition.state,
+        ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => panic!("{reason}"),
     }
 }
 
 #[divan::bench]
 fn least_module(bencher: Bencher<'_, '_>) {
     let (saga, placed) = (echo(), placed());
-    bencher.bench_local(|| black_box(apply(&saga, None, black_box(&Stimulus::Event(&placed)))));
+    bencher.bench_local(|| black_box(apply(&saga, None, black_box(&ProgramInput::Event(&placed)))));
 }
 
 #[divan::bench]
 fn order_starts(bencher: Bencher<'_, '_>) {
     let Some(saga) = guest().map(|module| load(&module)) else { return };
     let placed = placed();
-    bencher.bench_local(|| black_box(apply(&saga, None, black_box(&Stimulus::Event(&placed)))));
+    bencher.bench_local(|| black_box(apply(&saga, None, black_box(&ProgramInput::Event(&placed)))));
 }
 
 #[divan::bench]
 fn order_is_charged(bencher: Bencher<'_, '_>) {
     let Some(saga) = guest().map(|module| load(&module)) else { return };
-    let state = apply(&saga, None, &Stimulus::Event(&placed()));
+    let state = apply(&saga, None, &ProgramInput::Event(&placed()));
     let state =
-        apply(&saga, Some(&state), &Stimulus::Event(&event("StockReserved", json!({"orderId": "o1"}))));
-    let verdict = Verdict::Succeeded { event: None, payload: json!({"paymentId": "p9"}) };
-    let stimulus = Stimulus::Outcome { tag: "charge", verdict: &verdict };
-    bencher.bench_local(|| black_box(apply(&saga, Some(&state), black_box(&stimulus))));
+        apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({"orderId": "o1"}))));
+    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"paymentId": "p9"}) };
+    let input = ProgramInput::WorkResult { tag: "charge", outcome: &outcome };
+    bencher.bench_local(|| black_box(apply(&saga, Some(&state), black_box(&input))));
 }
 
 #[divan::bench]

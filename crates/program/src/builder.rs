@@ -1,7 +1,7 @@
-//! The builder: a saga written in Rust, which gives the same intermediate form as the YAML.
+//! Builder of sagas in Rust. It produces the same intermediate form as the YAML.
 //!
 //! ```
-//! use orlog_program::{Definition, Do, Program};
+//! use orlog_program::{Definition, Program, StepAction};
 //! use serde_json::json;
 //!
 //! let saga = Definition::builder("order")
@@ -9,16 +9,19 @@
 //!     .start("OrderPlaced")
 //!     .correlate("orderId")
 //!     .var("orderId", json!("=event.orderId"))
-//!     .step("reserve", Do::command("inventory.ReserveStock").data(json!({ "order": "=vars.orderId" })))
+//!     .step(
+//!         "reserve",
+//!         StepAction::command("inventory.ReserveStock").data(json!({ "order": "=vars.orderId" })),
+//!     )
 //!     .ok("StockReserved")
 //!     .fail("StockRejected")
-//!     .undo(Do::command("inventory.ReleaseStock").data(json!({ "order": "=vars.orderId" })))
-//!     .step("charge", Do::effect("payments.charge").data(json!({ "order": "=vars.orderId" })))
+//!     .undo(StepAction::command("inventory.ReleaseStock").data(json!({ "order": "=vars.orderId" })))
+//!     .step("charge", StepAction::effect("payments.charge").data(json!({ "order": "=vars.orderId" })))
 //!     .timeout(std::time::Duration::from_secs(1800))
 //!     .completed("OrderCompleted", json!({ "order": "=vars.orderId" }))
 //!     .build()
-//!     .expect("the saga is well formed");
-//! assert_eq!(saga.manifest().triggers.len(), 3);
+//!     .expect("the saga is valid");
+//! assert_eq!(saga.manifest().subscriptions.len(), 3);
 //! ```
 
 mod action;
@@ -27,9 +30,9 @@ mod handlers;
 mod names;
 mod steps;
 
-pub use action::Do;
-pub use definition::Builder;
-pub use handlers::{Migrate, On};
+pub use action::StepAction;
+pub use definition::DefinitionBuilder;
+pub use handlers::{EventHandler, MigrationBuilder};
 
 pub(crate) use names::split_command;
 

@@ -1,139 +1,142 @@
-//! What a program is shown and what it answers: the words of the one boundary.
+//! Contract between programs and the runner: inputs, outputs, errors, manifest.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 
 use orlog_model::{
-    EffectName, Event, EventType, InstanceKey, Name, SagaName, Timestamp, Transition, Verdict,
+    EffectName, Event, EventType, InstanceKey, Name, SagaName, Timestamp, Transition, WorkOutcome,
 };
 
-/// A state that was moved to another program.
+/// State that was migrated to another program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Migration {
-    /// The new state, its waits and all of its timers: those that were armed and are not armed here are off. It asks for no
-    /// work.
+    /// The new state, its waits and all of its timers. Timers that are not armed here are canceled.
+    /// Contains no work.
     pub transition: Transition,
-    /// New tags of work and tasks that are open, by old one; those not named keep theirs.
+    /// Pairs of old and new tags of pending work and tasks; tags that are not listed do not change.
     pub tags: Vec<(Name, Name)>,
-    /// Something goes by another name, or is no more.
-    pub mapped: bool,
+    /// Whether something was renamed or removed.
+    pub is_mapped: bool,
 }
 
-/// What a program consumes.
+/// Events that a program consumes and work that it may request.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Manifest {
-    /// The events it takes, sorted by type, each type once.
-    pub triggers: Vec<Trigger>,
-    /// The names of the effects it may ask for; checked against the providers at start-up.
+    /// Event subscriptions, sorted by type, each type once.
+    pub subscriptions: Vec<EventSubscription>,
+    /// Effects that the program may request; checked against the providers at startup.
     pub effects: Vec<EffectName>,
-    /// The commands it may ask for, as `aggregate.Command`.
+    /// Commands that the program may request, as `aggregate.Command`.
     pub commands: Vec<String>,
-    /// The sagas it may begin.
+    /// Child sagas that the program may start.
     pub sagas: Vec<SagaName>,
-    /// How long events that come before the instance are kept for it; zero: not at all.
-    pub early: Duration,
+    /// How long early events are stored; zero disables early events.
+    pub early_event_ttl: Duration,
 }
 
-/// One type of event that a program takes.
+/// Subscription of a program to one event type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trigger {
-    /// The type.
+pub struct EventSubscription {
+    /// Event type.
     pub kind: EventType,
-    /// Begins an instance where there is none.
+    /// Whether the event starts an instance if none exists.
     pub starts: bool,
 }
 
-/// What a program is shown.
+/// Input of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Stimulus<'a> {
-    /// An event, from the bus or as a signal to this instance.
+pub enum ProgramInput<'a> {
+    /// Event from the bus, or a signal to this instance.
     Event(&'a Event),
-    /// What became of work it asked for under `tag`.
-    Outcome {
-        /// The tag the program gave the work.
+    /// Result of the work that was requested under `tag`.
+    WorkResult {
+        /// Tag that the program assigned to the work.
         tag: &'a str,
-        /// What happened.
-        verdict: &'a Verdict,
+        /// Outcome of the work.
+        outcome: &'a WorkOutcome,
     },
-    /// A timer it armed fell due.
+    /// A timer of the instance is due.
     Timer {
-        /// The name it was armed under.
+        /// Name of the timer.
         name: &'a str,
     },
-    /// Stop going forward and undo what was done.
+    /// Stops forward execution and starts compensation.
     Cancel {
-        /// For the record.
+        /// Reason, for the history.
         reason: &'a str,
     },
-    /// Try again what ended in `stuck`.
+    /// Retries the work that made the instance `stuck`.
     Retry,
-    /// Leave undone what ended in `stuck`, a person has seen to it; go on.
+    /// Skips the failed compensation that made the instance `stuck`, because an operator resolved it, and
+    /// continues.
     Skip,
-    /// Nothing more is done or undone; it ends.
+    /// Ends the instance without further steps or compensations.
     ForceComplete,
 }
 
-impl Stimulus<'_> {
-    /// What happened, in a few words: the note of a transition whose program has none of its own.
+impl ProgramInput<'_> {
+    /// Returns the default note of a transition whose program provides none.
     pub(crate) fn label(&self) -> String {
         match self {
-            Stimulus::Event(event) => event.kind.to_string(),
-            Stimulus::Outcome { tag, verdict } => format!("{tag}: {}", verdict.label()),
-            Stimulus::Timer { name } => format!("{name}: due"),
-            Stimulus::Cancel { .. } => "cancel".to_owned(),
-            Stimulus::Retry => "retry".to_owned(),
-            Stimulus::Skip => "skip".to_owned(),
-            Stimulus::ForceComplete => "force-complete".to_owned(),
+            ProgramInput::Event(event) => event.kind.to_string(),
+            ProgramInput::WorkResult { tag, outcome } => format!("{tag}: {}", outcome.label()),
+            ProgramInput::Timer { name } => format!("{name}: due"),
+            ProgramInput::Cancel { .. } => "cancel".to_owned(),
+            ProgramInput::Retry => "retry".to_owned(),
+            ProgramInput::Skip => "skip".to_owned(),
+            ProgramInput::ForceComplete => "force-complete".to_owned(),
         }
     }
 }
 
-/// What a program may know beside its state.
+/// Data that a program may read in addition to its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// Which instance.
+    /// Key of the instance.
     pub key: &'a InstanceKey,
-    /// The state version this transition will have.
+    /// State version after this transition.
     pub version: u64,
-    /// The time of the transition: the present when it is decided.
+    /// Time of the transition: the current time when the program computes it.
     pub now: Timestamp,
 }
 
-/// A program's answer.
+/// Output of a program.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reaction {
-    /// Something changed.
+pub enum ProgramOutput {
+    /// The input caused a transition.
     Applied(Box<Transition>),
-    /// Nothing changed, and that is right: a duplicate, an unknown or a late event. The text says why, for the log.
+    /// The input is valid and causes no change: a duplicate, an unknown or a late event. The text is the
+    /// reason, for the log.
     Ignored(Cow<'static, str>),
-    /// Refused: the status forbids it (an operator's `retry` of an instance that is not stuck). The text says why.
-    Refused(Cow<'static, str>),
+    /// The status forbids the input, for example an operator's `retry` of an instance that is not stuck.
+    /// The text is the reason.
+    Rejected(Cow<'static, str>),
 }
 
-/// A program cannot apply a stimulus.
+/// Error of a program that cannot apply an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The payload is not what the program expects.
+pub enum ProgramError {
+    /// The payload does not match the schema that the program expects.
     #[error("{0}")]
-    Schema(String),
-    /// The program itself failed: an expression, a contract.
+    SchemaMismatch(String),
+    /// The program failed: an expression or a contract.
     #[error("{0}")]
-    Program(String),
-    /// The program broke down: a trap, a limit, an answer that is none. What it would have decided is not known, so the
-    /// instance is paused: nothing that comes later is applied to a state that missed this.
+    Evaluation(String),
+    /// The program crashed: a trap, an exceeded limit or invalid output. The intended transition is
+    /// unknown. The instance is paused, so that no later input is applied to a state that lacks this one.
     #[error("{0}")]
-    Broken(String),
-    /// The stored state cannot be read.
-    #[error("the stored state cannot be read: {0}")]
-    State(String),
+    Crashed(String),
+    /// The stored state cannot be decoded.
+    #[error("cannot decode the stored state: {0}")]
+    InvalidState(String),
 }
 
-/// Why the saga does not go forward; `failure` in expressions.
+/// Reason why the saga does not run forward; `failure` in expressions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Cause {
+pub(crate) struct FailureCause {
     pub(crate) code: String,
     pub(crate) message: String,
-    /// The step's id; empty where the saga as a whole is meant.
+    /// Step id; empty for the saga as a whole.
     pub(crate) step: String,
 }

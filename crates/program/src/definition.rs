@@ -1,142 +1,144 @@
-//! The intermediate form: a saga as plain data, which the YAML front-end and the builder both produce.
+//! Intermediate form: a saga as plain data, produced by the YAML front-end and by the builder.
 //!
-//! A template is JSON in which a text that begins with `=` is a CEL expression (`==` stands for a plain `=`). An expression
-//! (`when`, `in`) is CEL, with or without the `=`.
+//! A template is JSON. A text in it that starts with `=` is a CEL expression (`==` stands for a literal
+//! `=`). An expression (`when`, `in`) is CEL, with or without the `=`.
 
 mod action;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EventType, InDoubt, Name, Retry, SagaName};
+use orlog_model::{EventType, InDoubtPolicy, Name, RetryPolicy, SagaName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use action::{Action, Case, Escalation, Human, Job, Moment};
+pub use action::{Action, Escalation, HumanTask, JobAction, SwitchCase, TimeSpec};
 
-/// A saga. Compiled by [`crate::compile`].
+/// Definition of a saga. [`crate::compile()`] compiles it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// Its name.
+    /// Name of the saga.
     pub saga: SagaName,
-    /// The author's number for it.
+    /// Version.
     pub version: u32,
-    /// The events that begin an instance.
+    /// Start events.
     pub start: Vec<EventType>,
-    /// Where an event says to which instance it belongs.
+    /// Location of the correlation id in events.
     #[serde(default)]
-    pub correlate: Correlate,
-    /// How long events that come before the instance are kept for it; `None`: [`DEFAULT_EARLY`], zero: not at all.
+    pub correlate: CorrelationSpec,
+    /// Time to live of early events; `None`: [`DEFAULT_EARLY_EVENT_TTL`], zero: early events are not
+    /// buffered.
     #[serde(default)]
-    pub early: Option<Duration>,
-    /// What is known about the versions of events' payloads.
+    pub early_event_ttl: Option<Duration>,
+    /// Payload versions by event type.
     #[serde(default)]
-    pub events: BTreeMap<EventType, EventForm>,
+    pub events: BTreeMap<EventType, EventVersionSpec>,
     /// Environment of all jobs: templates.
     #[serde(default)]
     pub env: Map<String, Value>,
-    /// Templates over the start event, whose values the instance remembers.
+    /// Templates over the start event, whose values the instance stores.
     #[serde(default)]
     pub vars: Map<String, Value>,
-    /// A template for what the business calls the instance.
+    /// Template of the business reference of the instance.
     #[serde(default)]
     pub reference: Option<Value>,
-    /// The whole time an instance may go forward.
+    /// Maximum time that an instance may run forward.
     #[serde(default)]
     pub timeout: Option<Duration>,
-    /// What happens on events at any time while it goes forward.
+    /// Event handlers, active while the saga runs forward.
     #[serde(default)]
-    pub on: Vec<Handler>,
-    /// What is done, in order.
+    pub on: Vec<HandlerSpec>,
+    /// Steps, in order.
     pub steps: Vec<Step>,
-    /// The fact that every step is done.
+    /// Fact that is published when all steps are finished.
     #[serde(default)]
-    pub completed: Option<FactForm>,
-    /// The fact that a step failed and everything done was undone.
+    pub completed: Option<FactSpec>,
+    /// Fact that is published when a step has failed and all completed steps are compensated.
     #[serde(default)]
-    pub failed: Option<FactForm>,
-    /// How instances of older versions become instances of this one, when an operator asks for it.
+    pub failed: Option<FactSpec>,
+    /// Migrations of instances of older versions to this one, applied when an operator requests it.
     #[serde(default)]
-    pub migrates: Vec<MigrationForm>,
+    pub migrations: Vec<MigrationSpec>,
 }
 
-/// How long early events are kept where the definition says nothing.
-pub const DEFAULT_EARLY: Duration = Duration::from_hours(24);
+/// Default time to live of early events.
+pub const DEFAULT_EARLY_EVENT_TTL: Duration = Duration::from_hours(24);
 
-/// Where an event says to which instance it belongs. Where the place is empty, the envelope's correlation id counts. A place
-/// is a path (`order.id`) or, with a leading `=`, an expression over `event`.
+/// Location of the correlation id in an event. If the location is empty, the correlation id of the
+/// envelope applies. A location is a path (`order.id`) or, with a leading `=`, an expression over
+/// `event`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Correlate {
-    /// In its envelope.
+pub enum CorrelationSpec {
+    /// In the envelope.
     #[default]
     Envelope,
-    /// In this place of its data.
+    /// At this location of the data.
     Field(String),
-    /// In a place that depends on its type; the envelope for types that are not named.
+    /// At a location that depends on the event type; the envelope for types that are not listed.
     ByType(BTreeMap<EventType, String>),
 }
 
-/// Which versions of an event's payload are taken.
+/// Accepted payload versions of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EventForm {
-    /// The versions taken; the highest is the one that expressions are written for.
+pub struct EventVersionSpec {
+    /// Accepted versions; expressions are written for the highest.
     pub accepts: Vec<u32>,
-    /// By older version, a template over `event` that gives the payload of the newest.
+    /// Upcasts by older version: templates over `event` that produce the payload of the newest version.
     #[serde(default)]
     pub upcast: BTreeMap<u32, Value>,
-    /// What becomes of other versions.
+    /// Policy for unsupported versions.
     #[serde(default)]
-    pub otherwise: Otherwise,
+    pub on_unsupported: UnsupportedVersionPolicy,
 }
 
-/// What becomes of an event whose version is not accepted.
+/// Policy for an event whose version is not accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Otherwise {
-    /// It is set aside as a dead letter; the instance does not change.
+pub enum UnsupportedVersionPolicy {
+    /// The event is dead-lettered; the instance does not change.
     #[default]
     DeadLetter,
-    /// Nothing.
+    /// The event is ignored.
     Ignore,
-    /// The instance turns back, with the cause `schema_version`.
+    /// The instance starts compensation with the cause `schema_version`.
     Compensate,
 }
 
-/// What happens on an event at any time while the saga goes forward.
+/// Event handler, active while the saga runs forward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Handler {
-    /// Which events.
+pub struct HandlerSpec {
+    /// Handled events.
     pub event: Vec<EventType>,
-    /// Only if this expression over `event` and `vars` holds.
+    /// Condition over `event` and `vars`.
     #[serde(default)]
     pub when: Option<String>,
-    /// Templates over the event, whose values the instance remembers.
+    /// Templates over the event, whose values the instance stores.
     #[serde(default)]
     pub save: Map<String, Value>,
-    /// Commands and effects to ask for; nobody waits for their answers.
+    /// Commands and effects to request; their results are not awaited.
     #[serde(default)]
     pub actions: Vec<Action>,
-    /// How the saga goes on.
+    /// How the saga continues.
     #[serde(default)]
-    pub then: Then,
+    pub then: AfterHandler,
 }
 
-/// How a saga goes on after an event that a [`Handler`] took.
+/// How a saga continues after an event of a [`HandlerSpec`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
-    /// As it was.
+pub enum AfterHandler {
+    /// The saga continues unchanged.
     #[default]
     Continue,
-    /// Everything done is undone; it ends `cancelled`.
+    /// All completed steps are compensated; the saga ends `cancelled`.
     Cancel,
-    /// Everything done is undone; it ends `failed`, the event's type is the code.
+    /// All completed steps are compensated; the saga ends `failed` with the event type as code.
     Fail,
-    /// It ends `completed`; what was not begun is skipped, what is under way is given up.
+    /// The saga ends `completed`; pending steps are skipped, steps in progress are abandoned.
     Complete,
 }
 
@@ -144,146 +146,146 @@ pub enum Then {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Unique within the saga; holds no `:` and no `[`.
+    /// Id, unique within the saga; contains no `:` and no `[`.
     pub id: Name,
-    /// What must be over first; `None`: the step before, or the switch that names this step.
+    /// Steps that must be finished first; `None`: the previous step, or the switch that selects this step.
     #[serde(default)]
-    pub after: Option<After>,
-    /// An expression; the step is skipped when it is false.
+    pub after: Option<StepDependencies>,
+    /// Condition; the step is skipped if it is false.
     #[serde(default)]
     pub when: Option<String>,
-    /// Done once for each element of a list.
+    /// List whose elements the step is executed for.
     #[serde(default)]
     pub foreach: Option<Foreach>,
-    /// What is asked for.
+    /// Action of the step.
     pub action: Action,
-    /// What means success. For a command: the events that answer it; without one, its acceptance does. For effects and jobs:
-    /// what their success is called. For a person's task: the outcomes to choose from.
+    /// Results that mean success. Commands: result events; without one, acceptance is success. Effects and
+    /// jobs: names of successful results. Human tasks: outcomes to choose from.
     #[serde(default)]
-    pub ok: Vec<Answer>,
-    /// What means failure.
+    pub ok: Vec<ResultMatcher>,
+    /// Results that mean failure.
     #[serde(default)]
-    pub fail: Vec<Answer>,
-    /// What undoes it.
+    pub fail: Vec<ResultMatcher>,
+    /// Compensation of the step.
     #[serde(default)]
-    pub undo: Option<Undo>,
-    /// The point of no return: once it is done, nothing done so far is undone any more.
+    pub compensate: Option<CompensationSpec>,
+    /// Pivot: after the step completes, earlier steps are not compensated.
     #[serde(default)]
     pub pivot: bool,
-    /// The time allowed for its answer, each attempt of a command.
+    /// Timeout for the result, per attempt of a command.
     #[serde(default)]
     pub timeout: Option<Duration>,
-    /// Templates over the answer, whose values the instance remembers.
+    /// Templates over the result, whose values the instance stores.
     #[serde(default)]
     pub save: Map<String, Value>,
-    /// For effects and jobs hints for attempts; for commands how often the machine asks.
+    /// Retry policy of commands; for effects and jobs, hints for attempts.
     #[serde(default)]
-    pub retry: Option<Retry>,
-    /// For effects and jobs: what happens when nobody knows whether it was done. Left out of the canonical JSON where
-    /// nothing is said, so that definitions keep their hash.
+    pub retry: Option<RetryPolicy>,
+    /// Policy for an unknown outcome of effects and jobs. Omitted from the canonical JSON if not set, so
+    /// that existing definitions keep their hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_doubt: Option<InDoubt>,
+    pub in_doubt: Option<InDoubtPolicy>,
 }
 
-/// What must be over before a step begins.
+/// Dependencies of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct After {
-    /// The steps before it; none: it begins at once.
+pub struct StepDependencies {
+    /// Preceding steps; empty: the step starts immediately.
     pub steps: Vec<Name>,
-    /// How many of them.
+    /// Number of preceding steps that are required.
     #[serde(default)]
     pub join: Join,
 }
 
-/// How many of the steps before must be done.
+/// Number of preceding steps that must complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Join {
-    /// All of them, those that are skipped aside.
+    /// All of them, except skipped steps.
     #[default]
     All,
-    /// So many, at least 1; the others have lost, and what they did is undone.
+    /// This number, at least 1; the other branches are discarded and compensated.
     AtLeast(u32),
 }
 
-/// A step for each element of a list.
+/// Execution of a step for each element of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Foreach {
-    /// An expression whose value is a list of at most [`crate::MAX_ELEMENTS`] elements.
+    /// Expression that returns a list of at most [`crate::MAX_ELEMENTS`] elements.
     #[serde(rename = "in")]
     pub list: String,
-    /// What an element is called in the step's expressions; `index` is its place, from 0.
+    /// Name of the element in the step's expressions; `index` is its position, from 0.
     #[serde(rename = "as")]
     pub name: String,
-    /// How many are under way at once; `None`: [`crate::DEFAULT_CONCURRENT`].
+    /// Maximum number of elements in progress; `None`: [`crate::DEFAULT_FOREACH_CONCURRENCY`].
     #[serde(default)]
-    pub limit: Option<u32>,
+    pub max_concurrency: Option<u32>,
 }
 
-/// An event or a named outcome, and what it must say to count.
+/// An event or a named outcome, and its condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
-    /// Its type.
+pub struct ResultMatcher {
+    /// Event type.
     pub event: EventType,
-    /// Only if this expression over `event` and `vars` holds.
+    /// Condition over `event` and `vars`.
     #[serde(default)]
     pub when: Option<String>,
 }
 
-impl From<EventType> for Answer {
+impl From<EventType> for ResultMatcher {
     fn from(event: EventType) -> Self {
         Self { event, when: None }
     }
 }
 
-/// What undoes a step.
+/// Compensation of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Undo {
-    /// What is asked for: a command, an effect, a job, a person's task or a saga.
+pub struct CompensationSpec {
+    /// Action: a command, an effect, a job, a human task or a saga.
     pub action: Action,
-    /// For a command: the events that confirm it; without one, its acceptance does.
+    /// For a command, the events that confirm it; without one, acceptance confirms it.
     #[serde(default)]
-    pub ok: Vec<Answer>,
-    /// What means that it failed.
+    pub ok: Vec<ResultMatcher>,
+    /// Results that mean failure.
     #[serde(default)]
-    pub fail: Vec<Answer>,
-    /// The time allowed for the confirmation; then it is asked for again, or the instance is stuck.
+    pub fail: Vec<ResultMatcher>,
+    /// Timeout for the confirmation; afterwards the compensation is retried, or the instance is stuck.
     #[serde(default)]
     pub timeout: Option<Duration>,
-    /// For effects and jobs hints for attempts; for commands how often the machine asks.
+    /// Retry policy of commands; for effects and jobs, hints for attempts.
     #[serde(default)]
-    pub retry: Option<Retry>,
-    /// For effects and jobs: what happens when nobody knows whether it was done. To ask means to be stuck at once, where
-    /// a person decides.
+    pub retry: Option<RetryPolicy>,
+    /// Policy for an unknown outcome of effects and jobs. With `ask`, the instance is stuck immediately and
+    /// an operator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_doubt: Option<InDoubt>,
+    pub in_doubt: Option<InDoubtPolicy>,
 }
 
-/// A fact about the whole saga.
+/// Fact about the whole saga.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FactForm {
-    /// Its type.
+pub struct FactSpec {
+    /// Type of the fact.
     pub fact: EventType,
-    /// A template for its data.
+    /// Template of its data.
     #[serde(default)]
     pub data: Value,
 }
 
-/// How instances of older versions become instances of the newest.
+/// Migration of instances of older versions to the newest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MigrationForm {
-    /// The versions this is for.
+pub struct MigrationSpec {
+    /// Versions of this migration.
     pub from: Vec<u32>,
-    /// By old step, the new one, or `None` where there is none any more. Steps that are not named keep their id.
+    /// New step by old step; `None` if the step is dropped. Steps that are not listed keep their id.
     #[serde(default)]
     pub steps: BTreeMap<Name, Option<Name>>,
-    /// Templates over the old `vars`, whose values are remembered beside them.
+    /// Templates over the old `vars`, whose values are stored in addition.
     #[serde(default)]
     pub vars: Map<String, Value>,
 }

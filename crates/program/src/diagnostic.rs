@@ -1,25 +1,25 @@
-//! What is wrong with a definition: where, what, and what was probably meant.
+//! Diagnostics of definitions: location, message and suggestion.
 
 use std::fmt;
 
-/// One thing wrong with a definition. All that are found are reported at once.
+/// One error in a definition. The compiler reports all errors at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The file, as it was named to the front-end.
+pub struct Diagnostic {
+    /// File name as passed to the front-end.
     pub file: String,
-    /// The line, from 1; 0 where there is no text, as in the builder.
+    /// Line, from 1; 0 if the definition has no text, as in the builder.
     pub line: usize,
-    /// The column in characters, from 1; 0 where there is no text.
+    /// Column in characters, from 1; 0 if the definition has no text.
     pub column: usize,
-    /// The place in the definition, for example `steps[1].do.data.amount`.
+    /// Path in the definition, for example `steps[1].do.data.amount`.
     pub path: String,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// What was probably meant, or what would do.
+    /// Suggested replacement or remedy.
     pub suggestion: Option<String>,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 {
@@ -37,35 +37,35 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A problem before its place in a file is known.
+/// Diagnostic without a position in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
-    /// The place in the definition.
+pub(crate) struct RawDiagnostic {
+    /// Path in the definition.
     pub(crate) path: String,
-    /// Line and column within the expression that stands there, from 1.
+    /// Line and column within the expression at this path, from 1.
     pub(crate) within: Option<(usize, usize)>,
-    /// It is about the name of the field, not about its value.
+    /// Whether the diagnostic concerns the field name and not its value.
     pub(crate) at_key: bool,
-    /// What is wrong.
+    /// Description of the error.
     pub(crate) message: String,
-    /// What was probably meant.
+    /// Suggested replacement or remedy.
     pub(crate) suggestion: Option<String>,
 }
 
-/// What is wrong, as far as it is found.
-pub(crate) type Findings = Vec<Finding>;
+/// Diagnostics collected so far.
+pub(crate) type RawDiagnostics = Vec<RawDiagnostic>;
 
-impl Finding {
+impl RawDiagnostic {
     pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), within: None, at_key: false, message: message.into(), suggestion: None }
     }
 
-    pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
+    pub(crate) fn with_suggestion(mut self, suggestion: impl Into<String>) -> Self {
         self.suggestion = Some(suggestion.into());
         self
     }
 
-    pub(crate) fn maybe_suggest(mut self, suggestion: Option<String>) -> Self {
+    pub(crate) fn with_optional_suggestion(mut self, suggestion: Option<String>) -> Self {
         self.suggestion = suggestion;
         self
     }
@@ -80,13 +80,13 @@ impl Finding {
         self
     }
 
-    /// As a problem of a definition that has no text.
-    pub(crate) fn without_text(self, file: &str) -> Problem {
+    /// Converts to a diagnostic of a definition that has no text.
+    pub(crate) fn without_text(self, file: &str) -> Diagnostic {
         let message = match self.within {
             Some((_, column)) => format!("{} (at character {column})", self.message),
             None => self.message,
         };
-        Problem {
+        Diagnostic {
             file: file.to_owned(),
             line: 0,
             column: 0,
@@ -97,13 +97,13 @@ impl Finding {
     }
 }
 
-/// The name among `known` that `found` probably stands for.
+/// Returns the name in `known` that is most similar to `found`, if one is similar enough.
 pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
     known
         .into_iter()
         .filter(|name| found.len() <= 64 && name.len() <= 64)
-        // Names of such different length are never near; a hostile text asks thousands of times.
+        // Skips names of very different length, because a hostile text causes thousands of lookups.
         .filter(|name| found.len().abs_diff(name.len()) <= 4 + name.len() / 2)
         .map(|name| (distance(name), name))
         .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
@@ -111,7 +111,8 @@ pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>)
         .map(|(_, name)| name)
 }
 
-/// `did you mean …?`, where something known is near.
-pub(crate) fn did_you_mean<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+/// Returns `did you mean …?` if a known name is similar.
+#[must_use]
+pub fn did_you_mean<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(found, known).map(|name| format!("did you mean `{name}`?"))
 }

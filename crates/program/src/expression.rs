@@ -1,9 +1,10 @@
-//! Expressions: CEL over `vars`, `event`, `failure`, `key`, `results` and elements of lists; pure, and checked when loaded.
+//! Expressions: CEL over `vars`, `event`, `failure`, `key`, `results` and list elements; pure and
+//! checked at compile time.
 //!
-//! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is looked up in the JSON without
-//! CEL. Everything else runs on `cel` with the JSON read in place. The same input gives the same value: maps are read in the
-//! order of their keys. What it may cost is bounded before it runs (its length, its nesting) and while it runs (what it goes
-//! through and what it makes).
+//! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is resolved in
+//! the JSON without CEL. All other expressions run on `cel`, which reads the JSON in place. The same
+//! input always gives the same value: maps are read in key order. Cost is limited before the run
+//! (length, nesting) and during the run (data read and produced).
 
 mod ast;
 mod check;
@@ -29,12 +30,12 @@ use cel::{Context, Value as CelValue};
 use orlog_model::InstanceKey;
 use serde_json::{Map, Value, json};
 
-pub(crate) use check::{Refused, Scope};
-pub(crate) use cost::Account;
-pub use filter::{Filter, FilterError, Unmet};
+pub(crate) use check::{CheckError, Scope};
+pub(crate) use cost::CostBudget;
+pub use filter::{Filter, FilterError, FilterEvalError};
 
-use crate::contract::Cause;
-use check::{Known, Parsed};
+use crate::contract::FailureCause;
+use check::{CheckedExpression, NameResolution};
 use functions::environment;
 use json::{wrap, wrap_map};
 pub(crate) use root::{INDEX, Root};
@@ -49,24 +50,24 @@ pub(crate) struct Expression {
 #[derive(Debug)]
 enum Kind {
     Path { root: Root, fields: Vec<String> },
-    Cel(Box<Parsed>),
+    Cel(Box<CheckedExpression>),
 }
 
-/// An expression had no value.
+/// Evaluation error: an expression had no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{expression}`: {reason}")]
 pub(crate) struct EvalError {
-    /// The expression's text.
+    /// Text of the expression.
     pub(crate) expression: String,
-    /// Why.
+    /// Reason of the error.
     pub(crate) reason: String,
 }
 
-/// What the variables stand for.
+/// Values of the variables.
 pub(crate) struct Bindings<'a> {
     vars: Option<&'a Map<String, Value>>,
     event: Option<&'a Value>,
-    cause: Option<&'a Cause>,
+    cause: Option<&'a FailureCause>,
     results: &'a Map<String, Value>,
     element: Option<Element<'a>>,
     instance: Option<&'a InstanceKey>,
@@ -74,7 +75,7 @@ pub(crate) struct Bindings<'a> {
     key: OnceCell<Value>,
 }
 
-/// An element of a list, the name the definition gives it, and its place.
+/// List element, its name in the definition, and its position.
 struct Element<'a> {
     name: &'a str,
     value: &'a Value,
@@ -88,7 +89,7 @@ impl<'a> Bindings<'a> {
         Self { instance: Some(instance), ..Self::before_any_instance() }
     }
 
-    /// Where it is not known yet which instance it is about.
+    /// Returns bindings without an instance, before correlation.
     pub(crate) fn before_any_instance() -> Self {
         Self {
             vars: None,
@@ -122,7 +123,7 @@ impl<'a> Bindings<'a> {
         self
     }
 
-    pub(crate) fn cause(mut self, cause: Option<&'a Cause>) -> Self {
+    pub(crate) fn cause(mut self, cause: Option<&'a FailureCause>) -> Self {
         self.cause = cause;
         self
     }
@@ -146,8 +147,8 @@ impl<'a> Bindings<'a> {
         })
     }
 
-    /// The value at a chain of fields; the error names the first that is missing.
-    fn look_up<'s>(&'s self, root: Root, fields: &'s [String]) -> Result<CowJson<'s>, &'s str> {
+    /// Returns the value at a chain of fields; the error is the first missing field.
+    fn lookup<'s>(&'s self, root: Root, fields: &'s [String]) -> Result<CowJson<'s>, &'s str> {
         let (start, fields) = match (root, self.vars, fields) {
             (Root::Vars, Some(vars), []) => return Ok(CowJson::Fields(vars)),
             (Root::Vars, Some(vars), [first, rest @ ..]) => (vars.get(first).ok_or(first.as_str())?, rest),
@@ -165,7 +166,7 @@ impl<'a> Bindings<'a> {
     }
 }
 
-/// A value, or an object of which only the fields are at hand.
+/// A value, or an object of which only the fields are available.
 enum CowJson<'a> {
     Value(&'a Value),
     Fields(&'a Map<String, Value>),
@@ -180,7 +181,7 @@ impl CowJson<'_> {
     }
 }
 
-/// Bindings as CEL looks them up. The parts are borrowed from [`Bindings`].
+/// Resolver of bindings for CEL. The parts are borrowed from [`Bindings`].
 struct Resolver<'a> {
     vars: Option<&'a Map<String, Value>>,
     event: Option<&'a Value>,
@@ -209,51 +210,54 @@ impl VariableResolver for Resolver<'_> {
     }
 }
 
-/// Variables under their own names.
-struct Free<'a>(&'a Map<String, Value>);
+/// Free variables under their own names.
+struct FreeVariables<'a>(&'a Map<String, Value>);
 
-impl VariableResolver for Free<'_> {
+impl VariableResolver for FreeVariables<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         self.0.get(variable).map(|value| CowVal::Owned(wrap(value)))
     }
 }
 
-/// The value of an expression outside a definition, with `variables` as its names: for tools, and for the tests of the
-/// language. Checks, limits and the JSON of the value are those of an expression in a definition.
+/// Evaluates an expression outside a definition, with `variables` as its names: for tools and for tests
+/// of the language. Checks, limits and JSON conversion equal those of an expression in a definition.
 ///
 /// # Errors
-/// Why it is refused, or why it has no value.
+/// The reason of the rejection or of the evaluation error.
 pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, String> {
     let names: Vec<_> = variables.keys().map(String::as_str).collect();
-    let parsed = check::parse(environment(), source, Known::Free(&names));
-    let parsed = parsed.map_err(|refused| {
-        refused.into_iter().next().map_or_else(|| "it is refused".to_owned(), |refused| refused.message)
+    let parsed = check::parse(environment(), source, NameResolution::Free(&names));
+    let parsed = parsed.map_err(|rejection| {
+        rejection
+            .into_iter()
+            .next()
+            .map_or_else(|| "the expression is invalid".to_owned(), |rejection| rejection.message)
     })?;
-    run(&parsed, &Free(variables), output::to_json)
+    run(&parsed, &FreeVariables(variables), output::to_json)
 }
 
-/// Runs a checked expression within an account.
+/// Runs a checked expression within a cost budget.
 fn run<T: Send>(
-    parsed: &Parsed,
+    parsed: &CheckedExpression,
     resolver: &dyn VariableResolver,
     read: impl FnOnce(&dyn Val) -> Result<T, String> + Send,
 ) -> Result<T, String> {
-    let account = Account::open();
+    let account = CostBudget::open();
     let resolve = || {
         let mut context = Context::with_env(Arc::clone(environment()));
         context.set_variable_resolver(resolver);
         let value = CelValue::resolve_val(&parsed.expression, &context);
         value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()))
     };
-    let value = if parsed.deep { cost::carried(resolve) } else { resolve() };
+    let value = if parsed.deep { cost::share_with_thread(resolve) } else { resolve() };
     drop(account);
-    if cost::is_spent() { Err("it goes through too much data".to_owned()) } else { value }
+    if cost::is_exhausted() { Err("the expression processes too much data".to_owned()) } else { value }
 }
 
 impl Expression {
-    /// Compiles and checks.
-    pub(crate) fn compile(source: &str, scope: &Scope<'_>) -> Result<Self, Vec<Refused>> {
-        let parsed = check::parse(environment(), source, Known::Place(scope))?;
+    /// Compiles and checks an expression.
+    pub(crate) fn compile(source: &str, scope: &Scope<'_>) -> Result<Self, Vec<CheckError>> {
+        let parsed = check::parse(environment(), source, NameResolution::Scoped(scope))?;
         let kind = match path_of(&parsed.expression, scope) {
             Some((root, fields)) => Kind::Path { root, fields },
             None => Kind::Cel(Box::new(parsed)),
@@ -261,37 +265,37 @@ impl Expression {
         Ok(Self { source: source.to_owned(), kind })
     }
 
-    /// Its value.
+    /// Evaluates the expression.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
         match &self.kind {
-            Kind::Path { root, fields } => match bindings.look_up(*root, fields) {
+            Kind::Path { root, fields } => match bindings.lookup(*root, fields) {
                 Ok(found) => Ok(found.into_value()),
-                Err(missing) => Err(self.error(format!("there is no `{missing}`"))),
+                Err(missing) => Err(self.error(format!("`{missing}` does not exist"))),
             },
             Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, output::to_json),
         }
     }
 
-    /// Its value, which must be true or false.
+    /// Evaluates the expression, whose value must be a boolean.
     pub(crate) fn holds(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
         match &self.kind {
             Kind::Path { .. } => match self.evaluate(bindings)? {
                 Value::Bool(holds) => Ok(holds),
                 other => {
-                    Err(self.error(format!("a condition must be true or false, this is {}", kind_of(&other))))
+                    Err(self.error(format!("a condition must be true or false, but is {}", kind_of(&other))))
                 }
             },
             Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, |value| {
-                let wrong =
-                    || format!("a condition must be true or false, this is {}", value.get_type().name());
-                value.downcast_ref::<CelBool>().map(|b| *b.inner()).ok_or_else(wrong)
+                let type_error =
+                    || format!("a condition must be true or false, but is {}", value.get_type().name());
+                value.downcast_ref::<CelBool>().map(|b| *b.inner()).ok_or_else(type_error)
             }),
         }
     }
 
     fn evaluate_cel<T: Send>(
         &self,
-        parsed: &Parsed,
+        parsed: &CheckedExpression,
         bindings: &Bindings<'_>,
         read: impl FnOnce(&dyn Val) -> Result<T, String> + Send,
     ) -> Result<T, EvalError> {
@@ -306,13 +310,13 @@ impl Expression {
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))
     }
 
-    /// Why its value is not taken.
+    /// Creates the error of an invalid value.
     pub(crate) fn error(&self, reason: String) -> EvalError {
         EvalError { expression: self.source.clone(), reason }
     }
 }
 
-/// `vars.a.b` as a root and fields, where the expression is nothing else.
+/// Returns `vars.a.b` as a root and fields if the expression is only a chain of fields.
 fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String>)> {
     let mut fields = Vec::new();
     let mut at = expression;
@@ -328,7 +332,7 @@ fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String
     Some((scope.root(name)?, fields))
 }
 
-/// What people call the type of a JSON value.
+/// Returns the display name of the type of a JSON value.
 pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

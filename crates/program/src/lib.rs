@@ -1,8 +1,9 @@
-//! What a saga does: the one boundary [`Program`], and the front-ends that produce programs.
+//! Saga programs: the trait [`Program`], and the front-ends that produce programs.
 //!
-//! A saga written as YAML ([`compile_yaml`]) or with the builder ([`Definition::builder`]) becomes the same intermediate
-//! form, a [`Definition`], and from that a [`Compiled`] program, which runs on the step machine. A saga that is a program
-//! rather than a list of steps implements [`Native`], or is a WebAssembly module ([`load_wasm`]).
+//! A saga in YAML ([`compile_yaml`]) or from the builder ([`Definition::builder`]) becomes the same
+//! intermediate form, a [`Definition`], and is compiled to a [`CompiledDefinition`], which runs on the
+//! step machine. A saga that is a program rather than a list of steps implements [`NativeSaga`], or is
+//! a WebAssembly module ([`load_wasm`]).
 
 mod builder;
 mod compile;
@@ -22,28 +23,31 @@ mod template;
 mod wasm;
 mod yaml;
 
-/// What a person can answer who is asked whether an effect in doubt was done.
-pub mod doubt {
-    pub use crate::machine::{DONE, NOT_DONE};
+/// Outcomes of the operator task for an effect in doubt.
+pub mod in_doubt {
+    pub use crate::machine::{EXECUTED, NOT_EXECUTED};
 }
 
-pub use builder::{Builder, Do, Migrate, On};
-pub use compile::{Compiled, compile};
-pub use contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus, Trigger};
+pub use builder::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
+pub use compile::{CompiledDefinition, compile};
+pub use contract::{
+    Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,
+};
 pub use definition::{
-    Action, After, Answer as AnswerForm, Case, Correlate, DEFAULT_EARLY, Definition, Escalation, EventForm,
-    FactForm, Foreach, Handler, Human, Job, Join, MigrationForm, Moment, Otherwise, Step, Then, Undo,
+    Action, AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, Escalation,
+    EventVersionSpec, FactSpec, Foreach, HandlerSpec, HumanTask, JobAction, Join, MigrationSpec,
+    ResultMatcher as AnswerForm, Step, StepDependencies, SwitchCase, TimeSpec, UnsupportedVersionPolicy,
 };
-pub use diagnostic::Problem;
-pub use expression::{Filter, FilterError, Unmet, evaluate};
+pub use diagnostic::Diagnostic;
+pub use expression::{Filter, FilterError, FilterEvalError, evaluate};
 pub use limits::{
-    DEFAULT_CONCURRENT, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION, MAX_EXPRESSION_BYTES, MAX_FUEL,
-    MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
-    MAX_SOURCE_BYTES, MAX_STEPS, TooLarge, check_payload,
+    DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES,
+    MAX_FUEL, MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
+    MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
-pub use lint::{Warning, lint};
-pub use native::{Answer, Native, NativeProgram, Orders, Outcome};
+pub use lint::{LintWarning, lint};
+pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
-pub use schema::schema;
+pub use schema::json_schema;
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

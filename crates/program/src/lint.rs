@@ -1,7 +1,8 @@
-//! Lints: what a definition may say, but probably should not. Warnings, never errors.
+//! Lints: warnings about definitions that are valid but questionable. Never errors.
 //!
-//! Each rule has a code that keeps its meaning; docs/definitions.md explains them. A comment on the line before the place
-//! switches one off, with its reason: `# orlog: allow OL03 because the request expires by itself`.
+//! Each rule has a stable code; docs/definitions.md explains them. A comment on the line before the
+//! location suppresses a rule, with a reason: `# orlog: allow OL03 because the request expires by
+//! itself`.
 
 mod context;
 mod failure;
@@ -13,47 +14,52 @@ mod switch;
 mod time;
 mod vars;
 
-use crate::compile::Compiled;
+use crate::compile::CompiledDefinition;
 use crate::definition::Definition;
-use crate::diagnostic::Finding;
-use crate::yaml::locate_all;
-use context::Sight;
-pub use context::Warning;
+use crate::diagnostic::RawDiagnostic;
+use crate::yaml::locate_diagnostics;
+use context::LintContext;
+pub use context::LintWarning;
 
-/// A rule: its code and what finds the places.
-type Rule = (&'static str, fn(&Sight<'_>) -> Vec<Finding>);
+/// A rule: its code and the function that finds violations.
+type LintRule = (&'static str, fn(&LintContext<'_>) -> Vec<RawDiagnostic>);
 
-const RULES: [Rule; 12] = [
+const RULES: [LintRule; 12] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
-    ("OL03", failure::missing_undo),
+    ("OL03", failure::missing_compensation),
     ("OL04", names::not_routable),
-    ("OL05", switch::no_otherwise),
-    ("OL06", switch::one_way_only),
+    ("OL05", switch::missing_default_case),
+    ("OL06", switch::follows_one_branch_only),
     ("OL07", names::awaited_and_handled),
-    ("OL08", time::longer_than_the_saga),
-    ("OL09", vars::unused),
-    ("OL10", vars::saved_side_by_side),
+    ("OL08", time::outlasts_saga_timeout),
+    ("OL09", vars::unused_variable),
+    ("OL10", vars::concurrent_save),
     ("OL11", flow::pivot_without_effect),
-    ("OL12", flow::nothing_to_undo),
+    ("OL12", flow::needless_compensation),
 ];
 
-/// What the rules object to, in the order of the text. `file` is only named in the warnings.
+/// Returns the warnings of all rules in the order of the text. `file` appears only in the warnings.
 #[must_use]
-pub fn lint(compiled: &Compiled, file: &str) -> Vec<Warning> {
+pub fn lint(compiled: &CompiledDefinition, file: &str) -> Vec<LintWarning> {
     warnings(compiled.definition(), compiled.source(), file)
 }
 
-fn warnings(definition: &Definition, source: &str, file: &str) -> Vec<Warning> {
-    let sight = Sight::of(definition);
+fn warnings(definition: &Definition, source: &str, file: &str) -> Vec<LintWarning> {
+    let context = LintContext::of(definition);
     let found =
-        RULES.iter().flat_map(|(code, rule)| rule(&sight).into_iter().map(|finding| (*code, finding)));
+        RULES.iter().flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)));
     let (codes, findings): (Vec<_>, Vec<_>) = found.unzip();
-    let problems = locate_all(findings, source, file);
-    let found = codes.into_iter().zip(problems).map(|(code, problem)| Warning { code, problem });
+    let problems = locate_diagnostics(findings, source, file);
+    let found =
+        codes.into_iter().zip(problems).map(|(code, problem)| LintWarning { code, diagnostic: problem });
     let mut warnings = suppress::filter(found.collect(), &RULES.map(|(code, _)| code), source, file);
     warnings.sort_by(|a, b| {
-        (a.problem.line, a.problem.column, a.code).cmp(&(b.problem.line, b.problem.column, b.code))
+        (a.diagnostic.line, a.diagnostic.column, a.code).cmp(&(
+            b.diagnostic.line,
+            b.diagnostic.column,
+            b.code,
+        ))
     });
     warnings
 }

@@ -1,39 +1,40 @@
-//! The step machine: one stimulus on the state of a compiled saga makes one transition.
+//! Step machine: applies one program input to the state of a compiled saga and returns one transition.
 //!
-//! It brings an event to the version that expressions are written for ([`version`]), reads the stimulus ([`answer`],
-//! [`event`], [`handler`]), looks up what the answer means for the step ([`table`]), records that ([`settle`]), and then
-//! goes on ([`run`]): forward through the steps whose predecessors are over ([`forward`], [`join`]), backward through what
-//! is to be undone ([`back`]).
+//! It upcasts an event to the version that expressions are written for ([`version`]), resolves the
+//! input ([`outcome`], [`event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
+//! applies it ([`apply_outcome`]), and then advances ([`execution`]): forward through the steps whose
+//! predecessors are finished ([`forward`], [`join`]), backward through the pending compensations
+//! ([`compensate`]).
 //!
-//! | phase | what happens | becomes |
+//! | phase | input | next phase |
 //! |---|---|---|
-//! | running | a step succeeds, others wait | running |
-//! | running | a step fails, and a join can do without it | running; what it lost is undone |
-//! | running | a join has enough | running; what it does not need is given up or undone |
-//! | running | the last step is over, and no undo is under way | completed; the `completed` fact |
-//! | running | a step fails, times out, or breaks its contract; the saga times out | compensating |
-//! | running, past the pivot | a step fails, times out, or breaks its contract | stuck |
-//! | running | cancel; a handler says so | compensating, towards cancelled or failed |
-//! | running, past the pivot | cancel; a handler says so; the saga times out | the same |
-//! | running | a handler says `complete` | completed when what was lost is undone |
-//! | running, compensating | an undo is confirmed | the same; the next undo |
-//! | compensating | nothing is left to undo | failed, the `failed` fact once; or cancelled, no fact |
-//! | running, compensating | an undo fails for good, or its time runs out | stuck |
-//! | running, compensating, stuck | a given-up step succeeds late | the same; it is undone next |
-//! | completed, failed, cancelled | a given-up step succeeds late | compensating, and back, without a second fact |
-//! | running | nobody knows whether an effect was done, and a person is asked ([`doubt`]) | running; the step waits |
-//! | any but stuck | that is asked about something given up | compensating, or running; it does not end before the answer |
-//! | stuck | what failed succeeds after all; retry; skip | where it was, when nothing else is stuck |
-//! | stuck | any other answer | stuck; it is recorded, nothing begins |
-//! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; nothing more happens |
-//! | any | anything else | the same; nothing changes |
+//! | running | a step succeeds, others are pending | running |
+//! | running | a step fails, and a join tolerates it | running; the discarded branch is compensated |
+//! | running | a join is satisfied | running; unneeded steps are abandoned or compensated |
+//! | running | the last step finishes, no compensation in progress | completed; the `completed` fact |
+//! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
+//! | running, past the pivot | a step fails, times out, has an invalid result | stuck |
+//! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
+//! | running, past the pivot | cancel; a handler cancels or fails; the saga times out | the same |
+//! | running | a handler completes | completed when discarded branches are compensated |
+//! | running, compensating | a compensation is confirmed | the same; the next compensation |
+//! | compensating | no compensation pending | failed, the `failed` fact once; or cancelled, no fact |
+//! | running, compensating | a compensation fails permanently or times out | stuck |
+//! | running, compensating, stuck | an abandoned step succeeds late | the same; compensates it next |
+//! | completed, failed, cancelled | the same | compensating, and back, without a second fact |
+//! | running | an effect in doubt requires a decision ([`in_doubt`]) | running; the step waits |
+//! | any but stuck | the same for an abandoned step | compensating or running until the decision |
+//! | stuck | the failed action succeeds late; retry; skip | previous phase, unless others are stuck |
+//! | stuck | any other result | stuck; it is recorded, no step starts |
+//! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; final |
+//! | any | any other input | the same; no change |
 //!
-//! A command that is asked for again keeps its tag. An event that answers any of its attempts counts; of outcomes the runner
-//! hands over only that of the newest attempt, because only that work is open.
+//! A retried command keeps its tag. An event that matches any of its attempts counts. Of work results,
+//! the runner delivers only that of the latest attempt, because only that work is pending.
 //!
-//! An expression that has no value fails its step, so that what was done gets undone; in an undo it makes the instance
-//! stuck. Only in `vars`, `save`, the handlers and the two facts is it a [`Fault`], because there the input or the definition
-//! as a whole is wrong.
+//! An expression without a value fails its step, so that completed steps are compensated; in a
+//! compensation it makes the instance stuck. In `vars`, `save`, the handlers and the two facts it is a
+//! [`ProgramError`], because there the input or the definition as a whole is invalid.
 
 mod apply_outcome;
 mod compensate;
@@ -63,63 +64,77 @@ mod waits;
 use orlog_model::Event;
 use serde_json::Value;
 
-use crate::contract::{Context, Fault, Reaction, Stimulus};
+use crate::contract::{Context, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
-use execution::Run;
+use execution::Execution;
 use state::State;
-use version::Reading;
+use version::VersionDecision;
 
 pub(crate) use compiled::{
-    Answer, Call, Case, Entry, Escalation, Fact, Foreach, Handler, Human, Job, Migrates, Moment, SAGA_TIMER,
-    Saga, Step, Task, Versions, handler_tag, point, undo_tag,
+    CompiledAction, CompiledActionKind, CompiledCase, CompiledEscalation, CompiledFact, CompiledForeach,
+    CompiledHandler, CompiledHumanTask, CompiledJob, CompiledMatcher, CompiledMigration, CompiledSaga,
+    CompiledStep, CompiledTime, EventBinding, EventVersions, SAGA_TIMER, compensation_tag, handler_tag,
+    parse_time,
 };
-pub use in_doubt::{DONE, NOT_DONE};
-pub(crate) use migrate::{Source, migrate};
+pub use in_doubt::{EXECUTED, NOT_EXECUTED};
+pub(crate) use migrate::{MigrationSource, migrate};
 pub(crate) use version::upcast;
-pub(crate) use view::show;
+pub(crate) use view::view;
 
-/// Decides one stimulus. See the table above.
+/// Applies one program input. See the table above.
 pub(crate) fn apply(
-    saga: &Saga,
+    saga: &CompiledSaga,
     state: Option<&[u8]>,
-    stimulus: &Stimulus<'_>,
+    input: &ProgramInput<'_>,
     context: &Context<'_>,
-) -> Result<Reaction, Fault> {
-    if let Some(payload) = step_input::payload(stimulus) {
+) -> Result<ProgramOutput, ProgramError> {
+    if let Some(payload) = step_input::payload(input) {
         check_payload(payload)
-            .map_err(|large| Fault::Schema(format!("the payload is too large: {large}")))?;
+            .map_err(|large| ProgramError::SchemaMismatch(format!("the payload is too large: {large}")))?;
     }
-    let Stimulus::Event(event) = stimulus else { return known(saga, state, stimulus, context) };
-    match version::read(saga, event)? {
-        Reading::AsItIs => known(saga, state, stimulus, context),
-        Reading::Newer(event) => known(saga, state, &Stimulus::Event(&event), context),
-        Reading::Ignored => Ok(Reaction::Ignored("its version is not accepted".into())),
-        Reading::TurnsBack(refused) => match state {
-            Some(bytes) => Run::new(saga, context, State::decode(bytes, saga.steps.len())?).turn(refused),
-            None => Err(Fault::Schema(refused.message)),
+    let ProgramInput::Event(event) = input else { return known(saga, state, input, context) };
+    match version::resolve(saga, event)? {
+        VersionDecision::Current => known(saga, state, input, context),
+        VersionDecision::Upcast(event) => known(saga, state, &ProgramInput::Event(&event), context),
+        VersionDecision::Ignored => Ok(ProgramOutput::Ignored("the event version is not accepted".into())),
+        VersionDecision::Compensates(failure) => match state {
+            Some(bytes) => {
+                Execution::new(saga, context, State::decode(bytes, saga.steps.len())?).compensate_for(failure)
+            }
+            None => Err(ProgramError::SchemaMismatch(failure.message)),
         },
     }
 }
 
 fn known(
-    saga: &Saga,
+    saga: &CompiledSaga,
     state: Option<&[u8]>,
-    stimulus: &Stimulus<'_>,
+    input: &ProgramInput<'_>,
     context: &Context<'_>,
-) -> Result<Reaction, Fault> {
-    match (state, stimulus) {
-        (None, Stimulus::Event(event)) if saga.start.contains(&event.kind) => begin(saga, event, context),
-        (None, _) => Ok(Reaction::Ignored("there is no instance, and this does not begin one".into())),
-        (Some(_), Stimulus::Event(event)) if saga.start.contains(&event.kind) => {
-            Ok(Reaction::Ignored("the instance has begun already".into()))
+) -> Result<ProgramOutput, ProgramError> {
+    match (state, input) {
+        (None, ProgramInput::Event(event)) if saga.start.contains(&event.kind) => {
+            start_instance(saga, event, context)
         }
-        (Some(bytes), _) => Run::new(saga, context, State::decode(bytes, saga.steps.len())?).take(stimulus),
+        (None, _) => {
+            Ok(ProgramOutput::Ignored("the instance does not exist, and this is not a start event".into()))
+        }
+        (Some(_), ProgramInput::Event(event)) if saga.start.contains(&event.kind) => {
+            Ok(ProgramOutput::Ignored("the instance has already started".into()))
+        }
+        (Some(bytes), _) => {
+            Execution::new(saga, context, State::decode(bytes, saga.steps.len())?).apply(input)
+        }
     }
 }
 
-fn begin(saga: &Saga, event: &Event, context: &Context<'_>) -> Result<Reaction, Fault> {
-    let mut run = Run::new(saga, context, State::new(saga.steps.len()));
+fn start_instance(
+    saga: &CompiledSaga,
+    event: &Event,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
     run.state.vars.extend(saga.saved().map(|name| (name.clone(), Value::Null)));
-    run.remember(&saga.vars, &event.data)?;
-    run.begin()
+    run.save_vars(&saga.vars, &event.data)?;
+    run.start()
 }

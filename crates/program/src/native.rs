@@ -1,10 +1,12 @@
-//! The native front-end: a saga as a Rust type, with state and events typed by serde.
+//! Native front-end: a saga as a Rust type, with state and events typed by serde.
 //!
-//! For sagas that are programs rather than lists of steps. The author keeps the rules of [`Program`]: no clock, no chance, no
-//! I/O. Compensation, timeouts and late answers are the author's to decide; definitions decide them for you.
+//! For sagas that are programs rather than lists of steps. The author must follow the rules of
+//! [`Program`]: no clock, no random numbers, no I/O. The author also implements compensation, timeouts
+//! and late results; definitions provide them.
 //!
 //! ```
-//! use orlog_program::{Answer, Native, NativeProgram, Orders, Outcome, Program, Trigger};
+//! use orlog_program::{EventSubscription, NativeProgram, NativeSaga, Program};
+//! use orlog_program::{SagaDecision, TransitionBuilder};
 //! use orlog_model::{EventType, Status};
 //! use serde::{Deserialize, Serialize};
 //! use serde_json::json;
@@ -15,234 +17,274 @@
 //!
 //! #[derive(Deserialize)]
 //! #[serde(tag = "type", content = "data")]
-//! enum Seen { FineSent { amount: u32 }, Payment { } }
+//! enum FineEvent { FineSent { amount: u32 }, Payment { } }
 //!
 //! struct Fines;
 //!
-//! impl Native for Fines {
+//! impl NativeSaga for Fines {
 //!     type State = Fine;
-//!     type Event = Seen;
+//!     type Event = FineEvent;
 //!
-//!     fn triggers(&self) -> Vec<Trigger> {
-//!         let kind = |name| EventType::new(name).expect("a short word");
+//!     fn subscriptions(&self) -> Vec<EventSubscription> {
+//!         let kind = |name| EventType::new(name).expect("a valid event type");
 //!         vec![
-//!             Trigger { kind: kind("FineSent"), starts: true },
-//!             Trigger { kind: kind("Payment"), starts: false },
+//!             EventSubscription { kind: kind("FineSent"), starts: true },
+//!             EventSubscription { kind: kind("Payment"), starts: false },
 //!         ]
 //!     }
 //!
-//!     fn on(&self, state: Option<Fine>, event: Seen, orders: &mut Orders<'_>) -> Answer<Fine> {
+//!     fn on_event(
+//!         &self,
+//!         state: Option<Fine>,
+//!         event: FineEvent,
+//!         transition: &mut TransitionBuilder<'_>,
+//!     ) -> SagaDecision<Fine> {
 //!         match (state, event) {
-//!             (None, Seen::FineSent { amount }) => {
-//!                 orders.arm("penalty", Duration::from_hours(60 * 24));
-//!                 Answer::Become(Fine::Sent { amount })
+//!             (None, FineEvent::FineSent { amount }) => {
+//!                 transition.arm_timer("penalty", Duration::from_hours(60 * 24));
+//!                 SagaDecision::Transition(Fine::Sent { amount })
 //!             }
-//!             (Some(Fine::Sent { .. }), Seen::Payment {}) => {
-//!                 orders.disarm("penalty");
-//!                 orders.end(Status::Completed);
-//!                 Answer::Become(Fine::Paid)
+//!             (Some(Fine::Sent { .. }), FineEvent::Payment {}) => {
+//!                 transition.cancel_timer("penalty");
+//!                 transition.set_status(Status::Completed);
+//!                 SagaDecision::Transition(Fine::Paid)
 //!             }
-//!             (_, _) => Answer::Ignore("nothing to do"),
+//!             (_, _) => SagaDecision::Ignore("nothing to do"),
 //!         }
 //!     }
 //!
-//!     fn on_timer(&self, state: Fine, _name: &str, orders: &mut Orders<'_>) -> Answer<Fine> {
-//!         orders.command("penalty", "fines", "AddPenalty", json!({}));
-//!         Answer::Become(state)
+//!     fn on_timer(
+//!         &self,
+//!         state: Fine,
+//!         _name: &str,
+//!         transition: &mut TransitionBuilder<'_>,
+//!     ) -> SagaDecision<Fine> {
+//!         transition.command("penalty", "fines", "AddPenalty", json!({}));
+//!         SagaDecision::Transition(state)
 //!     }
 //! }
 //!
-//! let program = NativeProgram::new("fine", 1, Fines).expect("a good name");
-//! assert_eq!(program.manifest().triggers.len(), 2);
+//! let program = NativeProgram::new("fine", 1, Fines).expect("a valid name");
+//! assert_eq!(program.manifest().subscriptions.len(), 2);
 //! ```
 
 mod transition;
 
 use std::time::Duration;
 
-use orlog_model::{CorrelationId, EffectName, Event, IdError, ProgramRef, SagaName, Transition, Verdict};
+use orlog_model::{
+    CorrelationId, DefinitionRef, EffectName, Event, IdError, SagaName, Transition, WorkOutcome,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-pub use transition::Orders;
+pub use transition::TransitionBuilder;
 
-use crate::contract::{Context, Fault, Manifest, Reaction, Stimulus, Trigger};
+use crate::contract::{Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Program;
 
-/// A saga written in Rust. All methods are pure.
-pub trait Native: Send + Sync + 'static {
-    /// What is remembered; stored as MessagePack with field names, so that fields with `#[serde(default)]` can be added.
+/// Saga written in Rust. All methods are pure.
+pub trait NativeSaga: Send + Sync + 'static {
+    /// State of an instance; stored as MessagePack with field names, so that fields with
+    /// `#[serde(default)]` can be added.
     type State: Serialize + DeserializeOwned;
-    /// The events it takes, as `#[serde(tag = "type", content = "data")]` enum: the variant's name is the event's type.
+    /// Consumed events, as `#[serde(tag = "type", content = "data")]` enum: the variant name is the event
+    /// type.
     type Event: DeserializeOwned;
 
-    /// The events it takes, and which of them begin an instance.
-    fn triggers(&self) -> Vec<Trigger>;
+    /// Returns the event subscriptions, including the start events.
+    fn subscriptions(&self) -> Vec<EventSubscription>;
 
-    /// The effects it asks for; checked against the providers at start-up.
+    /// Returns the effects that the saga requests; checked against the providers at start.
     fn effects(&self) -> Vec<EffectName> {
         Vec::new()
     }
 
-    /// How long events that come before the instance are kept for it; zero: not at all.
-    fn early(&self) -> Duration {
-        crate::DEFAULT_EARLY
+    /// Returns the time to live of early events; zero: early events are not buffered.
+    fn early_event_ttl(&self) -> Duration {
+        crate::DEFAULT_EARLY_EVENT_TTL
     }
 
-    /// The correlation id of an event; the envelope's without other word.
+    /// Returns the correlation id of an event. Default: that of the envelope.
     ///
     /// # Errors
-    /// A sentence about what is missing.
+    /// A message that names the missing data.
     fn correlate(&self, event: &Event) -> Result<CorrelationId, String> {
-        event.correlation.clone().ok_or_else(|| format!("{} carries no correlation id", event.kind))
+        event.correlation.clone().ok_or_else(|| format!("{} has no correlation id", event.kind))
     }
 
-    /// An event. `state` is `None` only for an event that begins an instance.
-    fn on(
+    /// Handles an event. `state` is `None` only for a start event.
+    fn on_event(
         &self,
         state: Option<Self::State>,
         event: Self::Event,
-        orders: &mut Orders<'_>,
-    ) -> Answer<Self::State>;
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State>;
 
-    /// What became of work it asked for under that tag.
-    fn on_outcome(
+    /// Handles the result of work that was requested under this tag.
+    fn on_work_result(
         &self,
         state: Self::State,
-        outcome: Outcome<'_>,
-        orders: &mut Orders<'_>,
-    ) -> Answer<Self::State> {
-        let (_, _, _) = (state, outcome, orders);
-        Answer::Ignore("this saga has no use for outcomes")
+        result: NativeWorkResult<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State> {
+        let (_, _, _) = (state, result, transition);
+        SagaDecision::Ignore("this saga does not handle work results")
     }
 
-    /// A timer fell due.
-    fn on_timer(&self, state: Self::State, name: &str, orders: &mut Orders<'_>) -> Answer<Self::State> {
-        let (_, _, _) = (state, name, orders);
-        Answer::Ignore("this saga has no use for timers")
+    /// Handles a due timer.
+    fn on_timer(
+        &self,
+        state: Self::State,
+        name: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State> {
+        let (_, _, _) = (state, name, transition);
+        SagaDecision::Ignore("this saga does not handle timers")
     }
 
-    /// An operator cancels it.
-    fn on_cancel(&self, state: Self::State, reason: &str, orders: &mut Orders<'_>) -> Answer<Self::State> {
-        let (_, _, _) = (state, reason, orders);
-        Answer::Refuse("this saga cannot be cancelled")
+    /// Handles the cancellation by an operator.
+    fn on_cancel(
+        &self,
+        state: Self::State,
+        reason: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State> {
+        let (_, _, _) = (state, reason, transition);
+        SagaDecision::Reject("this saga cannot be cancelled")
     }
 
-    /// An operator says that what made it stuck is seen to.
-    fn on_skip(&self, state: Self::State, orders: &mut Orders<'_>) -> Answer<Self::State> {
-        let (_, _) = (state, orders);
-        Answer::Refuse("this saga has nothing to skip")
+    /// Handles the skip request of an operator for a stuck instance.
+    fn on_skip(
+        &self,
+        state: Self::State,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State> {
+        let (_, _) = (state, transition);
+        SagaDecision::Reject("this saga does not support skip")
     }
 
-    /// An operator ends it as it is. The default ends it `failed`.
-    fn on_force_complete(&self, state: Self::State, orders: &mut Orders<'_>) -> Answer<Self::State> {
-        orders.end(orlog_model::Status::Failed);
-        Answer::Become(state)
+    /// Handles the force-complete request of an operator. The default ends the instance `failed`.
+    fn on_force_complete(
+        &self,
+        state: Self::State,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State> {
+        transition.set_status(orlog_model::Status::Failed);
+        SagaDecision::Transition(state)
     }
 
-    /// An operator retries it.
-    fn on_retry(&self, state: Self::State, orders: &mut Orders<'_>) -> Answer<Self::State> {
-        let (_, _) = (state, orders);
-        Answer::Refuse("this saga cannot be retried")
+    /// Handles the retry request of an operator.
+    fn on_retry(
+        &self,
+        state: Self::State,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> SagaDecision<Self::State> {
+        let (_, _) = (state, transition);
+        SagaDecision::Reject("this saga does not support retry")
     }
 }
 
-/// What became of work.
+/// Result of work.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
-    /// The tag the work was asked for under.
+pub struct NativeWorkResult<'a> {
+    /// Tag of the requested work.
     pub tag: &'a str,
-    /// What happened.
-    pub verdict: &'a Verdict,
+    /// Outcome of the work.
+    pub outcome: &'a WorkOutcome,
 }
 
-/// What a saga makes of an input.
+/// Decision of a saga about an input.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer<S> {
-    /// This is the state from now on; the orders given are carried out.
-    Become(S),
-    /// Nothing changes, and that is right. The text says why, for the log.
+pub enum SagaDecision<S> {
+    /// New state; the requested work and timers are applied.
+    Transition(S),
+    /// No change; the input has no effect. Contains the reason for the log.
     Ignore(&'static str),
-    /// The status forbids it. The text says why.
-    Refuse(&'static str),
+    /// The status does not permit the input. Contains the reason.
+    Reject(&'static str),
     /// The input cannot be applied; it becomes a dead letter with this reason.
-    Reject(String),
+    DeadLetter(String),
 }
 
-/// A [`Native`] saga as a [`Program`].
+/// [`Program`] implementation of a [`NativeSaga`].
 #[derive(Debug)]
 pub struct NativeProgram<N> {
-    reference: ProgramRef,
+    reference: DefinitionRef,
     manifest: Manifest,
     native: N,
 }
 
-impl<N: Native> NativeProgram<N> {
-    /// Names a saga. Its identity is its name and version: whoever changes what it does gives it a new version.
+impl<N: NativeSaga> NativeProgram<N> {
+    /// Creates a program from a saga. Its identity is its name and version: a change of behavior requires a
+    /// new version.
     ///
     /// # Errors
-    /// When the name is none.
+    /// If the name is invalid.
     pub fn new(saga: &str, version: u32, native: N) -> Result<Self, IdError> {
         let digest = Sha256::digest(format!("native:{saga}:{version}").as_bytes());
         let mut hash = [0; 16];
         hash.copy_from_slice(&digest[..16]);
         let mut manifest = Manifest {
-            triggers: native.triggers(),
+            subscriptions: native.subscriptions(),
             effects: native.effects(),
-            early: native.early(),
+            early_event_ttl: native.early_event_ttl(),
             ..Manifest::default()
         };
-        manifest.triggers.sort_by(|a, b| a.kind.cmp(&b.kind));
+        manifest.subscriptions.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
-        Ok(Self { reference: ProgramRef { saga: SagaName::new(saga)?, version, hash }, manifest, native })
+        Ok(Self { reference: DefinitionRef { saga: SagaName::new(saga)?, version, hash }, manifest, native })
     }
 
     fn event(
         &self,
         state: Option<N::State>,
         event: &Event,
-        orders: &mut Orders<'_>,
-    ) -> Result<Answer<N::State>, Fault> {
-        let known = self.manifest.triggers.iter().find(|trigger| trigger.kind == event.kind);
+        transition: &mut TransitionBuilder<'_>,
+    ) -> Result<SagaDecision<N::State>, ProgramError> {
+        let known = self.manifest.subscriptions.iter().find(|subscription| subscription.kind == event.kind);
         match (&state, known) {
-            (_, None) => return Ok(Answer::Ignore("the saga does not take this event")),
+            (_, None) => return Ok(SagaDecision::Ignore("the saga does not consume this event")),
             (None, Some(trigger)) if !trigger.starts => {
-                return Ok(Answer::Ignore("there is no instance, and this does not begin one"));
+                return Ok(SagaDecision::Ignore(
+                    "the instance does not exist, and this is not a start event",
+                ));
             }
             (_, Some(_)) => {}
         }
         let typed = json!({ "type": event.kind.as_str(), "data": event.data });
         let typed = serde_json::from_value(typed);
-        let typed = typed.map_err(|error| Fault::Schema(format!("{}: {error}", event.kind)))?;
-        Ok(self.native.on(state, typed, orders))
+        let typed =
+            typed.map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))?;
+        Ok(self.native.on_event(state, typed, transition))
     }
 
     fn other(
         &self,
         state: Option<N::State>,
-        stimulus: &Stimulus<'_>,
-        orders: &mut Orders<'_>,
-    ) -> Result<Answer<N::State>, Fault> {
-        let Some(state) = state else { return Ok(Answer::Ignore("there is no instance")) };
-        Ok(match stimulus {
-            Stimulus::Event(event) => return self.event(Some(state), event, orders),
-            Stimulus::Outcome { tag, verdict } => {
-                self.native.on_outcome(state, Outcome { tag, verdict }, orders)
+        input: &ProgramInput<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> Result<SagaDecision<N::State>, ProgramError> {
+        let Some(state) = state else { return Ok(SagaDecision::Ignore("the instance does not exist")) };
+        Ok(match input {
+            ProgramInput::Event(event) => return self.event(Some(state), event, transition),
+            ProgramInput::WorkResult { tag, outcome } => {
+                self.native.on_work_result(state, NativeWorkResult { tag, outcome }, transition)
             }
-            Stimulus::Timer { name } => self.native.on_timer(state, name, orders),
-            Stimulus::Cancel { reason } => self.native.on_cancel(state, reason, orders),
-            Stimulus::Retry => self.native.on_retry(state, orders),
-            Stimulus::Skip => self.native.on_skip(state, orders),
-            Stimulus::ForceComplete => self.native.on_force_complete(state, orders),
+            ProgramInput::Timer { name } => self.native.on_timer(state, name, transition),
+            ProgramInput::Cancel { reason } => self.native.on_cancel(state, reason, transition),
+            ProgramInput::Retry => self.native.on_retry(state, transition),
+            ProgramInput::Skip => self.native.on_skip(state, transition),
+            ProgramInput::ForceComplete => self.native.on_force_complete(state, transition),
         })
     }
 }
 
-impl<N: Native> Program for NativeProgram<N> {
-    fn reference(&self) -> &ProgramRef {
+impl<N: NativeSaga> Program for NativeProgram<N> {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -250,63 +292,64 @@ impl<N: Native> Program for NativeProgram<N> {
         &self.manifest
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
-        self.native.correlate(event).map_err(Fault::Schema)
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        self.native.correlate(event).map_err(ProgramError::SchemaMismatch)
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
+    ) -> Result<ProgramOutput, ProgramError> {
         let decoded = state.map(rmp_serde::from_slice).transpose();
-        let decoded = decoded.map_err(|error| Fault::State(error.to_string()))?;
-        let mut orders = Orders::new(context);
-        let answer = match stimulus {
-            Stimulus::Event(event) => self.event(decoded, event, &mut orders)?,
-            Stimulus::Outcome { .. }
-            | Stimulus::Timer { .. }
-            | Stimulus::Cancel { .. }
-            | Stimulus::Retry
-            | Stimulus::Skip
-            | Stimulus::ForceComplete => self.other(decoded, stimulus, &mut orders)?,
+        let decoded = decoded.map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+        let mut transition = TransitionBuilder::new(context);
+        let decision = match input {
+            ProgramInput::Event(event) => self.event(decoded, event, &mut transition)?,
+            ProgramInput::WorkResult { .. }
+            | ProgramInput::Timer { .. }
+            | ProgramInput::Cancel { .. }
+            | ProgramInput::Retry
+            | ProgramInput::Skip
+            | ProgramInput::ForceComplete => self.other(decoded, input, &mut transition)?,
         };
-        match (answer, orders.wrong.take()) {
-            (Answer::Ignore(why), _) => Ok(Reaction::Ignored(why.into())),
-            (Answer::Refuse(why), _) => Ok(Reaction::Refused(why.into())),
-            (Answer::Reject(why), _) => Err(Fault::Schema(why)),
-            (Answer::Become(_), Some(wrong)) => Err(Fault::Program(wrong)),
-            (Answer::Become(state), None) => transition(&state, orders, stimulus),
+        match (decision, transition.error.take()) {
+            (SagaDecision::Ignore(reason), _) => Ok(ProgramOutput::Ignored(reason.into())),
+            (SagaDecision::Reject(reason), _) => Ok(ProgramOutput::Rejected(reason.into())),
+            (SagaDecision::DeadLetter(reason), _) => Err(ProgramError::SchemaMismatch(reason)),
+            (SagaDecision::Transition(_), Some(error)) => Err(ProgramError::Evaluation(error)),
+            (SagaDecision::Transition(state), None) => into_output(&state, transition, input),
         }
     }
 
-    /// The state as JSON.
-    fn show(&self, state: &[u8]) -> Option<Value> {
+    /// Returns the state as JSON.
+    fn view_state(&self, state: &[u8]) -> Option<Value> {
         let state: N::State = rmp_serde::from_slice(state).ok()?;
         serde_json::to_value(state).ok()
     }
 }
 
-fn transition<S: Serialize>(
+fn into_output<S: Serialize>(
     state: &S,
-    orders: Orders<'_>,
-    stimulus: &Stimulus<'_>,
-) -> Result<Reaction, Fault> {
-    let bytes = rmp_serde::to_vec_named(state).map_err(|error| Fault::Program(error.to_string()))?;
+    transition: TransitionBuilder<'_>,
+    input: &ProgramInput<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    let bytes =
+        rmp_serde::to_vec_named(state).map_err(|error| ProgramError::Evaluation(error.to_string()))?;
     if bytes.len() > MAX_PAYLOAD_BYTES {
-        let message = format!("the state would be {} bytes, the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
-        return Err(Fault::Program(message));
+        let message = format!("the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
+        return Err(ProgramError::Evaluation(message));
     }
-    Ok(Reaction::Applied(Box::new(Transition {
+    Ok(ProgramOutput::Applied(Box::new(Transition {
         state: bytes,
-        status: orders.status,
-        work: orders.work,
-        timers: orders.timers,
+        status: transition.status,
+        work: transition.work,
+        timers: transition.timers,
         tasks: Vec::new(),
-        waits: orders.waits,
-        reference: orders.reference,
-        failure: orders.failure,
-        note: orders.note.unwrap_or_else(|| stimulus.label()),
+        waits: transition.waits,
+        reference: transition.reference,
+        failure: transition.failure,
+        note: transition.note.unwrap_or_else(|| input.label()),
     })))
 }

@@ -1,43 +1,45 @@
-//! The one boundary: a program is a pure function from (state, stimulus) to a transition.
+//! Contract of programs: a program is a pure function from (state, input) to a transition.
 //!
-//! A program never reads a clock, draws a number, does I/O or iterates a hash map: the same state and stimulus always
-//! give the same bytes. Its state is a snapshot that the runner stores and hands back; nothing is replayed.
+//! A program never reads a clock, generates random numbers, does I/O or iterates a hash map. The same
+//! state and input always produce the same bytes. The state is a snapshot that the runner stores and
+//! passes back; nothing is replayed.
 
-use crate::compile::Compiled;
-use crate::contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
-use orlog_model::{CorrelationId, Event, ProgramRef};
+use crate::compile::CompiledDefinition;
+use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
+use orlog_model::{CorrelationId, DefinitionRef, Event};
 
-/// Every way to write a saga is a front-end of this trait.
+/// Contract that every front-end for sagas implements.
 pub trait Program: Send + Sync + 'static {
-    /// Name, version and content hash.
-    fn reference(&self) -> &ProgramRef;
+    /// Returns the saga name, the version and the content hash.
+    fn definition_ref(&self) -> &DefinitionRef;
 
-    /// Which events it takes and which of them begin an instance.
+    /// Returns the event subscriptions and the start events.
     fn manifest(&self) -> &Manifest;
 
-    /// The correlation id of an event that the manifest names. An event that carries a correlation id itself
-    /// (`Event::correlation`) and for whose type the program states no other place, uses that.
+    /// Returns the correlation id of an event that the manifest lists. If the program declares no other
+    /// location for the event type, the correlation id in the envelope (`Event::correlation`) applies.
     ///
     /// # Errors
-    /// [`Fault::Schema`] when the event lacks the identifier or it is no valid one.
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault>;
+    /// [`ProgramError::SchemaMismatch`] if the event lacks the correlation id or the id is invalid.
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError>;
 
-    /// Decides. `state` is `None` for an instance that does not exist yet; only an event named in
-    /// [`Manifest::triggers`] as starting one may then lead to a transition.
+    /// Applies one input. `state` is `None` if the instance does not exist yet; then only a start event in
+    /// [`Manifest::subscriptions`] may lead to a transition.
     ///
     /// # Errors
-    /// A [`Fault`]: the stimulus cannot be applied now or ever; the instance stays as it is.
+    /// A [`ProgramError`] if the input cannot be applied now or ever; the instance does not change.
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault>;
+    ) -> Result<ProgramOutput, ProgramError>;
 
-    /// Makes a state of another program of the same saga a state of this one, as the author of this one says.
+    /// Converts the state of another program of the same saga into a state of this program, by the
+    /// migration rules of this program.
     ///
     /// # Errors
-    /// Why the instance must stay with its program, one sentence for each obstacle.
+    /// The reasons why the instance cannot migrate, one sentence for each obstacle.
     fn migrate(
         &self,
         from: &dyn Program,
@@ -45,17 +47,17 @@ pub trait Program: Send + Sync + 'static {
         context: &Context<'_>,
     ) -> Result<Migration, Vec<String>> {
         let (_, _, _) = (from, state, context);
-        Err(vec!["this program cannot take over instances of others".to_owned()])
+        Err(vec!["this program does not support migration of instances from other versions".to_owned()])
     }
 
-    /// The program as a definition, where it was made from one.
-    fn compiled(&self) -> Option<&Compiled> {
+    /// Returns the compiled definition if the program has one.
+    fn as_compiled(&self) -> Option<&CompiledDefinition> {
         None
     }
 
-    /// A stored state in words, for people and queries, never for decisions. `None` where the program has no better
-    /// words than the bytes, or cannot read them.
-    fn show(&self, state: &[u8]) -> Option<serde_json::Value> {
+    /// Returns a readable view of a stored state for display and queries, never for decisions. `None` if
+    /// the program has no better view than the bytes, or cannot decode them.
+    fn view_state(&self, state: &[u8]) -> Option<serde_json::Value> {
         let _ = state;
         None
     }

@@ -1,35 +1,36 @@
-//! The JSON Schema of the language, for editors.
+//! JSON Schema of the definition language, for editors.
 
 use serde_json::{Map, Value, json};
 
-use crate::language_schema::{Field, Form, KINDS, Shape, TOP};
+use crate::language_schema::{FieldSchema, KINDS, MapSchema, TOP, ValueSchema};
 
-/// The JSON Schema (draft 2020-12) of a `*.saga.yaml`. What it accepts may still be refused when it is compiled; what it
-/// refuses is refused then too, but for names written as numbers.
+/// Returns the JSON Schema (draft 2020-12) of a `*.saga.yaml`. The compiler may reject a definition
+/// that the schema accepts. The compiler also rejects what the schema rejects, except names written as
+/// numbers.
 #[must_use]
-pub fn schema() -> Value {
+pub fn json_schema() -> Value {
     let mut defs = Map::new();
     let root = fields_of(TOP.fields.iter(), &mut defs);
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A saga of Orlog",
-        "description": "What a saga does, step by step, and what undoes each step.",
+        "title": "Orlog saga definition",
+        "description": "Steps of a saga and their compensations.",
     });
-    let fields = schema.as_object_mut().expect("it was written as an object just now");
+    let fields = schema.as_object_mut().expect("the schema was created as an object");
     fields.extend(root);
     fields.insert("$defs".to_owned(), Value::Object(defs));
     schema
 }
 
-/// An object with these fields and no others.
+/// Returns the schema of an object with exactly these fields.
 fn fields_of<'f>(
-    fields: impl Iterator<Item = &'f Field>,
+    fields: impl Iterator<Item = &'f FieldSchema>,
     defs: &mut Map<String, Value>,
 ) -> Map<String, Value> {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for field in fields {
-        let mut schema = shape(&field.shape, defs);
-        schema.insert("description".to_owned(), Value::from(field.about));
+        let mut schema = value_schema(&field.shape, defs);
+        schema.insert("description".to_owned(), Value::from(field.description));
         properties.insert(field.name.to_owned(), Value::Object(schema));
         required.extend(field.required.then_some(field.name));
     }
@@ -43,40 +44,43 @@ fn fields_of<'f>(
     object
 }
 
-fn shape(shape: &Shape, defs: &mut Map<String, Value>) -> Map<String, Value> {
-    let schema = match shape {
-        Shape::Text => json!({ "type": "string" }),
-        Shape::Word(words) => json!({ "enum": words }),
-        Shape::Flag => json!({ "type": "boolean" }),
-        Shape::Count(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
-        Shape::Duration => json!({ "type": "string", "pattern": DURATION }),
-        Shape::Expression => json!({ "type": "string", "pattern": "^=" }),
-        Shape::Condition => json!({ "type": ["string", "boolean"] }),
-        Shape::Template => json!({}),
-        Shape::Templates => json!({ "type": ["object", "null"] }),
-        Shape::Null => json!({ "type": "null" }),
-        Shape::Form(form) => reference(form, defs, |defs| fields_of(form.fields.iter(), defs)),
-        Shape::ByName(one) => json!({ "type": "object", "additionalProperties": self::shape(one, defs) }),
-        Shape::List(one) => json!({ "type": "array", "items": self::shape(one, defs) }),
-        Shape::OneOrList(one) => {
-            let one = self::shape(one, defs);
+fn value_schema(value_schema: &ValueSchema, defs: &mut Map<String, Value>) -> Map<String, Value> {
+    let schema = match value_schema {
+        ValueSchema::Text => json!({ "type": "string" }),
+        ValueSchema::Enum(values) => json!({ "enum": values }),
+        ValueSchema::Bool => json!({ "type": "boolean" }),
+        ValueSchema::Count(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
+        ValueSchema::Duration => json!({ "type": "string", "pattern": DURATION }),
+        ValueSchema::Expression => json!({ "type": "string", "pattern": "^=" }),
+        ValueSchema::Condition => json!({ "type": ["string", "boolean"] }),
+        ValueSchema::Template => json!({}),
+        ValueSchema::Templates => json!({ "type": ["object", "null"] }),
+        ValueSchema::Null => json!({ "type": "null" }),
+        ValueSchema::Map(form) => reference(form, defs, |defs| fields_of(form.fields.iter(), defs)),
+        ValueSchema::MapOf(one) => {
+            json!({ "type": "object", "additionalProperties": self::value_schema(one, defs) })
+        }
+        ValueSchema::List(one) => json!({ "type": "array", "items": self::value_schema(one, defs) }),
+        ValueSchema::OneOrList(one) => {
+            let one = self::value_schema(one, defs);
             json!({ "anyOf": [one, { "type": "array", "items": one }] })
         }
-        Shape::AnyOf(shapes) => {
-            let shapes: Vec<_> = shapes.iter().map(|one| self::shape(one, defs)).collect();
+        ValueSchema::AnyOf(shapes) => {
+            let shapes: Vec<_> = shapes.iter().map(|one| self::value_schema(one, defs)).collect();
             json!({ "anyOf": shapes })
         }
-        Shape::Action(beside) => reference(beside, defs, |defs| actions(beside, defs)),
+        ValueSchema::Action(beside) => reference(beside, defs, |defs| actions(beside, defs)),
     };
-    let Value::Object(schema) = schema else { unreachable!("each of these is an object") };
+    let Value::Object(schema) = schema else { unreachable!("every schema here is an object") };
     schema
 }
 
-/// Durations as `yaml/duration.rs` reads them, but for the order of the units.
+/// Durations that `yaml/duration.rs` parses, except that the pattern does not check the order of the
+/// units.
 const DURATION: &str = r"^(([0-9]+(ms|s|m|h|d|w))+|P([0-9]+[WD])*(T([0-9]+[HMS])+)?)$";
 
-/// One of the kinds of action, with the fields beside it.
-fn actions(beside: &Form, defs: &mut Map<String, Value>) -> Map<String, Value> {
+/// Returns the schema of an action of any kind, with these additional fields.
+fn actions(beside: &MapSchema, defs: &mut Map<String, Value>) -> Map<String, Value> {
     let kinds: Vec<_> = KINDS
         .iter()
         .map(|kind| {
@@ -88,9 +92,9 @@ fn actions(beside: &Form, defs: &mut Map<String, Value>) -> Map<String, Value> {
     [("oneOf".to_owned(), Value::Array(kinds))].into_iter().collect()
 }
 
-/// A reference to a definition, which is made when it is named first.
+/// Returns a reference to a definition and creates the definition on first use.
 fn reference(
-    form: &Form,
+    form: &MapSchema,
     defs: &mut Map<String, Value>,
     make: impl FnOnce(&mut Map<String, Value>) -> Map<String, Value>,
 ) -> Value {

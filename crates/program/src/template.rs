@@ -1,12 +1,12 @@
-//! Templates: JSON in which a text that begins with `=` is an expression; `==` stands for a plain `=`.
+//! Templates: JSON in which a text that starts with `=` is an expression; `==` escapes a plain `=`.
 
 use serde_json::{Map, Value};
 
-use crate::diagnostic::Finding;
-use crate::expression::{Account, Bindings, EvalError, Expression, Scope};
-use crate::limits::{MAX_FINDINGS, MAX_PAYLOAD_BYTES, check_payload, take_payload};
+use crate::diagnostic::RawDiagnostic;
+use crate::expression::{Bindings, CostBudget, EvalError, Expression, Scope};
+use crate::limits::{MAX_DIAGNOSTICS, MAX_PAYLOAD_BYTES, check_payload, check_payload_within};
 
-/// A compiled template. Parts without expressions are kept as plain JSON.
+/// Compiled template. Parts without expressions stay plain JSON.
 #[derive(Debug)]
 pub(crate) enum Template {
     Literal(Value),
@@ -16,18 +16,24 @@ pub(crate) enum Template {
 }
 
 impl Template {
-    /// Compiles; what is wrong goes to `findings`, with its place under `path`.
-    pub(crate) fn compile(value: &Value, path: &str, scope: &Scope<'_>, findings: &mut Vec<Finding>) -> Self {
+    /// Compiles the template. Adds errors to `findings`, with their location under `path`.
+    pub(crate) fn compile(
+        value: &Value,
+        path: &str,
+        scope: &Scope<'_>,
+        findings: &mut Vec<RawDiagnostic>,
+    ) -> Self {
         if let Err(large) = check_payload(value) {
-            findings.push(Finding::new(path, format!("the template is too large: {large}")));
+            findings.push(RawDiagnostic::new(path, format!("the template is too large: {large}")));
             return Template::Literal(Value::Null);
         }
         compile(value, path, scope, findings)
     }
 
-    /// Its value. All its expressions together may cost and hold what one may.
+    /// Evaluates the template. The cost and memory limits of one expression apply to all its expressions
+    /// together.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
-        let account = Account::open();
+        let account = CostBudget::open();
         let mut left = MAX_PAYLOAD_BYTES;
         let value = self.fill(bindings, &mut left);
         drop(account);
@@ -39,9 +45,13 @@ impl Template {
             Template::Literal(value) => Ok(value.clone()),
             Template::Computed(expression) => {
                 let value = expression.evaluate(bindings)?;
-                let fits = take_payload(&value, left);
+                let fits = check_payload_within(&value, left);
                 fits.map_err(|large| {
-                    expression.error(large.to_string().replacen("it", "with it the template", 1))
+                    expression.error(large.to_string().replacen(
+                        "payload",
+                        "with this value, the template",
+                        1,
+                    ))
                 })?;
                 Ok(value)
             }
@@ -58,7 +68,7 @@ impl Template {
     }
 }
 
-fn compile(value: &Value, path: &str, scope: &Scope<'_>, findings: &mut Vec<Finding>) -> Template {
+fn compile(value: &Value, path: &str, scope: &Scope<'_>, findings: &mut Vec<RawDiagnostic>) -> Template {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => Template::Literal(value.clone()),
         Value::String(text) => compile_text(text, path, scope, findings),
@@ -90,7 +100,7 @@ fn is_literal(template: &Template) -> bool {
     matches!(template, Template::Literal(_))
 }
 
-fn compile_text(text: &str, path: &str, scope: &Scope<'_>, findings: &mut Vec<Finding>) -> Template {
+fn compile_text(text: &str, path: &str, scope: &Scope<'_>, findings: &mut Vec<RawDiagnostic>) -> Template {
     match text.strip_prefix('=') {
         Some(rest) if !rest.starts_with('=') => match compile_expression(rest, path, scope, findings) {
             Some(expression) => Template::Computed(expression),
@@ -101,28 +111,31 @@ fn compile_text(text: &str, path: &str, scope: &Scope<'_>, findings: &mut Vec<Fi
     }
 }
 
-/// Compiles one expression; what is wrong goes to `findings`. Where enough is wrong already, it is not looked at.
+/// Compiles one expression and adds errors to `findings`. Skips the expression if the limit of
+/// diagnostics is reached.
 pub(crate) fn compile_expression(
     source: &str,
     path: &str,
     scope: &Scope<'_>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<RawDiagnostic>,
 ) -> Option<Expression> {
-    if findings.len() >= MAX_FINDINGS {
+    if findings.len() >= MAX_DIAGNOSTICS {
         return None;
     }
     match Expression::compile(source, scope) {
         Ok(expression) => Some(expression),
-        Err(refused) => {
-            findings.extend(refused.into_iter().map(|r| {
-                Finding::new(path, r.message).within(r.at.or(Some((1, 1)))).maybe_suggest(r.suggestion)
+        Err(errors) => {
+            findings.extend(errors.into_iter().map(|r| {
+                RawDiagnostic::new(path, r.message)
+                    .within(r.at.or(Some((1, 1))))
+                    .with_optional_suggestion(r.suggestion)
             }));
             None
         }
     }
 }
 
-/// A template without expressions as the JSON it stands for.
+/// Returns the JSON of a template without expressions.
 fn unescaped(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::from(text.strip_prefix('=').unwrap_or(text)),

@@ -1,13 +1,16 @@
-//! The WebAssembly front-end: a saga as a core module that is handed JSON and answers with JSON.
+//! WebAssembly front-end: a saga as a core module with JSON input and output.
 //!
-//! A module imports nothing, so it can do nothing but compute: no clock, no chance, no I/O. Every transition runs in a fresh
-//! instance of it with a bounded amount of fuel and memory, so that nothing is left over from one transition to the next
-//! and nothing can hang. A module that traps, runs dry or answers nonsense has decided nothing: [`Fault::Broken`].
+//! A module has no imports, so it can only compute: no clock, no random numbers, no I/O. Every
+//! transition runs in a new instance of the module with bounded fuel and memory. No state remains
+//! between transitions, and no call can run without end. A trap, exhausted fuel or invalid output
+//! aborts the call without a transition: [`ProgramError::Crashed`].
 //!
-//! It exports `memory`, `alloc(len) -> ptr`, `apply(state, state_len, input, input_len) -> ptr << 32 | len` and, if it can
-//! take over the state of another version, `migrate(state, state_len, from, from_len)`, which answers likewise. What it
-//! takes and asks for stands in its custom section `orlog.manifest`, so that events are matched without running it; a
-//! compiler that writes no custom sections may export `manifest() -> ptr << 32 | len` instead. `docs/wasm.md` has it all.
+//! A module exports `memory`, `alloc(len) -> ptr` and `apply(state, state_len, input, input_len) -> ptr
+//! << 32 | len`. To support migration from another version, it also exports `migrate(state, state_len,
+//! from, from_len)` with the same kind of return value. The custom section `orlog.manifest` lists the
+//! events and requests of the module, so that events are matched without a call. If the compiler cannot
+//! write custom sections, the module may export `manifest() -> ptr << 32 | len` instead. `docs/wasm.md`
+//! is the reference.
 
 mod input;
 mod manifest;
@@ -15,74 +18,76 @@ mod module;
 mod output;
 mod requests;
 
-use manifest::Declared;
-use orlog_model::{CorrelationId, Event, ProgramRef};
+use manifest::ModuleManifest;
+use orlog_model::{CorrelationId, DefinitionRef, Event};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
+use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
 use crate::correlation;
-use crate::diagnostic::{Finding, Problem};
+use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::limits::MAX_MODULE_BYTES;
 use crate::program::Program;
-use module::Guest;
+use module::WasmModule;
 
 const MAGIC: &[u8] = b"\0asm";
-/// The second word of a component, which is no core module.
+/// Second word of a WebAssembly component, which is not a core module.
 const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 
-/// Whether these bytes are a WebAssembly module rather than a text.
+/// Returns whether these bytes are a WebAssembly module and not a text.
 #[must_use]
 pub fn is_wasm(source: &[u8]) -> bool {
     source.starts_with(MAGIC)
 }
 
-/// A saga that is a WebAssembly module.
+/// Saga that is a WebAssembly module.
 #[derive(Debug)]
 pub struct WasmProgram {
-    reference: ProgramRef,
-    declared: Declared,
+    reference: DefinitionRef,
+    declared: ModuleManifest,
     manifest: Manifest,
-    guest: Guest,
+    guest: WasmModule,
 }
 
-/// Compiles a module and reads its manifest. `file` is only named in problems.
+/// Compiles a module and reads its manifest. `file` is only used in diagnostics.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn load_wasm(bytes: &[u8], file: &str) -> Result<WasmProgram, Vec<Problem>> {
+/// All diagnostics of the module.
+pub fn load_wasm(bytes: &[u8], file: &str) -> Result<WasmProgram, Vec<Diagnostic>> {
     load(bytes).map_err(|findings| findings.into_iter().map(|finding| finding.without_text(file)).collect())
 }
 
-fn load(bytes: &[u8]) -> Result<WasmProgram, Vec<Finding>> {
+fn load(bytes: &[u8]) -> Result<WasmProgram, Vec<RawDiagnostic>> {
     check_bytes(bytes).map_err(|finding| vec![finding])?;
-    let guest = Guest::compile(bytes)?;
+    let guest = WasmModule::compile(bytes)?;
     let declared = manifest::read(&guest)?;
-    guest.rehearse().map_err(|why| vec![Finding::new("", why)])?;
+    guest.check_instantiation().map_err(|reason| vec![RawDiagnostic::new("", reason)])?;
     let mut hash = [0; 16];
     hash.copy_from_slice(&Sha256::digest(bytes)[..16]);
-    let reference = ProgramRef { saga: declared.saga.clone(), version: declared.version, hash };
+    let reference = DefinitionRef { saga: declared.saga.clone(), version: declared.version, hash };
     let manifest = declared.manifest();
     Ok(WasmProgram { reference, declared, manifest, guest })
 }
 
-fn check_bytes(bytes: &[u8]) -> Result<(), Finding> {
+fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
     if bytes.len() > MAX_MODULE_BYTES {
         let message = format!("the module is larger than {MAX_MODULE_BYTES} bytes");
-        return Err(Finding::new("", message).suggest("strip debug sections and optimise for size"));
+        return Err(
+            RawDiagnostic::new("", message).with_suggestion("strip debug sections and optimise for size")
+        );
     }
     if !is_wasm(bytes) {
-        return Err(Finding::new("", "it is no WebAssembly module: it does not begin with \\0asm"));
+        return Err(RawDiagnostic::new("", "not a WebAssembly module: it does not start with \\0asm"));
     }
     if bytes[MAGIC.len()..].starts_with(COMPONENT) {
-        let wrong = Finding::new("", "it is a WebAssembly component; a saga is a core module");
-        return Err(wrong.suggest("build the core module, without wit and adapters"));
+        let diagnostic = RawDiagnostic::new("", "unsupported WebAssembly component; a saga is a core module");
+        return Err(diagnostic.with_suggestion("build the core module, without wit and adapters"));
     }
     Ok(())
 }
 
 impl Program for WasmProgram {
-    fn reference(&self) -> &ProgramRef {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -90,26 +95,32 @@ impl Program for WasmProgram {
         &self.manifest
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
-        let path = self.declared.events.get(&event.kind).and_then(|taken| taken.correlate.as_deref());
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        let path =
+            self.declared.events.get(&event.kind).and_then(|declaration| declaration.correlate.as_deref());
         correlation::of(event, path, path.and_then(|path| correlation::field(&event.data, path)))
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        program_input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
-        if let Some(why) = of(&self.declared, state, stimulus) {
-            return Ok(Reaction::Ignored(why.into()));
+    ) -> Result<ProgramOutput, ProgramError> {
+        if let Some(reason) = skip_reason(&self.declared, state, program_input) {
+            return Ok(ProgramOutput::Ignored(reason.into()));
         }
-        let input = input::of(stimulus, context);
-        let answer = self.guest.call(module::APPLY, &[state.unwrap_or_default(), &input]);
-        output::reaction(&answer.map_err(Fault::Broken)?, &self.declared, stimulus, context)
+        let input = input::of(program_input, context);
+        let module_output = self.guest.call(module::APPLY, &[state.unwrap_or_default(), &input]);
+        output::parse_output(
+            &module_output.map_err(ProgramError::Crashed)?,
+            &self.declared,
+            program_input,
+            context,
+        )
     }
 
-    /// As the module's `migrate` answers.
+    /// Calls the `migrate` export of the module.
     fn migrate(
         &self,
         from: &dyn Program,
@@ -119,30 +130,35 @@ impl Program for WasmProgram {
         if !self.guest.exports(module::MIGRATE) {
             return Err(vec![format!("the module exports no `{}`", module::MIGRATE)]);
         }
-        let from = input::origin(from.reference(), context);
-        let answer = self.guest.call(module::MIGRATE, &[state, &from]).map_err(|why| vec![why])?;
-        output::migration(&answer, context)
+        let from = input::migration_input(from.definition_ref(), context);
+        let module_output =
+            self.guest.call(module::MIGRATE, &[state, &from]).map_err(|reason| vec![reason])?;
+        output::parse_migration(&module_output, context)
     }
 
-    /// The state as the module wrote it: JSON.
-    fn show(&self, state: &[u8]) -> Option<Value> {
+    /// Returns the state as the module wrote it: JSON.
+    fn view_state(&self, state: &[u8]) -> Option<Value> {
         serde_json::from_slice(state).ok()
     }
 }
 
-/// Why a stimulus means nothing to the program, where that is known without running the module.
-fn of(declared: &Declared, state: Option<&[u8]>, stimulus: &Stimulus<'_>) -> Option<&'static str> {
-    let starts = match stimulus {
-        Stimulus::Event(event) => match declared.events.get(&event.kind) {
-            None => return Some("the saga does not take this event"),
-            Some(taken) => taken.starts,
+/// Returns the reason to skip an input without a call of the module, if there is one.
+fn skip_reason(
+    declared: &ModuleManifest,
+    state: Option<&[u8]>,
+    program_input: &ProgramInput<'_>,
+) -> Option<&'static str> {
+    let starts = match program_input {
+        ProgramInput::Event(event) => match declared.events.get(&event.kind) {
+            None => return Some("the saga does not consume this event"),
+            Some(declaration) => declaration.starts,
         },
-        Stimulus::Outcome { .. }
-        | Stimulus::Timer { .. }
-        | Stimulus::Cancel { .. }
-        | Stimulus::Retry
-        | Stimulus::Skip
-        | Stimulus::ForceComplete => false,
+        ProgramInput::WorkResult { .. }
+        | ProgramInput::Timer { .. }
+        | ProgramInput::Cancel { .. }
+        | ProgramInput::Retry
+        | ProgramInput::Skip
+        | ProgramInput::ForceComplete => false,
     };
-    (state.is_none() && !starts).then_some("there is no instance, and this does not begin one")
+    (state.is_none() && !starts).then_some("there is no instance, and this event does not start one")
 }

@@ -1,7 +1,7 @@
-//! The YAML front-end: a `*.saga.yaml` becomes the intermediate form, or a list of everything that is wrong with it.
+//! YAML front-end: compiles a `*.saga.yaml` to the intermediate form, or returns all diagnostics.
 //!
-//! Every problem names file, line and column; within an expression, the column of the character. Reading is bounded: 1 MiB
-//! of text, 72 levels, 50,000 values with aliases counted in full, 1000 steps.
+//! Every diagnostic has file, line and column; within an expression, the column of the character.
+//! Limits: 1 MiB of text, 72 levels, 50,000 values with aliases expanded, 1000 steps.
 
 mod decode;
 pub mod document;
@@ -11,28 +11,31 @@ mod tree;
 
 use saphyr_parser::ScalarStyle;
 
-use crate::compile::{Compiled, compile, with_source};
+use crate::compile::{CompiledDefinition, compile, with_source};
 use crate::definition::Definition;
-use crate::diagnostic::{Finding, Problem};
-use crate::limits::{MAX_FINDINGS, MAX_SOURCE_BYTES};
+use crate::diagnostic::{Diagnostic, RawDiagnostic};
+use crate::limits::{MAX_DIAGNOSTICS, MAX_SOURCE_BYTES};
 pub(crate) use duration::parse as parse_duration;
-use tree::{Content, Malformed, Node, Place};
+use tree::{Content, Node, Position, SyntaxError};
 
-/// The most problems one report lists.
+/// Maximum number of diagnostics in one report.
 const MAX_PROBLEMS: usize = 100;
-/// The longest part of a problem, in characters. What is longer quotes the text.
+/// Maximum length of a part of a diagnostic, in characters. Longer parts quote the text.
 const MAX_QUOTED: usize = 300;
 
-/// Compiles a definition written in YAML. `file` is only named in problems.
+/// Compiles a definition written in YAML. `file` is only used in diagnostics.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the text: at most 100 problems, and one that counts the others.
-pub fn compile_yaml(text: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
+/// All diagnostics in the order of the text: at most 100, and one that counts the others.
+pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Diagnostic>> {
     if text.len() > MAX_SOURCE_BYTES {
         let message = format!("the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}", text.len());
-        return Err(vec![at_place(Malformed { at: Place { line: 1, column: 1 }, message }, file)]);
+        return Err(vec![syntax_diagnostic(
+            SyntaxError { at: Position { line: 1, column: 1 }, message },
+            file,
+        )]);
     }
-    let root = tree::parse(text).map_err(|malformed| vec![at_place(malformed, file)])?;
+    let root = tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, file)])?;
     let mut findings = Vec::new();
     let definition = decode::definition(&root, &mut findings);
     match with_source(definition, text.to_owned()) {
@@ -45,27 +48,27 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
     }
 }
 
-/// The form of a text, before it is compiled.
+/// Parses a text to the intermediate form without compiling it.
 #[cfg(test)]
-pub(crate) fn read(text: &str) -> Result<Definition, Vec<Problem>> {
-    let root = tree::parse(text).map_err(|malformed| vec![at_place(malformed, "test")])?;
+pub(crate) fn read(text: &str) -> Result<Definition, Vec<Diagnostic>> {
+    let root = tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, "test")])?;
     let mut findings = Vec::new();
     let definition = decode::definition(&root, &mut findings);
     if findings.is_empty() { Ok(definition) } else { Err(report(findings, &root, "test")) }
 }
 
-/// A text as JSON.
+/// Parses a text to JSON.
 #[cfg(test)]
 pub(crate) fn to_json(text: &str) -> serde_json::Value {
-    tree::parse(text).expect("it is YAML").to_json()
+    tree::parse(text).expect("the text is valid YAML").to_json()
 }
 
-/// Compiles the source of a definition, be it YAML or the canonical JSON of the builder: what [`Compiled::source`] gave
-/// becomes the same program again.
+/// Compiles the source of a definition, either YAML or the canonical JSON of the builder. The output of
+/// [`CompiledDefinition::source`] compiles to the same program.
 ///
 /// # Errors
-/// Everything that is wrong with it.
-pub fn load(source: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
+/// All diagnostics of the source.
+pub fn load(source: &str, file: &str) -> Result<CompiledDefinition, Vec<Diagnostic>> {
     if source.len() > MAX_SOURCE_BYTES {
         return compile_yaml(source, file);
     }
@@ -75,56 +78,59 @@ pub fn load(source: &str, file: &str) -> Result<Compiled, Vec<Problem>> {
     }
 }
 
-fn at_place(malformed: Malformed, file: &str) -> Problem {
-    let Malformed { at, message } = malformed;
-    Problem {
+fn syntax_diagnostic(malformed: SyntaxError, file: &str) -> Diagnostic {
+    let SyntaxError { at, message } = malformed;
+    Diagnostic {
         file: file.to_owned(),
         line: at.line,
         column: at.column,
         path: String::new(),
-        message: shown(message),
+        message: sanitize(message),
         suggestion: None,
     }
 }
 
-fn report(mut findings: Vec<Finding>, root: &Node, file: &str) -> Vec<Problem> {
-    let at_least = if findings.len() >= MAX_FINDINGS { " at least" } else { "" };
-    let unlocated = findings.len().saturating_sub(MAX_FINDINGS);
-    findings.truncate(MAX_FINDINGS);
+fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diagnostic> {
+    let at_least = if findings.len() >= MAX_DIAGNOSTICS { " at least" } else { "" };
+    let unlocated = findings.len().saturating_sub(MAX_DIAGNOSTICS);
+    findings.truncate(MAX_DIAGNOSTICS);
     let mut problems: Vec<_> = findings.into_iter().map(|finding| locate(finding, root, file)).collect();
     problems.sort_by(|a, b| (a.line, a.column, &a.message).cmp(&(b.line, b.column, &b.message)));
     problems.dedup();
     let more = unlocated + problems.len().saturating_sub(MAX_PROBLEMS);
     problems.truncate(MAX_PROBLEMS);
     if let Some(last) = problems.last().filter(|_| more > 0) {
-        let at = Place { line: last.line, column: last.column };
-        problems
-            .push(at_place(Malformed { at, message: format!("and{at_least} {more} more problems") }, file));
+        let at = Position { line: last.line, column: last.column };
+        problems.push(syntax_diagnostic(
+            SyntaxError { at, message: format!("and{at_least} {more} more problems") },
+            file,
+        ));
     }
     problems
 }
 
-/// Finds where things about a definition stand in its source, be it YAML or the builder's JSON, which has no lines.
-pub(crate) fn locate_all(findings: Vec<Finding>, source: &str, file: &str) -> Vec<Problem> {
-    let written = serde_json::from_str::<Definition>(source).is_err();
-    match tree::parse(source).ok().filter(|_| written) {
+/// Adds positions to diagnostics of a definition. The source is YAML or the JSON of the builder, which
+/// has no lines.
+pub(crate) fn locate_diagnostics(findings: Vec<RawDiagnostic>, source: &str, file: &str) -> Vec<Diagnostic> {
+    let is_yaml = serde_json::from_str::<Definition>(source).is_err();
+    match tree::parse(source).ok().filter(|_| is_yaml) {
         Some(root) => findings.into_iter().map(|finding| locate(finding, &root, file)).collect(),
         None => findings.into_iter().map(|finding| finding.without_text(file)).collect(),
     }
 }
 
-/// A text as it may be shown: short, and without signs that steer a terminal.
-fn shown(text: String) -> String {
-    let steers = |c: char| {
+/// Returns a text that is safe to display: shortened, without terminal control characters.
+fn sanitize(text: String) -> String {
+    let is_unsafe = |c: char| {
         c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    if text.len() <= MAX_QUOTED && !text.contains(steers) {
+    if text.len() <= MAX_QUOTED && !text.contains(is_unsafe) {
         return text;
     }
     let mut short = String::new();
     for c in text.chars().take(MAX_QUOTED) {
-        if steers(c) { short.extend(c.escape_unicode()) } else { short.push(c) }
+        if is_unsafe(c) { short.extend(c.escape_unicode()) } else { short.push(c) }
     }
     if text.chars().nth(MAX_QUOTED).is_some() {
         short.push('…');
@@ -132,31 +138,32 @@ fn shown(text: String) -> String {
     short
 }
 
-fn locate(finding: Finding, root: &Node, file: &str) -> Problem {
-    let spot = locate::find(root, &finding.path);
-    let (place, note) = match finding.within {
+fn locate(finding: RawDiagnostic, root: &Node, file: &str) -> Diagnostic {
+    let spot = locate::locate(root, &finding.path);
+    let (position, note) = match finding.within {
         _ if finding.at_key => (spot.key, String::new()),
         Some(within) if spot.exact => within_expression(spot.node, within),
         Some(_) | None => (spot.node.at, String::new()),
     };
-    Problem {
+    Diagnostic {
         file: file.to_owned(),
-        line: place.line,
-        column: place.column,
-        path: shown(finding.path),
-        message: shown(finding.message) + &note,
-        suggestion: finding.suggestion.map(shown),
+        line: position.line,
+        column: position.column,
+        path: sanitize(finding.path),
+        message: sanitize(finding.message) + &note,
+        suggestion: finding.suggestion.map(sanitize),
     }
 }
 
-/// The place of a character of an expression. Where the text is folded, its place is told beside that of the whole.
-fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Place, String) {
+/// Returns the position of a character of an expression. If the text is folded, also describes the
+/// position within the expression.
+fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Position, String) {
     let Content::Scalar { text, style, one_line } = &node.content else { return (node.at, String::new()) };
     let quote = usize::from(matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted));
     let sign = usize::from(text.starts_with('='));
     if *one_line && line == 1 {
         let column = node.at.column + quote + sign + column.saturating_sub(1);
-        return (Place { line: node.at.line, column }, String::new());
+        return (Position { line: node.at.line, column }, String::new());
     }
     (node.at, format!(" (line {line}, character {column} of the expression)"))
 }

@@ -1,4 +1,4 @@
-//! How much of CEL an expression of a definition understands, measured by the public tests of CEL.
+//! CEL coverage of expressions in definitions, measured by the public tests of CEL.
 
 #[path = "cel/case.rs"]
 mod case;
@@ -9,10 +9,10 @@ mod package;
 
 use std::collections::BTreeMap;
 
-use case::{Case, End};
+use case::{Case, CaseResult};
 
-/// What was measured of the engine by itself, before Orlog's checks and its JSON were around it: 1,552 of 1,689 tests without
-/// protobuf, 674 of 680 of what JSON has. In tests and in thousandths.
+/// Result of the engine alone, without the checks and the JSON conversion of Orlog: 1,552 of 1,689
+/// tests without protobuf, 674 of 680 of the JSON core. In tests and in thousandths.
 const WITHOUT_PROTOBUF: (usize, usize) = (1552, 918);
 const JSON_CORE: (usize, usize) = (674, 991);
 
@@ -20,94 +20,96 @@ const JSON_CORE: (usize, usize) = (674, 991);
 struct Count {
     passed: usize,
     failed: usize,
-    refused: usize,
+    rejected: usize,
     skipped: usize,
 }
 
 impl Count {
-    fn add(&mut self, end: &End) {
+    fn add(&mut self, end: &CaseResult) {
         match end {
-            End::Passed => self.passed += 1,
-            End::Failed(_) => self.failed += 1,
-            End::Refused(_) => self.refused += 1,
-            End::Skipped(_) => self.skipped += 1,
+            CaseResult::Passed => self.passed += 1,
+            CaseResult::Failed(_) => self.failed += 1,
+            CaseResult::Rejected(_) => self.rejected += 1,
+            CaseResult::Skipped(_) => self.skipped += 1,
         }
     }
 
-    /// The tests that were run, refusals included: a refusal is no pass.
+    /// Returns the number of executed tests. Rejections count as executed, not as passed.
     fn all(&self) -> usize {
-        self.passed + self.failed + self.refused
+        self.passed + self.failed + self.rejected
     }
 
-    /// Of what Orlog means to understand.
+    /// Returns the pass rate, in thousandths, of the features that Orlog supports.
     fn per_mille(&self) -> usize {
         self.passed * 1000 / (self.passed + self.failed).max(1)
     }
 }
 
 #[test]
-fn understands_as_much_of_cel_as_its_engine() {
+fn passes_the_cel_conformance_cases() {
     let text = match package::tests() {
         Ok(text) => text,
-        Err(why) if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
-            panic!("the tests of CEL cannot be had: {why}")
+        Err(reason) if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
+            panic!("the CEL conformance tests are unavailable: {reason}")
         }
-        Err(why) => {
-            println!("skipped, the tests of CEL cannot be had: {why}");
+        Err(reason) => {
+            println!("skipped, the CEL conformance tests are unavailable: {reason}");
             return;
         }
     };
     let suite = literal::read(&text).expect("the data is one literal");
-    let ends: Vec<(Case, End)> = case::all(&suite)
+    let results: Vec<(Case, CaseResult)> = case::all(&suite)
         .into_iter()
         .map(|case| {
             let end = case.run();
             (case, end)
         })
         .collect();
-    assert!(ends.len() > 2000, "the suite holds {} tests", ends.len());
-    let (whole, core) = (count(&ends, |_| true), count(&ends, Case::is_json_core));
-    report(&ends, &whole, &core);
-    assert!(whole.passed >= WITHOUT_PROTOBUF.0 && whole.per_mille() >= WITHOUT_PROTOBUF.1);
+    assert!(results.len() > 2000, "the suite has {} tests", results.len());
+    let (all, core) = (count(&results, |_| true), count(&results, Case::is_json_core));
+    report(&results, &all, &core);
+    assert!(all.passed >= WITHOUT_PROTOBUF.0 && all.per_mille() >= WITHOUT_PROTOBUF.1);
     assert!(core.passed >= JSON_CORE.0 && core.per_mille() >= JSON_CORE.1);
 }
 
-fn count(ends: &[(Case, End)], wanted: impl Fn(&Case) -> bool) -> Count {
+fn count(results: &[(Case, CaseResult)], predicate: impl Fn(&Case) -> bool) -> Count {
     let mut count = Count::default();
-    ends.iter().filter(|(case, _)| wanted(case)).for_each(|(_, end)| count.add(end));
+    results.iter().filter(|(case, _)| predicate(case)).for_each(|(_, end)| count.add(end));
     count
 }
 
-fn report(ends: &[(Case, End)], whole: &Count, core: &Count) {
+fn report(results: &[(Case, CaseResult)], all: &Count, core: &Count) {
     let mut files: BTreeMap<&str, Count> = BTreeMap::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    for (case, end) in ends {
+    for (case, end) in results {
         files.entry(&case.file).or_default().add(end);
         match end {
-            End::Passed => {}
-            End::Failed(why) => println!("failed: {}: {why}", case.name),
-            End::Refused(why) => *reasons.entry(format!("refused on purpose: {why}")).or_default() += 1,
-            End::Skipped(why) => *reasons.entry(format!("skipped: {why}")).or_default() += 1,
+            CaseResult::Passed => {}
+            CaseResult::Failed(reason) => println!("failed: {}: {reason}", case.name),
+            CaseResult::Rejected(reason) => {
+                *reasons.entry(format!("rejected by design: {reason}")).or_default() += 1;
+            }
+            CaseResult::Skipped(reason) => *reasons.entry(format!("skipped: {reason}")).or_default() += 1,
         }
     }
-    println!("{:<16} {:>7} {:>7} {:>8} {:>8}", "file", "passed", "failed", "refused", "skipped");
+    println!("{:<16} {:>7} {:>7} {:>8} {:>8}", "file", "passed", "failed", "rejected", "skipped");
     let line = |name: &str, c: &Count| {
-        println!("{name:<16} {:>7} {:>7} {:>8} {:>8}", c.passed, c.failed, c.refused, c.skipped);
+        println!("{name:<16} {:>7} {:>7} {:>8} {:>8}", c.passed, c.failed, c.rejected, c.skipped);
     };
     for (name, count) in &files {
         line(name, count);
     }
-    line("all", whole);
+    line("all", all);
     line("JSON core", core);
-    for (why, number) in &reasons {
-        println!("{number:>5} {why}");
+    for (reason, number) in &reasons {
+        println!("{number:>5} {reason}");
     }
     let share =
         |c: &Count| format!("{} of {} ({:.1} %)", c.passed, c.all(), 100.0 * ratio(c.passed, c.all()));
-    println!("without protobuf: {}; JSON core: {}", share(whole), share(core));
+    println!("without protobuf: {}; JSON core: {}", share(all), share(core));
 }
 
-fn ratio(part: usize, whole: usize) -> f64 {
+fn ratio(part: usize, all: usize) -> f64 {
     let exact = |number: usize| f64::from(u32::try_from(number).expect("a few thousand"));
-    exact(part) / exact(whole.max(1))
+    exact(part) / exact(all.max(1))
 }

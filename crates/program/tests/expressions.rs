@@ -1,4 +1,4 @@
-//! Expressions as a definition meets them: equality over all of JSON, and reasons that are short and always the same.
+//! Expressions in definitions: equality over all JSON values, and short, deterministic error messages.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ fn check(source: &str, expected: bool) {
 }
 
 #[test]
-fn a_list_or_a_map_is_unlike_anything_that_is_none() {
+fn list_or_map_differs_from_any_scalar() {
     for other in ["null", "1", "1.5", "'a'", "true", "vars.n", "vars.none"] {
         for value in ["event", "event.a", "event.b", "vars"] {
             check(&format!("{value} == {other}"), false);
@@ -25,20 +25,20 @@ fn a_list_or_a_map_is_unlike_anything_that_is_none() {
 }
 
 #[test]
-fn a_reason_is_short_and_the_same_every_time() {
+fn error_reason_is_short_and_deterministic() {
     let bindings = json!({ "event": { "long": "x".repeat(10_000) } });
     let of = |source| orlog_program::evaluate(source, bindings.as_object().expect("an object"));
-    let why = of("{'a': 1}[event.long]").expect_err("there is no such key");
-    assert!(why.len() < 1000, "{} bytes", why.len());
-    let why = of("{'y': 1, 'z': 2} in {'a': 1}").expect_err("a map is no key");
-    assert!(why.contains("cannot be a key"), "{why}");
+    let reason = of("{'a': 1}[event.long]").expect_err("the key does not exist");
+    assert!(reason.len() < 1000, "{} bytes", reason.len());
+    let reason = of("{'y': 1, 'z': 2} in {'a': 1}").expect_err("a map is not a key");
+    assert!(reason.contains("cannot be a map key"), "{reason}");
 }
 
 #[test]
-fn the_size_of_a_value_is_that_of_its_texts_in_json() {
+fn value_size_is_its_json_size() {
     let bindings = json!({ "event": { "many": vec!["x".repeat(31); 6_000] } });
     let of = |source| orlog_program::evaluate(source, bindings.as_object().expect("an object"));
     assert!(of("event.many").is_ok(), "192,000 bytes of text");
-    let why = of("event.many.map(i, bytes(i))").expect_err("as base64 it takes a third more");
-    assert!(why.contains("more than 262144 bytes"), "{why}");
+    let reason = of("event.many.map(i, bytes(i))").expect_err("base64 is a third longer");
+    assert!(reason.contains("exceeds 262144 bytes"), "{reason}");
 }

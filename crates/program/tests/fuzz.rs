@@ -1,11 +1,13 @@
-//! Fuzzing without coverage: random definitions, expressions and states, made from those that are valid. Nothing panics,
-//! whatever is refused is refused in few words, and the same input gives the same twice.
+//! Fuzzing without coverage: random definitions, expressions and states, derived from valid ones.
+//! Nothing panics, every rejection has a short message, and the same input produces the same result
+//! twice.
 //!
-//! An input that takes longer than [`PATIENCE`] is a failure too; the process ends then, as nothing else ends a parser.
+//! An input that takes longer than [`TIMEOUT`] is also a failure. The process then exits, because a
+//! running parser cannot be stopped in any other way.
 //!
-//! Each target runs for `ORLOG_FUZZ_SECONDS` from a random seed (`make fuzz` sets 60); without it, the same inputs every time,
-//! so that a test run is the same for everybody. A failure prints the target, the seed and the input;
-//! `ORLOG_FUZZ_SEED=… ORLOG_FUZZ_RUNS=1` makes that one input again.
+//! Each target runs for `ORLOG_FUZZ_SECONDS` from a random seed (`make fuzz` sets 60). Without the
+//! variable, the inputs are always the same, so that test runs are reproducible. A failure prints the
+//! target, the seed and the input; `ORLOG_FUZZ_SEED=… ORLOG_FUZZ_RUNS=1` reproduces that one input.
 
 #![expect(
     clippy::disallowed_methods,
@@ -32,23 +34,25 @@ use std::time::{Duration, Instant};
 use random::Random;
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 /// Inputs of each target in a test run.
 const TEST_RUNS: u64 = 300;
 
-/// What one input may take, on a loaded machine and without optimization.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum duration of one input, on a loaded machine and without optimization.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Does it; ends the process, telling `what` was under way, where it does not come to an end.
-fn with_patience<T>(what: impl Fn() -> String + Sync, work: impl FnOnce() -> T) -> T {
+/// Runs `work`. If it does not end in time, prints `description` and exits the process.
+fn with_timeout<T>(description: impl Fn() -> String + Sync, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (done, waiting) = mpsc::channel::<()>();
-        let what = &what;
+        let description = &description;
         scope.spawn(move || {
-            if let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(PATIENCE) {
-                eprintln!("still busy after {PATIENCE:?}: {}", what());
+            if let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(TIMEOUT) {
+                eprintln!("still busy after {TIMEOUT:?}: {}", description());
                 std::process::abort();
             }
         });
@@ -58,7 +62,7 @@ fn with_patience<T>(what: impl Fn() -> String + Sync, work: impl FnOnce() -> T) 
     })
 }
 
-/// Makes inputs and runs them, each with a seed of its own, until the time is over.
+/// Generates and runs inputs, each with its own seed, until the time limit.
 fn fuzz<T: Sync>(
     target: &str,
     make: impl Fn(&mut Random) -> T,
@@ -68,30 +72,32 @@ fn fuzz<T: Sync>(
     let seconds = number("ORLOG_FUZZ_SECONDS");
     let seed = || if seconds.is_some() { Random::any_seed() } else { 1 };
     let first = number("ORLOG_FUZZ_SEED").unwrap_or_else(seed);
-    let most = number("ORLOG_FUZZ_RUNS").unwrap_or(if seconds.is_some() { u64::MAX } else { TEST_RUNS });
+    let max_runs = number("ORLOG_FUZZ_RUNS").unwrap_or(if seconds.is_some() { u64::MAX } else { TEST_RUNS });
     let seconds = seconds.unwrap_or(u64::from(u32::MAX));
     println!("{target}: ORLOG_FUZZ_SEED={first}");
-    let begin = Instant::now();
-    let (mut runs, mut taken, mut slowest) = (0, 0, Duration::ZERO);
-    while runs < most && (runs == 0 || begin.elapsed() < Duration::from_secs(seconds)) {
+    let start = Instant::now();
+    let (mut runs, mut accepted, mut slowest) = (0, 0, Duration::ZERO);
+    while runs < max_runs && (runs == 0 || start.elapsed() < Duration::from_secs(seconds)) {
         let seed = first.wrapping_add(runs);
         let input = make(&mut Random::new(seed));
-        let again =
+        let describe =
             || format!("{target}: failed; ORLOG_FUZZ_SEED={seed} ORLOG_FUZZ_RUNS=1\n{}", show(&input));
         let started = Instant::now();
-        match with_patience(again, || catch_unwind(AssertUnwindSafe(|| run(&input)))) {
-            Ok(valid) => taken += u64::from(valid),
+        match with_timeout(describe, || catch_unwind(AssertUnwindSafe(|| run(&input)))) {
+            Ok(valid) => accepted += u64::from(valid),
             Err(panic) => {
-                println!("{}", again());
+                println!("{}", describe());
                 resume_unwind(panic);
             }
         }
         slowest = slowest.max(started.elapsed());
         runs += 1;
     }
-    let per_second = runs * 1000 / u64::try_from(begin.elapsed().as_millis()).unwrap_or(1).max(1);
-    println!("{target}: {runs} inputs, {taken} of them valid, {per_second}/s, the slowest took {slowest:?}");
-    assert!(most == 1 || taken > 0, "{target}: no input was valid, so little was tried");
+    let per_second = runs * 1000 / u64::try_from(start.elapsed().as_millis()).unwrap_or(1).max(1);
+    println!(
+        "{target}: {runs} inputs, {accepted} of them valid, {per_second}/s, the slowest took {slowest:?}"
+    );
+    assert!(max_runs == 1 || accepted > 0, "{target}: no input was valid, so the test is too weak");
 }
 
 #[test]
@@ -101,17 +107,17 @@ fn definitions_never_panic() {
         "yaml",
         |random| yaml::make(random, &corpus),
         yaml::run,
-        |(text, seed)| format!("life {seed}\n{text}"),
+        |(text, seed)| format!("seed {seed}\n{text}"),
     );
 }
 
 #[test]
-fn expressions_never_panic_and_give_the_same_twice() {
+fn expressions_never_panic_and_are_deterministic() {
     fuzz("expression", expression::make, |source| expression::run(source), Clone::clone);
 }
 
 #[test]
-fn states_that_were_damaged_are_refused() {
+fn corrupt_states_are_rejected() {
     let sagas = corpus::sagas();
     fuzz(
         "state",

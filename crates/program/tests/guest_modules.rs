@@ -1,7 +1,7 @@
-//! Real guests, led through their lives: the order saga in `AssemblyScript`, built by npm, and the one in Rust.
+//! Tests of real guest modules: the order saga in `AssemblyScript`, built by npm, and in Rust.
 //!
-//! The one in Rust runs on the host, because a toolchain need not know `wasm32`: a module that repeats what it is told gives
-//! the bytes of the input, and a module that holds the answer hands it to the runner.
+//! The Rust saga runs on the host, because a toolchain may lack `wasm32`. A module that echoes its
+//! input provides the input bytes, and a module that contains the output passes it to the runner.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,32 +10,33 @@ mod assemblyscript;
 
 use orlog_model::{
     CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId, Timestamp,
-    Transition, Verdict, Work,
+    Transition, Work, WorkOutcome,
 };
-use orlog_program::{Context, Fault, Program, Reaction, Stimulus, WasmProgram, load_wasm};
+use orlog_program::{Context, Program, ProgramError, ProgramInput, ProgramOutput, WasmProgram, load_wasm};
 use serde_json::{Value, json};
 
-type Decide<'a> = &'a dyn Fn(Option<&[u8]>, &Stimulus<'_>, &Context<'_>) -> Result<Reaction, Fault>;
+type DecideFn<'a> =
+    &'a dyn Fn(Option<&[u8]>, &ProgramInput<'_>, &Context<'_>) -> Result<ProgramOutput, ProgramError>;
 
-/// One order.
-struct Life<'a> {
-    decide: Decide<'a>,
+/// Run of one order.
+struct OrderRun<'a> {
+    decide: DecideFn<'a>,
     state: Option<Vec<u8>>,
     version: u64,
 }
 
-impl<'a> Life<'a> {
-    /// An order whose goods are asked for.
-    fn begun(decide: Decide<'a>) -> Self {
-        let mut life = Self { decide, state: None, version: 0 };
-        assert_eq!(asked(&life.event("OrderPlaced")), ["inventory.ReserveStock"]);
-        life
+impl<'a> OrderRun<'a> {
+    /// Returns an order that has requested its goods.
+    fn start(decide: DecideFn<'a>) -> Self {
+        let mut run = Self { decide, state: None, version: 0 };
+        assert_eq!(work_labels(&run.event("OrderPlaced")), ["inventory.ReserveStock"]);
+        run
     }
 
     #[track_caller]
-    fn take(&mut self, stimulus: &Stimulus<'_>) -> Transition {
-        match self.show(stimulus) {
-            Reaction::Applied(transition) => {
+    fn take(&mut self, program_input: &ProgramInput<'_>) -> Transition {
+        match self.show(program_input) {
+            ProgramOutput::Applied(transition) => {
                 self.state = Some(transition.state.clone());
                 self.version += 1;
                 *transition
@@ -45,34 +46,37 @@ impl<'a> Life<'a> {
     }
 
     #[track_caller]
-    fn show(&self, stimulus: &Stimulus<'_>) -> Reaction {
+    fn show(&self, program_input: &ProgramInput<'_>) -> ProgramOutput {
         let key = InstanceKey {
             tenant: TenantId::default_tenant(),
             saga: SagaName::new("order").unwrap(),
             correlation: CorrelationId::new("o-1").unwrap(),
         };
         let context = Context { key: &key, version: self.version + 1, now: Timestamp::from_millis(1_000) };
-        let first = (self.decide)(self.state.as_deref(), stimulus, &context);
-        let again = (self.decide)(self.state.as_deref(), stimulus, &context);
-        assert_eq!(first, again, "the same input leads to the same answer");
+        let first = (self.decide)(self.state.as_deref(), program_input, &context);
+        let second = (self.decide)(self.state.as_deref(), program_input, &context);
+        assert_eq!(first, second, "the same input produces the same output");
         first.unwrap_or_else(|fault| panic!("{fault}"))
     }
 
     #[track_caller]
     fn event(&mut self, kind: &str) -> Transition {
-        self.take(&Stimulus::Event(&event(kind)))
+        self.take(&ProgramInput::Event(&event(kind)))
     }
 
     #[track_caller]
     fn succeeds(&mut self, tag: &str, payload: Value) -> Transition {
-        self.take(&Stimulus::Outcome { tag, verdict: &Verdict::Succeeded { event: None, payload } })
+        self.take(&ProgramInput::WorkResult {
+            tag,
+            outcome: &WorkOutcome::Succeeded { event: None, payload },
+        })
     }
 
     #[track_caller]
     fn fails(&mut self, tag: &str) -> Transition {
         let failure = Failure { code: "declined".to_owned(), message: "no \"funds\"".to_owned() };
-        let verdict = Verdict::Failed { event: None, failure, payload: Value::Null };
-        self.take(&Stimulus::Outcome { tag, verdict: &verdict })
+        let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
+        self.take(&ProgramInput::WorkResult { tag, outcome: &outcome })
     }
 }
 
@@ -92,13 +96,13 @@ fn event(kind: &str) -> Event {
     }
 }
 
-fn asked(transition: &Transition) -> Vec<String> {
+fn work_labels(transition: &Transition) -> Vec<String> {
     transition.work.iter().map(Work::label).collect()
 }
 
-fn lives(decide: Decide<'_>) {
+fn check_runs(decide: DecideFn<'_>) {
     completes(decide);
-    undoes_in_reverse(decide);
+    compensates_in_reverse(decide);
     is_cancelled_in_time(decide);
     sticks_and_is_retried(decide);
 }
@@ -109,22 +113,23 @@ fn load(module: &[u8]) -> WasmProgram {
 }
 
 #[test]
-fn an_order_in_assemblyscript_lives_like_the_declarative_one() {
+fn assemblyscript_order_matches_the_declarative_saga() {
     let Some(module) = assemblyscript::order() else { return };
     let program = load(&module);
     assert_eq!(program.correlate(&event("Shipped")).unwrap().as_str(), "o-1");
-    lives(&|state, stimulus, context| program.apply(state, stimulus, context));
+    check_runs(&|state, program_input, context| program.apply(state, program_input, context));
 }
 
-/// `ORLOG_RUST_GUEST` names the module that `cargo build --target wasm32-unknown-unknown -p orlog-example-wasm` made.
+/// `ORLOG_RUST_GUEST` is the path of the module that `cargo build --target wasm32-unknown-unknown -p
+/// orlog-example-wasm` produces.
 #[test]
-fn an_order_in_rust_lives_the_same_as_a_module() {
+fn rust_order_module_matches_native() {
     let Some(file) = std::env::var_os("ORLOG_RUST_GUEST") else {
-        println!("passed over: ORLOG_RUST_GUEST names no module");
+        println!("skipped: ORLOG_RUST_GUEST is not set");
         return;
     };
     let program = load(&std::fs::read(file).unwrap());
-    lives(&|state, stimulus, context| program.apply(state, stimulus, context));
+    check_runs(&|state, program_input, context| program.apply(state, program_input, context));
 }
 
 const ECHO: &str = include_str!("wasm/echo.wat");
@@ -132,19 +137,19 @@ const CONSTANT: &str = include_str!("wasm/constant.wat");
 const MANIFEST: &str = include_str!("../../../examples/wasm-rust/src/manifest.json");
 
 #[test]
-fn an_order_in_rust_lives_like_the_declarative_one() {
+fn rust_order_matches_the_declarative_saga() {
     let echo = load(&with_manifest(ECHO));
-    lives(&|state, stimulus, context| {
-        let told = match echo.apply(state.map(|_| b"1".as_slice()), stimulus, context)? {
-            Reaction::Applied(transition) => transition.state,
+    check_runs(&|state, program_input, context| {
+        let echoed = match echo.apply(state.map(|_| b"1".as_slice()), program_input, context)? {
+            ProgramOutput::Applied(transition) => transition.state,
             other => return Ok(other),
         };
-        let told: [Value; 2] = serde_json::from_slice(&told).unwrap();
-        let input = serde_json::to_vec(&told[1]).unwrap();
-        let answer = orlog_guest::apply::<orlog_example_wasm::Orders>(state.unwrap_or_default(), &input);
-        let (length, answer) = (answer.len(), String::from_utf8(answer).unwrap());
-        let text = CONSTANT.replace("ANSWER", &quoted(&answer)).replace("LENGTH", &length.to_string());
-        load(&with_manifest(&text)).apply(state, stimulus, context)
+        let echoed: [Value; 2] = serde_json::from_slice(&echoed).unwrap();
+        let input = serde_json::to_vec(&echoed[1]).unwrap();
+        let output = orlog_guest::apply::<orlog_example_wasm::OrderSaga>(state.unwrap_or_default(), &input);
+        let (length, output) = (output.len(), String::from_utf8(output).unwrap());
+        let text = CONSTANT.replace("OUTPUT", &quoted(&output)).replace("LENGTH", &length.to_string());
+        load(&with_manifest(&text)).apply(state, program_input, context)
     });
 }
 
@@ -152,59 +157,59 @@ fn with_manifest(text: &str) -> Vec<u8> {
     wat::parse_str(text.replace("MANIFEST", &quoted(MANIFEST))).unwrap()
 }
 
-/// A text as it stands between quotes in `.wat`.
+/// Escapes a text for a quoted `.wat` string.
 fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn completes(decide: Decide<'_>) {
-    let mut life = Life::begun(decide);
-    let charged = life.event("StockReserved");
+fn completes(decide: DecideFn<'_>) {
+    let mut run = OrderRun::start(decide);
+    let charged = run.event("StockReserved");
     let Work::Effect(charge) = &charged.work[0] else { panic!("{charged:?}") };
     assert_eq!((charge.name.as_str(), &charge.payload["amount"]), ("payments.charge", &json!(12_500)));
     assert_eq!((charged.timers.len(), charged.waits.len()), (1, 1));
     assert!(
-        matches!(life.show(&Stimulus::Event(&event("StockReserved"))), Reaction::Ignored(_)),
+        matches!(run.show(&ProgramInput::Event(&event("StockReserved"))), ProgramOutput::Ignored(_)),
         "a duplicate"
     );
-    let shipped = life.succeeds("charge", json!({"paymentId": "p-9"}));
-    assert_eq!((asked(&shipped), shipped.timers.len()), (vec!["shipping.Ship".to_owned()], 1));
-    let end = life.event("Shipped");
-    assert_eq!((end.status, asked(&end)), (Status::Completed, vec!["OrderCompleted".to_owned()]));
+    let shipped = run.succeeds("charge", json!({"paymentId": "p-9"}));
+    assert_eq!((work_labels(&shipped), shipped.timers.len()), (vec!["shipping.Ship".to_owned()], 1));
+    let end = run.event("Shipped");
+    assert_eq!((end.status, work_labels(&end)), (Status::Completed, vec!["OrderCompleted".to_owned()]));
     assert_eq!(serde_json::from_slice::<Value>(&end.state).unwrap()["paymentId"], json!("p-9"));
 }
 
-fn undoes_in_reverse(decide: Decide<'_>) {
-    let mut life = Life::begun(decide);
-    life.event("StockReserved");
-    life.succeeds("charge", json!({"paymentId": "p-9"}));
-    let failed = life.event("ShippingFailed");
+fn compensates_in_reverse(decide: DecideFn<'_>) {
+    let mut run = OrderRun::start(decide);
+    run.event("StockReserved");
+    run.succeeds("charge", json!({"paymentId": "p-9"}));
+    let failed = run.event("ShippingFailed");
     let Work::Effect(refund) = &failed.work[0] else { panic!("{failed:?}") };
     assert_eq!((refund.name.as_str(), &refund.payload), ("payments.refund", &json!({"paymentId": "p-9"})));
     assert_eq!((failed.status, failed.failure.unwrap().code.as_str()), (Status::Compensating, "not_shipped"));
-    assert_eq!(asked(&life.succeeds("undo:charge", json!({}))), ["inventory.ReleaseStock"]);
-    let end = life.event("StockReleased");
-    assert_eq!((end.status, asked(&end)), (Status::Failed, vec!["OrderCancelled".to_owned()]));
+    assert_eq!(work_labels(&run.succeeds("compensate:charge", json!({}))), ["inventory.ReleaseStock"]);
+    let end = run.event("StockReleased");
+    assert_eq!((end.status, work_labels(&end)), (Status::Failed, vec!["OrderCancelled".to_owned()]));
 }
 
-fn is_cancelled_in_time(decide: Decide<'_>) {
-    let mut life = Life::begun(decide);
-    life.event("StockReserved");
-    assert_eq!(asked(&life.take(&Stimulus::Timer { name: "charge" })), ["inventory.ReleaseStock"]);
-    let late = life.succeeds("charge", json!({"paymentId": "p-9"}));
-    assert!(late.work.is_empty() && late.status == Status::Compensating, "one undo at a time");
-    assert_eq!(asked(&life.event("StockReleased")), ["payments.refund"]);
-    assert_eq!(life.succeeds("undo:charge", json!({})).status, Status::Failed);
+fn is_cancelled_in_time(decide: DecideFn<'_>) {
+    let mut run = OrderRun::start(decide);
+    run.event("StockReserved");
+    assert_eq!(work_labels(&run.take(&ProgramInput::Timer { name: "charge" })), ["inventory.ReleaseStock"]);
+    let late = run.succeeds("charge", json!({"paymentId": "p-9"}));
+    assert!(late.work.is_empty() && late.status == Status::Compensating, "one compensation at a time");
+    assert_eq!(work_labels(&run.event("StockReleased")), ["payments.refund"]);
+    assert_eq!(run.succeeds("compensate:charge", json!({})).status, Status::Failed);
 }
 
-fn sticks_and_is_retried(decide: Decide<'_>) {
-    let mut life = Life::begun(decide);
-    life.event("StockReserved");
-    life.succeeds("charge", json!({"paymentId": "p-9"}));
-    life.take(&Stimulus::Cancel { reason: "a wish" });
-    let stuck = life.fails("undo:charge");
+fn sticks_and_is_retried(decide: DecideFn<'_>) {
+    let mut run = OrderRun::start(decide);
+    run.event("StockReserved");
+    run.succeeds("charge", json!({"paymentId": "p-9"}));
+    run.take(&ProgramInput::Cancel { reason: "by request" });
+    let stuck = run.fails("compensate:charge");
     assert_eq!((stuck.status, stuck.failure.unwrap().message.as_str()), (Status::Stuck, "no \"funds\""));
-    assert_eq!(asked(&life.take(&Stimulus::Retry)), ["payments.refund"]);
-    life.succeeds("undo:charge", json!({}));
-    assert_eq!(life.event("StockReleased").status, Status::Cancelled);
+    assert_eq!(work_labels(&run.take(&ProgramInput::Retry)), ["payments.refund"]);
+    run.succeeds("compensate:charge", json!({}));
+    assert_eq!(run.event("StockReleased").status, Status::Cancelled);
 }

@@ -1,9 +1,9 @@
-//! The saga language, sentence by sentence: what each word means for an instance.
+//! Tests of the saga language: the effect of each keyword on an instance.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use orlog_program::{Compiled, compile_yaml};
-use orlog_testkit::definition_suite::{self, Life, failed, succeeded};
+use orlog_program::{CompiledDefinition, compile_yaml};
+use orlog_testkit::definition_suite::{self, InstanceDriver, failed, succeeded};
 use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
@@ -28,54 +28,57 @@ mod waits;
 const HEAD: &str = "saga: t\nversion: 2\nstart: Go\n";
 const FACTS: &str = "completed: { fact: Completed }\nfailed: { fact: Failed, data: =failure }\n";
 
-/// A saga with these steps, and whatever else is said.
+/// Compiles a saga with these steps and other fields.
 #[track_caller]
-fn saga(rest: &str) -> Compiled {
+fn saga(rest: &str) -> CompiledDefinition {
     compile_yaml(&format!("{HEAD}{FACTS}{rest}"), "t.saga.yaml").unwrap_or_else(|problems| {
         let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
         panic!("{}", lines.join("\n"))
     })
 }
 
-/// What is wrong with a saga.
+/// Returns the diagnostics of a saga.
 #[track_caller]
-fn wrong(rest: &str) -> String {
-    let problems = compile_yaml(&format!("{HEAD}{rest}"), "t").expect_err("it is wrong");
+fn diagnostics(rest: &str) -> String {
+    let problems = compile_yaml(&format!("{HEAD}{rest}"), "t").expect_err("the definition is invalid");
     let lines: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
     lines.join("\n")
 }
 
 #[track_caller]
-fn begun(saga: &Compiled, data: Value) -> Life<'_> {
-    let mut life = Life::new(saga);
-    life.event("Go", data).expect("it begins");
-    life
+fn start_run(saga: &CompiledDefinition, data: Value) -> InstanceDriver<'_> {
+    let mut run = InstanceDriver::new(saga);
+    run.event("Go", data).expect("the instance starts");
+    run
 }
 
 #[track_caller]
-fn ok(life: &mut Life<'_>, tag: &str) -> String {
-    life.outcome(tag, &succeeded(json!({}))).unwrap_or_else(|why| panic!("{tag}: {why}"))
+fn ok(run: &mut InstanceDriver<'_>, tag: &str) -> String {
+    run.outcome(tag, &succeeded(json!({}))).unwrap_or_else(|reason| panic!("{tag}: {reason}"))
 }
 
 #[track_caller]
-fn fail(life: &mut Life<'_>, tag: &str) -> String {
-    life.outcome(tag, &failed("broken")).unwrap_or_else(|why| panic!("{tag}: {why}"))
+fn fail(run: &mut InstanceDriver<'_>, tag: &str) -> String {
+    run.outcome(tag, &failed("broken")).unwrap_or_else(|reason| panic!("{tag}: {reason}"))
 }
 
-/// What the instance was asked for since `from`.
-fn since<'l>(life: &'l Life<'_>, from: usize) -> Vec<&'l str> {
-    life.work()[from..].iter().map(|work| work.tag().map_or("fact or stop", |tag| tag.as_str())).collect()
+/// Returns the requests of the instance since index `from`.
+fn since<'l>(run: &'l InstanceDriver<'_>, from: usize) -> Vec<&'l str> {
+    run.work()[from..]
+        .iter()
+        .map(|work| work.tag().map_or("fact or cancel_child", |tag| tag.as_str()))
+        .collect()
 }
 
-/// Where a step stands.
-fn stands(life: &Life<'_>, id: &str) -> String {
-    let shown = life.shown();
-    let step = shown["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap();
+/// Returns the state of a step.
+fn step_state(run: &InstanceDriver<'_>, id: &str) -> String {
+    let view = run.state_view();
+    let step = view["steps"].as_array().unwrap().iter().find(|step| step["id"] == id).unwrap();
     step["state"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn every_saga_here_stands_the_quartet() {
+fn every_saga_passes_the_definition_suite() {
     let sagas = [
         (races::RACE, json!({})),
         (races::QUORUM, json!({ "n": 3 })),
@@ -86,23 +89,23 @@ fn every_saga_here_stands_the_quartet() {
             foreach::LINES,
             json!({ "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }, { "sku": "c", "n": 3 }] }),
         ),
-        (attempts::BOOK, json!({})),
+        (attempts::BOOKING, json!({})),
         (stuck::PIVOT, json!({})),
-        (stuck::UNDO, json!({})),
+        (stuck::COMPENSATION, json!({})),
         (events::EFFECT, json!({})),
-        (waits::APPROVE, json!({ "who": "ada", "branch": "n" })),
+        (waits::APPROVE, json!({ "customer": "ada", "branch": "n" })),
         (waits::CHILD, json!({})),
         (waits::FLOW, json!({ "url": "u" })),
         (in_doubt::PAY, json!({ "total": 5 })),
         (in_doubt::EACH, json!({ "items": [1, 2, 3] })),
     ];
-    let mut lives = 0;
+    let mut runs = 0;
     for (text, start) in sagas {
         let saga = saga(text);
-        let samples = definition_suite::Samples::of(saga.definition())
+        let samples = definition_suite::PayloadSamples::of(saga.definition())
             .starting(start)
             .answering("probe", json!({ "frames": 24 }));
-        lives += definition_suite::check_with(&saga, &samples).lives;
+        runs += definition_suite::check_with(&saga, &samples).runs;
     }
-    assert!(lives > 80, "{lives} lives");
+    assert!(runs > 80, "{runs} runs");
 }

@@ -1,312 +1,319 @@
-//! The step machine: one rule of its table a test.
+//! Tests of the step machine: one rule of its table per test.
 
 use std::time::Duration;
 
-use orlog_model::{Failure, Status, TimerChange, Verdict, WaitKind, Work};
-use orlog_program::{Compiled, Definition, Do};
-use orlog_testkit::definition_suite::{Life, failed, succeeded};
+use orlog_model::{Failure, Status, TimerChange, WaitKind, Work, WorkOutcome};
+use orlog_program::{CompiledDefinition, Definition, StepAction};
+use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
 use serde_json::{Value, json};
 
-/// Reserve by command, charge by effect, ship by command; all can be undone.
-fn order() -> Compiled {
+/// Returns a saga that reserves by command, charges by effect and ships by command; all steps have
+/// compensations.
+fn order() -> CompiledDefinition {
     Definition::builder("order")
         .start("OrderPlaced")
         .correlate("orderId")
         .var("orderId", json!("=event.orderId"))
         .var("total", json!("=event.total"))
-        .step("reserve", Do::command("inventory.ReserveStock").data(json!({ "orderId": "=vars.orderId" })))
+        .step(
+            "reserve",
+            StepAction::command("inventory.ReserveStock").data(json!({ "orderId": "=vars.orderId" })),
+        )
         .ok("StockReserved")
         .fail("StockRejected")
-        .undo(Do::command("inventory.ReleaseStock").data(json!({ "orderId": "=vars.orderId" })))
-        .step("charge", Do::effect("http.post").data(json!({ "amount": "=vars.total" })))
+        .undo(StepAction::command("inventory.ReleaseStock").data(json!({ "orderId": "=vars.orderId" })))
+        .step("charge", StepAction::effect("http.post").data(json!({ "amount": "=vars.total" })))
         .ok("PaymentCharged")
         .fail("PaymentDeclined")
         .timeout(Duration::from_mins(30))
         .save("paymentId", json!("=event.paymentId"))
-        .undo(Do::effect("http.post").data(json!({ "payment": "=vars.paymentId" })))
-        .step("ship", Do::command("shipping.Ship").data(json!({ "orderId": "=vars.orderId" })))
+        .undo(StepAction::effect("http.post").data(json!({ "payment": "=vars.paymentId" })))
+        .step("ship", StepAction::command("shipping.Ship").data(json!({ "orderId": "=vars.orderId" })))
         .when("vars.total > 0")
         .ok("Shipped")
         .fail("ShippingFailed")
         .completed("OrderCompleted", json!({ "orderId": "=vars.orderId" }))
         .failed("OrderCancelled", json!({ "orderId": "=vars.orderId", "reason": "=failure" }))
         .build()
-        .expect("the order saga is well formed")
+        .expect("the order saga is valid")
 }
 
-fn placed(saga: &Compiled) -> Life<'_> {
-    let mut life = Life::new(saga);
-    life.event("OrderPlaced", json!({ "orderId": "o1", "total": 125 })).expect("it is taken");
-    life
+fn placed(saga: &CompiledDefinition) -> InstanceDriver<'_> {
+    let mut run = InstanceDriver::new(saga);
+    run.event("OrderPlaced", json!({ "orderId": "o1", "total": 125 })).expect("the input is applied");
+    run
 }
 
-fn reserved(saga: &Compiled) -> Life<'_> {
-    let mut life = placed(saga);
-    life.event("StockReserved", json!({ "orderId": "o1" })).expect("it is taken");
-    life
+fn reserved(saga: &CompiledDefinition) -> InstanceDriver<'_> {
+    let mut run = placed(saga);
+    run.event("StockReserved", json!({ "orderId": "o1" })).expect("the input is applied");
+    run
 }
 
-fn charged(saga: &Compiled) -> Life<'_> {
-    let mut life = reserved(saga);
-    life.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).expect("it is taken");
-    life
+fn charged(saga: &CompiledDefinition) -> InstanceDriver<'_> {
+    let mut run = reserved(saga);
+    run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).expect("the input is applied");
+    run
 }
 
 #[test]
-fn goes_through_every_step_and_tells_that_it_is_completed() {
+fn runs_every_step_and_emits_the_completed_fact() {
     let saga = order();
-    let mut life = charged(&saga);
-    life.event("Shipped", json!({})).unwrap();
-    assert_eq!(life.status(), Status::Completed);
+    let mut run = charged(&saga);
+    run.event("Shipped", json!({})).unwrap();
+    assert_eq!(run.status(), Status::Completed);
     let expected =
         ["inventory.ReserveStock", "http.post", "PaymentCharged", "shipping.Ship", "OrderCompleted"];
-    assert_eq!(life.labels(), expected);
-    assert!(life.timers().is_empty());
+    assert_eq!(run.labels(), expected);
+    assert!(run.timers().is_empty());
 }
 
 #[test]
-fn asks_with_templates_filled_in() {
+fn requests_fill_templates() {
     let saga = order();
-    let life = reserved(&saga);
-    let Some(Work::Effect(effect)) = life.work().last() else { panic!("an effect") };
+    let run = reserved(&saga);
+    let Some(Work::Effect(effect)) = run.work().last() else { panic!("an effect") };
     assert_eq!(effect.payload, json!({ "amount": 125 }));
     assert_eq!(effect.timeout, Some(Duration::from_mins(30)));
     assert_eq!(effect.tag.as_str(), "charge");
 }
 
 #[test]
-fn skips_a_step_whose_condition_is_false() {
+fn false_condition_skips_the_step() {
     let saga = order();
-    let mut life = Life::new(&saga);
-    life.event("OrderPlaced", json!({ "orderId": "o1", "total": 0 })).unwrap();
-    life.event("StockReserved", json!({})).unwrap();
-    let note = life.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
+    let mut run = InstanceDriver::new(&saga);
+    run.event("OrderPlaced", json!({ "orderId": "o1", "total": 0 })).unwrap();
+    run.event("StockReserved", json!({})).unwrap();
+    let note = run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
     assert_eq!(note, "charge: ok, ship: skipped, completed");
-    assert_eq!(life.status(), Status::Completed);
+    assert_eq!(run.status(), Status::Completed);
 }
 
 #[test]
-fn compensates_backwards_one_after_another_when_a_step_fails() {
+fn failure_compensates_in_reverse_order() {
     let saga = order();
-    let mut life = charged(&saga);
-    life.event("ShippingFailed", json!({ "reason": "no van" })).unwrap();
-    assert_eq!(life.status(), Status::Compensating);
-    assert_eq!(life.labels().last().unwrap(), "http.post");
-    let Some(Work::Effect(refund)) = life.work().last() else { panic!("an effect") };
-    assert_eq!((refund.tag.as_str(), &refund.payload), ("undo:charge", &json!({ "payment": "p9" })));
+    let mut run = charged(&saga);
+    run.event("ShippingFailed", json!({ "reason": "no van" })).unwrap();
+    assert_eq!(run.status(), Status::Compensating);
+    assert_eq!(run.labels().last().unwrap(), "http.post");
+    let Some(Work::Effect(refund)) = run.work().last() else { panic!("an effect") };
+    assert_eq!((refund.tag.as_str(), &refund.payload), ("compensate:charge", &json!({ "payment": "p9" })));
 
-    life.outcome("undo:charge", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.labels().last().unwrap(), "inventory.ReleaseStock");
-    assert_eq!(life.status(), Status::Compensating);
+    run.outcome("compensate:charge", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.labels().last().unwrap(), "inventory.ReleaseStock");
+    assert_eq!(run.status(), Status::Compensating);
 
-    life.outcome("undo:reserve", &Verdict::Accepted).unwrap();
-    assert_eq!(life.status(), Status::Failed);
-    let Some(Work::Fact(fact)) = life.work().last() else { panic!("a fact") };
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    assert_eq!(run.status(), Status::Failed);
+    let Some(Work::Fact(fact)) = run.work().last() else { panic!("a fact") };
     let reason = json!({ "code": "ShippingFailed", "message": "no van", "step": "ship" });
     assert_eq!(fact.data, json!({ "orderId": "o1", "reason": reason }));
 }
 
 #[test]
-fn gives_a_step_up_when_its_time_is_over() {
+fn timeout_abandons_the_step() {
     let saga = order();
-    let mut life = reserved(&saga);
-    assert_eq!(life.timers(), ["charge"]);
-    life.advance(Duration::from_mins(29)).unwrap();
-    assert_eq!(life.status(), Status::Running);
-    life.advance(Duration::from_mins(2)).unwrap();
-    assert_eq!(life.status(), Status::Compensating);
-    assert_eq!(life.labels().last().unwrap(), "inventory.ReleaseStock");
+    let mut run = reserved(&saga);
+    assert_eq!(run.timers(), ["charge"]);
+    run.advance(Duration::from_mins(29)).unwrap();
+    assert_eq!(run.status(), Status::Running);
+    run.advance(Duration::from_mins(2)).unwrap();
+    assert_eq!(run.status(), Status::Compensating);
+    assert_eq!(run.labels().last().unwrap(), "inventory.ReleaseStock");
 }
 
 #[test]
-fn undoes_a_success_that_comes_after_the_end_without_telling_twice() {
+fn late_success_is_compensated_without_a_second_final_fact() {
     let saga = order();
-    let mut life = reserved(&saga);
-    life.advance(Duration::from_mins(31)).unwrap();
-    life.outcome("undo:reserve", &Verdict::Accepted).unwrap();
-    assert_eq!(life.status(), Status::Failed);
+    let mut run = reserved(&saga);
+    run.advance(Duration::from_mins(31)).unwrap();
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    assert_eq!(run.status(), Status::Failed);
 
-    life.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
-    assert_eq!(life.status(), Status::Compensating);
-    let Some(Work::Effect(refund)) = life.work().last() else { panic!("an effect") };
+    run.outcome("charge", &succeeded(json!({ "paymentId": "p9" }))).unwrap();
+    assert_eq!(run.status(), Status::Compensating);
+    let Some(Work::Effect(refund)) = run.work().last() else { panic!("an effect") };
     assert_eq!(refund.payload, json!({ "payment": "p9" }));
 
-    life.outcome("undo:charge", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.status(), Status::Failed);
-    assert_eq!(life.labels().iter().filter(|label| *label == "OrderCancelled").count(), 1);
+    run.outcome("compensate:charge", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.status(), Status::Failed);
+    assert_eq!(run.labels().iter().filter(|label| *label == "OrderCancelled").count(), 1);
 }
 
 #[test]
-fn is_stuck_when_an_undo_fails_and_goes_on_when_it_is_retried() {
+fn failed_compensation_is_stuck_until_retried() {
     let saga = order();
-    let mut life = charged(&saga);
-    life.event("ShippingFailed", json!({})).unwrap();
-    life.outcome("undo:charge", &failed("http_500")).unwrap();
-    assert_eq!(life.status(), Status::Stuck);
-    assert_eq!(life.waits(), [(WaitKind::Operator, "undo:charge".to_owned())]);
+    let mut run = charged(&saga);
+    run.event("ShippingFailed", json!({})).unwrap();
+    run.outcome("compensate:charge", &failed("http_500")).unwrap();
+    assert_eq!(run.status(), Status::Stuck);
+    assert_eq!(run.waits(), [(WaitKind::Operator, "compensate:charge".to_owned())]);
 
-    life.retry().unwrap();
-    assert_eq!(life.status(), Status::Compensating);
-    life.outcome("undo:charge", &succeeded(Value::Null)).unwrap();
-    life.outcome("undo:reserve", &Verdict::Accepted).unwrap();
-    assert_eq!(life.status(), Status::Failed);
+    run.retry().unwrap();
+    assert_eq!(run.status(), Status::Compensating);
+    run.outcome("compensate:charge", &succeeded(Value::Null)).unwrap();
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
-fn cancels_without_a_failed_fact() {
+fn cancellation_emits_no_failed_fact() {
     let saga = order();
-    let mut life = reserved(&saga);
-    life.cancel("changed my mind").unwrap();
-    assert_eq!(life.status(), Status::Compensating);
-    assert!(life.timers().is_empty(), "the timer of the step is cancelled");
-    life.outcome("undo:reserve", &Verdict::Accepted).unwrap();
-    assert_eq!(life.status(), Status::Cancelled);
-    assert_eq!(life.labels().last().unwrap(), "inventory.ReleaseStock");
-    assert!(life.cancel("again").is_err());
+    let mut run = reserved(&saga);
+    run.cancel("changed my mind").unwrap();
+    assert_eq!(run.status(), Status::Compensating);
+    assert!(run.timers().is_empty(), "the timer of the step is cancelled");
+    run.outcome("compensate:reserve", &WorkOutcome::Accepted).unwrap();
+    assert_eq!(run.status(), Status::Cancelled);
+    assert_eq!(run.labels().last().unwrap(), "inventory.ReleaseStock");
+    assert!(run.cancel("again").is_err());
 }
 
 #[test]
-fn ignores_duplicates_and_what_it_does_not_know() {
+fn ignores_duplicates_and_unknown_events() {
     let saga = order();
-    let mut life = reserved(&saga);
-    for event in ["OrderPlaced", "StockReserved", "PaymentCharged", "Unheard"] {
-        assert!(life.event(event, json!({})).is_err(), "{event} changes nothing");
+    let mut run = reserved(&saga);
+    for event in ["OrderPlaced", "StockReserved", "PaymentCharged", "Unknown"] {
+        assert!(run.event(event, json!({})).is_err(), "{event} has no effect");
     }
-    assert!(life.outcome("reserve", &Verdict::Accepted).is_err());
-    assert!(life.outcome("nobody", &Verdict::Accepted).is_err());
-    assert!(life.retry().is_err());
+    assert!(run.outcome("reserve", &WorkOutcome::Accepted).is_err());
+    assert!(run.outcome("unknown", &WorkOutcome::Accepted).is_err());
+    assert!(run.retry().is_err());
 }
 
 #[test]
-fn a_refused_command_fails_its_step() {
+fn rejected_command_fails_its_step() {
     let saga = order();
-    let mut life = placed(&saga);
-    let note = life.outcome("reserve", &failed("http_400")).unwrap();
+    let mut run = placed(&saga);
+    let note = run.outcome("reserve", &failed("http_400")).unwrap();
     assert_eq!(note, "reserve: http_400, failed");
-    assert_eq!(life.status(), Status::Failed);
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
-fn an_answer_outside_the_contract_fails_the_step_and_says_so() {
+fn invalid_result_fails_the_step() {
     let saga = order();
-    let mut life = reserved(&saga);
+    let mut run = reserved(&saga);
     let event = Some("Surprise".parse().unwrap());
-    let note = life.outcome("charge", &Verdict::Succeeded { event, payload: json!({}) }).unwrap();
+    let note = run.outcome("charge", &WorkOutcome::Succeeded { event, payload: json!({}) }).unwrap();
     assert_eq!(note, "charge: contract_violation");
     assert_eq!(
-        life.failure(),
+        run.failure(),
         Some(&Failure {
             code: "contract_violation".to_owned(),
-            message: "charge answered Surprise, which is none of PaymentCharged, PaymentDeclined".to_owned(),
+            message: "charge returned Surprise, which is none of PaymentCharged, PaymentDeclined".to_owned(),
         })
     );
 }
 
 #[test]
-fn an_expression_without_a_value_fails_its_step_so_that_the_rest_is_undone() {
+fn expression_error_fails_the_step_and_compensates() {
     let saga = Definition::builder("s")
         .start("Go")
         .var("items", json!("=event.items"))
-        .step("one", Do::command("a.One"))
+        .step("one", StepAction::command("a.One"))
         .ok("OneDone")
-        .undo(Do::command("a.UndoOne"))
-        .step("two", Do::effect("e.two").data(json!({ "first": "=vars.items[0]" })))
+        .undo(StepAction::command("a.UndoOne"))
+        .step("two", StepAction::effect("e.two").data(json!({ "first": "=vars.items[0]" })))
         .build()
         .unwrap();
-    let mut life = Life::new(&saga);
-    life.event("Go", json!({ "items": [] })).unwrap();
-    let note = life.event("OneDone", json!({})).unwrap();
+    let mut run = InstanceDriver::new(&saga);
+    run.event("Go", json!({ "items": [] })).unwrap();
+    let note = run.event("OneDone", json!({})).unwrap();
     assert_eq!(note, "one: ok, two: expression_error");
-    assert_eq!(life.labels().last().unwrap(), "a.UndoOne");
-    assert_eq!(life.failure().unwrap().message, "`vars.items[0]`: the index is outside the list");
+    assert_eq!(run.labels().last().unwrap(), "a.UndoOne");
+    assert_eq!(run.failure().unwrap().message, "`vars.items[0]`: the index is out of bounds");
 }
 
 #[test]
-fn a_start_event_without_what_vars_need_is_a_schema_fault() {
+fn start_event_without_required_vars_is_a_schema_mismatch() {
     let saga = order();
-    let mut life = Life::new(&saga);
-    let error = life.event("OrderPlaced", json!({ "total": 1 })).unwrap_err();
-    assert_eq!(error, "cannot set vars.orderId: `event.orderId`: there is no `orderId`");
+    let mut run = InstanceDriver::new(&saga);
+    let error = run.event("OrderPlaced", json!({ "total": 1 })).unwrap_err();
+    assert_eq!(error, "cannot set vars.orderId: `event.orderId`: `orderId` does not exist");
 }
 
 #[test]
-fn the_saga_timeout_turns_everything_back() {
+fn saga_timeout_compensates() {
     let saga = Definition::builder("s")
         .start("Go")
         .saga_timeout(Duration::from_hours(1))
-        .step("one", Do::command("a.One"))
+        .step("one", StepAction::command("a.One"))
         .ok("OneDone")
         .build()
         .unwrap();
-    let mut life = Life::new(&saga);
-    life.event("Go", json!({})).unwrap();
-    assert_eq!(life.timers(), ["saga"]);
-    life.advance(Duration::from_hours(1)).unwrap();
-    assert_eq!(life.status(), Status::Failed);
-    assert_eq!(life.failure().unwrap().code, "saga_timeout");
-    assert!(!life.last_timers().iter().any(|t| matches!(t, TimerChange::Cancel { .. })), "it fired itself");
+    let mut run = InstanceDriver::new(&saga);
+    run.event("Go", json!({})).unwrap();
+    assert_eq!(run.timers(), ["saga"]);
+    run.advance(Duration::from_hours(1)).unwrap();
+    assert_eq!(run.status(), Status::Failed);
+    assert_eq!(run.failure().unwrap().code, "saga_timeout");
+    assert!(
+        !run.last_timers().iter().any(|t| matches!(t, TimerChange::Cancel { .. })),
+        "the timer itself fired"
+    );
 }
 
-/// a, then b and c side by side, then d.
-fn diamond() -> Compiled {
+/// Returns a saga with a, then b and c in parallel, then d.
+fn diamond() -> CompiledDefinition {
     Definition::builder("diamond")
         .start("Go")
-        .step("a", Do::effect("e.a"))
-        .undo(Do::effect("e.undo-a"))
-        .step("b", Do::effect("e.b"))
+        .step("a", StepAction::effect("e.a"))
+        .undo(StepAction::effect("e.undo-a"))
+        .step("b", StepAction::effect("e.b"))
         .after(&["a"])
         .timeout(Duration::from_mins(1))
-        .undo(Do::effect("e.undo-b"))
-        .step("c", Do::effect("e.c"))
+        .undo(StepAction::effect("e.undo-b"))
+        .step("c", StepAction::effect("e.c"))
         .after(&["a"])
         .timeout(Duration::from_mins(1))
-        .undo(Do::effect("e.undo-c"))
-        .step("d", Do::effect("e.d"))
+        .undo(StepAction::effect("e.undo-c"))
+        .step("d", StepAction::effect("e.d"))
         .after(&["b", "c"])
         .build()
-        .expect("it is well formed")
+        .expect("the definition is valid")
 }
 
 #[test]
 fn a_join_waits_for_all_its_branches() {
     let saga = diamond();
-    let mut life = Life::new(&saga);
-    life.event("Go", json!({})).unwrap();
-    life.outcome("a", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.labels(), ["e.a", "e.b", "e.c"]);
-    life.outcome("c", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.labels().len(), 3);
-    life.outcome("b", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.labels().last().unwrap(), "e.d");
+    let mut run = InstanceDriver::new(&saga);
+    run.event("Go", json!({})).unwrap();
+    run.outcome("a", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.labels(), ["e.a", "e.b", "e.c"]);
+    run.outcome("c", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.labels().len(), 3);
+    run.outcome("b", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.labels().last().unwrap(), "e.d");
 }
 
 #[test]
-fn a_failure_beside_a_branch_under_way_undoes_what_still_succeeds_newest_first() {
+fn late_parallel_success_is_compensated_newest_first() {
     let saga = diamond();
-    let mut life = Life::new(&saga);
-    life.event("Go", json!({})).unwrap();
-    life.outcome("a", &succeeded(Value::Null)).unwrap();
-    life.outcome("b", &failed("no")).unwrap();
-    assert_eq!(life.labels().last().unwrap(), "e.undo-a");
-    assert!(life.timers().is_empty());
-    life.outcome("c", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.labels().last().unwrap(), "e.undo-a", "one undo at a time");
-    life.outcome("undo:a", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.labels().last().unwrap(), "e.undo-c");
-    life.outcome("undo:c", &succeeded(Value::Null)).unwrap();
-    assert_eq!(life.status(), Status::Failed);
+    let mut run = InstanceDriver::new(&saga);
+    run.event("Go", json!({})).unwrap();
+    run.outcome("a", &succeeded(Value::Null)).unwrap();
+    run.outcome("b", &failed("no")).unwrap();
+    assert_eq!(run.labels().last().unwrap(), "e.undo-a");
+    assert!(run.timers().is_empty());
+    run.outcome("c", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.labels().last().unwrap(), "e.undo-a", "one compensation at a time");
+    run.outcome("compensate:a", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.labels().last().unwrap(), "e.undo-c");
+    run.outcome("compensate:c", &succeeded(Value::Null)).unwrap();
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
-fn a_definition_reads_itself_from_its_canonical_json() {
+fn canonical_json_round_trips() {
     let saga = order();
-    let again: Definition = serde_json::from_str(orlog_program::Compiled::source(&saga)).unwrap();
-    assert_eq!(&again, saga.definition());
+    let decoded: Definition = serde_json::from_str(orlog_program::CompiledDefinition::source(&saga)).unwrap();
+    assert_eq!(&decoded, saga.definition());
 }
 
 #[test]
-fn every_saga_here_stands_the_quartet() {
-    let played = orlog_testkit::definition_suite::check(&order());
-    assert_eq!(played.lives, 1 + 2 * 6, "one way to succeed, six to fail, undone once and twice");
+fn every_saga_passes_the_definition_suite() {
+    let report = orlog_testkit::definition_suite::check(&order());
+    assert_eq!(report.runs, 1 + 2 * 6, "one success, six failures, compensated once and twice");
     orlog_testkit::definition_suite::check(&diamond());
 }

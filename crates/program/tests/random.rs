@@ -1,47 +1,49 @@
-//! Random sagas over the whole language under random inputs, in any order, twice, late: what holds whatever happens.
+//! Random sagas over the whole language under random inputs in any order, duplicated or late:
+//! invariants hold in every run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orlog_model::{Status, WaitKind, Work};
-use orlog_program::doubt::NOT_DONE;
-use orlog_program::{Compiled, compile_yaml};
+use orlog_program::in_doubt::NOT_EXECUTED;
+use orlog_program::{CompiledDefinition, compile_yaml};
 use orlog_testkit::definition_suite::{
-    Life, Samples, answer_doubt, answer_fail, answer_ok, failed, in_doubt, open,
+    InstanceDriver, PayloadSamples, failed, in_doubt, pending_tags, resolve_in_doubt, respond_fail,
+    respond_ok,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// What a random step is like. Each number picks one of a few.
+/// Random step. Each number selects one of a few variants.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a field of a step that is there or not")]
-struct Shape {
+#[expect(clippy::struct_excessive_bools, reason = "each is an optional field of a step")]
+struct RandomStep {
     /// Bit n: after step n.
     after: u8,
     join: u8,
     kind: u8,
-    undo: u8,
+    compensation: u8,
     foreach: bool,
     timeout: bool,
     skipped: bool,
     pivot: bool,
-    asks: bool,
+    in_doubt_ask: bool,
 }
 
-/// What is thrown at the instance; the number picks a step.
+/// Random input of the instance; the number selects a step.
 #[derive(Clone, Copy, Debug)]
-enum Throw {
+enum RandomInput {
     Ok(usize),
     Fail(usize),
-    /// Nobody knows whether it was done.
-    Doubt(usize),
-    /// A person says that it was not done.
-    NotDone(usize),
-    Undone(usize),
-    NotUndone(usize),
-    /// An answer to something that may not be open at all.
-    Wild(usize, bool),
-    Again,
+    /// The outcome is unknown.
+    InDoubt(usize),
+    /// An operator reports that the effect was not executed.
+    NotExecuted(usize),
+    Compensated(usize),
+    NotCompensated(usize),
+    /// A result for work that may not be pending.
+    Arbitrary(usize, bool),
+    Duplicate,
     Wait(u64),
     Cancel,
     Retry,
@@ -50,42 +52,44 @@ enum Throw {
     Start,
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn random_step() -> impl Strategy<Value = RandomStep> {
     let flags =
         (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.15), any::<bool>());
-    (any::<u8>(), 0..6_u8, 0..9_u8, 0..5_u8, flags).prop_map(|(after, join, kind, undo, flags)| {
-        let (foreach, timeout, skipped, pivot, asks) = flags;
-        Shape { after, join, kind, undo, foreach, timeout, skipped, pivot, asks }
+    (any::<u8>(), 0..6_u8, 0..9_u8, 0..5_u8, flags).prop_map(|(after, join, kind, compensation, flags)| {
+        let (foreach, timeout, skipped, pivot, in_doubt_ask) = flags;
+        RandomStep { after, join, kind, compensation, foreach, timeout, skipped, pivot, in_doubt_ask }
     })
 }
 
-fn throw() -> impl Strategy<Value = Throw> {
+fn random_input() -> impl Strategy<Value = RandomInput> {
     prop_oneof![
-        8 => (0..8_usize).prop_map(Throw::Ok),
-        2 => (0..8_usize).prop_map(Throw::Fail),
-        3 => (0..8_usize).prop_map(Throw::Doubt),
-        2 => (0..8_usize).prop_map(Throw::NotDone),
-        3 => (0..8_usize).prop_map(Throw::Undone),
-        1 => (0..8_usize).prop_map(Throw::NotUndone),
-        3 => (0..8_usize, any::<bool>()).prop_map(|(step, undo)| Throw::Wild(step, undo)),
-        2 => Just(Throw::Again),
-        1 => (1..90_u64).prop_map(Throw::Wait),
-        1 => Just(Throw::Cancel),
-        1 => Just(Throw::Retry),
-        1 => Just(Throw::Skip),
-        1 => Just(Throw::Handler),
-        1 => Just(Throw::Start),
+        8 => (0..8_usize).prop_map(RandomInput::Ok),
+        2 => (0..8_usize).prop_map(RandomInput::Fail),
+        3 => (0..8_usize).prop_map(RandomInput::InDoubt),
+        2 => (0..8_usize).prop_map(RandomInput::NotExecuted),
+        3 => (0..8_usize).prop_map(RandomInput::Compensated),
+        1 => (0..8_usize).prop_map(RandomInput::NotCompensated),
+        3 => (0..8_usize, any::<bool>()).prop_map(|(step, compensation)| RandomInput::Arbitrary(step, compensation)),
+        2 => Just(RandomInput::Duplicate),
+        1 => (1..90_u64).prop_map(RandomInput::Wait),
+        1 => Just(RandomInput::Cancel),
+        1 => Just(RandomInput::Retry),
+        1 => Just(RandomInput::Skip),
+        1 => Just(RandomInput::Handler),
+        1 => Just(RandomInput::Start),
     ]
 }
 
-/// The steps as YAML; a pivot only where nothing may run beside it, which the compiler says.
-fn build(shapes: &[Shape], pivots: bool) -> Compiled {
-    let mut text = "saga: random\nversion: 1\nstart: Go\nvars: { who: =event.who, items: =event.items }\n\
+/// Returns the steps as YAML. Adds a pivot only if no step may run in parallel; the compiler requires
+/// this.
+fn build(shapes: &[RandomStep], pivots: bool) -> CompiledDefinition {
+    let mut text =
+        "saga: random\nversion: 1\nstart: Go\nvars: { customer: =event.customer, items: =event.items }\n\
         on: [ { event: Stop, when: has(event.by), then: cancel }, { event: Enough, then: complete } ]\n\
         completed: { fact: Completed }\nfailed: { fact: Failed, data: =failure.code }\nsteps:\n"
-        .to_owned();
-    for (i, shape) in shapes.iter().enumerate() {
-        text.extend([format!("  - {{ id: s{i}, {} }}\n", step(i, shape, pivots && shape.pivot))]);
+            .to_owned();
+    for (i, random_step) in shapes.iter().enumerate() {
+        text.extend([format!("  - {{ id: s{i}, {} }}\n", step(i, random_step, pivots && random_step.pivot))]);
     }
     match compile_yaml(&text, "random") {
         Ok(saga) => saga,
@@ -100,21 +104,22 @@ fn build(shapes: &[Shape], pivots: bool) -> Compiled {
     }
 }
 
-fn step(i: usize, shape: &Shape, pivot: bool) -> String {
-    let before: Vec<_> = (0..i).filter(|n| shape.after & (1 << n) != 0).map(|n| format!("s{n}")).collect();
+fn step(i: usize, random_step: &RandomStep, pivot: bool) -> String {
+    let before: Vec<_> =
+        (0..i).filter(|n| random_step.after & (1 << n) != 0).map(|n| format!("s{n}")).collect();
     let names = before.join(", ");
-    let after = match (shape.join, before.len()) {
+    let after = match (random_step.join, before.len()) {
         (0, 1..) => format!("{{ any: [{names}] }}"),
         (1, 2..) => format!("{{ count: 2, of: [{names}] }}"),
         (_, _) => format!("[{names}]"),
     };
-    let each = shape.foreach && shape.kind != 8;
+    let each = random_step.foreach && random_step.kind != 8;
     let when = if each { ", when: event.n == index" } else { "" };
-    let action = match shape.kind {
-        0 | 1 => "do: { effect: x.do, data: =vars.who }".to_owned(),
+    let action = match random_step.kind {
+        0 | 1 => "do: { effect: x.do, data: =vars.customer }".to_owned(),
         2 => format!("do: {{ command: x.Do }}, ok: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}"),
         3 => format!(
-            "do: {{ command: x.Do }}, ok: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}, retry: {{ attempts: 2, backoff: 5s }}"
+            "do: {{ command: x.Do }}, ok: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}, retry: {{ max_attempts: 2, initial_backoff: 5s }}"
         ),
         4 => format!("do: {{ event: Ok{i}{when} }}, fail: {{ event: No{i}{when} }}"),
         5 => "do: { human: { title: Do, due: 20s, escalate: { roles: [x] } } }, ok: Yes, fail: No".to_owned(),
@@ -122,25 +127,25 @@ fn step(i: usize, shape: &Shape, pivot: bool) -> String {
         7 => "do: { job: { type: python, script: s } }".to_owned(),
         _ => return format!("after: {after}, do: {{ switch: [ {{ then: {} }} ] }}", "[]"),
     };
-    let undo = match shape.undo {
+    let compensation = match random_step.compensation {
         0 => String::new(),
         1 => ", undo: { effect: x.undo, data: =failure }".to_owned(),
-        2 => ", undo: { command: x.Undo, retry: { attempts: 2, backoff: 5s } }".to_owned(),
-        3 => format!(", undo: {{ command: x.Undo, ok: {{ event: Undone{i}{when} }} }}"),
-        _ => ", undo: { human: { title: Undo }, ok: Yes }".to_owned(),
+        2 => ", undo: { command: x.Undo, retry: { max_attempts: 2, initial_backoff: 5s } }".to_owned(),
+        3 => format!(", undo: {{ command: x.Undo, ok: {{ event: Reverted{i}{when} }} }}"),
+        _ => ", undo: { human: { title: Revert }, ok: Yes }".to_owned(),
     };
-    let mut text = format!("after: {after}, {action}{undo}");
+    let mut text = format!("after: {after}, {action}{compensation}");
     if each {
-        text += ", foreach: { in: =vars.items, as: item, limit: 2 }";
+        text += ", foreach: { in: =vars.items, as: item, max_concurrency: 2 }";
     }
-    if shape.asks && matches!(shape.kind, 0 | 1 | 7) {
+    if random_step.in_doubt_ask && matches!(random_step.kind, 0 | 1 | 7) {
         text += ", in_doubt: ask";
     }
-    if shape.timeout {
+    if random_step.timeout {
         text += ", timeout: 1m";
     }
-    if shape.skipped {
-        text += ", when: vars.who == 'nobody'";
+    if random_step.skipped {
+        text += ", when: vars.customer == 'none'";
     }
     if pivot {
         text += ", pivot: true";
@@ -148,66 +153,71 @@ fn step(i: usize, shape: &Shape, pivot: bool) -> String {
     text
 }
 
-/// An instance and what must be true of it.
-struct Watched<'a> {
-    saga: &'a Compiled,
-    samples: Samples,
-    life: Life<'a>,
-    /// How often each place was done, and undone or skipped in its undo.
+/// Instance with its expected state.
+struct CheckedInstance<'a> {
+    saga: &'a CompiledDefinition,
+    samples: PayloadSamples,
+    run: InstanceDriver<'a>,
+    /// How often each place was completed, compensated, or skipped in its compensation.
     done: BTreeMap<String, usize>,
-    undone: BTreeMap<String, usize>,
-    /// Completed and not yet being undone, in the order of completion.
+    compensated: BTreeMap<String, usize>,
+    /// Completed places without started compensation, in the order of completion.
     stack: Vec<String>,
     pivoted: bool,
-    turned: bool,
+    compensating: bool,
     last: Option<(String, bool)>,
 }
 
-impl<'a> Watched<'a> {
-    fn begin(saga: &'a Compiled) -> Self {
-        let mut watched = Self {
+impl<'a> CheckedInstance<'a> {
+    fn start(saga: &'a CompiledDefinition) -> Self {
+        let mut instance = Self {
             saga,
-            samples: Samples::of(saga.definition()),
-            life: Life::new(saga),
+            samples: PayloadSamples::of(saga.definition()),
+            run: InstanceDriver::new(saga),
             done: BTreeMap::new(),
-            undone: BTreeMap::new(),
+            compensated: BTreeMap::new(),
             stack: Vec::new(),
             pivoted: false,
-            turned: false,
+            compensating: false,
             last: None,
         };
-        watched.watch(|life, _, _| life.event("Go", json!({ "who": "me", "items": [1, 2, 3] })));
-        watched
+        instance.watch(|run, _, _| run.event("Go", json!({ "customer": "me", "items": [1, 2, 3] })));
+        instance
     }
 
-    /// Lets something happen and checks what it led to.
+    /// Applies an input and checks the resulting transition.
     fn watch(
         &mut self,
-        act: impl FnOnce(&mut Life<'a>, &Compiled, &Samples) -> Result<String, String>,
+        act: impl FnOnce(&mut InstanceDriver<'a>, &CompiledDefinition, &PayloadSamples) -> Result<String, String>,
     ) -> bool {
-        let (asked, undos) = (self.life.work().len(), self.life.undone().len());
-        let before = self.life.state().to_vec();
-        let turned = self.turned;
-        let Ok(note) = act(&mut self.life, self.saga, &self.samples) else {
-            assert_eq!(self.life.state(), before, "what changes nothing changed the state");
+        let (request_count, compensations) = (self.run.work().len(), self.run.compensated().len());
+        let before = self.run.state().to_vec();
+        let compensating = self.compensating;
+        let Ok(note) = act(&mut self.run, self.saga, &self.samples) else {
+            assert_eq!(self.run.state(), before, "an input without effect changed the state");
             return false;
         };
         self.read(&note);
-        assert!(self.life.state().len() < 600, "{} bytes", self.life.state().len());
+        assert!(self.run.state().len() < 600, "{} bytes", self.run.state().len());
         let tags =
             |work: &[Work]| work.iter().filter_map(Work::tag).map(ToString::to_string).collect::<Vec<_>>();
-        if turned {
-            let forward: Vec<_> =
-                tags(&self.life.work()[asked..]).into_iter().filter(|t| !t.starts_with("undo:")).collect();
-            assert!(forward.is_empty(), "{forward:?} begins after turning back: {note}");
+        if compensating {
+            let forward: Vec<_> = tags(&self.run.work()[request_count..])
+                .into_iter()
+                .filter(|t| !t.starts_with("compensate:"))
+                .collect();
+            assert!(forward.is_empty(), "{forward:?} starts after compensation has started: {note}");
         }
-        let undos: Vec<_> = self.life.undone()[undos..].to_vec();
-        let again = note.contains("again") || note.contains("retry");
-        assert!(undos.len() <= 1 || again, "undos one after another, not {undos:?}: {note}");
-        // Of several timers that fired, the first may have begun to undo what was lost before another turned back.
+        let compensations: Vec<_> = self.run.compensated()[compensations..].to_vec();
+        let repeat = note.contains("again") || note.contains("retry");
+        assert!(
+            compensations.len() <= 1 || repeat,
+            "compensations run one after another, not {compensations:?}: {note}"
+        );
+        // If several timers fired, the first can start a compensation before another one fails the saga.
         let one = !note.contains("; ");
-        for tag in &undos {
-            self.undo_begins(&tag["undo:".len()..], one);
+        for tag in &compensations {
+            self.check_compensation_start(&tag["compensate:".len()..], one);
         }
         self.check_timers();
         true
@@ -216,48 +226,52 @@ impl<'a> Watched<'a> {
     fn read(&mut self, note: &str) {
         for part in note.split("; ").flat_map(|notes| notes.split(", ")) {
             match part.split_once(": ") {
-                Some((place, "ok")) => {
-                    *self.done.entry(place.to_owned()).or_default() += 1;
-                    self.stack.push(place.to_owned());
+                Some((unit, "ok")) => {
+                    *self.done.entry(unit.to_owned()).or_default() += 1;
+                    self.stack.push(unit.to_owned());
                 }
-                Some((place, "undone" | "undo skipped")) => {
-                    *self.undone.entry(place.to_owned()).or_default() += 1;
+                Some((unit, "compensated" | "compensation skipped")) => {
+                    *self.compensated.entry(unit.to_owned()).or_default() += 1;
                 }
-                None if part == "past the point of no return" => {
+                None if part == "past the pivot" => {
                     self.pivoted = true;
                     self.stack.clear();
                 }
                 Some(_) | None => {}
             }
         }
-        let shown = self.life.shown();
-        self.turned |= shown["failure"] != Value::Null;
+        let view = self.run.state_view();
+        self.compensating |= view["failure"] != Value::Null;
     }
 
-    /// Having turned back, the newest completion that has an undo comes first, late ones aside.
-    fn undo_begins(&mut self, place: &str, one: bool) {
-        let Some(at) = self.stack.iter().position(|other| other == place) else { return };
-        if self.turned && one {
+    /// Checks that compensation starts with the newest completed place that has a compensation, except for
+    /// late completions.
+    fn check_compensation_start(&mut self, unit: &str, one: bool) {
+        let Some(at) = self.stack.iter().position(|other| other == unit) else { return };
+        if self.compensating && one {
             for newer in &self.stack[at + 1..] {
-                assert!(!self.has_undo(newer), "{place} is undone before {newer}, which was done later");
+                assert!(
+                    !self.has_compensation(newer),
+                    "{unit} is compensated before {newer}, which completed later"
+                );
             }
         }
         self.stack.remove(at);
     }
 
-    /// What is armed belongs to what is under way, and no timer of it is missing.
+    /// Checks that every armed timer belongs to pending work and that no timer is missing.
     fn check_timers(&self) {
-        let open = open(&self.life, self.saga.definition());
-        for timer in self.life.timers() {
+        let open = pending_tags(&self.run, self.saga.definition());
+        for timer in self.run.timers() {
             let tag =
                 timer.strip_prefix("retry:").or_else(|| timer.strip_prefix("escalate:")).unwrap_or(timer);
-            assert!(open.iter().any(|open| open == tag), "the timer {timer} belongs to nothing");
+            assert!(open.iter().any(|open| open == tag), "the timer {timer} belongs to no pending work");
         }
-        let shown = self.life.shown();
-        if self.life.status() == Status::Stuck {
+        let view = self.run.state_view();
+        if self.run.status() == Status::Stuck {
             return;
         }
-        for step in shown["steps"].as_array().expect("a list") {
+        for step in view["steps"].as_array().expect("a list") {
             let elements = step["elements"].as_array().cloned().unwrap_or_default();
             let limits =
                 std::iter::once(step).chain(&elements).filter(|slot| !slot["until"].is_null()).count();
@@ -265,147 +279,161 @@ impl<'a> Watched<'a> {
                 let tag = timer.rsplit(':').next().unwrap_or_default();
                 !timer.starts_with("escalate:") && tag.split('[').next() == step["id"].as_str()
             };
-            assert_eq!(self.life.timers().iter().filter(of_step).count(), limits, "timers of {step}");
+            assert_eq!(self.run.timers().iter().filter(of_step).count(), limits, "timers of {step}");
         }
     }
 
-    fn has_undo(&self, place: &str) -> bool {
-        let id = place.split('[').next().unwrap_or_default();
-        self.saga.definition().steps.iter().any(|step| step.id.as_str() == id && step.undo.is_some())
+    fn has_compensation(&self, unit: &str) -> bool {
+        let id = unit.split('[').next().unwrap_or_default();
+        self.saga.definition().steps.iter().any(|step| step.id.as_str() == id && step.compensate.is_some())
     }
 
-    fn throw(&mut self, throw: Throw, steps: usize) {
-        let open = open(&self.life, self.saga.definition());
-        let pick = |undo: bool, n: usize| {
-            let fitting: Vec<_> = open.iter().filter(|tag| tag.starts_with("undo:") == undo).collect();
+    fn apply(&mut self, input: RandomInput, steps: usize) {
+        let open = pending_tags(&self.run, self.saga.definition());
+        let pick = |compensation: bool, n: usize| {
+            let fitting: Vec<_> =
+                open.iter().filter(|tag| tag.starts_with("compensate:") == compensation).collect();
             fitting.get(n % fitting.len().max(1)).map(|tag| (*tag).clone())
         };
-        match throw {
-            Throw::Ok(n) => self.answer(pick(false, n), true),
-            Throw::Fail(n) => self.answer(pick(false, n), false),
-            Throw::Doubt(n) => self.doubt(n, steps),
-            Throw::NotDone(n) => self.not_done(n),
-            Throw::Undone(n) => self.answer(pick(true, n), true),
-            Throw::NotUndone(n) => self.answer(pick(true, n), false),
-            Throw::Wild(n, undo) => {
+        match input {
+            RandomInput::Ok(n) => self.respond(pick(false, n), true),
+            RandomInput::Fail(n) => self.respond(pick(false, n), false),
+            RandomInput::InDoubt(n) => self.report_in_doubt(n, steps),
+            RandomInput::NotExecuted(n) => self.report_not_executed(n),
+            RandomInput::Compensated(n) => self.respond(pick(true, n), true),
+            RandomInput::NotCompensated(n) => self.respond(pick(true, n), false),
+            RandomInput::Arbitrary(n, compensation) => {
                 let id = format!("s{}", n % steps);
-                self.answer(Some(if undo { format!("undo:{id}") } else { id }), n % 3 > 0);
+                self.respond(Some(if compensation { format!("compensate:{id}") } else { id }), n % 3 > 0);
             }
-            Throw::Again => self.again(),
-            Throw::Wait(seconds) => {
-                self.watch(|life, _, _| {
-                    life.advance(Duration::from_secs(seconds)).map(|notes| notes.join("; "))
+            RandomInput::Duplicate => self.repeat(),
+            RandomInput::Wait(seconds) => {
+                self.watch(|run, _, _| {
+                    run.advance(Duration::from_secs(seconds)).map(|notes| notes.join("; "))
                 });
             }
-            Throw::Cancel => drop(self.watch(|life, _, _| life.cancel("thrown"))),
-            Throw::Retry => drop(self.watch(|life, _, _| life.retry())),
-            Throw::Skip => drop(self.watch(|life, _, _| life.skip())),
-            Throw::Handler => drop(self.watch(|life, _, _| life.event("Stop", json!({ "by": "me" })))),
-            Throw::Start => {
-                self.watch(|life, _, _| life.event("Go", json!({ "who": "you", "items": [] })));
+            RandomInput::Cancel => drop(self.watch(|run, _, _| run.cancel("random"))),
+            RandomInput::Retry => drop(self.watch(|run, _, _| run.retry())),
+            RandomInput::Skip => drop(self.watch(|run, _, _| run.skip())),
+            RandomInput::Handler => drop(self.watch(|run, _, _| run.event("Stop", json!({ "by": "me" })))),
+            RandomInput::Start => {
+                self.watch(|run, _, _| run.event("Go", json!({ "customer": "you", "items": [] })));
             }
         }
     }
 
-    /// Of anything, whether it is open, given up or asked about already. Something that is new to the saga is asked once.
-    fn doubt(&mut self, n: usize, steps: usize) {
-        let open = open(&self.life, self.saga.definition());
+    /// Reports an unknown outcome for any work: pending, abandoned or already in doubt. The saga opens one
+    /// task for work that is newly in doubt.
+    fn report_in_doubt(&mut self, n: usize, steps: usize) {
+        let open = pending_tags(&self.run, self.saga.definition());
         let tag = open.get(n % (open.len() + 1)).cloned().unwrap_or_else(|| format!("s{}", n % steps));
-        let tasks = self.life.tasks().len();
-        if self.watch(|life, _, _| life.outcome(&tag, &in_doubt())) && asked(&self.life) > 0 {
-            assert!(self.life.tasks().len() >= tasks, "{tag}: the question was not asked");
+        let tasks = self.run.tasks().len();
+        if self.watch(|run, _, _| run.outcome(&tag, &in_doubt())) && in_doubt_tasks(&self.run) > 0 {
+            assert!(self.run.tasks().len() >= tasks, "{tag}: no in-doubt task was opened");
         }
     }
 
-    /// What was not done is asked for again, unless it is not needed any more, or a person must decide about something else.
-    fn not_done(&mut self, n: usize) {
-        let waits = self.life.waits();
+    /// Checks that an effect that was not executed is requested again, unless it is no longer required or
+    /// another decision of an operator is pending.
+    fn report_not_executed(&mut self, n: usize) {
+        let waits = self.run.waits();
         let tags: Vec<_> =
             waits.iter().filter(|(kind, _)| *kind == WaitKind::Task).map(|(_, tag)| tag).collect();
         let Some(tag) = tags.get(n % tags.len().max(1)).map(|tag| (*tag).clone()) else { return };
-        self.watch(|life, _, _| answer_doubt(life, &tag, NOT_DONE, Value::Null));
+        self.watch(|run, _, _| resolve_in_doubt(run, &tag, NOT_EXECUTED, Value::Null));
     }
 
-    fn answer(&mut self, tag: Option<String>, good: bool) {
+    fn respond(&mut self, tag: Option<String>, success: bool) {
         let Some(tag) = tag else { return };
-        let was_open = open(&self.life, self.saga.definition()).contains(&tag);
-        let fail = |life: &mut Life<'_>, saga: &Compiled, samples: &Samples| {
-            let n =
-                tag.split('[').next().unwrap_or_default().trim_start_matches("undo:").trim_start_matches('s');
-            let event = format!("No{n}").parse().expect("a short word");
-            match answer_fail(life, saga, &tag, &event, samples) {
-                Err(_) => life.outcome(&tag, &failed("thrown")),
-                taken => taken,
+        let was_open = pending_tags(&self.run, self.saga.definition()).contains(&tag);
+        let fail = |run: &mut InstanceDriver<'_>, saga: &CompiledDefinition, samples: &PayloadSamples| {
+            let n = tag
+                .split('[')
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("compensate:")
+                .trim_start_matches('s');
+            let event = format!("No{n}").parse().expect("a valid event type");
+            match respond_fail(run, saga, &tag, &event, samples) {
+                Err(_) => run.outcome(&tag, &failed("random")),
+                accepted => accepted,
             }
         };
-        let taken =
+        let accepted =
             self.watch(
-                |life, saga, samples| {
-                    if good { answer_ok(life, saga, &tag, samples) } else { fail(life, saga, samples) }
+                |run, saga, samples| {
+                    if success { respond_ok(run, saga, &tag, samples) } else { fail(run, saga, samples) }
                 },
             );
-        self.last = (taken && was_open).then_some((tag, good));
+        self.last = (accepted && was_open).then_some((tag, success));
     }
 
-    /// A duplicate of the last answer changes nothing.
-    fn again(&mut self) {
+    /// Checks that a duplicate of the last result changes nothing.
+    fn repeat(&mut self) {
         let Some((tag, true)) = self.last.take() else { return };
-        let still_open = open(&self.life, self.saga.definition()).contains(&tag);
-        let taken = !still_open && self.watch(|life, saga, samples| answer_ok(life, saga, &tag, samples));
-        assert!(!taken, "a second answer to {tag} was taken");
+        let is_open = pending_tags(&self.run, self.saga.definition()).contains(&tag);
+        let accepted = !is_open && self.watch(|run, saga, samples| respond_ok(run, saga, &tag, samples));
+        assert!(!accepted, "a second result of {tag} was applied");
     }
 
-    /// A kind world from now on: everything open is answered, what is stuck is retried.
-    fn settle(&mut self) {
+    /// Completes all pending work and retries every stuck instance, without further faults.
+    fn complete(&mut self) {
         for _ in 0..200 {
-            if self.life.status() == Status::Stuck {
-                assert!(self.watch(|life, _, _| life.retry()), "stuck and cannot be retried");
+            if self.run.status() == Status::Stuck {
+                assert!(self.watch(|run, _, _| run.retry()), "stuck and cannot be retried");
             }
-            let Some(tag) = open(&self.life, self.saga.definition()).first().cloned() else { return };
-            let taken = self.watch(|life, saga, samples| answer_ok(life, saga, &tag, samples));
-            assert!(taken, "{tag} is open and its answer changes nothing");
+            let Some(tag) = pending_tags(&self.run, self.saga.definition()).first().cloned() else { return };
+            let accepted = self.watch(|run, saga, samples| respond_ok(run, saga, &tag, samples));
+            assert!(accepted, "{tag} is open and its result has no effect");
         }
-        panic!("it does not come to an end");
+        panic!("the instance does not end");
     }
 
     fn check_end(&self) {
-        let ends = |work: &&Work| matches!(work, Work::Fact(f) if ["Completed", "Failed"].contains(&f.kind.as_str()));
-        let facts = self.life.work().iter().filter(ends).count();
-        let status = self.life.status();
-        assert!(status.is_final(), "it stands at {status}");
+        let is_final_fact = |work: &&Work| matches!(work, Work::Fact(f) if ["Completed", "Failed"].contains(&f.kind.as_str()));
+        let facts = self.run.work().iter().filter(is_final_fact).count();
+        let status = self.run.status();
+        assert!(status.is_final(), "the status is {status}");
         assert_eq!(facts, usize::from(status != Status::Cancelled), "facts at {status}");
-        assert!(self.life.waits().is_empty() && self.life.timers().is_empty(), "something is left standing");
-        assert_eq!(asked(&self.life), 0, "a question is left open");
-        assert!(self.undone.values().all(|times| *times == 1), "undone more than once: {:?}", self.undone);
+        assert!(self.run.waits().is_empty() && self.run.timers().is_empty(), "waits or timers remain");
+        assert_eq!(in_doubt_tasks(&self.run), 0, "an in-doubt task remains open");
+        assert!(
+            self.compensated.values().all(|times| *times == 1),
+            "compensated more than once: {:?}",
+            self.compensated
+        );
         assert!(self.done.values().all(|times| *times == 1), "done more than once: {:?}", self.done);
         if status == Status::Completed || self.pivoted {
             return;
         }
-        for place in self.done.keys().filter(|place| self.has_undo(place)) {
-            assert!(self.undone.contains_key(place), "{place} was done and is not undone");
+        for unit in self.done.keys().filter(|unit| self.has_compensation(unit)) {
+            assert!(self.compensated.contains_key(unit), "{unit} completed and is not compensated");
         }
     }
 }
 
-/// How many questions are open.
-fn asked(life: &Life<'_>) -> usize {
-    life.tasks().iter().filter(|task| task.outcomes.iter().any(|word| word.as_str() == NOT_DONE)).count()
+/// Returns the number of open in-doubt tasks.
+fn in_doubt_tasks(run: &InstanceDriver<'_>) -> usize {
+    run.tasks()
+        .iter()
+        .filter(|task| task.outcomes.iter().any(|outcome| outcome.as_str() == NOT_EXECUTED))
+        .count()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_it_ends_and_what_was_done_is_undone_once_in_reverse(
-        shapes in prop::collection::vec(shape(), 1..8),
-        throws in prop::collection::vec(throw(), 0..40),
+    fn random_runs_end_and_compensate_once_in_reverse(
+        shapes in prop::collection::vec(random_step(), 1..8),
+        inputs in prop::collection::vec(random_input(), 0..40),
     ) {
         let saga = build(&shapes, true);
-        let mut watched = Watched::begin(&saga);
-        for throw in throws {
-            watched.throw(throw, shapes.len());
+        let mut instance = CheckedInstance::start(&saga);
+        for input in inputs {
+            instance.apply(input, shapes.len());
         }
-        watched.settle();
-        watched.check_end();
+        instance.complete();
+        instance.check_end();
     }
 }

@@ -1,8 +1,8 @@
-//! Random lives of a definition, under rules that hold for every life: answers, failures, silence, duplicates, late and early
-//! events, operators, in any order.
+//! Random runs of a definition, checked against invariants: results, failures, timeouts, duplicates,
+//! late and early events, control requests, in any order.
 //!
-//! Seeded: the same seed takes the same ways. What breaks a rule is shrunk to the fewest moves that still break it, and told
-//! as a test case that `orlog test` plays.
+//! Runs are seeded: the same seed produces the same runs. A violation is shrunk to the fewest steps
+//! that still cause it, and reported as a test case for `orlog test`.
 
 mod coverage;
 mod generate;
@@ -14,103 +14,103 @@ use std::sync::Arc;
 
 use coverage::Coverage;
 use fastrand::Rng;
-use generate::Chooser;
+use generate::StepGenerator;
 use orlog_model::{InstanceKey, Timestamp};
 use orlog_program::Program;
-use reachability::reaches_end;
-use samples::Samples;
+use reachability::can_reach_end;
+use samples::PayloadSamples;
 use serde_json::{Value, json};
 
-use crate::invariants::{Broken, Marks, Rule, Watch};
-use crate::runner::{Cannot, Played, Player};
-use crate::simulator::{Lab, Observer, Programs, Seen};
-use crate::step::Move;
+use crate::invariants::{Invariant, InvariantChecker, StepStates, Violation};
+use crate::runner::{ScenarioRunner, StepError, StepResult};
+use crate::simulator::{DecisionObserver, ObservedDecision, Simulator, SimulatorPrograms};
+use crate::step::SimulationStep;
 
-/// When every life begins: as test cases do.
-const BEGINS: &str = "2026-01-01T00:00:00Z";
-/// How often it is tried to reach an end from the same combination of marks.
-const PROBES: usize = 2;
+/// Start time of every run, equal to the start time of test cases.
+const START_TIME: &str = "2026-01-01T00:00:00Z";
+/// Number of reachability checks for the same combination of step states.
+const REACHABILITY_CHECKS: usize = 2;
 
-/// How much is tried.
+/// Options of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The same seed takes the same ways.
+pub struct ExploreOptions {
+    /// Seed; the same seed produces the same runs.
     pub seed: u64,
-    /// Lives.
-    pub runs: usize,
-    /// Moves in a life.
+    /// Maximum number of runs.
+    pub max_runs: usize,
+    /// Maximum number of steps in a run.
     pub steps: usize,
 }
 
-/// What an exploration came to.
+/// Result of an exploration.
 #[derive(Clone, Debug)]
-pub struct Report {
-    /// What was tried.
-    pub options: Options,
-    /// Moves that were made.
-    pub moves: usize,
-    /// Combinations of marks that were seen.
+pub struct ExploreReport {
+    /// Options of the exploration.
+    pub options: ExploreOptions,
+    /// Number of executed steps.
+    pub steps: usize,
+    /// Number of distinct combinations of step states.
     pub states: usize,
-    /// How often lives stood there at their end, by status.
+    /// Number of runs by final status.
     pub statuses: BTreeMap<String, usize>,
-    /// What was reached.
+    /// Covered parts of the definition.
     pub covered: Vec<String>,
-    /// What was not.
+    /// Parts of the definition that are not covered.
     pub not_covered: Vec<String>,
-    /// The rule that did not hold, and how.
+    /// First violation and the steps that cause it.
     pub counterexample: Option<Counterexample>,
 }
 
-/// The fewest moves that break a rule.
+/// Minimal sequence of steps that violates an invariant.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The rule.
-    pub broken: Broken,
-    /// The life in which it was found.
+    /// Violated invariant.
+    pub violation: Violation,
+    /// Number of the run that found the violation.
     pub run: usize,
-    /// The moves.
-    pub moves: Vec<Move>,
-    /// How many there were before they were shrunk.
-    pub before: usize,
+    /// Steps that cause the violation.
+    pub steps: Vec<SimulationStep>,
+    /// Number of steps before shrinking.
+    pub original_steps: usize,
 }
 
-/// Sees everything at once: rules and coverage.
-struct Scout<'p> {
-    watch: Watch,
+/// Observer that checks invariants and records coverage.
+struct ExploreObserver<'p> {
+    checker: InvariantChecker,
     coverage: &'p mut Coverage,
 }
 
-impl Observer for Scout<'_> {
-    fn decided(&mut self, seen: &Seen<'_>) {
-        self.watch.decided(seen);
-        self.coverage.decided(seen);
+impl DecisionObserver for ExploreObserver<'_> {
+    fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
+        self.checker.on_decision(seen);
+        self.coverage.on_decision(seen);
     }
 }
 
-/// Explores a program that was made from a definition; others have no steps to try.
+/// Explores a program that was compiled from a definition. Other programs have no steps to explore.
 #[must_use]
-pub fn explore(program: &Arc<dyn Program>, options: Options) -> Report {
-    let programs = Arc::new(Programs::new([Arc::clone(program)]));
-    let definition = program.compiled().map(orlog_program::Compiled::definition);
-    let samples = definition.map(Samples::of).unwrap_or_default();
+pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreReport {
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
+    let definition = program.as_compiled().map(orlog_program::CompiledDefinition::definition);
+    let samples = definition.map(PayloadSamples::of).unwrap_or_default();
     let mut coverage = definition.map(Coverage::of).unwrap_or_default();
-    let mut found = Found::default();
-    for run in 0..options.runs {
+    let mut found = ExploreState::default();
+    for run in 0..options.max_runs {
         let mut rng = Rng::with_seed(options.seed.wrapping_add(run as u64));
-        if let Err((broken, moves)) =
-            live(program, &programs, &samples, &mut coverage, &mut rng, options.steps, &mut found)
+        if let Err((violation, steps)) =
+            explore_run(program, &programs, &samples, &mut coverage, &mut rng, options.steps, &mut found)
         {
-            let before = moves.len();
-            let moves = shrink(moves, broken.rule, |moves| replay(program, &programs, moves));
-            let broken = replay(program, &programs, &moves).unwrap_or(broken);
-            found.counterexample = Some(Counterexample { broken, run, moves, before });
+            let before = steps.len();
+            let steps = shrink(steps, violation.rule, |steps| replay(program, &programs, steps));
+            let violation = replay(program, &programs, &steps).unwrap_or(violation);
+            found.counterexample = Some(Counterexample { violation, run, steps, original_steps: before });
             break;
         }
     }
     let (covered, not_covered) = coverage.split();
-    Report {
+    ExploreReport {
         options,
-        moves: found.moves,
+        steps: found.steps,
         states: found.signatures.len(),
         statuses: found.statuses,
         covered,
@@ -119,136 +119,152 @@ pub fn explore(program: &Arc<dyn Program>, options: Options) -> Report {
     }
 }
 
-/// What was found so far.
+/// State of an exploration.
 #[derive(Default)]
-struct Found {
-    moves: usize,
+struct ExploreState {
+    steps: usize,
     signatures: BTreeMap<String, usize>,
     statuses: BTreeMap<String, usize>,
     counterexample: Option<Counterexample>,
 }
 
-fn player(program: &Arc<dyn Program>, programs: &Arc<Programs>) -> Player {
-    let begins = Timestamp::parse(BEGINS).expect("a constant");
-    Player::new(Lab::new(Arc::clone(programs), begins), program.reference().saga.clone())
+fn runner(program: &Arc<dyn Program>, programs: &Arc<SimulatorPrograms>) -> ScenarioRunner {
+    let start_time = Timestamp::parse(START_TIME).expect("the start time is a valid constant");
+    ScenarioRunner::new(
+        Simulator::new(Arc::clone(programs), start_time),
+        program.definition_ref().saga.clone(),
+    )
 }
 
-/// One life.
-fn live(
+/// Executes one run.
+fn explore_run(
     program: &Arc<dyn Program>,
-    programs: &Arc<Programs>,
-    samples: &Samples,
+    programs: &Arc<SimulatorPrograms>,
+    samples: &PayloadSamples,
     coverage: &mut Coverage,
     rng: &mut Rng,
-    steps: usize,
-    found: &mut Found,
-) -> Result<(), (Broken, Vec<Move>)> {
-    let mut player = player(program, programs);
-    let mut scout = Scout { watch: Watch::new(), coverage };
-    let mut moves = Vec::new();
-    let calm = rng.bool();
-    for _ in 0..steps {
-        let one = Chooser { program: program.as_ref(), samples, player: &player, calm }.choose(rng);
-        let Ok(checked) = checked(&mut player, &one, &mut scout) else { continue };
-        found.moves += 1;
-        moves.push(one);
-        if let Some(broken) = checked.or_else(|| scout.watch.broken().first().cloned()) {
-            return Err((broken, moves));
+    max_steps: usize,
+    found: &mut ExploreState,
+) -> Result<(), (Violation, Vec<SimulationStep>)> {
+    let mut runner = runner(program, programs);
+    let mut observer = ExploreObserver { checker: InvariantChecker::new(), coverage };
+    let mut steps = Vec::new();
+    let mostly_successful = rng.bool();
+    for _ in 0..max_steps {
+        let step = StepGenerator { program: program.as_ref(), samples, runner: &runner, mostly_successful }
+            .next_step(rng);
+        let Ok(violation) = run_checked(&mut runner, &step, &mut observer) else { continue };
+        found.steps += 1;
+        steps.push(step);
+        if let Some(violation) = violation.or_else(|| observer.checker.violations().first().cloned()) {
+            return Err((violation, steps));
         }
-        let marks = marks(program.as_ref(), &player);
-        let times = found.signatures.entry(marks.signature()).or_default();
+        let step_states = step_states(program.as_ref(), &runner);
+        let times = found.signatures.entry(step_states.signature()).or_default();
         *times += 1;
-        if *times <= PROBES
-            && let Err(broken) = reaches_end(program.as_ref(), &player, samples)
+        if *times <= REACHABILITY_CHECKS
+            && let Err(violation) = can_reach_end(program.as_ref(), &runner, samples)
         {
-            return Err((broken, moves));
+            return Err((violation, steps));
         }
     }
-    let status = player.focus().and_then(|key| player.lab.instance(key)).map(|instance| instance.status);
-    let status = status.map_or("not begun", |status| status.as_str());
+    let status =
+        runner.instance().and_then(|key| runner.simulator.instance(key)).map(|instance| instance.status);
+    let status = status.map_or("not started", |status| status.as_str());
     *found.statuses.entry(status.to_owned()).or_default() += 1;
     Ok(())
 }
 
-fn marks(program: &dyn Program, player: &Player) -> Marks {
-    Marks::of(program, player.focus().and_then(|key| player.lab.instance(key)))
+fn step_states(program: &dyn Program, runner: &ScenarioRunner) -> StepStates {
+    StepStates::of(program, runner.instance().and_then(|key| runner.simulator.instance(key)))
 }
 
-/// Makes a move. A second delivery must change nothing.
-fn checked(player: &mut Player, one: &Move, observer: &mut dyn Observer) -> Result<Option<Broken>, Cannot> {
-    if *one != Move::Duplicate {
-        return player.play(one, None, observer).map(|_| None);
+/// Executes a step and checks that a second delivery changes nothing.
+fn run_checked(
+    runner: &mut ScenarioRunner,
+    step: &SimulationStep,
+    observer: &mut dyn DecisionObserver,
+) -> Result<Option<Violation>, StepError> {
+    if *step != SimulationStep::Duplicate {
+        return runner.run_step(step, None, observer).map(|_| None);
     }
-    let before = snapshot(player);
-    let again: Played = player.play(one, None, observer)?;
-    if snapshot(player) == before {
+    let before = snapshot(runner);
+    let second_result: StepResult = runner.run_step(step, None, observer)?;
+    if snapshot(runner) == before {
         return Ok(None);
     }
-    let message = format!("the last input came a second time, and it was not ignored: {again:?}");
-    Ok(Some(Broken { rule: Rule::DuplicateHarmless, message }))
+    let message = format!("a duplicate of the last input was not ignored: {second_result:?}");
+    Ok(Some(Violation { rule: Invariant::DuplicateHarmless, message }))
 }
 
-fn snapshot(player: &Player) -> Option<orlog_model::Instance> {
-    let key: Option<&InstanceKey> = player.focus();
-    key.and_then(|key| player.lab.instance(key)).cloned()
+fn snapshot(runner: &ScenarioRunner) -> Option<orlog_model::Instance> {
+    let key: Option<&InstanceKey> = runner.instance();
+    key.and_then(|key| runner.simulator.instance(key)).cloned()
 }
 
-/// Plays moves anew; those that cannot be made are left out. The first rule that does not hold.
-fn replay(program: &Arc<dyn Program>, programs: &Arc<Programs>, moves: &[Move]) -> Option<Broken> {
-    let mut player = player(program, programs);
-    let mut watch = Watch::new();
-    for one in moves {
-        let checked = checked(&mut player, one, &mut watch).ok().flatten();
-        if let Some(broken) = checked.or_else(|| watch.broken().first().cloned()) {
-            return Some(broken);
+/// Replays steps and skips those that cannot be executed. Returns the first violation.
+fn replay(
+    program: &Arc<dyn Program>,
+    programs: &Arc<SimulatorPrograms>,
+    steps: &[SimulationStep],
+) -> Option<Violation> {
+    let mut runner = runner(program, programs);
+    let mut checker = InvariantChecker::new();
+    for step in steps {
+        let violation = run_checked(&mut runner, step, &mut checker).ok().flatten();
+        if let Some(violation) = violation.or_else(|| checker.violations().first().cloned()) {
+            return Some(violation);
         }
     }
-    let samples = program.compiled().map(|compiled| Samples::of(compiled.definition())).unwrap_or_default();
-    reaches_end(program.as_ref(), &player, &samples).err()
+    let samples =
+        program.as_compiled().map(|compiled| PayloadSamples::of(compiled.definition())).unwrap_or_default();
+    can_reach_end(program.as_ref(), &runner, &samples).err()
 }
 
-/// Whether an end can be reached from where the instance of a player stands.
+/// Checks that the instance of a runner can reach an end from its current state.
 ///
 /// # Errors
-/// What it waits for, and that nothing leads on.
-pub fn end_is_reachable(player: &Player) -> Result<(), Broken> {
-    let Some(program) = player.lab.programs().of(player.saga()) else { return Ok(()) };
-    let samples = program.compiled().map(|compiled| Samples::of(compiled.definition())).unwrap_or_default();
-    reaches_end(program.as_ref(), player, &samples)
+/// A violation with the waits of the instance, if no input leads to an end.
+pub fn end_is_reachable(runner: &ScenarioRunner) -> Result<(), Violation> {
+    let Some(program) = runner.simulator.programs().of(runner.saga()) else { return Ok(()) };
+    let samples =
+        program.as_compiled().map(|compiled| PayloadSamples::of(compiled.definition())).unwrap_or_default();
+    can_reach_end(program.as_ref(), runner, &samples)
 }
 
 impl Counterexample {
-    /// As a test file. `definition` is the file of the definition, as seen from the test.
+    /// Formats the counterexample as a test file. `definition` is the path of the definition relative to
+    /// the test.
     #[must_use]
     pub fn test_case(&self, definition: &str, seed: u64) -> String {
-        let moves: Vec<_> = self.moves.iter().map(|one| format!("      - {one}\n")).collect();
-        let moves = moves.concat();
-        let comment = self.broken.message.replace('\n', " ");
+        let steps: Vec<_> = self.steps.iter().map(|step| format!("      - {step}\n")).collect();
+        let steps = steps.concat();
+        let comment = self.violation.message.replace('\n', " ");
         format!(
-            "# {comment}\nsaga: {}\ntests:\n  - name: found by explore with seed {}\n    given:\n{moves}    expect: {{ sound: true }}\n",
+            "# {comment}\nsaga: {}\ntests:\n  - name: found by explore with seed {}\n    given:\n{steps}    expect: {{ invariants: true }}\n",
             Value::from(definition),
             seed.wrapping_add(self.run as u64),
         )
     }
 }
 
-impl Report {
-    /// For programs.
+impl ExploreReport {
+    /// Returns the report as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let counterexample = self.counterexample.as_ref().map(|found| {
             json!({
-                "rule": format!("{:?}", found.broken.rule),
-                "message": found.broken.message,
+                "invariant": format!("{:?}", found.violation.rule),
+                "message": found.violation.message,
                 "run": found.run,
-                "moves": found.moves.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "moves_before_shrinking": found.before,
+                "steps": found.steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "steps_before_shrinking": found.original_steps,
             })
         });
         json!({
             "seed": self.options.seed,
-            "runs": self.options.runs,
-            "moves": self.moves,
+            "runs": self.options.max_runs,
+            "steps": self.steps,
             "states": self.states,
             "statuses": self.statuses,
             "covered": self.covered,
@@ -261,32 +277,33 @@ impl Report {
 #[cfg(test)]
 mod tests;
 
-/// First large pieces, then single moves, until nothing more can go.
+/// Removes large ranges first, then single steps, until no step can be removed.
 pub(super) fn shrink(
-    mut moves: Vec<Move>,
-    rule: Rule,
-    replay: impl Fn(&[Move]) -> Option<Broken>,
-) -> Vec<Move> {
-    let still = |moves: &[Move]| replay(moves).is_some_and(|broken| broken.rule == rule);
-    if !still(&moves) {
-        return moves;
+    mut steps: Vec<SimulationStep>,
+    rule: Invariant,
+    replay: impl Fn(&[SimulationStep]) -> Option<Violation>,
+) -> Vec<SimulationStep> {
+    let still_violates =
+        |steps: &[SimulationStep]| replay(steps).is_some_and(|violation| violation.rule == rule);
+    if !still_violates(&steps) {
+        return steps;
     }
-    let mut size = moves.len().div_ceil(2).max(1);
+    let mut size = steps.len().div_ceil(2).max(1);
     loop {
         let mut dropped = false;
         let mut at = 0;
-        while at < moves.len() {
-            let end = (at + size).min(moves.len());
-            let rest: Vec<_> = moves[..at].iter().chain(&moves[end..]).cloned().collect();
-            if still(&rest) {
-                moves = rest;
+        while at < steps.len() {
+            let end = (at + size).min(steps.len());
+            let rest: Vec<_> = steps[..at].iter().chain(&steps[end..]).cloned().collect();
+            if still_violates(&rest) {
+                steps = rest;
                 dropped = true;
             } else {
                 at = end;
             }
         }
         match (dropped, size) {
-            (false, 1) => return moves,
+            (false, 1) => return steps,
             (false, _) => size = size.div_ceil(2),
             (true, _) => {}
         }

@@ -1,7 +1,7 @@
-//! Pictures of a definition, as Mermaid text and as SVG, with the place where an instance stands.
+//! Graphs of a definition as Mermaid text and SVG, optionally with the state of an instance.
 //!
-//! Steps are boxes from top to bottom, each below what it waits for. Whatever comes from a definition is escaped; pictures
-//! hold no script and load nothing.
+//! Steps are boxes from top to bottom, each below the steps that it waits for. Text from the definition
+//! is escaped. The graphs contain no scripts and load no resources.
 
 mod flow;
 mod icons;
@@ -17,87 +17,92 @@ use serde_json::Value;
 pub use mermaid::mermaid;
 pub use svg::svg;
 
-/// Where an instance stands: the mark of each step, as its program shows them.
+/// State of each step of an instance, as its program displays it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct InstanceOverlay {
     phase: Option<String>,
-    marks: BTreeMap<String, String>,
+    states: BTreeMap<String, String>,
 }
 
-impl Place {
-    /// From what a program shows of a state: `phase` and `steps`, each with `id` and `state`.
+impl InstanceOverlay {
+    /// Reads the step states from the view of a state: `phase` and `steps`, each with `id` and `state`.
     #[must_use]
-    pub fn of(shown: &Value) -> Self {
-        let steps = shown["steps"].as_array().into_iter().flatten();
-        let mark = |step: &Value| Some((step["id"].as_str()?.to_owned(), step["state"].as_str()?.to_owned()));
+    pub fn of(view: &Value) -> Self {
+        let steps = view["steps"].as_array().into_iter().flatten();
+        let state =
+            |step: &Value| Some((step["id"].as_str()?.to_owned(), step["state"].as_str()?.to_owned()));
         Self {
-            phase: shown["phase"].as_str().map(ToOwned::to_owned),
-            marks: steps.filter_map(mark).collect(),
+            phase: view["phase"].as_str().map(ToOwned::to_owned),
+            states: steps.filter_map(state).collect(),
         }
     }
 
-    /// The mark of a step.
-    fn mark(&self, step: &str) -> Option<&str> {
-        self.marks.get(step).map(String::as_str)
+    /// Returns the state of a step.
+    fn state(&self, step: &str) -> Option<&str> {
+        self.states.get(step).map(String::as_str)
     }
 }
 
-/// What a mark means for the eye: six looks for all marks.
+/// Style of a node: six styles for all step states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    /// Not begun.
+enum NodeStyle {
+    /// Not started.
     Pending,
-    /// Under way.
-    Open,
-    /// Done.
-    Done,
-    /// Failed, given up, or a person must decide.
+    /// In progress.
+    Running,
+    /// Completed.
+    Completed,
+    /// Failed, abandoned, or waiting for an operator decision.
     Failed,
-    /// Undone, or being undone.
-    Undone,
-    /// Left out.
+    /// Compensated or compensating.
+    Compensated,
+    /// Skipped.
     Skipped,
 }
 
-impl Look {
-    fn of(mark: &str) -> Self {
-        match mark {
-            "running" | "pausing" | "asking" => Look::Open,
-            "done" => Look::Done,
-            "failed" | "given_up" | "undo_failed" | "blocked" | "asking_late" => Look::Failed,
-            "undoing" | "undone" | "undo_pausing" | "lost" => Look::Undone,
-            "skipped" | "bypassed" => Look::Skipped,
-            _ => Look::Pending,
+impl NodeStyle {
+    fn of(state: &str) -> Self {
+        match state {
+            "running" | "retrying" | "in_doubt" => NodeStyle::Running,
+            "completed" => NodeStyle::Completed,
+            "failed" | "abandoned" | "compensation_failed" | "blocked" | "in_doubt_abandoned" => {
+                NodeStyle::Failed
+            }
+            "compensating" | "compensated" | "compensation_retrying" | "compensation_pending" => {
+                NodeStyle::Compensated
+            }
+            "skipped" | "bypassed" => NodeStyle::Skipped,
+            _ => NodeStyle::Pending,
         }
     }
 
     fn class(self) -> &'static str {
         match self {
-            Look::Pending => "pending",
-            Look::Open => "open",
-            Look::Done => "done",
-            Look::Failed => "failed",
-            Look::Undone => "undone",
-            Look::Skipped => "skipped",
+            NodeStyle::Pending => "pending",
+            NodeStyle::Running => "running",
+            NodeStyle::Completed => "completed",
+            NodeStyle::Failed => "failed",
+            NodeStyle::Compensated => "compensated",
+            NodeStyle::Skipped => "skipped",
         }
     }
 }
 
-/// A picture as SVG or Mermaid, by name.
+/// Output format of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Text that Mermaid draws.
+pub enum GraphFormat {
+    /// Mermaid text.
     Mermaid,
-    /// A drawing.
+    /// SVG document.
     Svg,
 }
 
-/// Draws a definition, and where an instance stands.
+/// Renders a definition, optionally with the state of an instance.
 #[must_use]
-pub fn draw(definition: &Definition, place: Option<&Place>, format: Format) -> String {
+pub fn render(definition: &Definition, overlay: Option<&InstanceOverlay>, format: GraphFormat) -> String {
     match format {
-        Format::Mermaid => mermaid(definition, place),
-        Format::Svg => svg(definition, place),
+        GraphFormat::Mermaid => mermaid(definition, overlay),
+        GraphFormat::Svg => svg(definition, overlay),
     }
 }
 

@@ -1,12 +1,14 @@
-//! Rules that hold for every definition in every life, watched decision by decision.
+//! Invariants of every definition in every run, checked at each decision.
 //!
-//! - The same input on the same snapshot gives the same commit.
-//! - What was done and has an undo is undone once, the last done first, one after another; nothing else is undone; nothing
-//!   done before a point of no return is undone after it; no success is lost.
-//! - What is in doubt is not asked for again before a person says that it was not done, where the definition says so.
-//! - After it turned back, nothing but undos is asked for.
-//! - At the end nothing is left standing; the end is told once.
-//! - Timers are armed only for what is under way; the state stays within its bound.
+//! - The same input on the same snapshot produces the same commit.
+//! - A completed step with a compensation is compensated once, in reverse order, one step after
+//!   another. No other step is compensated. No step before a completed pivot is compensated. No success
+//!   is lost.
+//! - Work in doubt is not requested again before an operator reports that it was not executed, if the
+//!   definition requires this.
+//! - After compensation starts, only compensations are requested.
+//! - At the end nothing is left open; the final fact is emitted once.
+//! - Timers are armed only for work in progress; the size of the state is bounded.
 
 mod in_doubt;
 mod invariant;
@@ -20,57 +22,57 @@ use orlog_engine::{Decision, decide};
 use orlog_model::InstanceKey;
 use orlog_program::MAX_PAYLOAD_BYTES;
 
-use crate::simulator::{Observer, Seen};
-pub use invariant::{Broken, Rule};
-use ledger::Ledger;
-pub(crate) use step_states::{Marks, is_asking, is_under_way, is_undo};
+use crate::simulator::{DecisionObserver, ObservedDecision};
+pub use invariant::{Invariant, Violation};
+use ledger::WorkLedger;
+pub(crate) use step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress};
 
-/// Watches all instances of a lab.
+/// Checker of all instances of a simulator.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
-    ledgers: BTreeMap<InstanceKey, Ledger>,
-    broken: Vec<Broken>,
+pub struct InvariantChecker {
+    ledgers: BTreeMap<InstanceKey, WorkLedger>,
+    violations: Vec<Violation>,
 }
 
-impl Watch {
-    /// Nothing was seen yet.
+impl InvariantChecker {
+    /// Creates a checker without observed decisions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The rules that did not hold, in the order in which that was seen.
+    /// Returns the violations in the order of detection.
     #[must_use]
-    pub fn broken(&self) -> &[Broken] {
-        &self.broken
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
     }
 
-    fn break_rule(&mut self, rule: Rule, message: String) {
-        self.broken.push(Broken { rule, message });
+    fn report(&mut self, rule: Invariant, message: String) {
+        self.violations.push(Violation { rule, message });
     }
 }
 
-impl Observer for Watch {
-    fn decided(&mut self, seen: &Seen<'_>) {
-        if decide(&seen.subject, seen.input) != *seen.decision {
-            let message = format!("{} was decided twice, and differently", seen.input.label());
-            self.break_rule(Rule::Deterministic, message);
+impl DecisionObserver for InvariantChecker {
+    fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
+        if decide(&seen.context, seen.input) != *seen.decision {
+            let message = format!("two decisions about {} differ", seen.input.label());
+            self.report(Invariant::Deterministic, message);
         }
-        let ledger = self.ledgers.entry(seen.subject.key.clone()).or_default();
-        let mut broken = Vec::new();
+        let ledger = self.ledgers.entry(seen.context.key.clone()).or_default();
+        let mut violations = Vec::new();
         match seen.decision {
             Decision::Commit(commit) => {
                 if let Some(after) = &commit.instance {
                     if after.state.len() > MAX_PAYLOAD_BYTES {
                         let message = format!("the state has {} bytes", after.state.len());
-                        broken.push(Broken { rule: Rule::Bounded, message });
+                        violations.push(Violation { rule: Invariant::Bounded, message });
                     }
-                    ledger.take(seen, commit, after, &mut broken);
+                    ledger.record(seen, commit, after, &mut violations);
                 }
             }
-            Decision::Ignore { why, .. } => ledger.ignored(seen, why, &mut broken),
-            Decision::Refuse(_) => {}
+            Decision::Ignore { reason, .. } => ledger.check_ignored(seen, reason, &mut violations),
+            Decision::Reject(_) => {}
         }
-        self.broken.extend(broken);
+        self.violations.extend(violations);
     }
 }

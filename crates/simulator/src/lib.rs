@@ -1,7 +1,9 @@
-//! Tries definitions without a runner: no store, no bus, no clock; everything in memory and in virtual time.
+//! Simulation of definitions without a runner: no store, no bus, no clock; in memory and virtual time.
 //!
-//! [`Lab`] plays the runner around `orlog_engine::decide`. On it stand [`trial`] (test files beside definitions),
-//! [`simulate`] (recorded events), [`explore`] (random lives under rules) and, without it, [`graph`] (pictures). Nothing here does I/O: texts come in and reports go out.
+//! [`Simulator`] acts as the runner around `orlog_engine::decide`. It is the base of [`test_file`]
+//! (test files of definitions), [`simulate`] (recorded events) and [`explore`] (random runs with
+//! invariants). [`graph`] (graphs of definitions) does not use it. The crate does no I/O: its inputs
+//! are texts and its outputs are reports.
 
 pub mod explore;
 pub mod graph;
@@ -14,8 +16,11 @@ mod simulator;
 mod step;
 pub mod test_file;
 
-pub use invariants::{Broken, Rule, Watch};
-pub use responses::{Answering, By, Tag, answering};
-pub use runner::{Cannot, Played, Player};
-pub use simulator::{Asked, Did, Entry, Lab, Observer, Programs, Seen, Taken};
-pub use step::{EventMove, Move, Verb};
+pub use invariants::{Invariant, InvariantChecker, Violation};
+pub use responses::{ResponseSource, ResponseSpec, WorkTag, response_spec};
+pub use runner::{ScenarioRunner, StepError, StepResult};
+pub use simulator::{
+    DecisionObserver, InputResult, ObservedDecision, RecordedAction, RequestedWork, SimulatedInstance,
+    Simulator, SimulatorPrograms,
+};
+pub use step::{EventStep, OperatorAction, SimulationStep};

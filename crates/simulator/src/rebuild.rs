@@ -1,180 +1,191 @@
-//! One instance, rebuilt from the inputs that a stream still has: what it would stand as had it taken just these.
+//! Rebuild of one instance from the inputs that a stream still contains.
 //!
-//! The ids of work depend on the input that led to it, to the millisecond. So that what is under way finds its way back, and what
-//! is sent again is sent under its old name, ids are those of the history where the two agree: the same version, after the same
-//! input, with the same work in the same place.
+//! Work ids depend on the causing input, to the millisecond. The rebuild uses the ids of the history if
+//! both agree: the same version, the same input and the same work at the same position. Then in-flight
+//! work still matches the instance, and work that is sent again keeps its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orlog_engine::Decision;
 use orlog_model::{
-    Commit, DeadLetter, EventId, Input, Instance, InstanceKey, Outcome, Record, TaskEntry, Timestamp,
-    Verdict, Work, WorkItem, WorkflowCommand, WorkflowOrder,
+    Commit, DeadLetter, EventId, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate, Timestamp, Work,
+    WorkItem, WorkOutcome, WorkResult, WorkflowAction, WorkflowCommand,
 };
 use orlog_program::Program;
 use uuid::Uuid;
 
-use crate::simulator::{Lab, Observer, Programs, Seen};
+use crate::simulator::{DecisionObserver, ObservedDecision, Simulator, SimulatorPrograms};
 
-/// What an instance is rebuilt from.
-pub struct Remains<'a> {
-    /// The program it is to go by.
+/// Input of a rebuild.
+pub struct RebuildInput<'a> {
+    /// Program of the rebuilt instance.
     pub program: Arc<dyn Program>,
-    /// Which instance.
+    /// Key of the instance.
     pub key: &'a InstanceKey,
-    /// Its inputs and when each came, in order.
+    /// Inputs and their arrival times, in order.
     pub inputs: &'a [(Timestamp, Input)],
-    /// What became of work, by the id that it had.
-    pub results: &'a BTreeMap<Uuid, Told>,
-    /// The history of the instance that stands there; empty where none does.
-    pub history: &'a [Record],
+    /// Recorded work results by original work id.
+    pub results: &'a BTreeMap<Uuid, RecordedResult>,
+    /// History of the existing instance; empty if none exists.
+    pub history: &'a [HistoryEntry],
 }
 
-/// What became of a piece of work.
+/// Recorded work result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
-    /// When that was known.
+pub struct RecordedResult {
+    /// Time of the result.
     pub at: Timestamp,
-    /// What.
-    pub verdict: Verdict,
-    /// After how many attempts.
+    /// Outcome.
+    pub outcome: WorkOutcome,
+    /// Number of attempts.
     pub attempts: u32,
 }
 
-/// How time passes.
+/// Time mode of a rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// As it did: each input comes at its time, and timers fire in between, up to the present.
-    AsItWas(Timestamp),
-    /// Everything comes in this moment, as after an outage: no timer fires.
-    AtOnce(Timestamp),
+pub enum TimeMode {
+    /// Recorded time: each input is applied at its arrival time, and timers fire in between, up to the
+    /// current time.
+    Recorded(Timestamp),
+    /// All inputs are applied at this time, as after an outage; no timer fires.
+    Immediate(Timestamp),
 }
 
-/// A rebuilt instance.
+/// Rebuilt instance.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rebuilt {
-    /// Its snapshot; `None` where none of the inputs began it.
+pub struct RebuiltInstance {
+    /// Snapshot; `None` if no input started the instance.
     pub instance: Option<Instance>,
-    /// Its history.
-    pub history: Vec<Record>,
-    /// Ids of the inputs that it applied.
-    pub applied: Vec<EventId>,
-    /// What happened to its tasks.
-    pub tasks: Vec<TaskEntry>,
-    /// What it asked for and has no outcome, in order.
+    /// History.
+    pub history: Vec<HistoryEntry>,
+    /// Ids of the applied inputs.
+    pub dedupe_keys: Vec<EventId>,
+    /// Task events.
+    pub tasks: Vec<TaskUpdate>,
+    /// Pending work without a result, in order.
     pub work: Vec<WorkItem>,
-    /// Inputs that it could not apply.
-    pub letters: Vec<DeadLetter>,
+    /// Inputs that could not be applied.
+    pub dead_letters: Vec<DeadLetter>,
 }
 
 /// Rebuilds an instance.
 #[must_use]
-pub fn rebuild(remains: &Remains<'_>, pace: Pace) -> Rebuilt {
-    let (Pace::AsItWas(now) | Pace::AtOnce(now)) = pace;
-    let begin = match pace {
-        Pace::AsItWas(now) => remains.inputs.first().map_or(now, |(at, _)| *at),
-        Pace::AtOnce(now) => now,
+pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
+    let (TimeMode::Recorded(now) | TimeMode::Immediate(now)) = mode;
+    let start = match mode {
+        TimeMode::Recorded(now) => request.inputs.first().map_or(now, |(at, _)| *at),
+        TimeMode::Immediate(now) => now,
     };
-    let programs = Programs::new([Arc::clone(&remains.program)]);
-    let witness = Witness::of(remains);
-    let lab = Lab::new(Arc::new(programs), begin);
-    let mut run = Run { remains, lab, witness, told: BTreeSet::new(), pace };
-    for (at, input) in remains.inputs {
-        run.tell_until(*at);
-        run.pass(*at);
-        let input = run.witness.renamed(input);
-        run.lab.take(remains.key, &input, &mut run.witness);
+    let programs = SimulatorPrograms::new([Arc::clone(&request.program)]);
+    let observer = RebuildObserver::of(request);
+    let simulator = Simulator::new(Arc::new(programs), start);
+    let mut run = RebuildRun { request, simulator, observer, applied: BTreeSet::new(), mode };
+    for (at, input) in request.inputs {
+        run.apply_results_until(*at);
+        run.advance_to(*at);
+        let input = run.observer.renamed(input);
+        run.simulator.deliver(request.key, &input, &mut run.observer);
     }
-    run.tell_until(now);
-    run.pass(now);
-    run.tell_until(now);
+    run.apply_results_until(now);
+    run.advance_to(now);
+    run.apply_results_until(now);
     run.end()
 }
 
-struct Run<'a> {
-    remains: &'a Remains<'a>,
-    lab: Lab,
-    witness: Witness<'a>,
-    /// Work whose outcome was told.
-    told: BTreeSet<Uuid>,
-    pace: Pace,
+struct RebuildRun<'a> {
+    request: &'a RebuildInput<'a>,
+    simulator: Simulator,
+    observer: RebuildObserver<'a>,
+    /// Work whose result was applied.
+    applied: BTreeSet<Uuid>,
+    mode: TimeMode,
 }
 
-impl Run<'_> {
-    fn pass(&mut self, until: Timestamp) {
-        if matches!(self.pace, Pace::AsItWas(_)) {
-            self.lab.advance_to(until, &mut self.witness);
+impl RebuildRun<'_> {
+    fn advance_to(&mut self, until: Timestamp) {
+        if matches!(self.mode, TimeMode::Recorded(_)) {
+            self.simulator.advance_to(until, &mut self.observer);
         }
     }
 
-    /// Tells the outcomes that were known by then, in the order in which they came to be known.
-    fn tell_until(&mut self, until: Timestamp) {
+    /// Applies the results that were known by this time, in the order of their times.
+    fn apply_results_until(&mut self, until: Timestamp) {
         while let Some(outcome) = self.next_outcome(until) {
-            self.pass(outcome.at);
-            self.told.insert(outcome.work_id);
-            self.lab.take(self.remains.key, &Input::Outcome(outcome), &mut self.witness);
+            self.advance_to(outcome.at);
+            self.applied.insert(outcome.work_id);
+            self.simulator.deliver(self.request.key, &Input::WorkResult(outcome), &mut self.observer);
         }
     }
 
-    fn next_outcome(&self, until: Timestamp) -> Option<Outcome> {
-        let asked = self.lab.entry(self.remains.key)?.asked().map(|(_, asked)| asked);
-        let outcome = |asked: &crate::Asked| {
-            let known = self.remains.results.get(&self.witness.old_id(asked.item.id))?;
-            Some(Outcome {
-                work_id: asked.item.id,
-                outbox: asked.outbox.clone(),
-                verdict: known.verdict.clone(),
+    fn next_outcome(&self, until: Timestamp) -> Option<WorkResult> {
+        let requested = self
+            .simulator
+            .simulated_instance(self.request.key)?
+            .requested_work()
+            .map(|(_, requested)| requested);
+        let outcome = |requested: &crate::RequestedWork| {
+            let known = self.request.results.get(&self.observer.old_id(requested.item.id))?;
+            Some(WorkResult {
+                work_id: requested.item.id,
+                outbox_key: requested.outbox.clone(),
+                outcome: known.outcome.clone(),
                 attempts: known.attempts,
                 at: known.at,
-                // Told already, when the outcome was taken the first time.
+                // Already published when the result was applied the first time.
                 facts: Vec::new(),
                 trace: None,
             })
         };
-        let untold = asked.filter(|asked| !asked.settled && !self.told.contains(&asked.item.id));
-        let known = untold.filter_map(outcome).filter(|outcome| outcome.at <= until);
+        let without_result =
+            requested.filter(|requested| !requested.completed && !self.applied.contains(&requested.item.id));
+        let known = without_result.filter_map(outcome).filter(|outcome| outcome.at <= until);
         known.min_by_key(|outcome| outcome.at)
     }
 
-    fn end(self) -> Rebuilt {
-        let Self { remains, lab, witness, told, .. } = self;
-        let instance = lab.instance(remains.key).cloned();
+    fn end(self) -> RebuiltInstance {
+        let Self { request, simulator, observer, applied, .. } = self;
+        let instance = simulator.instance(request.key).cloned();
         let open: BTreeSet<Uuid> =
-            instance.iter().flat_map(|it| it.open.iter().map(|open| open.id)).collect();
-        let is_wanted = |item: &WorkItem| match item.work {
-            Work::Effect(_) | Work::Start(_) => open.contains(&item.id) && !told.contains(&item.id),
-            Work::Command(_) | Work::Fact(_) | Work::Stop(_) | Work::End(_) => true,
+            instance.iter().flat_map(|it| it.pending_work.iter().map(|open| open.id)).collect();
+        let is_included = |item: &WorkItem| match item.work {
+            Work::Effect(_) | Work::StartChild(_) => open.contains(&item.id) && !applied.contains(&item.id),
+            Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => true,
         };
-        let Witness { ids, mut seen, .. } = witness;
-        seen.work.retain(is_wanted);
+        let RebuildObserver { ids, mut seen, .. } = observer;
+        seen.work.retain(is_included);
         seen.instance = instance;
-        Names { ids }.put_back(seen)
+        IdRewriter { ids }.rewrite(seen)
     }
 }
 
-/// Sees what is decided.
-struct Witness<'a> {
+/// Observer of the decisions.
+struct RebuildObserver<'a> {
     key: &'a InstanceKey,
-    old: &'a [Record],
-    /// From an id that the rebuilt instance made to the one in the history.
+    old: &'a [HistoryEntry],
+    /// Map from ids of the rebuilt instance to ids in the history.
     ids: BTreeMap<Uuid, Uuid>,
-    seen: Rebuilt,
+    seen: RebuiltInstance,
 }
 
-impl<'a> Witness<'a> {
-    fn of(remains: &Remains<'a>) -> Self {
-        Self { key: remains.key, old: remains.history, ids: BTreeMap::new(), seen: Rebuilt::default() }
+impl<'a> RebuildObserver<'a> {
+    fn of(request: &RebuildInput<'a>) -> Self {
+        Self {
+            key: request.key,
+            old: request.history,
+            ids: BTreeMap::new(),
+            seen: RebuiltInstance::default(),
+        }
     }
 
     fn old_id(&self, id: Uuid) -> Uuid {
         self.ids.get(&id).copied().unwrap_or(id)
     }
 
-    /// The end of another saga names the work by its old id.
+    /// Returns the input with the new work id. The end of a child saga contains the old one.
     fn renamed(&self, input: &Input) -> Input {
         let mut input = input.clone();
-        if let Input::Workflow(WorkflowCommand { order: WorkflowOrder::Ended(ended), .. }) = &mut input
+        if let Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) = &mut input
             && let Some((new, _)) = self.ids.iter().find(|(_, old)| **old == ended.work_id)
         {
             ended.work_id = *new;
@@ -192,23 +203,25 @@ impl<'a> Witness<'a> {
             }
             self.seen.history.push(record.clone());
         }
-        self.seen.applied.extend(commit.applied.clone());
+        self.seen.dedupe_keys.extend(commit.dedupe_key.clone());
         self.seen.tasks.extend(commit.tasks.iter().cloned());
         self.seen.work.extend(commit.work.iter().cloned());
-        self.seen.letters.extend(commit.dead_letter.as_deref().cloned());
+        self.seen.dead_letters.extend(commit.dead_letter.as_deref().cloned());
     }
 
-    /// Outcomes are called by the work they end, timers by when they fired.
-    fn is_same_cause(&self, new: &Record, old: &Record) -> bool {
-        let names = Names { ids: self.ids.clone() };
-        let is_timer = |record: &Record| record.input.as_str().starts_with(TIMER);
-        names.input(&new.input) == old.input || is_timer(new) && is_timer(old) && new.label == old.label
+    /// Returns whether two history entries have the same cause. Results are identified by their work,
+    /// timers by their firing time.
+    fn is_same_cause(&self, new: &HistoryEntry, old: &HistoryEntry) -> bool {
+        let names = IdRewriter { ids: self.ids.clone() };
+        let is_timer = |record: &HistoryEntry| record.input_id.as_str().starts_with(TIMER);
+        names.input(&new.input_id) == old.input_id
+            || is_timer(new) && is_timer(old) && new.input_label == old.input_label
     }
 }
 
-impl Observer for Witness<'_> {
-    fn decided(&mut self, seen: &Seen<'_>) {
-        if let (true, Decision::Commit(commit)) = (seen.subject.key == self.key, seen.decision) {
+impl DecisionObserver for RebuildObserver<'_> {
+    fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
+        if let (true, Decision::Commit(commit)) = (seen.context.key == self.key, seen.decision) {
             self.note(commit);
         }
     }
@@ -217,19 +230,19 @@ impl Observer for Witness<'_> {
 const OUTCOME: &str = "outcome:";
 const TIMER: &str = "timer:";
 
-/// Puts the old ids in the place of the new ones.
-struct Names {
+/// Rewriter from new ids to old ids.
+struct IdRewriter {
     ids: BTreeMap<Uuid, Uuid>,
 }
 
-impl Names {
-    fn put_back(&self, mut rebuilt: Rebuilt) -> Rebuilt {
+impl IdRewriter {
+    fn rewrite(&self, mut rebuilt: RebuiltInstance) -> RebuiltInstance {
         if let Some(instance) = &mut rebuilt.instance {
-            instance.open.iter_mut().for_each(|open| open.id = self.id(open.id));
+            instance.pending_work.iter_mut().for_each(|open| open.id = self.id(open.id));
             instance.last_input = self.input(&instance.last_input);
         }
         for record in &mut rebuilt.history {
-            record.input = self.input(&record.input);
+            record.input_id = self.input(&record.input_id);
             record.work.iter_mut().for_each(|(_, id)| *id = self.id(*id));
         }
         for item in &mut rebuilt.work {

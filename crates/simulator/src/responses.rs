@@ -1,112 +1,117 @@
-//! How the work of a tag is answered, as the definition says: by an event, by acceptance, by an outcome, by a person.
+//! Responses to the work of a tag, as the definition specifies: an event, an acceptance, an outcome or
+//! a user.
 
 use std::time::Duration;
 
-use orlog_model::{EventType, InDoubt};
-use orlog_program::{Action, AnswerForm, Definition, Step};
+use orlog_model::{EventType, InDoubtPolicy};
+use orlog_program::{Action, AnswerForm as ResultMatcher, Definition, Step};
 
-/// A tag taken apart: `undo:reserve[3]` is the undo of the fourth element of `reserve`.
+/// Parsed tag: `compensate:reserve[3]` is the compensation of the fourth element of `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag<'t> {
-    /// It is the undo's.
-    pub undo: bool,
-    /// The step's id.
+pub struct WorkTag<'t> {
+    /// Whether this is the tag of a compensation.
+    pub is_compensation: bool,
+    /// Id of the step.
     pub step: &'t str,
-    /// Which element of a step for each element.
+    /// Index of the element in a step with `foreach`.
     pub index: Option<usize>,
 }
 
-impl<'t> Tag<'t> {
-    /// Takes a tag apart.
+impl<'t> WorkTag<'t> {
+    /// Parses a tag.
     #[must_use]
     pub fn parse(text: &'t str) -> Self {
-        let (undo, rest) = match text.strip_prefix("undo:") {
+        let (compensation, rest) = match text.strip_prefix("compensate:") {
             Some(rest) => (true, rest),
             None => (false, text),
         };
         let element = rest.strip_suffix(']').and_then(|rest| rest.split_once('['));
         let element = element.and_then(|(step, index)| Some((step, index.parse().ok()?)));
         match element {
-            Some((step, index)) => Self { undo, step, index: Some(index) },
-            None => Self { undo, step: rest, index: None },
+            Some((step, index)) => Self { is_compensation: compensation, step, index: Some(index) },
+            None => Self { is_compensation: compensation, step: rest, index: None },
         }
     }
 }
 
-/// What answers the work of a tag.
+/// Source of the response to the work of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum ResponseSource {
     /// An event.
     Event,
     /// The acceptance of the command.
     Acceptance,
-    /// The outcome of an effect, a job or a saga.
+    /// The outcome of an effect, a job or a child saga.
     Outcome,
-    /// The choice of a person.
-    Person,
-    /// Time alone.
+    /// The decision of a user.
+    User,
+    /// A timer.
     Timer,
-    /// Nothing: it is decided at once.
-    Nobody,
+    /// No response: the step is decided immediately.
+    None,
 }
 
-/// How the work of a tag is answered.
+/// Responses that the work of a tag can receive.
 #[derive(Clone, Debug)]
-pub struct Answering<'d> {
-    /// By what.
-    pub by: By,
-    /// What success is called, with the condition that it must meet.
+pub struct ResponseSpec<'d> {
+    /// Source of the response.
+    pub source: ResponseSource,
+    /// Success names, each with the condition that it must meet.
     pub ok: Vec<(&'d EventType, Option<&'d str>)>,
-    /// What failure is called.
+    /// Failure names, each with its condition.
     pub fail: Vec<(&'d EventType, Option<&'d str>)>,
-    /// The time allowed.
+    /// Time limit.
     pub timeout: Option<Duration>,
 }
 
-/// How the work of a tag is answered; `None` where the definition has no such step, or it has no undo.
+/// Returns the response specification of a tag; `None` if the definition has no such step, or the step
+/// has no compensation.
 #[must_use]
-pub fn answering<'d>(definition: &'d Definition, tag: &str) -> Option<Answering<'d>> {
-    let tag = Tag::parse(tag);
+pub fn response_spec<'d>(definition: &'d Definition, tag: &str) -> Option<ResponseSpec<'d>> {
+    let tag = WorkTag::parse(tag);
     let step = step_of(definition, tag.step)?;
-    if tag.undo {
-        let undo = step.undo.as_ref()?;
-        return Some(of(&undo.action, &undo.ok, &undo.fail, undo.timeout));
+    if tag.is_compensation {
+        let compensation = step.compensate.as_ref()?;
+        return Some(of(&compensation.action, &compensation.ok, &compensation.fail, compensation.timeout));
     }
     Some(of(&step.action, &step.ok, &step.fail, step.timeout))
 }
 
-/// Whether a person is asked when nobody knows if the work of that tag was done.
-pub(crate) fn asks_in_doubt(definition: &Definition, tag: &str) -> bool {
-    let tag = Tag::parse(tag);
-    step_of(definition, tag.step).is_some_and(|step| !tag.undo && step.in_doubt == Some(InDoubt::Ask))
+/// Returns whether an operator decides if the outcome of the work of that tag is unknown.
+pub(crate) fn opens_in_doubt_task(definition: &Definition, tag: &str) -> bool {
+    let tag = WorkTag::parse(tag);
+    step_of(definition, tag.step)
+        .is_some_and(|step| !tag.is_compensation && step.in_doubt == Some(InDoubtPolicy::Ask))
 }
 
-/// The step of that id.
+/// Returns the step with that id.
 pub(crate) fn step_of<'d>(definition: &'d Definition, id: &str) -> Option<&'d Step> {
     definition.steps.iter().find(|step| step.id.as_str() == id)
 }
 
 fn of<'d>(
     action: &'d Action,
-    ok: &'d [AnswerForm],
-    fail: &'d [AnswerForm],
+    ok: &'d [ResultMatcher],
+    fail: &'d [ResultMatcher],
     timeout: Option<Duration>,
-) -> Answering<'d> {
-    let choices = |answers: &'d [AnswerForm]| -> Vec<_> {
-        answers.iter().map(|answer| (&answer.event, answer.when.as_deref())).collect()
+) -> ResponseSpec<'d> {
+    let choices = |responses: &'d [ResultMatcher]| -> Vec<_> {
+        responses.iter().map(|response| (&response.event, response.when.as_deref())).collect()
     };
     let (by, ok) = match action {
-        Action::Command { .. } if ok.is_empty() => (By::Acceptance, Vec::new()),
-        Action::Command { .. } => (By::Event, choices(ok)),
+        Action::Command { .. } if ok.is_empty() => (ResponseSource::Acceptance, Vec::new()),
+        Action::Command { .. } => (ResponseSource::Event, choices(ok)),
         Action::Event { events, when } => {
-            (By::Event, events.iter().map(|event| (event, when.as_deref())).collect())
+            (ResponseSource::Event, events.iter().map(|event| (event, when.as_deref())).collect())
         }
-        Action::Human(_) => (By::Person, choices(ok)),
-        Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => (By::Outcome, choices(ok)),
-        Action::Wait(_) => (By::Timer, Vec::new()),
-        Action::Switch(_) => (By::Nobody, Vec::new()),
+        Action::Human(_) => (ResponseSource::User, choices(ok)),
+        Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => {
+            (ResponseSource::Outcome, choices(ok))
+        }
+        Action::Wait(_) => (ResponseSource::Timer, Vec::new()),
+        Action::Switch(_) => (ResponseSource::None, Vec::new()),
     };
-    Answering { by, ok, fail: choices(fail), timeout }
+    ResponseSpec { source: by, ok, fail: choices(fail), timeout }
 }
 
 #[cfg(test)]
@@ -114,11 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_taken_apart() {
-        let plain = Tag { undo: false, step: "ship", index: None };
-        assert_eq!(Tag::parse("ship"), plain);
-        assert_eq!(Tag::parse("undo:ship"), Tag { undo: true, ..plain });
-        assert_eq!(Tag::parse("undo:ship[12]"), Tag { undo: true, index: Some(12), ..plain });
-        assert_eq!(Tag::parse("ship[x]").index, None);
+    fn tag_is_parsed() {
+        let tag = WorkTag { is_compensation: false, step: "ship", index: None };
+        assert_eq!(WorkTag::parse("ship"), tag);
+        assert_eq!(WorkTag::parse("compensate:ship"), WorkTag { is_compensation: true, ..tag });
+        assert_eq!(
+            WorkTag::parse("compensate:ship[12]"),
+            WorkTag { is_compensation: true, index: Some(12), ..tag }
+        );
+        assert_eq!(WorkTag::parse("ship[x]").index, None);
     }
 }

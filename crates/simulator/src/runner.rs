@@ -1,218 +1,238 @@
-//! Plays moves on a lab: what a move means for the instance that a test or an exploration is about.
+//! Scenario runner: executes steps on a simulator for the instance under test.
 
 mod inputs;
 mod names;
 
-use orlog_model::{Action, Failure, Input, InstanceKey, SagaName, Timestamp, Verdict};
+use orlog_model::{ControlAction, Failure, Input, InstanceKey, SagaName, Timestamp, WorkOutcome};
 
-use crate::simulator::{Lab, Observer, Taken};
-use crate::step::{EventMove, Move};
-use names::{Called, action};
+use crate::simulator::{DecisionObserver, InputResult, Simulator};
+use crate::step::{EventStep, SimulationStep};
+use names::{FailureName, control_action};
 
-/// A lab, and the instance that moves are about: the first of its saga.
+/// Simulator and the instance that steps refer to: the first instance of its saga.
 #[derive(Clone)]
-pub struct Player {
-    /// The runner.
-    pub lab: Lab,
+pub struct ScenarioRunner {
+    /// Simulator.
+    pub simulator: Simulator,
     saga: SagaName,
     focus: Option<InstanceKey>,
     last: Vec<(InstanceKey, Input)>,
     count: u64,
 }
 
-/// What a move came to.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Played {
-    /// Time passed, and so many timers fired.
-    Passed(usize),
-    /// An input was taken, by each instance it was for.
-    Taken(Vec<Taken>),
-    /// It was for no instance; why.
-    Nobody(String),
+pub enum StepResult {
+    /// Time advanced, and this number of timers fired.
+    TimeAdvanced(usize),
+    /// The input was delivered; one result for each target instance.
+    Delivered(Vec<InputResult>),
+    /// The input has no target instance; contains the reason.
+    NoInstance(String),
 }
 
-impl Played {
-    /// Whether anything changed.
+impl StepResult {
+    /// Returns whether anything changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         match self {
-            Played::Passed(fired) => *fired > 0,
-            Played::Taken(all) => all.iter().any(|taken| matches!(taken, Taken::Applied(_) | Taken::Kept)),
-            Played::Nobody(_) => false,
+            StepResult::TimeAdvanced(fired) => *fired > 0,
+            StepResult::Delivered(all) => all
+                .iter()
+                .any(|delivered| matches!(delivered, InputResult::Applied(_) | InputResult::Buffered)),
+            StepResult::NoInstance(_) => false,
         }
     }
 }
 
-/// A move that cannot be made now.
+/// Error of a step that cannot be executed now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cannot {
-    /// No instance has begun.
-    #[error("no instance of {0} has begun yet")]
-    NotBegun(SagaName),
-    /// Nothing of that tag was asked for.
-    #[error("nothing was asked for under the tag `{tag}`; {}", open_words(.open))]
-    NotAsked {
-        /// The tag.
+pub enum StepError {
+    /// No instance has started.
+    #[error("no instance of {0} has started")]
+    NotStarted(SagaName),
+    /// No work with that tag is pending.
+    #[error("no pending work with tag `{tag}`; {}", pending_tags(.open))]
+    NoPendingWork {
+        /// Tag of the step.
         tag: String,
-        /// Tags under which something is open.
+        /// Tags with pending work.
         open: Vec<String>,
     },
-    /// The step is not answered in that way.
+    /// The step does not accept this response.
     #[error("{0}")]
-    Wrong(String),
-    /// There was no input yet.
-    #[error("there is no input yet that could come a second time")]
-    NothingBefore,
+    InvalidPayload(String),
+    /// There is no previous input.
+    #[error("no input to duplicate")]
+    NothingToDuplicate,
 }
 
-fn open_words(open: &[String]) -> String {
-    if open.is_empty() { "nothing is open".to_owned() } else { format!("open are: {}", open.join(", ")) }
+fn pending_tags(open: &[String]) -> String {
+    if open.is_empty() {
+        "no work is pending".to_owned()
+    } else {
+        format!("pending tags: {}", open.join(", "))
+    }
 }
 
-impl Player {
-    /// On an empty lab.
+impl ScenarioRunner {
+    /// Creates a runner with an empty simulator.
     #[must_use]
-    pub fn new(lab: Lab, saga: SagaName) -> Self {
-        Self { lab, saga, focus: None, last: Vec::new(), count: 0 }
+    pub fn new(simulator: Simulator, saga: SagaName) -> Self {
+        Self { simulator, saga, focus: None, last: Vec::new(), count: 0 }
     }
 
-    /// The instance that moves are about, once it is known.
+    /// Returns the key of the instance under test, if it is known.
     #[must_use]
-    pub fn focus(&self) -> Option<&InstanceKey> {
+    pub fn instance(&self) -> Option<&InstanceKey> {
         self.focus.as_ref()
     }
 
-    /// The saga that moves are about.
+    /// Returns the saga under test.
     #[must_use]
     pub fn saga(&self) -> &SagaName {
         &self.saga
     }
 
-    /// Makes a move, at the instance given or at the first one.
+    /// Executes a step on the given instance or on the first one.
     ///
     /// # Errors
-    /// Why it cannot be made; nothing has changed then.
-    pub fn play(
+    /// The reason why the step cannot be executed; nothing has changed in this case.
+    pub fn run_step(
         &mut self,
-        one: &Move,
+        step: &SimulationStep,
         at: Option<&InstanceKey>,
-        observer: &mut dyn Observer,
-    ) -> Result<Played, Cannot> {
-        match one {
-            Move::Event(event) => {
+        observer: &mut dyn DecisionObserver,
+    ) -> Result<StepResult, StepError> {
+        match step {
+            SimulationStep::Event(event) => {
                 let focus = at.or(self.focus.as_ref()).cloned();
                 Ok(self.event(event, focus.as_ref(), observer))
             }
-            Move::Advance(by) => Ok(self.advance_to(self.lab.now().after(*by), observer)),
-            Move::At(time) => Ok(self.advance_to(*time, observer)),
-            Move::Duplicate => self.duplicate(observer),
-            Move::Timeout { .. }
-            | Move::Doubt { .. }
-            | Move::Ok { .. }
-            | Move::Fail { .. }
-            | Move::Task { .. }
-            | Move::Operator(_)
-            | Move::Signal { .. } => {
+            SimulationStep::Advance(by) => {
+                Ok(self.advance_to(self.simulator.now().saturating_add(*by), observer))
+            }
+            SimulationStep::At(time) => Ok(self.advance_to(*time, observer)),
+            SimulationStep::Duplicate => self.duplicate(observer),
+            SimulationStep::Timeout { .. }
+            | SimulationStep::InDoubt { .. }
+            | SimulationStep::Ok { .. }
+            | SimulationStep::Fail { .. }
+            | SimulationStep::Task { .. }
+            | SimulationStep::Operator(_)
+            | SimulationStep::Signal { .. } => {
                 let focus = at.or(self.focus.as_ref()).cloned();
-                let key = focus.ok_or_else(|| Cannot::NotBegun(self.saga.clone()))?;
-                self.address(one, &key, observer)
+                let key = focus.ok_or_else(|| StepError::NotStarted(self.saga.clone()))?;
+                self.deliver_step(step, &key, observer)
             }
         }
     }
 
-    /// What is for one instance.
-    fn address(
+    /// Delivers an input that targets one instance.
+    fn deliver_step(
         &mut self,
-        one: &Move,
+        step: &SimulationStep,
         key: &InstanceKey,
-        observer: &mut dyn Observer,
-    ) -> Result<Played, Cannot> {
-        let input = match one {
-            Move::Timeout { tag } => return self.timeout(key, tag, observer),
-            Move::Doubt { tag } => self.doubt(key, tag)?,
-            Move::Ok { tag, event, data } => self.ok(key, tag, event.as_ref(), data)?,
-            Move::Fail { tag, event, code, message, data } => {
+        observer: &mut dyn DecisionObserver,
+    ) -> Result<StepResult, StepError> {
+        let input = match step {
+            SimulationStep::Timeout { tag } => return self.timeout(key, tag, observer),
+            SimulationStep::InDoubt { tag } => self.in_doubt(key, tag)?,
+            SimulationStep::Ok { tag, event, data } => self.ok(key, tag, event.as_ref(), data)?,
+            SimulationStep::Fail { tag, event, code, message, data } => {
                 let failure = Failure {
                     code: code.clone().unwrap_or_else(|| "failed".to_owned()),
                     message: message.clone().unwrap_or_else(|| format!("{tag} failed")),
                 };
-                let called = match event {
-                    Some(event) => Called::Event(event),
-                    None if code.is_some() => Called::Code,
-                    None => Called::Nothing,
+                let failure_name = match event {
+                    Some(event) => FailureName::Event(event),
+                    None if code.is_some() => FailureName::Code,
+                    None => FailureName::Nothing,
                 };
-                self.fail(key, tag, called, failure, data)?
+                self.fail(key, tag, failure_name, failure, data)?
             }
-            Move::Task { tag, outcome, by, data } => {
-                self.task(key, tag, outcome.as_ref(), by.as_deref(), data)?
+            SimulationStep::Task { tag, outcome, user, data } => {
+                self.task(key, tag, outcome.as_ref(), user.as_deref(), data)?
             }
-            Move::Operator(verb) => {
-                let action = action(verb);
-                self.control(action)
+            SimulationStep::Operator(operator_action) => self.control(control_action(operator_action)),
+            SimulationStep::Signal { kind, data } => {
+                self.control(ControlAction::Signal { kind: kind.clone(), data: data.clone() })
             }
-            Move::Signal { kind, data } => {
-                self.control(Action::Signal { kind: kind.clone(), data: data.clone() })
-            }
-            Move::Event(_) | Move::Advance(_) | Move::At(_) | Move::Duplicate => {
-                return Err(Cannot::Wrong("it is for no instance".to_owned()));
+            SimulationStep::Event(_)
+            | SimulationStep::Advance(_)
+            | SimulationStep::At(_)
+            | SimulationStep::Duplicate => {
+                return Err(StepError::InvalidPayload("the step targets no instance".to_owned()));
             }
         };
-        Ok(self.take(key, input, observer))
+        Ok(self.deliver(key, input, observer))
     }
 
-    fn take(&mut self, key: &InstanceKey, input: Input, observer: &mut dyn Observer) -> Played {
-        let taken = self.lab.take(key, &input, observer);
+    fn deliver(
+        &mut self,
+        key: &InstanceKey,
+        input: Input,
+        observer: &mut dyn DecisionObserver,
+    ) -> StepResult {
+        let delivered = self.simulator.deliver(key, &input, observer);
         self.last = vec![(key.clone(), input)];
-        Played::Taken(vec![taken])
+        StepResult::Delivered(vec![delivered])
     }
 
-    fn duplicate(&mut self, observer: &mut dyn Observer) -> Result<Played, Cannot> {
+    fn duplicate(&mut self, observer: &mut dyn DecisionObserver) -> Result<StepResult, StepError> {
         if self.last.is_empty() {
-            return Err(Cannot::NothingBefore);
+            return Err(StepError::NothingToDuplicate);
         }
         let last = self.last.clone();
-        Ok(Played::Taken(last.iter().map(|(key, input)| self.lab.take(key, input, observer)).collect()))
+        Ok(StepResult::Delivered(
+            last.iter().map(|(key, input)| self.simulator.deliver(key, input, observer)).collect(),
+        ))
     }
 
-    fn advance_to(&mut self, time: Timestamp, observer: &mut dyn Observer) -> Played {
-        Played::Passed(self.lab.advance_to(time, observer))
+    fn advance_to(&mut self, time: Timestamp, observer: &mut dyn DecisionObserver) -> StepResult {
+        StepResult::TimeAdvanced(self.simulator.advance_to(time, observer))
     }
 
-    fn event(&mut self, one: &EventMove, focus: Option<&InstanceKey>, observer: &mut dyn Observer) -> Played {
-        let event = self.event_from(one, focus);
-        let routes = self.lab.programs().route(&event);
+    fn event(
+        &mut self,
+        step: &EventStep,
+        focus: Option<&InstanceKey>,
+        observer: &mut dyn DecisionObserver,
+    ) -> StepResult {
+        let event = self.event_from(step, focus);
+        let routes = self.simulator.programs().route(&event);
         let keys: Vec<_> = routes.iter().flatten().cloned().collect();
         if self.focus.is_none() {
             let of_saga = keys.iter().find(|key| key.saga == self.saga);
             self.focus = of_saga.filter(|_| self.starts(&event.kind)).cloned();
         }
-        if let Some(Err((saga, why))) = routes.iter().find(|route| route.is_err()) {
-            return Played::Nobody(format!("{saga}: {why}"));
+        if let Some(Err((saga, reason))) = routes.iter().find(|route| route.is_err()) {
+            return StepResult::NoInstance(format!("{saga}: {reason}"));
         }
         if keys.is_empty() {
-            return Played::Nobody(format!("no definition takes {}", event.kind));
+            return StepResult::NoInstance(format!("no definition consumes {}", event.kind));
         }
         let input = Input::Event(event);
-        let taken = keys.iter().map(|key| self.lab.take(key, &input, observer)).collect();
+        let delivered = keys.iter().map(|key| self.simulator.deliver(key, &input, observer)).collect();
         self.last = keys.into_iter().map(|key| (key, input.clone())).collect();
-        Played::Taken(taken)
+        StepResult::Delivered(delivered)
     }
 
     fn timeout(
         &mut self,
         key: &InstanceKey,
         tag: &str,
-        observer: &mut dyn Observer,
-    ) -> Result<Played, Cannot> {
-        let due = self.lab.instance(key).and_then(|instance| {
+        observer: &mut dyn DecisionObserver,
+    ) -> Result<StepResult, StepError> {
+        let due = self.simulator.instance(key).and_then(|instance| {
             instance.timers.iter().find(|timer| timer.name.as_str() == tag).map(|timer| timer.due)
         });
         if let Some(due) = due {
-            return Ok(self.advance_to(due.max(self.lab.now()), observer));
+            return Ok(self.advance_to(due.max(self.simulator.now()), observer));
         }
-        let message = format!("{tag} was not done in time");
+        let message = format!("{tag} did not complete in time");
         let failure = Failure { code: "timeout".to_owned(), message };
-        let input = self.outcome(key, tag, Verdict::TimedOut { failure })?;
-        Ok(self.take(key, input, observer))
+        let input = self.outcome(key, tag, WorkOutcome::TimedOut { failure })?;
+        Ok(self.deliver(key, input, observer))
     }
 }

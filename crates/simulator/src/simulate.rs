@@ -1,8 +1,9 @@
-//! Recorded events against definitions, in virtual time: what would have become of every instance.
+//! Simulation of recorded events against definitions in virtual time.
 //!
-//! Events come in the order of their times; timers fire in between, each when it is due. Effects, jobs and accepted commands
-//! are answered by a policy, at once; a command whose answer is an event is answered by the record, or where the policy names
-//! an event for it. Memory holds one snapshot for each instance; of those that have ended nothing else.
+//! Events are applied in the order of their times. Timers fire in between, each at its due time. A
+//! policy responds immediately to effects, jobs and accepted commands. A command that is completed by
+//! an event gets it from the recording, or from the policy if the policy names one. Memory holds one
+//! snapshot per instance, and nothing else of ended instances.
 
 mod compare;
 mod report;
@@ -16,118 +17,130 @@ use orlog_model::{Event, Input, InstanceKey, Timestamp, WorkItem};
 use orlog_program::document::Document;
 use serde_json::Value;
 
-use crate::simulator::{Lab, Observer, Programs, Seen, Taken};
+use crate::simulator::{DecisionObserver, InputResult, ObservedDecision, Simulator, SimulatorPrograms};
 
-pub use compare::{Differences, Example, compare};
-use report::Tally;
-pub use report::{Durations, Report};
-pub use responses::{Answers, Reply};
+pub use compare::{InstanceDiff, SimulationDiff, compare};
+use report::SimulationCounters;
+pub use report::{DurationStats, SimulationReport};
+pub use responses::{ResponsePolicy, SimulatedResponse};
 
-/// Answers in a row without an event or a timer between them; sagas that go round in circles stop there.
-const MOST_ANSWERS: usize = 10_000;
+/// Maximum number of consecutive responses without an event or a timer between them. Stops sagas that
+/// loop.
+const MAX_RESPONSES: usize = 10_000;
 
-/// How to simulate.
+/// Options of a simulation.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Who answers for the world.
-    pub answers: Answers,
-    /// How long time goes on after the last event.
-    pub then: Duration,
-    /// What each instance asked for is remembered, for [`compare`].
-    pub remembers_work: bool,
+pub struct SimulateOptions {
+    /// Response policy.
+    pub responses: ResponsePolicy,
+    /// How long time continues after the last event.
+    pub run_on_for: Duration,
+    /// Whether to record the requested work of each instance, for [`compare`].
+    pub record_work: bool,
 }
 
-/// Reads a duration as definitions write it: `61d`, `1h30m`.
+/// Parses a duration in the notation of definitions: `61d`, `1h30m`.
 ///
 /// # Errors
-/// It is none.
-pub fn duration(text: &str) -> Result<Duration, String> {
+/// The text is not a duration.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let document = Document::read(&Value::from(text).to_string(), "").map_err(|problem| problem.message)?;
     document.root().duration().map_err(|problem| problem.message)
 }
 
-/// Plays events, which are in the order of their times, and tells what became of them.
+/// Simulates events, which are ordered by time, and returns the report.
 #[must_use]
-pub fn simulate(programs: Arc<Programs>, events: &[Event], options: &Options) -> Report {
-    let begins = events.first().map_or(Timestamp::default(), |event| event.time);
-    let lab = Lab::new(programs, begins).forgetful();
-    let mut run = Run { lab, answers: &options.answers, tally: Tally::new(options.remembers_work) };
+pub fn simulate(
+    programs: Arc<SimulatorPrograms>,
+    events: &[Event],
+    options: &SimulateOptions,
+) -> SimulationReport {
+    let start = events.first().map_or(Timestamp::default(), |event| event.time);
+    let simulator = Simulator::new(programs, start).without_history();
+    let mut run = SimulateRun {
+        simulator,
+        responses: &options.responses,
+        counters: SimulationCounters::new(options.record_work),
+    };
     for event in events {
         run.wait_until(event.time);
         run.publish(event);
     }
-    let end = run.lab.now().after(options.then);
+    let end = run.simulator.now().saturating_add(options.run_on_for);
     run.wait_until(end);
-    run.tally.finish(&run.lab, events.len())
+    run.counters.finish(&run.simulator, events.len())
 }
 
-struct Run<'a> {
-    lab: Lab,
-    answers: &'a Answers,
-    tally: Tally,
+struct SimulateRun<'a> {
+    simulator: Simulator,
+    responses: &'a ResponsePolicy,
+    counters: SimulationCounters,
 }
 
-impl Observer for Tally {
-    fn decided(&mut self, seen: &Seen<'_>) {
+impl DecisionObserver for SimulationCounters {
+    fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
         match seen.decision {
             Decision::Commit(commit) => {
-                if let Some(letter) = &commit.dead_letter {
-                    self.set_aside(letter.reason.as_str());
+                if let Some(dead_letter) = &commit.dead_letter {
+                    self.dead_lettered(dead_letter.reason.as_str());
                 }
                 if let (Input::Timer(timer), Some(_)) = (seen.input, &commit.instance) {
-                    self.fired(timer.name.as_str());
+                    self.timer_fired(timer.name.as_str());
                 }
-                self.asked(seen.subject.key, &commit.work);
-                self.moved(seen.subject.instance, commit.instance.as_ref());
+                self.work_requested(seen.context.key, &commit.work);
+                self.instance_changed(seen.context.instance, commit.instance.as_ref());
             }
-            Decision::Ignore { why, .. } if matches!(seen.input, Input::Event(_)) => self.ignored(why),
-            Decision::Ignore { .. } | Decision::Refuse(_) => {}
+            Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => self.ignored(reason),
+            Decision::Ignore { .. } | Decision::Reject(_) => {}
         }
     }
 }
 
-impl Run<'_> {
-    /// Moves the time; whatever a timer leads to is answered before the next one fires.
+impl SimulateRun<'_> {
+    /// Advances the time. All follow-ups of a timer get responses before the next timer fires.
     fn wait_until(&mut self, time: Timestamp) {
-        while let Some(due) = self.lab.next_due().filter(|due| *due <= time) {
-            self.lab.advance_to(due, &mut self.tally);
-            self.answer();
+        while let Some(due) = self.simulator.next_due().filter(|due| *due <= time) {
+            self.simulator.advance_to(due, &mut self.counters);
+            self.respond();
         }
-        self.lab.advance_to(time, &mut self.tally);
+        self.simulator.advance_to(time, &mut self.counters);
     }
 
     fn publish(&mut self, event: &Event) {
-        let taken = self.lab.publish(event, &mut self.tally);
-        if taken.is_empty() {
-            self.tally.ignored("no definition takes such an event");
+        let results = self.simulator.publish(event, &mut self.counters);
+        if results.is_empty() {
+            self.counters.ignored("no definition consumes the event");
         }
-        for one in &taken {
-            match one {
-                Err(_) => self.tally.set_aside("schema_mismatch"),
-                Ok((_, Taken::Ignored(why))) if why == crate::simulator::DUPLICATE => self.tally.ignored(why),
+        for result in &results {
+            match result {
+                Err(_) => self.counters.dead_lettered("schema_mismatch"),
+                Ok((_, InputResult::Ignored(reason))) if reason == crate::simulator::DUPLICATE => {
+                    self.counters.ignored(reason);
+                }
                 Ok(_) => {}
             }
         }
-        self.answer();
+        self.respond();
     }
 
-    fn answer(&mut self) {
-        for _ in 0..MOST_ANSWERS {
-            let Some((key, item)) = self.tally.next_open() else { return };
+    fn respond(&mut self) {
+        for _ in 0..MAX_RESPONSES {
+            let Some((key, item)) = self.counters.next_pending() else { return };
             if let Some(input) = self.reply(&key, &item) {
-                self.lab.take(&key, &input, &mut self.tally);
+                self.simulator.deliver(&key, &input, &mut self.counters);
             }
         }
     }
 
     fn reply(&self, key: &InstanceKey, item: &WorkItem) -> Option<Input> {
-        let asked = self.lab.entry(key)?.asked_as(item.work.tag()?.as_str())?;
+        let requested =
+            self.simulator.simulated_instance(key)?.requested_work_by_tag(item.work.tag()?.as_str())?;
         let awaits_event = self
-            .lab
+            .simulator
             .programs()
             .of(&key.saga)
             .is_some_and(|program| responses::awaits_event(program.as_ref(), item));
-        self.answers.answer(asked, awaits_event, self.lab.now())
+        self.responses.response_to(requested, awaits_event, self.simulator.now())
     }
 }
 

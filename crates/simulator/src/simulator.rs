@@ -1,8 +1,9 @@
-//! A runner in memory: instances, their timers and their open work, moved by `orlog_engine::decide`.
+//! In-memory simulator: instances, their timers and pending work, driven by `orlog_engine::decide`.
 //!
-//! It promises what a runner promises, but for durability: an input is applied once, inputs of an instance in order, timers in
-//! the order of their due times, inputs of a paused instance kept. Facts reach the other sagas that take them; a saga that is
-//! begun runs here when its definition is here, otherwise somebody must answer for it. Time stands still until it is moved.
+//! It gives the guarantees of a runner except durability. An input is applied once, inputs of an
+//! instance in order, timers in the order of their due times. Inputs of a paused instance are buffered.
+//! Facts are delivered to the other sagas that consume them. A child saga runs here if its definition
+//! is loaded; otherwise the caller must provide its result. Time advances only on request.
 
 mod consequences;
 mod instance;
@@ -12,196 +13,204 @@ mod timers;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use orlog_engine::{Decision, Refusal, Subject, decide};
+use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
     Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, SagaName, TenantId, TimerFired, Timestamp,
 };
 
-pub use instance::{Asked, Did, Entry};
-pub use programs::Programs;
-use timers::Timers;
+pub use instance::{RecordedAction, RequestedWork, SimulatedInstance};
+pub use programs::SimulatorPrograms;
+use timers::TimerQueue;
 
-/// The node that decides, in histories.
-const NODE: &str = "lab";
-/// Inputs that one input may lead to, those of other sagas included; sagas that begin one another for ever stop here.
+/// Node name in histories.
+const NODE_NAME: &str = "simulator";
+/// Maximum number of inputs that one input may cause, including inputs of other sagas. Stops sagas that
+/// start each other without end.
 const MAX_CONSEQUENCES: usize = 10_000;
 
-/// Why a second delivery is ignored.
-pub(crate) const DUPLICATE: &str = "it was applied before";
+/// Reason why a second delivery is ignored.
+pub(crate) const DUPLICATE: &str = "already applied";
 
-/// Sees every decision, before it is applied.
-pub trait Observer {
-    /// An input was decided.
-    fn decided(&mut self, seen: &Seen<'_>);
+/// Observer of every decision before it is applied.
+pub trait DecisionObserver {
+    /// Called when an input was decided.
+    fn on_decision(&mut self, seen: &ObservedDecision<'_>);
 }
 
-/// Nobody looks.
-impl Observer for () {
-    fn decided(&mut self, _: &Seen<'_>) {}
+/// Observer that does nothing.
+impl DecisionObserver for () {
+    fn on_decision(&mut self, _: &ObservedDecision<'_>) {}
 }
 
-/// A decision and what it was made of.
-pub struct Seen<'a> {
-    /// Whom the input is about.
-    pub subject: Subject<'a>,
-    /// The input.
+/// Decision with its input and context.
+pub struct ObservedDecision<'a> {
+    /// Context of the decision.
+    pub context: DecisionContext<'a>,
+    /// Input.
     pub input: &'a Input,
-    /// What is to be done about it.
+    /// Decision about the input.
     pub decision: &'a Decision,
 }
 
-/// What became of an input.
+/// Result of an input.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Taken {
-    /// The instance changed; the note of its history.
+pub enum InputResult {
+    /// The instance changed; contains the note of its history entry.
     Applied(String),
-    /// It is kept until the instance is resumed, or until it begins.
-    Kept,
-    /// Nothing changed, and why.
+    /// The input is buffered until the instance is resumed or starts.
+    Buffered,
+    /// Nothing changed; contains the reason.
     Ignored(String),
-    /// An instruction that the status forbids.
-    Refused(Refusal),
-    /// It was set aside as a dead letter.
-    SetAside(DeadLetterReason, String),
+    /// The status forbids the control request.
+    Rejected(Rejection),
+    /// The input was dead-lettered.
+    DeadLettered(DeadLetterReason, String),
 }
 
-/// The runner in memory.
+/// In-memory simulator.
 #[derive(Clone)]
-pub struct Lab {
-    programs: Arc<Programs>,
+pub struct Simulator {
+    programs: Arc<SimulatorPrograms>,
     tenant: TenantId,
     now: Timestamp,
-    entries: BTreeMap<InstanceKey, Entry>,
-    timers: Timers,
-    /// Positions in the outbox.
+    entries: BTreeMap<InstanceKey, SimulatedInstance>,
+    timers: TimerQueue,
+    /// Last position in the outbox.
     sequence: u64,
-    /// What inputs led to and is not taken yet.
-    queue: VecDeque<Consequence>,
-    keeps_history: bool,
+    /// Follow-up inputs that are not delivered yet.
+    queue: VecDeque<FollowUp>,
+    records_history: bool,
 }
 
 #[derive(Clone)]
-struct Consequence {
+struct FollowUp {
     key: InstanceKey,
     input: Input,
-    /// It was kept, so its marker is there already.
-    again: bool,
+    /// Whether the input was buffered, so that its dedupe key exists already.
+    was_buffered: bool,
 }
 
-impl Lab {
-    /// An empty one, at that time.
+impl Simulator {
+    /// Creates an empty simulator with this time.
     #[must_use]
-    pub fn new(programs: Arc<Programs>, now: Timestamp) -> Self {
+    pub fn new(programs: Arc<SimulatorPrograms>, now: Timestamp) -> Self {
         Self {
             programs,
             tenant: TenantId::default_tenant(),
             now,
             entries: BTreeMap::new(),
-            timers: Timers::default(),
+            timers: TimerQueue::default(),
             sequence: 0,
             queue: VecDeque::new(),
-            keeps_history: true,
+            records_history: true,
         }
     }
 
-    /// Keeps neither histories nor what was asked in the past, so that memory does not grow with the number of inputs.
+    /// Disables histories and records of past work, so that memory does not grow with the number of inputs.
     #[must_use]
-    pub fn forgetful(self) -> Self {
-        Self { keeps_history: false, ..self }
+    pub fn without_history(self) -> Self {
+        Self { records_history: false, ..self }
     }
 
-    /// The present.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Whose instances these are.
+    /// Returns the tenant of the instances.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 
-    /// The definitions.
+    /// Returns the definitions.
     #[must_use]
-    pub fn programs(&self) -> &Programs {
+    pub fn programs(&self) -> &SimulatorPrograms {
         &self.programs
     }
 
-    /// An instance, with everything about it.
+    /// Returns an instance with its timers, work and history.
     #[must_use]
-    pub fn entry(&self, key: &InstanceKey) -> Option<&Entry> {
+    pub fn simulated_instance(&self, key: &InstanceKey) -> Option<&SimulatedInstance> {
         self.entries.get(key)
     }
 
-    /// All instances, in the order of saga and correlation.
-    pub fn entries(&self) -> impl Iterator<Item = (&InstanceKey, &Entry)> {
+    /// Returns all instances, ordered by saga and correlation id.
+    pub fn simulated_instances(&self) -> impl Iterator<Item = (&InstanceKey, &SimulatedInstance)> {
         self.entries.iter()
     }
 
-    /// The snapshot of an instance that has begun.
+    /// Returns the snapshot of a started instance.
     #[must_use]
     pub fn instance(&self, key: &InstanceKey) -> Option<&Instance> {
         self.entries.get(key)?.instance.as_ref()
     }
 
-    /// The key of an instance here.
+    /// Returns the key of an instance of this simulator.
     #[must_use]
     pub fn key(&self, saga: &SagaName, correlation: orlog_model::CorrelationId) -> InstanceKey {
         InstanceKey { tenant: self.tenant.clone(), saga: saga.clone(), correlation }
     }
 
-    /// Brings an event to the instances it is for.
+    /// Delivers an event to its instances.
     ///
-    /// The first result is that of the first saga by name; none means that no saga takes such an event.
+    /// The first result is that of the first saga by name. An empty list means that no saga consumes the
+    /// event.
     pub fn publish(
         &mut self,
         event: &Event,
-        observer: &mut dyn Observer,
-    ) -> Vec<Result<(InstanceKey, Taken), (SagaName, String)>> {
+        observer: &mut dyn DecisionObserver,
+    ) -> Vec<Result<(InstanceKey, InputResult), (SagaName, String)>> {
         let routes = self.programs.route(event);
         let input = Input::Event(event.clone());
-        let take = |route: Result<InstanceKey, (SagaName, String)>| {
+        let deliver = |route: Result<InstanceKey, (SagaName, String)>| {
             route.map(|key| {
-                let taken = self.take(&key, &input, observer);
-                (key, taken)
+                let result = self.deliver(&key, &input, observer);
+                (key, result)
             })
         };
-        routes.into_iter().map(take).collect()
+        routes.into_iter().map(deliver).collect()
     }
 
-    /// Shows an instance an input, and then whatever follows from it at once.
-    pub fn take(&mut self, key: &InstanceKey, input: &Input, observer: &mut dyn Observer) -> Taken {
-        let taken = self.decide(key, input, false, observer);
+    /// Delivers an input to an instance, then all immediate follow-ups.
+    pub fn deliver(
+        &mut self,
+        key: &InstanceKey,
+        input: &Input,
+        observer: &mut dyn DecisionObserver,
+    ) -> InputResult {
+        let result = self.decide(key, input, false, observer);
         self.follow(observer);
-        taken
+        result
     }
 
-    fn follow(&mut self, observer: &mut dyn Observer) {
+    fn follow(&mut self, observer: &mut dyn DecisionObserver) {
         let mut left = MAX_CONSEQUENCES;
-        while let Some(Consequence { key, input, again }) = self.queue.pop_front() {
+        while let Some(FollowUp { key, input, was_buffered }) = self.queue.pop_front() {
             if left == 0 {
                 self.queue.clear();
                 return;
             }
             left -= 1;
-            self.decide(&key, &input, again, observer);
+            self.decide(&key, &input, was_buffered, observer);
         }
     }
 
-    /// When the next timer falls due.
+    /// Returns the due time of the next timer.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.timers.first().map(|timer| timer.due)
     }
 
-    /// Moves the time; timers that fall due on the way fire in order, each at its own time. How many fired.
-    pub fn advance_to(&mut self, time: Timestamp, observer: &mut dyn Observer) -> usize {
+    /// Advances the time. Timers that become due fire in order, each at its own time. Returns the number of
+    /// fired timers.
+    pub fn advance_to(&mut self, time: Timestamp, observer: &mut dyn DecisionObserver) -> usize {
         let mut fired = 0;
         while let Some(timer) = self.timers.take_due(time) {
             self.now = self.now.max(timer.due);
             let input = Input::Timer(TimerFired { name: timer.name, token: timer.token, due: timer.due });
-            self.take(&timer.key, &input, observer);
+            self.deliver(&timer.key, &input, observer);
             fired += 1;
         }
         self.now = self.now.max(time);
@@ -212,45 +221,45 @@ impl Lab {
         &mut self,
         key: &InstanceKey,
         input: &Input,
-        again: bool,
-        observer: &mut dyn Observer,
-    ) -> Taken {
+        was_buffered: bool,
+        observer: &mut dyn DecisionObserver,
+    ) -> InputResult {
         let Some(program) = self.programs.of(&key.saga) else {
-            return Taken::Ignored(format!("there is no definition {}", key.saga));
+            return InputResult::Ignored(format!("no definition of {}", key.saga));
         };
-        if !again && self.entries.get(key).is_some_and(|entry| entry.has_applied(input)) {
-            return Taken::Ignored(DUPLICATE.to_owned());
+        if !was_buffered && self.entries.get(key).is_some_and(|entry| entry.is_duplicate(input)) {
+            return InputResult::Ignored(DUPLICATE.to_owned());
         }
         let entry = self.entries.get_mut(key);
         let (before, early) =
-            entry.map_or_else(Default::default, |entry| (entry.instance.take(), entry.early()));
-        let subject = Subject {
+            entry.map_or_else(Default::default, |entry| (entry.instance.take(), entry.buffered()));
+        let subject = DecisionContext {
             key,
             instance: before.as_ref(),
             program: program.as_ref(),
             now: self.now,
-            node: NODE,
-            early: &early,
+            node: NODE_NAME,
+            buffered: &early,
         };
         let decision = decide(&subject, input);
-        observer.decided(&Seen { subject, input, decision: &decision });
-        self.carry_out(key, before, input, decision)
+        observer.on_decision(&ObservedDecision { context: subject, input, decision: &decision });
+        self.apply_decision(key, before, input, decision)
     }
 
-    fn carry_out(
+    fn apply_decision(
         &mut self,
         key: &InstanceKey,
         before: Option<Instance>,
         input: &Input,
         decision: Decision,
-    ) -> Taken {
-        let (commit, taken) = match decision {
+    ) -> InputResult {
+        let (commit, result) = match decision {
             Decision::Commit(commit) => {
-                let taken = meaning(&commit);
-                (Some(commit), taken)
+                let result = result_of(&commit);
+                (Some(commit), result)
             }
-            Decision::Ignore { why, clear } => (clear, Taken::Ignored(why.into_owned())),
-            Decision::Refuse(refusal) => (None, Taken::Refused(refusal)),
+            Decision::Ignore { reason, cleanup } => (cleanup, InputResult::Ignored(reason.into_owned())),
+            Decision::Reject(rejection) => (None, InputResult::Rejected(rejection)),
         };
         match commit {
             Some(commit) => self.apply(key, before, input, *commit),
@@ -260,10 +269,10 @@ impl Lab {
                 }
             }
         }
-        taken
+        result
     }
 
-    /// Puts a commit into the tables and notes what follows from it.
+    /// Applies a commit to the tables and schedules its follow-ups.
     fn apply(&mut self, key: &InstanceKey, before: Option<Instance>, input: &Input, mut commit: Commit) {
         for timer in commit.disarm.drain(..) {
             self.timers.disarm(key, timer);
@@ -272,26 +281,26 @@ impl Lab {
             self.timers.arm(key, timer);
         }
         let entry = self.entries.entry(key.clone()).or_default();
-        let was = Was::of(before.as_ref());
+        let previous = PreviousStatus::of(before.as_ref());
         entry.instance = before;
         let work = std::mem::take(&mut commit.work);
-        entry.take(input, commit, self.keeps_history);
+        entry.apply(input, commit, self.records_history);
         for item in work {
             self.sequence += 1;
-            self.ask(key, item);
+            self.record_work(key, item);
         }
-        self.consequences_of(key, input, &was);
+        self.schedule_follow_ups(key, input, &previous);
     }
 }
 
-/// How an instance stood before a commit, as far as something follows from the difference.
-struct Was {
+/// State of an instance before a commit, as far as a follow-up depends on the difference.
+struct PreviousStatus {
     existed: bool,
     paused: bool,
     ended: bool,
 }
 
-impl Was {
+impl PreviousStatus {
     fn of(before: Option<&Instance>) -> Self {
         Self {
             existed: before.is_some(),
@@ -301,10 +310,10 @@ impl Was {
     }
 }
 
-fn meaning(commit: &Commit) -> Taken {
+fn result_of(commit: &Commit) -> InputResult {
     match (&commit.dead_letter, &commit.history) {
-        (Some(letter), _) => Taken::SetAside(letter.reason, letter.message.clone()),
-        (None, Some(record)) => Taken::Applied(record.note.clone()),
-        (None, None) => Taken::Kept,
+        (Some(dead_letter), _) => InputResult::DeadLettered(dead_letter.reason, dead_letter.message.clone()),
+        (None, Some(record)) => InputResult::Applied(record.note.clone()),
+        (None, None) => InputResult::Buffered,
     }
 }

@@ -1,4 +1,4 @@
-//! Moves: everything that can be done to an instance, in the words of a test file.
+//! Simulation steps: all inputs of an instance, in the notation of a test file.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,139 +6,139 @@ use std::time::Duration;
 use orlog_model::{EventId, EventType, Timestamp};
 use serde_json::{Map, Value, json};
 
-/// One thing that happens to an instance from outside.
+/// External input of an instance.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Move {
+pub enum SimulationStep {
     /// An event arrives.
-    Event(EventMove),
-    /// Time passes; timers fire in order.
+    Event(EventStep),
+    /// Time advances by a duration; timers fire in order.
     Advance(Duration),
-    /// It becomes that time; timers fire in order.
+    /// Time advances to a point in time; timers fire in order.
     At(Timestamp),
-    /// Work is answered with success.
+    /// Work succeeds.
     Ok {
-        /// Its tag.
+        /// Tag of the work.
         tag: String,
-        /// What the success is called, where there are several names for it.
+        /// Name of the success, if there are several.
         event: Option<EventType>,
-        /// The payload.
+        /// Payload.
         data: Value,
     },
     /// Work fails.
     Fail {
-        /// Its tag.
+        /// Tag of the work.
         tag: String,
-        /// What the failure is called.
+        /// Name of the failure.
         event: Option<EventType>,
-        /// Why, for programs. With it, a command is refused rather than answered by an event.
+        /// Machine-readable reason. With a code, a command is rejected instead of completed by an event.
         code: Option<String>,
-        /// Why, for people.
+        /// Reason for users.
         message: Option<String>,
-        /// The payload.
+        /// Payload.
         data: Value,
     },
-    /// Its time runs out: its timer fires, or, where it has none, the provider's deadline passes.
+    /// Work times out: its timer fires or, without a timer, the deadline of the provider passes.
     Timeout {
-        /// Its tag.
+        /// Tag of the work.
         tag: String,
     },
-    /// The provider does not know whether it was done, and does not try again.
-    Doubt {
-        /// Its tag.
+    /// The outcome is unknown to the provider, and the provider does not retry.
+    InDoubt {
+        /// Tag of the work.
         tag: String,
     },
-    /// A person decides a task.
+    /// A user completes a task.
     Task {
-        /// Its tag.
+        /// Tag of the task.
         tag: String,
-        /// What was chosen; the first success without it.
+        /// Selected outcome. Default: the first success.
         outcome: Option<EventType>,
-        /// Who.
-        by: Option<String>,
-        /// What the person entered.
+        /// User who completes the task.
+        user: Option<String>,
+        /// Data that the user entered.
         data: Value,
     },
-    /// An operator says so.
-    Operator(Verb),
-    /// An event for this instance alone.
+    /// An operator performs an action.
+    Operator(OperatorAction),
+    /// An event for this instance only.
     Signal {
-        /// Its type.
+        /// Event type.
         kind: EventType,
-        /// Its payload.
+        /// Payload.
         data: Value,
     },
-    /// The last input comes a second time.
+    /// The last input is delivered a second time.
     Duplicate,
 }
 
-/// An event that arrives.
+/// Event that arrives.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EventMove {
-    /// Its type.
+pub struct EventStep {
+    /// Event type.
     pub kind: EventType,
-    /// Its payload.
+    /// Payload.
     pub data: Value,
-    /// The version of its payload.
+    /// Version of the payload.
     pub version: u32,
-    /// Its id; made where there is none.
+    /// Event id; generated if absent.
     pub id: Option<EventId>,
-    /// Its time; the present where there is none.
+    /// Event time. Default: the current time.
     pub time: Option<Timestamp>,
-    /// The correlation id of its envelope; that of the instance where there is none.
+    /// Correlation id of the envelope. Default: that of the instance.
     pub correlation: Option<String>,
 }
 
-impl EventMove {
-    /// An event without particulars.
+impl EventStep {
+    /// Creates an event with default values for the other fields.
     #[must_use]
     pub fn new(kind: EventType, data: Value) -> Self {
         Self { kind, data, version: 1, id: None, time: None, correlation: None }
     }
 }
 
-/// What an operator can say.
+/// Action of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Turn back.
+pub enum OperatorAction {
+    /// Cancels the instance.
     Cancel(String),
-    /// Keep inputs, apply none.
+    /// Buffers inputs without applying them.
     Pause,
-    /// Go on.
+    /// Resumes the instance.
     Resume,
-    /// Try again what made it stuck.
+    /// Retries the work that made the instance stuck.
     Retry,
-    /// Leave out what made it stuck.
+    /// Skips the compensation that made the instance stuck.
     Skip,
-    /// End it.
+    /// Ends the instance.
     ForceComplete,
 }
 
-impl Verb {
-    /// As it stands in a test file.
+impl OperatorAction {
+    /// Returns the notation in a test file.
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
-            Verb::Cancel(_) => "cancel",
-            Verb::Pause => "pause",
-            Verb::Resume => "resume",
-            Verb::Retry => "retry",
-            Verb::Skip => "skip",
-            Verb::ForceComplete => "force-complete",
+            OperatorAction::Cancel(_) => "cancel",
+            OperatorAction::Pause => "pause",
+            OperatorAction::Resume => "resume",
+            OperatorAction::Retry => "retry",
+            OperatorAction::Skip => "skip",
+            OperatorAction::ForceComplete => "force-complete",
         }
     }
 }
 
-/// As an item of `given` in a test file: one line of flow YAML.
-impl fmt::Display for Move {
+/// Formats the step as an item of `given` in a test file: one line of flow YAML.
+impl fmt::Display for SimulationStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let item = match self {
-            Move::Event(event) => return event.fmt(f),
-            Move::Advance(by) => json!({ "advance": duration(*by) }),
-            Move::At(time) => json!({ "at": time.to_string() }),
-            Move::Ok { tag, event, data } => {
+            SimulationStep::Event(event) => return event.fmt(f),
+            SimulationStep::Advance(by) => json!({ "advance": duration(*by) }),
+            SimulationStep::At(time) => json!({ "at": time.to_string() }),
+            SimulationStep::Ok { tag, event, data } => {
                 fields("ok", tag, [("event", text(event.as_ref())), ("data", some(data))])
             }
-            Move::Fail { tag, event, code, message, data } => {
+            SimulationStep::Fail { tag, event, code, message, data } => {
                 let more = [
                     ("event", text(event.as_ref())),
                     ("code", code.clone().map(Value::from)),
@@ -147,29 +147,29 @@ impl fmt::Display for Move {
                 ];
                 fields("fail", tag, more)
             }
-            Move::Timeout { tag } => json!({ "timeout": tag }),
-            Move::Doubt { tag } => json!({ "doubt": tag }),
-            Move::Task { tag, outcome, by, data } => {
+            SimulationStep::Timeout { tag } => json!({ "timeout": tag }),
+            SimulationStep::InDoubt { tag } => json!({ "in_doubt": tag }),
+            SimulationStep::Task { tag, outcome, user, data } => {
                 let more = [
                     ("outcome", text(outcome.as_ref())),
-                    ("by", by.clone().map(Value::from)),
+                    ("user", user.clone().map(Value::from)),
                     ("data", some(data)),
                 ];
                 fields("task", tag, more)
             }
-            Move::Operator(Verb::Cancel(reason)) => json!({ "cancel": reason }),
-            Move::Operator(verb) => return f.write_str(verb.word()),
-            Move::Signal { kind, data } => fields("signal", kind.as_str(), [("data", some(data))]),
-            Move::Duplicate => return f.write_str("duplicate"),
+            SimulationStep::Operator(OperatorAction::Cancel(reason)) => json!({ "cancel": reason }),
+            SimulationStep::Operator(action) => return f.write_str(action.as_str()),
+            SimulationStep::Signal { kind, data } => fields("signal", kind.as_str(), [("data", some(data))]),
+            SimulationStep::Duplicate => return f.write_str("duplicate"),
         };
         write_flow(&item, f)
     }
 }
 
-impl fmt::Display for EventMove {
+impl fmt::Display for EventStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = Self::new(self.kind.clone(), self.data.clone());
-        if *self == plain && !RESERVED.contains(&self.kind.as_str()) {
+        let minimal = Self::new(self.kind.clone(), self.data.clone());
+        if *self == minimal && !RESERVED.contains(&self.kind.as_str()) {
             return write_flow(&json!({ self.kind.as_str(): self.data }), f);
         }
         let more = [
@@ -183,7 +183,7 @@ impl fmt::Display for EventMove {
     }
 }
 
-/// Names that an event in the short form cannot have.
+/// Names that an event in the short notation cannot have.
 pub(crate) const RESERVED: [&str; 17] = [
     "event",
     "advance",
@@ -191,7 +191,7 @@ pub(crate) const RESERVED: [&str; 17] = [
     "ok",
     "fail",
     "timeout",
-    "doubt",
+    "in_doubt",
     "task",
     "cancel",
     "pause",
@@ -219,7 +219,8 @@ fn fields<const N: usize>(verb: &str, of: &str, more: [(&str, Option<Value>); N]
     Value::Object(map)
 }
 
-/// JSON is flow YAML; only the outer braces get room. The map keeps the order of names, the verb is found by its name.
+/// Writes flow YAML. JSON is flow YAML; only the outer braces get spaces. The map keeps the order of
+/// names; the verb is found by its name.
 fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Value::Object(map) = item else { return write!(f, "{item}") };
     f.write_str("{ ")?;
@@ -232,7 +233,7 @@ fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(" }")
 }
 
-/// A duration as the language writes it: `1h30m`.
+/// Formats a duration in the notation of the language: `1h30m`.
 pub(crate) fn duration(duration: Duration) -> String {
     let mut millis = duration.as_millis();
     let mut text = String::new();
@@ -252,21 +253,21 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(one: &Move, expected: &str) {
-        assert_eq!(one.to_string(), expected);
+    fn check(step: &SimulationStep, expected: &str) {
+        assert_eq!(step.to_string(), expected);
     }
 
     #[test]
-    fn moves_read_as_they_are_written_in_a_test_file() {
+    fn simulation_steps_print_in_test_file_syntax() {
         let kind = |name: &str| EventType::new(name).unwrap();
         check(
-            &Move::Event(EventMove::new(kind("Placed"), json!({"id": "o1"}))),
+            &SimulationStep::Event(EventStep::new(kind("Placed"), json!({"id": "o1"}))),
             r#"{ "Placed": {"id":"o1"} }"#,
         );
-        check(&Move::Event(EventMove::new(kind("retry"), Value::Null)), r#"{ "event": "retry" }"#);
-        check(&Move::Advance(Duration::from_secs(5430)), r#"{ "advance": "1h30m30s" }"#);
-        check(&Move::Operator(Verb::Retry), "retry");
-        let fail = Move::Fail {
+        check(&SimulationStep::Event(EventStep::new(kind("retry"), Value::Null)), r#"{ "event": "retry" }"#);
+        check(&SimulationStep::Advance(Duration::from_secs(5430)), r#"{ "advance": "1h30m30s" }"#);
+        check(&SimulationStep::Operator(OperatorAction::Retry), "retry");
+        let fail = SimulationStep::Fail {
             tag: "ship".to_owned(),
             event: None,
             code: Some("declined".to_owned()),
@@ -274,5 +275,13 @@ mod tests {
             data: Value::Null,
         };
         check(&fail, r#"{ "code": "declined", "fail": "ship" }"#);
+        let task = SimulationStep::Task {
+            tag: "approve".to_owned(),
+            outcome: None,
+            user: Some("alice".to_owned()),
+            data: Value::Null,
+        };
+        check(&task, r#"{ "task": "approve", "user": "alice" }"#);
+        check(&SimulationStep::InDoubt { tag: "ship".to_owned() }, r#"{ "in_doubt": "ship" }"#);
     }
 }

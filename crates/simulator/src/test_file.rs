@@ -1,7 +1,8 @@
-//! Test files beside definitions (`*.saga.test.yaml`): what happens, and what is then expected.
+//! Test files of definitions (`*.saga.test.yaml`): inputs and expectations.
 //!
-//! [`Book::read`] reads a file; every mistake has file, line, column and, where there is one, a suggestion. [`run`] plays one
-//! case on a lab of its own. A case fails with everything that is not as expected, and with the history of the instance.
+//! [`TestFile::parse`] parses a file; every diagnostic has file, line, column and, if available, a
+//! suggestion. [`run`] runs one case on its own simulator. A failed case reports all mismatches and the
+//! history of the instance.
 
 mod check;
 mod diff;
@@ -13,146 +14,162 @@ use std::sync::Arc;
 
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Timestamp};
 
-use crate::invariants::Watch;
-use crate::runner::{Played, Player};
-use crate::simulator::{Lab, Programs, Taken};
-use crate::step::Move;
+use crate::invariants::InvariantChecker;
+use crate::runner::{ScenarioRunner, StepResult};
+use crate::simulator::{InputResult, Simulator, SimulatorPrograms};
+use crate::step::SimulationStep;
 
-pub use check::story;
-pub use expect::{Deadline, Expect, Fields, Reference, WorkItemForm};
+pub use check::format_history;
+pub use expect::{Expectation, ExpectedFields, ExpectedReference, TimerExpectation, WorkExpectation};
 pub(crate) use report::escape;
-pub use report::{Outcome, Summary, junit};
+pub use report::{Summary, TestResult, junit};
 
-/// A test file.
+/// Test file.
 #[derive(Clone, Debug)]
-pub struct Book {
-    /// The file of the definition under test, as it is written: relative to the test file.
+pub struct TestFile {
+    /// Path of the definition under test as written: relative to the test file.
     pub definition: String,
-    /// The cases, in the order of the file.
-    pub cases: Vec<Case>,
+    /// Test cases in the order of the file.
+    pub cases: Vec<TestCase>,
 }
 
-/// One test.
+/// Test case.
 #[derive(Clone, Debug)]
-pub struct Case {
-    /// What it shows.
+pub struct TestCase {
+    /// Name of the test.
     pub name: String,
-    /// The line it begins in.
+    /// First line of the test.
     pub line: usize,
-    /// The time at which it begins.
-    pub begins: Timestamp,
-    /// What happens, with checks in between and at the end.
-    pub steps: Vec<Step>,
+    /// Start time of the test.
+    pub start_time: Timestamp,
+    /// Inputs, with expectations between them and at the end.
+    pub steps: Vec<TestStep>,
 }
 
-/// One thing of a test, and where it stands.
+/// One step of a test and its position.
 #[derive(Clone, Debug)]
-pub struct Step {
-    /// The line it stands in.
+pub struct TestStep {
+    /// Line of the step.
     pub line: usize,
-    /// Which instance it is about: a correlation id, or a saga and one; the first of the saga without it.
-    pub of: Option<String>,
-    /// What.
-    pub what: What,
+    /// Target instance: a correlation id, or a saga and a correlation id. Default: the first instance of
+    /// the saga.
+    pub instance: Option<String>,
+    /// Kind of the step.
+    pub kind: TestStepKind,
 }
 
-/// What a step of a test is.
+/// Kind of a test step.
 #[derive(Clone, Debug)]
-pub enum What {
-    /// Something happens. `refused`: the instance must refuse it.
-    Move {
-        /// What.
-        one: Move,
-        /// It must be refused, with a text that holds this.
-        refused: Option<String>,
+pub enum TestStepKind {
+    /// Input. `rejected`: the instance must reject it.
+    Step {
+        /// Simulation step.
+        step: SimulationStep,
+        /// Text that the expected rejection must contain.
+        rejected: Option<String>,
     },
-    /// Something must be so.
-    Expect(Box<Expect>),
+    /// Expectation.
+    Expect(Box<Expectation>),
 }
 
-/// What is not as expected.
+/// Mismatch between expected and actual state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Miss {
-    /// The line of the test file.
+pub struct Mismatch {
+    /// Line in the test file.
     pub line: usize,
-    /// What, in lines for people.
+    /// Description, in lines for users.
     pub message: String,
 }
 
-/// Plays a case. Everything that is not as expected, and the story of the instance, where something is not.
+/// Runs a case. Returns all mismatches, and the history of the instance if there are any.
 #[must_use]
-pub fn run(case: &Case, saga: &SagaName, programs: &Arc<Programs>) -> Vec<Miss> {
-    let mut player = Player::new(Lab::new(Arc::clone(programs), case.begins), saga.clone());
-    let mut watch = Watch::new();
-    let mut misses = Vec::new();
-    let miss = |line, message| Miss { line, message };
+pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) -> Vec<Mismatch> {
+    let mut runner = ScenarioRunner::new(Simulator::new(Arc::clone(programs), case.start_time), saga.clone());
+    let mut checker = InvariantChecker::new();
+    let mut mismatches = Vec::new();
+    let mismatch = |line, message| Mismatch { line, message };
     for step in &case.steps {
-        let at = match instance(step, saga, &player) {
+        let at = match instance(step, saga, &runner) {
             Ok(at) => at,
             Err(message) => {
-                misses.push(miss(step.line, message));
+                mismatches.push(mismatch(step.line, message));
                 break;
             }
         };
-        match &step.what {
-            What::Move { one, refused } => {
-                let done = player.play(one, at.as_ref(), &mut watch).map_err(|cannot| cannot.to_string());
-                if let Err(message) = done.and_then(|done| judge_move(&done, refused.as_deref())) {
-                    misses.push(miss(step.line, message));
+        match &step.kind {
+            TestStepKind::Step { step: input, rejected } => {
+                let result =
+                    runner.run_step(input, at.as_ref(), &mut checker).map_err(|error| error.to_string());
+                if let Err(message) = result.and_then(|result| check_step(&result, rejected.as_deref())) {
+                    mismatches.push(mismatch(step.line, message));
                     break;
                 }
             }
-            What::Expect(expect) => {
-                let key = at.as_ref().or(player.focus());
-                let found = check::misses(expect, key, &player, &watch);
-                misses.extend(found.into_iter().map(|message| miss(step.line, message)));
+            TestStepKind::Expect(expect) => {
+                let key = at.as_ref().or(runner.instance());
+                let found = check::mismatches(expect, key, &runner, &checker);
+                mismatches.extend(found.into_iter().map(|message| mismatch(step.line, message)));
             }
         }
     }
-    misses
+    mismatches
 }
 
-fn instance(step: &Step, saga: &SagaName, player: &Player) -> Result<Option<InstanceKey>, String> {
-    let Some(of) = &step.of else { return Ok(None) };
-    let (saga, correlation) = match of.split_once('/') {
+fn instance(
+    step: &TestStep,
+    saga: &SagaName,
+    runner: &ScenarioRunner,
+) -> Result<Option<InstanceKey>, String> {
+    let Some(instance) = &step.instance else { return Ok(None) };
+    let (saga, correlation) = match instance.split_once('/') {
         Some((saga, correlation)) => (SagaName::new(saga).map_err(|error| error.to_string())?, correlation),
-        None => (saga.clone(), of.as_str()),
+        None => (saga.clone(), instance.as_str()),
     };
     let correlation = CorrelationId::new(correlation).map_err(|error| error.to_string())?;
-    Ok(Some(player.lab.key(&saga, correlation)))
+    Ok(Some(runner.simulator.key(&saga, correlation)))
 }
 
-/// An instruction that is refused, or an event that reaches nobody, is a mistake of the test unless it is expected.
-fn judge_move(played: &Played, refused: Option<&str>) -> Result<(), String> {
-    let why = match played {
-        Played::Passed(_) => None,
-        Played::Nobody(why) => Some(why.clone()),
-        Played::Taken(all) => all.iter().find_map(|taken| match taken {
-            Taken::Refused(refusal) => Some(refusal.to_string()),
-            Taken::Applied(_) | Taken::Kept | Taken::Ignored(_) | Taken::SetAside(..) => None,
+/// Checks the result of a step. A rejected control request or an event without a target is an error of
+/// the test unless it is expected.
+fn check_step(result: &StepResult, rejected: Option<&str>) -> Result<(), String> {
+    let reason = match result {
+        StepResult::TimeAdvanced(_) => None,
+        StepResult::NoInstance(reason) => Some(reason.clone()),
+        StepResult::Delivered(all) => all.iter().find_map(|result| match result {
+            InputResult::Rejected(rejection) => Some(rejection.to_string()),
+            InputResult::Applied(_)
+            | InputResult::Buffered
+            | InputResult::Ignored(_)
+            | InputResult::DeadLettered(..) => None,
         }),
     };
-    match (why, refused) {
+    match (reason, rejected) {
         (None, None) => Ok(()),
-        (None, Some(_)) => Err("this was to be refused, and was not".to_owned()),
-        (Some(why), None) => Err(format!("this was refused: {why}")),
-        (Some(why), Some(part)) if why.contains(part) => Ok(()),
-        (Some(why), Some(part)) => {
-            Err(format!("this was to be refused with `{part}`, it was refused: {why}"))
+        (None, Some(_)) => Err("expected a rejection, but it was not rejected".to_owned()),
+        (Some(reason), None) => Err(format!("rejected: {reason}")),
+        (Some(reason), Some(part)) if reason.contains(part) => Ok(()),
+        (Some(reason), Some(part)) => {
+            Err(format!("expected a rejection with `{part}`, but it was rejected: {reason}"))
         }
     }
 }
 
-/// The story of the instance of a case, for whoever reads why it failed.
+/// Returns the history of the instance of a case, to analyze a failure.
 #[must_use]
-pub fn story_of(case: &Case, saga: &SagaName, programs: &Arc<Programs>) -> Vec<String> {
-    let mut player = Player::new(Lab::new(Arc::clone(programs), case.begins), saga.clone());
+pub fn history_of(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) -> Vec<String> {
+    let mut runner = ScenarioRunner::new(Simulator::new(Arc::clone(programs), case.start_time), saga.clone());
     for step in &case.steps {
-        let (What::Move { one, .. }, Ok(at)) = (&step.what, instance(step, saga, &player)) else { continue };
-        if player.play(one, at.as_ref(), &mut ()).is_err() {
+        let (TestStepKind::Step { step: input, .. }, Ok(at)) = (&step.kind, instance(step, saga, &runner))
+        else {
+            continue;
+        };
+        if runner.run_step(input, at.as_ref(), &mut ()).is_err() {
             break;
         }
     }
-    let entry = player.focus().and_then(|key| player.lab.entry(key));
-    entry.map_or_else(|| vec!["no instance has begun".to_owned()], |entry| story(entry, case.begins))
+    let entry = runner.instance().and_then(|key| runner.simulator.simulated_instance(key));
+    entry.map_or_else(
+        || vec!["no instance has started".to_owned()],
+        |entry| format_history(entry, case.start_time),
+    )
 }

@@ -1,15 +1,16 @@
-//! What a commit costs, by the size of its group, and what reads cost in the overlay and on disk.
+//! Cost of a commit by group size, and cost of reads in the memtable and on disk.
 //!
-//! A transition here is a snapshot of 300 bytes, a line of history, an item of work and the settling of another one.
+//! A transition here is a snapshot of 300 bytes, a history entry, a work item and the completion of
+//! another work item.
 
 use std::path::Path;
 use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use orlog_model::{
-    Change, Commit, CorrelationId, Early, Effect, EffectName, Event, EventId, EventType, Input, Instance,
-    InstanceKey, Lane, Name, ProgramRef, Record, SagaName, Status, TenantId, Timestamp, Work, WorkItem,
-    WorkKind,
+    Change, Commit, CorrelationId, DefinitionRef, Destination, EarlyInput, Effect, EffectName, Event,
+    EventId, EventType, HistoryEntry, Input, Instance, InstanceKey, Name, SagaName, Status, TenantId,
+    Timestamp, Work, WorkItem, WorkKind,
 };
 use orlog_store::{Durability, Options, Reader, Writer};
 use serde_json::json;
@@ -29,8 +30,8 @@ fn key(number: u64) -> InstanceKey {
     }
 }
 
-fn lane() -> Lane {
-    Lane { kind: WorkKind::Effect, name: "payments.charge".into() }
+fn destination() -> Destination {
+    Destination { kind: WorkKind::Effect, name: "payments.charge".into() }
 }
 
 fn transition(number: u64) -> Commit {
@@ -38,14 +39,14 @@ fn transition(number: u64) -> Commit {
     let at = Timestamp::from_millis(1_700_000_000_000);
     let input = EventId::new(format!("event-{number:012}")).expect("valid");
     let instance = Instance {
-        program: ProgramRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
+        definition: DefinitionRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
         version: number,
         status: Status::Running,
         paused: false,
         state: vec![b'x'; 190],
         waits: vec![],
         timers: vec![],
-        open: vec![],
+        pending_work: vec![],
         reference: None,
         last_input: input.clone(),
         last_error: None,
@@ -72,49 +73,49 @@ fn transition(number: u64) -> Commit {
         trace: None,
         created_at: at,
     };
-    let history = Record {
+    let history = HistoryEntry {
         version: number,
         at,
-        input: input.clone(),
-        label: "OrderPlaced".to_owned(),
-        note: "charge: asked".to_owned(),
+        input_id: input.clone(),
+        input_label: "OrderPlaced".to_owned(),
+        note: "charge: requested".to_owned(),
         status: Status::Running,
         work: vec![("payments.charge".to_owned(), item.id)],
-        origin: orlog_model::Origin::default(),
+        origin: orlog_model::InputOrigin::default(),
     };
     Commit {
         instance: Some(instance),
         work: vec![item],
-        applied: Some(input),
+        dedupe_key: Some(input),
         history: Some(history),
         ..Commit::empty(key, at)
     }
 }
 
-/// Commits groups for ever: each settles what the one before asked for.
+/// Endless commit load: each group completes the work of the previous one.
 struct Load {
     _dir: tempfile::TempDir,
     writer: Writer,
     reader: Reader,
     number: u64,
-    settled: u64,
+    completed: u64,
 }
 
 impl Load {
     fn new(durability: Durability) -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let (writer, reader) = open(dir.path(), durability);
-        Self { _dir: dir, writer, reader, number: 0, settled: 0 }
+        Self { _dir: dir, writer, reader, number: 0, completed: 0 }
     }
 
     fn group(&mut self, size: u64) -> Vec<Change> {
-        let done = self.reader.outbox(&lane(), self.settled, usize::MAX).expect("readable");
+        let done = self.reader.outbox(&destination(), self.completed, usize::MAX).expect("readable");
         let mut done = done.into_iter().map(|(key, _)| key);
         let group: Vec<_> = (0..size)
             .map(|_| {
                 self.number += 1;
                 let settles = done.next();
-                self.settled = settles.as_ref().map_or(self.settled, |key| key.sequence);
+                self.completed = settles.as_ref().map_or(self.completed, |key| key.sequence);
                 Change::Apply(Box::new(Commit { settles, ..transition(self.number) }))
             })
             .collect();
@@ -122,7 +123,7 @@ impl Load {
     }
 
     fn commit(&mut self, group: &[Change]) -> u64 {
-        self.writer.commit(group, Timestamp::from_millis(1_700_000_000_000)).expect("there is room")
+        self.writer.commit(group, Timestamp::from_millis(1_700_000_000_000)).expect("there is space")
     }
 }
 
@@ -148,22 +149,22 @@ fn commit_interval(bencher: Bencher<'_, '_>, size: u64) {
     commits(bencher, size, Durability::Interval(Duration::from_millis(100)));
 }
 
-/// A store whose instances lie in the overlay, or on disk.
-fn filled(folded: bool) -> Load {
+/// Creates a store whose instances are in the memtable or on disk.
+fn filled(flushed: bool) -> Load {
     let mut load = Load::new(Durability::Interval(Duration::from_secs(1)));
     for _ in 0..100 {
         let group = load.group(1000);
         load.commit(&group);
     }
-    if folded {
-        load.writer.flush().expect("there is room");
+    if flushed {
+        load.writer.flush().expect("there is space");
     }
     load
 }
 
-#[divan::bench(args = ["overlay", "disk"])]
-fn read_instance(bencher: Bencher<'_, '_>, place: &str) {
-    let load = filled(place == "disk");
+#[divan::bench(args = ["memtable", "disk"])]
+fn read_instance(bencher: Bencher<'_, '_>, layer: &str) {
+    let load = filled(layer == "disk");
     let mut number = 0u64;
     bencher
         .with_inputs(|| {
@@ -173,9 +174,9 @@ fn read_instance(bencher: Bencher<'_, '_>, place: &str) {
         .bench_local_values(|key| black_box(load.reader.instance(&key).expect("readable")));
 }
 
-#[divan::bench(args = ["overlay", "disk"])]
-fn miss_an_applied_event(bencher: Bencher<'_, '_>, place: &str) {
-    let load = filled(place == "disk");
+#[divan::bench(args = ["memtable", "disk"])]
+fn miss_an_applied_event(bencher: Bencher<'_, '_>, layer: &str) {
+    let load = filled(layer == "disk");
     let id = EventId::new("never-seen").expect("valid");
     let mut number = 0;
     bencher
@@ -185,36 +186,38 @@ fn miss_an_applied_event(bencher: Bencher<'_, '_>, place: &str) {
         })
         .bench_local_values(|key| {
             black_box(
-                load.reader.applied(&key, &id, Timestamp::from_millis(1_700_000_000_000)).expect("readable"),
+                load.reader
+                    .is_duplicate(&key, &id, Timestamp::from_millis(1_700_000_000_000))
+                    .expect("readable"),
             )
         });
 }
 
-#[divan::bench(args = ["overlay", "disk"])]
-fn read_100_of_the_outbox(bencher: Bencher<'_, '_>, place: &str) {
-    let load = filled(place == "disk");
-    bencher.bench_local(|| black_box(load.reader.outbox(&lane(), 0, 100).expect("readable")).len());
+#[divan::bench(args = ["memtable", "disk"])]
+fn read_100_of_the_outbox(bencher: Bencher<'_, '_>, layer: &str) {
+    let load = filled(layer == "disk");
+    bencher.bench_local(|| black_box(load.reader.outbox(&destination(), 0, 100).expect("readable")).len());
 }
 
-/// What the first event of an instance pays so that nothing is missed that came before it: nothing is kept for it, while
-/// something is kept for a thousand others.
-#[divan::bench(args = ["overlay", "disk"])]
-fn find_nothing_kept(bencher: Bencher<'_, '_>, place: &str) {
+/// Measures the lookup of early inputs at the first event of an instance: there are none for it, but
+/// some for a thousand other instances.
+#[divan::bench(args = ["memtable", "disk"])]
+fn find_no_buffered_input(bencher: Bencher<'_, '_>, layer: &str) {
     let mut load = filled(false);
     let group = (0..1000).map(|number| {
         let commit = Commit::empty(key(number * 7), Timestamp::from_millis(1));
-        let early = Early { input: Box::new(early_event()), until: Timestamp::MAX };
-        Change::Apply(Box::new(Commit { hold: Some(Input::Early(early)), ..commit }))
+        let early = EarlyInput { input: Box::new(early_event()), expires_at: Timestamp::MAX };
+        Change::Apply(Box::new(Commit { buffer: Some(Input::Early(early)), ..commit }))
     });
-    load.writer.commit(&group.collect::<Vec<_>>(), Timestamp::from_millis(1)).expect("there is room");
-    if place == "disk" {
-        load.writer.flush().expect("there is room");
+    load.writer.commit(&group.collect::<Vec<_>>(), Timestamp::from_millis(1)).expect("there is space");
+    if layer == "disk" {
+        load.writer.flush().expect("there is space");
     }
     let mut number = 0u64;
     bencher.bench_local(|| {
         number += 1;
         let absent = key(number * 7 + 1);
-        black_box(load.reader.held(&absent, 100).expect("readable")).len()
+        black_box(load.reader.buffered_inputs(&absent, 100).expect("readable")).len()
     });
 }
 

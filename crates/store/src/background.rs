@@ -1,4 +1,4 @@
-//! The threads that work for a store behind its commits: one folds, one syncs where commits do not.
+//! Background threads of a store: one flushes, one syncs if commits do not.
 
 use std::io;
 use std::path::Path;
@@ -10,40 +10,43 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::flush;
 use crate::options::Durability;
-use crate::replication::metrics::Meter;
-use crate::replication::open::Replication;
+use crate::replication::metrics::LogMetrics;
+use crate::replication::open::ReplicationOptions;
 use crate::replication::snapshot;
 use crate::shared::Shared;
-use crate::store_dir::Disk;
+use crate::store_dir::StoreDir;
 
-/// Running threads; dropping it stops them and waits for their end.
+/// Running threads. Drop stops them and joins them.
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// One sender a thread; a thread ends when its sender is gone. The first one is the folder's.
+    /// One sender for each thread; a thread ends when its sender is dropped. The first one belongs to the
+    /// flusher.
     wakers: Vec<SyncSender<()>>,
     threads: Vec<JoinHandle<()>>,
-    /// Of the thread that saves snapshots. Nobody waits for its end: it may be on its way over the network, and what it sends is
-    /// a beginning of the log whoever owns it then.
+    /// Sender of the snapshot thread. Drop does not join this thread, because it may be in a network call.
+    /// A snapshot that it saves is valid under any later owner.
     snapshots: Option<SyncSender<()>>,
 }
 
 impl Background {
-    /// Starts what the store needs.
+    /// Starts the threads that the store requires.
     pub(crate) fn start(
         shared: &Arc<Shared>,
-        disk: &Arc<Disk>,
+        disk: &Arc<StoreDir>,
         durability: Durability,
         path: &Path,
     ) -> Result<Self, Error> {
         let mut background = Self { wakers: Vec::new(), threads: Vec::new(), snapshots: None };
-        let wrong = |source| Error::Io { action: "start a thread for", path: path.to_owned(), source };
-        let folder = Arc::clone(shared);
-        background.spawn("orlog-fold", move |wake| flush::run(&folder, &wake)).map_err(wrong)?;
+        let io_error = |source| Error::Io { action: "start a thread for", path: path.to_owned(), source };
+        let flusher = Arc::clone(shared);
+        background
+            .spawn("orlog-flush", move |wake| flush::maintenance_loop(&flusher, &wake))
+            .map_err(io_error)?;
         if let Durability::Interval(interval) = durability {
             let (shared, disk) = (Arc::clone(shared), Arc::clone(disk));
             background
                 .spawn("orlog-sync", move |wake| sync(&shared, &disk, interval, &wake))
-                .map_err(wrong)?;
+                .map_err(io_error)?;
         }
         Ok(background)
     }
@@ -55,35 +58,35 @@ impl Background {
         Ok(())
     }
 
-    /// Starts to save snapshots.
+    /// Starts the snapshot thread.
     pub(crate) fn save_snapshots(
         &mut self,
         shared: &Arc<Shared>,
-        meter: &Arc<Meter>,
-        replication: &Replication,
+        meter: &Arc<LogMetrics>,
+        replication: &ReplicationOptions,
         dir: &Path,
     ) -> Result<(), Error> {
         let (waker, wake) = sync_channel(1);
         let (shared, meter) = (Arc::clone(shared), Arc::clone(meter));
         let (replication, path) = (replication.clone(), dir.to_owned());
         let run = move || snapshot::run(&shared, &meter, &replication, &path, &wake);
-        let wrong = |source| Error::Io { action: "start a thread for", path: dir.to_owned(), source };
-        Builder::new().name("orlog-snapshot".to_owned()).spawn(run).map_err(wrong)?;
+        let io_error = |source| Error::Io { action: "start a thread for", path: dir.to_owned(), source };
+        Builder::new().name("orlog-snapshot".to_owned()).spawn(run).map_err(io_error)?;
         self.snapshots = Some(waker);
         Ok(())
     }
 
-    /// Says that a snapshot is due.
+    /// Notifies the snapshot thread that a snapshot is due.
     pub(crate) fn wake_snapshots(&self) {
         if let Some(waker) = &self.snapshots {
             waker.try_send(()).ok();
         }
     }
 
-    /// Says that there is something to fold.
-    pub(crate) fn wake_folder(&self) {
+    /// Notifies the flusher that a memtable is ready.
+    pub(crate) fn wake_flusher(&self) {
         if let Some(waker) = self.wakers.first() {
-            // A full channel means that it will look anyway; a closed one, that it is being stopped.
+            // If the channel is full, a wake-up is already pending; if it is closed, the thread is stopping.
             waker.try_send(()).ok();
         }
     }
@@ -94,17 +97,17 @@ impl Drop for Background {
         self.wakers.clear();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a background thread of the store panicked");
+                tracing::error!("store background thread panicked");
             }
         }
     }
 }
 
-/// Syncs the journal at every interval in which something was written.
-fn sync(shared: &Shared, disk: &Disk, interval: Duration, wake: &Receiver<()>) {
+/// Syncs the journal in every interval with writes.
+fn sync(shared: &Shared, disk: &StoreDir, interval: Duration, wake: &Receiver<()>) {
     while wake.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-        if let Err(error) = shared.noted(shared.sync(disk)) {
-            tracing::error!(%error, "the journal could not be synced");
+        if let Err(error) = shared.record_failure(shared.sync(disk)) {
+            tracing::error!(%error, "journal sync failed");
             return;
         }
     }

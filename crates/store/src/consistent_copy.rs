@@ -1,94 +1,100 @@
-//! Copies of several stores as they stood at one moment, while they are written.
+//! Consistent copies of several stores as of one moment, while commits continue.
 //!
-//! What one store has because of another (what a saga says is heard in another shard) is in no copy without its cause. Tables are folded
-//! and then copied at leisure; the few commits between the fold and the moment go into the journals of the copies. Commits stand still
-//! only for the moment itself.
+//! A copy contains no effect without its cause in another store (a message of a saga that another shard
+//! received). The tables are flushed and then copied without a pause; the few commits between the flush
+//! and the moment go into the journals of the copies. Commits are blocked only at the moment itself.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_model::{Source, StreamPosition};
+use orlog_model::{CheckpointKey, StreamPosition};
 
 use crate::encoding::keys;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::merged::Tables;
+use crate::merged::MergedTables;
 use crate::read::reader::Reader;
-use crate::store_dir::Disk;
+use crate::store_dir::StoreDir;
 use crate::table::Table;
 
-/// What the copy of a store holds.
+/// Content of the copy of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copied {
-    /// How many commits.
+pub struct StoreCopy {
+    /// Number of commits.
     pub position: u64,
-    /// Up to where its sources are done with.
-    pub checkpoints: Vec<(Source, StreamPosition)>,
-    /// What of it is in the tables.
-    folded: u64,
+    /// Checkpoints of its sources.
+    pub checkpoints: Vec<(CheckpointKey, StreamPosition)>,
+    /// Position of the tables of the copy.
+    flushed_position: u64,
 }
 
-/// Copies stores, each into the new folder beside it, as all of them stood when `moment` was called, while commits go on. It is called
-/// while nothing is committed in any of them, and must not look into one. The copies can be opened like any other store.
+/// Copies stores, each into its new directory, as of the moment at which `moment` is called, while
+/// commits continue. During that call no store commits; the call must not read a store. The copies can
+/// be opened as stores.
 ///
 /// # Errors
-/// See [`Reader`]; [`Error::Full`] if a copy finds no room; [`Error::Mismatch`] where a store follows a log.
-pub fn copy_together<R>(
+/// See [`Reader`]; [`Error::Full`] if there is no space for a copy; [`Error::Mismatch`] if a store
+/// follows a log.
+pub fn copy_consistently<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
-) -> Result<(Vec<Copied>, R), Error> {
-    let (mut disks, mut not_folded, mut not_closed) = (Vec::new(), Vec::new(), Vec::new());
+) -> Result<(Vec<StoreCopy>, R), Error> {
+    let (mut disks, mut flush_guards, mut not_closed) = (Vec::new(), Vec::new(), Vec::new());
     for (reader, to) in stores {
         let shared = &*reader.shared;
-        shared.fold_all()?;
-        // In the order in which whoever closes takes them.
-        not_folded.push(lock(&shared.folding));
+        shared.flush_all()?;
+        // In the order in which closing acquires them.
+        flush_guards.push(lock(&shared.flushing));
         not_closed.push(lock(&shared.copying));
         disks.push(own_journal(shared.read(|tables| tables.disk().cloned().ok_or(Error::Closed))?, to)?);
     }
-    let (copied, answer) = stand_still(stores, moment)?;
+    let (copied, result) = copy_states(stores, moment)?;
     for ((_, to), (disk, copied)) in stores.iter().zip(disks.iter().zip(&copied)) {
-        disk.copy_journal(&to.join("journal"), copied.folded, copied.position)?;
+        disk.copy_journal(&to.join("journal"), copied.flushed_position, copied.position)?;
     }
-    let tables = disks.iter().map(|disk| disk.tables().still()).collect::<Result<Vec<_>, _>>()?;
-    drop(not_folded);
+    let tables = disks.iter().map(|disk| disk.tables().read_snapshot()).collect::<Result<Vec<_>, _>>()?;
+    drop(flush_guards);
     for ((_, to), tables) in stores.iter().zip(&tables) {
-        let folder = to.join("tables");
-        let wrong = |source| Error::Io { action: "create the folder", path: folder.clone(), source };
-        std::fs::create_dir_all(&folder).map_err(wrong)?;
-        tables.copy(&folder.join("mdbx.dat"))?;
+        let dir = to.join("tables");
+        let io_error = |source| Error::Io { action: "create the directory", path: dir.clone(), source };
+        std::fs::create_dir_all(&dir).map_err(io_error)?;
+        tables.copy(&dir.join("mdbx.dat"))?;
     }
     drop(tables);
     drop(not_closed);
-    Ok((copied, answer))
+    Ok((copied, result))
 }
 
-/// A store that follows a log is copied with that log.
-fn own_journal(disk: Arc<Disk>, to: &Path) -> Result<Arc<Disk>, Error> {
-    if disk.place().is_none() {
+/// Rejects a store that follows a log, because it is copied with that log.
+fn own_journal(disk: Arc<StoreDir>, to: &Path) -> Result<Arc<StoreDir>, Error> {
+    if disk.log_position().is_none() {
         return Ok(disk);
     }
-    let reason = "the store that it is to be a copy of follows a log; copy the log".to_owned();
+    let reason = "the store to copy follows a log; copy the log".to_owned();
     Err(Error::Mismatch { path: to.to_owned(), reason })
 }
 
-fn stand_still<R>(
+fn copy_states<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
-) -> Result<(Vec<Copied>, R), Error> {
-    let still: Vec<_> = stores.iter().map(|(reader, _)| reader.shared.still()).collect();
-    let answer = moment();
-    let copied = still.iter().map(|tables| standing(tables.as_ref().ok_or(Error::Closed)?));
-    Ok((copied.collect::<Result<_, _>>()?, answer))
+) -> Result<(Vec<StoreCopy>, R), Error> {
+    let guards: Vec<_> = stores.iter().map(|(reader, _)| reader.shared.read_guard()).collect();
+    let result = moment();
+    let copied = guards.iter().map(|tables| store_copy(tables.as_ref().ok_or(Error::Closed)?));
+    Ok((copied.collect::<Result<_, _>>()?, result))
 }
 
-fn standing(tables: &Tables) -> Result<Copied, Error> {
+fn store_copy(tables: &MergedTables) -> Result<StoreCopy, Error> {
     let mut checkpoints = Vec::new();
     tables.scan(Table::Checkpoint, &[], None, &mut |key, value| {
         checkpoints.push((keys::read_checkpoint(key)?, decode(Table::Checkpoint, value)?));
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(Copied { position: tables.heads().position, checkpoints, folded: tables.folded_position() })
+    Ok(StoreCopy {
+        position: tables.state().position,
+        checkpoints,
+        flushed_position: tables.flushed_position(),
+    })
 }

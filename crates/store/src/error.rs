@@ -1,142 +1,144 @@
-//! What can go wrong with a store, sorted by what the caller can do about it.
+//! Errors of a store, by the reaction that they require.
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::replication::commit_log::LogError;
+use crate::replication::commit_log::CommitLogError;
 use crate::table::TABLES;
 
-/// Why a store refused or failed.
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no room. Nothing was committed; the same group can be tried again once there is.
-    #[error("no room in {}: {reason}", path.display())]
+    /// There is no space. Nothing was committed; the same group can be retried after space is freed.
+    #[error("no space in {}: {reason}", path.display())]
     Full {
-        /// The file or folder that cannot grow.
+        /// File or directory that cannot grow.
         path: PathBuf,
-        /// What is full and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// A name is too long to be a key. Nothing was committed, and this group never can be.
+    /// A name is too long for a key. Nothing was committed, and this group can never be committed.
     #[error(
         "a key of table {table} would be {length} bytes long, the limit is {limit}; shorten the names in it"
     )]
     KeyTooLong {
-        /// The table.
+        /// Table.
         table: &'static str,
-        /// Bytes asked for.
+        /// Requested length, in bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length, in bytes.
         limit: usize,
     },
-    /// The group is larger than one record can be. Nothing was committed; commit it in parts.
-    #[error("a group of {bytes} bytes exceeds the limit of {limit}; commit it in parts")]
+    /// The group exceeds the record size limit. Nothing was committed; split the group.
+    #[error("commit group of {bytes} bytes exceeds the limit of {limit}; split it")]
     TooLarge {
-        /// Its size.
+        /// Size of the group.
         bytes: u64,
-        /// The largest size.
+        /// Maximum size.
         limit: u64,
     },
-    /// The files were written by a newer release. Nothing was changed; use that release.
-    #[error("{} has store format {found}, this release supports up to {supported}: use the newer release", path.display())]
+    /// A newer release wrote the files. Nothing was changed; use that release.
+    #[error("{} has store format {found}, this release supports up to {supported}; upgrade orlog", path.display())]
     NewerFormat {
-        /// The file or folder.
+        /// File or directory.
         path: PathBuf,
-        /// The format found.
+        /// Format of the files.
         found: u32,
-        /// The newest format that this release reads.
+        /// Newest format that this release reads.
         supported: u32,
     },
-    /// What was stored is damaged or missing. Restore a copy.
-    #[error("{place} is damaged: {reason}")]
+    /// Stored data is corrupt or missing. Restore a backup.
+    #[error("{location} is corrupt: {reason}")]
     Corrupt {
-        /// The file, or the table and key.
-        place: String,
-        /// What does not fit.
+        /// File, or table and key.
+        location: String,
+        /// Description of the mismatch.
         reason: String,
     },
-    /// The disk failed, and nobody knows what it has. Call [`crate::Writer::recover`], or open the store anew.
-    #[error("the store is in doubt since a failure, it must be recovered: {cause}")]
+    /// The disk failed and its content is unknown. Call [`crate::Writer::recover`], or reopen the store.
+    #[error("store is blocked by an earlier failure; reopen it: {cause}")]
     Poisoned {
-        /// The failure.
+        /// Failure.
         cause: String,
     },
     /// Another process, or another writer in this one, has the store open.
-    #[error("{} is held by another writer: stop the process that has it open", path.display())]
+    #[error("{} is locked by another process; stop that process", path.display())]
     Locked {
-        /// What is locked.
+        /// Locked file.
         path: PathBuf,
     },
-    /// The log does not answer, so whether the group is committed is not known yet. Call [`crate::Writer::resume`] until it is.
-    #[error("the log of the shard does not answer, commits wait for it: {reason}")]
+    /// The log does not respond, so it is unknown whether the group is committed. Call
+    /// [`crate::Writer::retry_commit`] until it is known.
+    #[error("replicated log unavailable, commits are blocked: {reason}")]
     Unavailable {
-        /// What it said.
+        /// Error of the log.
         reason: String,
     },
-    /// Somebody else writes the log now. Nothing more is committed here: stop, and leave the shard to its owner.
-    #[error("this writer has lost its shard: {reason}")]
+    /// Another owner writes the log now. No further commit succeeds here: stop, and leave the shard to its
+    /// owner.
+    #[error("shard ownership lost: {reason}")]
     Fenced {
-        /// How that shows.
+        /// Evidence of the new owner.
         reason: String,
     },
-    /// The log ends before what this copy of it holds.
+    /// The log ends before the end of this copy.
     #[error(
-        "the log of the shard ends at entry {found}, but entry {held} was acknowledged: the servers have lost the end of it; \
-         restore their storage, or move the store's folder away to go on with what is left"
+        "the log of the shard ends at entry {found}, but entry {acknowledged} was acknowledged: the servers have lost the end of it; \
+         restore their storage, or move the store directory away to continue with the remaining entries"
     )]
     LogLost {
-        /// The last entry known here.
-        held: u64,
-        /// The last entry there is.
+        /// Last entry in this copy.
+        acknowledged: u64,
+        /// Last entry in the log.
         found: u64,
     },
-    /// The folder and the way it is opened do not fit.
+    /// The directory does not match the mode in which it is opened.
     #[error("{}: {reason}", path.display())]
     Mismatch {
-        /// The folder.
+        /// Directory.
         path: PathBuf,
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
     },
-    /// The writer was dropped, or is being recovered; this reader sees nothing.
-    #[error("the store is closed")]
+    /// The writer was dropped or is being recovered; this reader cannot read.
+    #[error("store is closed")]
     Closed,
     /// The text is no cursor of this query.
-    #[error("{cursor:?} is no cursor of this query; begin without one")]
-    BadCursor {
-        /// The text.
+    #[error("invalid cursor {cursor:?}; restart without a cursor")]
+    InvalidCursor {
+        /// Text of the cursor.
         cursor: String,
     },
-    /// The feed is not whole behind this mark. Begin with everything that is there.
-    #[error("{reason}; begin again without a cursor")]
-    MarkGone {
-        /// Why.
+    /// The feed is incomplete after this offset. Restart with a full scan.
+    #[error("{reason}; restart without a cursor")]
+    FeedOffsetExpired {
+        /// Reason.
         reason: String,
     },
     /// The store was opened without a feed.
-    #[error("the store keeps no feed of what changes")]
-    NoFeed,
-    /// There is no such table.
-    #[error("there is no table {name:?}; there are {}", TABLES.join(", "))]
+    #[error("change feed is disabled")]
+    FeedDisabled,
+    /// The table does not exist.
+    #[error("unknown table {name:?}; tables: {}", TABLES.join(", "))]
     NoSuchTable {
-        /// The name asked for.
+        /// Requested name.
         name: String,
     },
-    /// The operating system or the database refused.
+    /// The operating system or the database returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, a verb.
+        /// Attempted action, a verb.
         action: &'static str,
-        /// On what.
+        /// Path of the action.
         path: PathBuf,
-        /// The answer.
+        /// Returned error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the store can go on as it is; if not, it must be recovered.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Returns whether the store can continue; if not, it must be recovered.
+    pub(crate) fn is_recoverable(&self) -> bool {
         !matches!(
             self,
             Error::Poisoned { .. }
@@ -149,8 +151,8 @@ impl Error {
     }
 }
 
-impl From<LogError> for Error {
-    fn from(error: LogError) -> Self {
+impl From<CommitLogError> for Error {
+    fn from(error: CommitLogError) -> Self {
         Error::Unavailable { reason: error.to_string() }
     }
 }
@@ -161,16 +163,16 @@ impl From<orlog_journal::Error> for Error {
         let text = error.to_string();
         match error {
             Journal::Full { path, needed_bytes } => {
-                Error::Full { path, reason: format!("{needed_bytes} bytes are needed; free disk space") }
+                Error::Full { path, reason: format!("{needed_bytes} bytes are required; free disk space") }
             }
             Journal::Locked { path } => Error::Locked { path },
-            Journal::Newer { path, found, supported } => {
+            Journal::NewerFormat { path, found, supported } => {
                 Error::NewerFormat { path, found: u32::from(found), supported: u32::from(supported) }
             }
-            Journal::Foreign { path, .. } | Journal::Corrupt { path, .. } => {
-                Error::Corrupt { place: path.display().to_string(), reason: text }
+            Journal::WrongIdentity { path, .. } | Journal::Corrupt { path, .. } => {
+                Error::Corrupt { location: path.display().to_string(), reason: text }
             }
-            Journal::Truncated { .. } => Error::Corrupt { place: "the journal".to_owned(), reason: text },
+            Journal::Truncated { .. } => Error::Corrupt { location: "the journal".to_owned(), reason: text },
             Journal::Poisoned { .. } => Error::Poisoned { cause: text },
             Journal::TooLarge { bytes, limit } => Error::TooLarge { bytes, limit },
             Journal::Io { action, path, source } => Error::Io { action, path, source },

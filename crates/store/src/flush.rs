@@ -1,8 +1,9 @@
-//! Folding: the overlay becomes part of the tables on disk.
+//! Flush: writes a memtable to the tables on disk.
 //!
-//! One generation is put aside, written in key order in one durable transaction together with the position it reaches,
-//! and forgotten; then the journal behind it is dropped. A crash in between repeats the whole or nothing: replay begins
-//! behind the position that the tables state. Whoever needs room folds; a mutex lets one do it and the others wait.
+//! The active memtable becomes immutable. One durable transaction writes it in key order together with
+//! its position; then the memtable is dropped and the journal is truncated. A crash in between repeats
+//! the flush or nothing: replay starts after the position in the tables. A thread that requires space
+//! flushes; a mutex admits one thread and blocks the others.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,38 +13,39 @@ use crate::lock::lock;
 use crate::shared::Shared;
 
 impl Shared {
-    /// Folds the generation that is put aside, if there is one.
-    pub(crate) fn fold(&self) -> Result<(), Error> {
-        let one_at_a_time = lock(&self.folding);
-        let folded = self.fold_frozen();
-        *lock(&self.fold_failure) = folded.as_ref().err().map(ToString::to_string);
+    /// Flushes the immutable memtable, if there is one.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let one_at_a_time = lock(&self.flushing);
+        let flushed = self.flush_immutable();
+        *lock(&self.flush_failure) = flushed.as_ref().err().map(ToString::to_string);
         drop(one_at_a_time);
-        self.noted(folded)
+        self.record_failure(flushed)
     }
 
-    fn fold_frozen(&self) -> Result<(), Error> {
-        let aside = |tables: &crate::merged::Tables| tables.frozen().cloned().zip(tables.disk().cloned());
-        let Some((frozen, disk)) = self.read(|tables| Ok(aside(tables)))? else { return Ok(()) };
-        let begun = Instant::now();
-        disk.fold(&frozen)?;
-        let position = frozen.heads().position;
+    fn flush_immutable(&self) -> Result<(), Error> {
+        let immutable =
+            |tables: &crate::merged::MergedTables| tables.immutable().cloned().zip(tables.disk().cloned());
+        let Some((frozen, disk)) = self.read(|tables| Ok(immutable(tables)))? else { return Ok(()) };
+        let start = Instant::now();
+        disk.flush(&frozen)?;
+        let position = frozen.state().position;
         drop(frozen);
-        let folded = self.change(|tables| Ok(tables.thaw()))?;
-        self.folds.note(begun.elapsed());
-        drop(folded);
+        let flushed = self.change(|tables| Ok(tables.drop_immutable()))?;
+        self.flushes.record(start.elapsed());
+        drop(flushed);
         disk.truncate(position)
     }
 
-    /// Folds everything there is.
-    pub(crate) fn fold_all(&self) -> Result<(), Error> {
+    /// Flushes all memtables.
+    pub(crate) fn flush_all(&self) -> Result<(), Error> {
         for _ in 0..2 {
-            self.fold()?;
+            self.flush()?;
             self.freeze()?;
         }
         Ok(())
     }
 
-    /// Puts the active generation aside, unless one is.
+    /// Makes the active memtable immutable, unless another one is immutable.
     pub(crate) fn freeze(&self) -> Result<(), Error> {
         self.change(|tables| {
             tables.freeze();
@@ -51,56 +53,58 @@ impl Shared {
         })
     }
 
-    /// Makes sure that the overlay has room for a group: when both generations are full, the commit waits for the fold.
-    /// Says whether something new was put aside.
-    pub(crate) fn make_room(&self) -> Result<bool, Error> {
-        let mut aside = false;
+    /// Ensures memtable space for a group: if both memtables are full, the commit waits for the flush.
+    /// Returns whether a memtable became immutable.
+    pub(crate) fn wait_for_memtable_space(&self) -> Result<bool, Error> {
+        let mut immutable = false;
         while self.read(|tables| Ok(self.is_full(tables)))? {
-            self.fold()?;
+            self.flush()?;
             self.freeze()?;
-            aside = true;
+            immutable = true;
         }
-        Ok(aside)
+        Ok(immutable)
     }
 
-    /// Puts the active generation aside if it is full and none is aside; says whether it did.
+    /// Makes the active memtable immutable if it is full and no other is immutable; returns whether it did.
     pub(crate) fn freeze_if_full(&self) -> Result<bool, Error> {
-        let due = self.read(|tables| Ok(self.is_full(tables) && tables.frozen().is_none()))?;
+        let due = self.read(|tables| Ok(self.is_full(tables) && tables.immutable().is_none()))?;
         if due {
             self.freeze()?;
         }
         Ok(due)
     }
 
-    fn is_full(&self, tables: &crate::merged::Tables) -> bool {
-        tables.disk().is_some() && tables.active().bytes() >= self.generation_bytes
+    fn is_full(&self, tables: &crate::merged::MergedTables) -> bool {
+        tables.disk().is_some() && tables.active().bytes() >= self.memtable_bytes
     }
 
-    /// Folds what was put aside, and what is old enough. The answer is when to look again, if nothing happens before.
-    pub(crate) fn tend(&self) -> Result<Option<Instant>, Error> {
-        let due =
-            |tables: &crate::merged::Tables| tables.active().born().map(|born| born + self.generation_age);
-        self.fold()?;
+    /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of the next
+    /// check.
+    pub(crate) fn run_maintenance(&self) -> Result<Option<Instant>, Error> {
+        let due = |tables: &crate::merged::MergedTables| {
+            tables.active().created_at().map(|born| born + self.memtable_max_age)
+        };
+        self.flush()?;
         if self.read(|tables| Ok(due(tables)))?.is_some_and(|due| due <= Instant::now()) {
             self.freeze()?;
-            self.fold()?;
+            self.flush()?;
         }
         self.read(|tables| Ok(due(tables)))
     }
 }
 
-/// Tends the store until it is told to stop, which is when nobody can wake it any more.
-pub(crate) fn run(shared: &Arc<Shared>, wake: &std::sync::mpsc::Receiver<()>) {
+/// Runs the maintenance of the store until all wakers are dropped.
+pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Receiver<()>) {
     use std::sync::mpsc::RecvTimeoutError;
     let mut at = None;
     loop {
         let pause =
-            at.map_or(shared.generation_age, |at: Instant| at.saturating_duration_since(Instant::now()));
+            at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
         if wake.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
-        at = shared.tend().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the tables could not be brought up to date; commits go on until the overlay is full");
+        at = shared.run_maintenance().unwrap_or_else(|error| {
+            tracing::warn!(%error, "memtable flush failed; commits continue until the memtable is full");
             None
         });
     }

@@ -1,56 +1,56 @@
-//! Looking at a store without opening it.
+//! Reads information about a store without opening it.
 
 use std::path::Path;
 
-use crate::encoding::record::Heads;
+use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
-use crate::store_dir::{FORMAT_KEY, HEADS_KEY, PLACE_KEY, admitted};
+use crate::store_dir::{FORMAT_KEY, LOG_POSITION_KEY, STATE_KEY, check_format};
 use crate::table::Table;
 
-/// What a store says about itself to whoever looks at it.
+/// Information about a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
-    /// Its format.
+pub struct StoreInfo {
+    /// Format of the store.
     pub format: u32,
-    /// The last commit that is in its tables.
-    pub folded_position: u64,
-    /// Records of its journal; `None`: it follows a log and has none.
-    pub journal: Option<orlog_journal::Recovery>,
-    /// Rows of each table, by its name.
+    /// Last commit in the tables.
+    pub flushed_position: u64,
+    /// Records of the journal; `None` if the store follows a log and has no journal.
+    pub journal: Option<orlog_journal::RecoveryReport>,
+    /// Number of rows of each table, by name.
     pub rows: Vec<(&'static str, u64)>,
 }
 
-impl Look {
-    /// Its last commit.
+impl StoreInfo {
+    /// Returns the last commit.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.journal.as_ref().map_or(self.folded_position, |journal| journal.last_sequence)
+        self.journal.as_ref().map_or(self.flushed_position, |journal| journal.last_sequence)
     }
 }
 
-/// Looks at the store in the folder `dir` without opening it: nothing of it is changed, nobody is kept out. Reads its journal
-/// record by record. `None`: there is no store.
+/// Reads information about the store in the directory `dir` without opening it: it changes nothing and
+/// takes no lock. Reads the journal record by record. Returns `None` if there is no store.
 ///
 /// # Errors
-/// [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`], and what is wrong with its journal.
-pub fn look(dir: &Path) -> Result<Option<Look>, Error> {
+/// [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`], and the errors of the journal.
+pub fn read_info(dir: &Path) -> Result<Option<StoreInfo>, Error> {
     let tables = dir.join("tables");
     if !tables.join("mdbx.dat").exists() {
         return Ok(None);
     }
-    let seen = crate::mdbx::look(&tables, &[FORMAT_KEY, HEADS_KEY, PLACE_KEY])?;
-    let [format, heads, place] = seen.meta.as_slice() else { return Ok(None) };
-    let Some(format) = admitted(format.as_deref(), &tables)? else { return Ok(None) };
-    let heads: Heads = value::decode(Table::Meta, heads.as_deref().unwrap_or_default())?;
-    let journal = match place {
+    let seen = crate::mdbx::read_environment(&tables, &[FORMAT_KEY, STATE_KEY, LOG_POSITION_KEY])?;
+    let [format, store_state, journal_place] = seen.meta.as_slice() else { return Ok(None) };
+    let Some(format) = check_format(format.as_deref(), &tables)? else { return Ok(None) };
+    let store_state: StoreState = value::decode(Table::Meta, store_state.as_deref().unwrap_or_default())?;
+    let journal = match journal_place {
         Some(_) => None,
-        None => Some(orlog_journal::inspect(&dir.join("journal"))?),
+        None => Some(orlog_journal::verify(&dir.join("journal"))?),
     };
-    if let Some(journal) = journal.as_ref().filter(|journal| journal.last_sequence < heads.position) {
-        let (last, held) = (journal.last_sequence, heads.position);
-        let reason = format!("it ends at record {last}, but the tables hold record {held}");
-        return Err(Error::Corrupt { place: dir.join("journal").display().to_string(), reason });
+    if let Some(journal) = journal.as_ref().filter(|journal| journal.last_sequence < store_state.position) {
+        let (last, flushed) = (journal.last_sequence, store_state.position);
+        let reason = format!("it ends at record {last}, but the tables contain record {flushed}");
+        return Err(Error::Corrupt { location: dir.join("journal").display().to_string(), reason });
     }
-    Ok(Some(Look { format, folded_position: heads.position, journal, rows: seen.rows }))
+    Ok(Some(StoreInfo { format, flushed_position: store_state.position, journal, rows: seen.rows }))
 }

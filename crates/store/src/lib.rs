@@ -1,18 +1,20 @@
-//! The store: what a shard of sagas must not forget, on disk and readable at once.
+//! Store: durable state of one shard of sagas, on disk and immediately readable.
 //!
-//! It promises:
-//! - A group of [changes](orlog_model::Change) is committed whole or not at all. When [`Writer::commit`] returns, every
-//!   [`Reader`] sees it, and the disk has it as [`Durability`] says.
+//! Guarantees:
+//! - A group of [changes](orlog_model::Change) is committed atomically. When [`Writer::commit`]
+//!   returns, every [`Reader`] sees it, and it is durable according to [`Durability`].
 //! - One [`Writer`] that cannot be cloned, any number of [`Reader`]s, from any thread.
-//! - A full disk refuses work ([`Error::Full`]), loses none, and is over as soon as there is room.
-//! - A store of a newer release is refused ([`Error::NewerFormat`]), an older one is brought up to date.
+//! - A full disk rejects commits ([`Error::Full`]) and loses none. Commits succeed again after space is
+//!   freed.
+//! - A store of a newer release is rejected ([`Error::NewerFormat`]); an older one is migrated.
+//! - A store that follows a [`CommitLog`] ([`open_replicated`]) has no state of its own: a commit
+//!   counts after it is in the log. Any machine can take over the shard from the log, and a previous
+//!   owner cannot commit ([`Error::Fenced`]).
 //!
-//! - A store that follows a [`CommitLog`] ([`open_replicated`]) holds nothing of its own: a commit is in the log before it counts, any
-//!   machine can take the shard over from there, and whoever was its owner before commits nothing more ([`Error::Fenced`]).
-//!
-//! How: a commit appends one record to a journal and applies it to an overlay in memory. In the background the overlay is
-//! folded into MDBX tables in key order; readers merge both. Opening replays what was not folded. [`memory`] is the same
-//! store without disk. Reading on: `translate.rs` (changes to rows), `tables.rs` (the merge), `fold.rs`.
+//! Implementation: a commit appends one record to a journal and applies it to a memtable. A background
+//! thread flushes the memtable to MDBX tables in key order; readers merge both. Opening replays the
+//! unflushed records. [`open_in_memory`] is the same store without a disk. See also: `translate.rs`
+//! (changes to rows), `merged.rs` (the merge), `flush.rs`.
 
 mod background;
 mod consistent_copy;
@@ -42,24 +44,24 @@ mod table;
 mod translate;
 mod writer;
 
-pub use consistent_copy::{Copied, copy_together};
+pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use error::Error;
-pub use feed::read::{Entity, Fed, FeedPage, FeedPlace, FeedQuery, Touched};
-pub use feed::write::FeedMark;
-pub use histogram::{BOUNDS_SECONDS, Durations};
-pub use info::{Look, look};
+pub use feed::read::{FeedEntity, FeedEntityKind, FeedItem, FeedPage, FeedQuery, FeedScanCursor};
+pub use feed::write::FeedOffset;
+pub use histogram::{BOUNDS_SECONDS, DurationHistogram};
+pub use info::{StoreInfo, read_info};
 pub use options::{Durability, Options};
 pub use orlog_journal::Disk as Device;
 pub use read::attention::Attention;
-pub use read::counts::{Census, Group, Still};
-pub use read::inspect::Row;
-pub use read::pins::{Pinned, Pins};
+pub use read::counts::{CountKey, InstanceCounts, UnchangedInstance};
+pub use read::inspect::InspectRow;
+pub use read::pins::{PinCount, PinCounts};
 pub use read::query::{FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;
-pub use read::sweep::{Bookmark, PURGED_AT_ONCE, Stretch};
+pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
 pub use read::tasks::{TaskQuery, merge_tasks};
-pub use replication::commit_log::{CommitLog, Entry, LogError, Place};
-pub use replication::open::Replication;
-pub use stats::{Pages, Replication as ReplicationStats, Stats, TableStats};
+pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
+pub use replication::open::ReplicationOptions;
+pub use stats::{PageStats, ReplicationStats, Stats, TableStats};
 pub use table::TABLES;
-pub use writer::{Writer, memory, open, open_on, open_replicated};
+pub use writer::{Writer, open, open_in_memory, open_replicated, open_with_disk};

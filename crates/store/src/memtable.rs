@@ -1,153 +1,163 @@
-//! A generation: rows that were committed and are not folded into the tables on disk yet.
+//! Memtable: committed rows that are not yet flushed to the tables on disk.
 //!
-//! Keys and values are slices of the records they came with. A record is one allocation, and freeing a generation frees
-//! records, not rows: two million small boxes made glibc pause for 0.1 s when it tidied up after them.
+//! Keys and values are slices of the records that contain them. A record is one allocation, and
+//! dropping a memtable frees records, not rows: with two million small boxes, glibc paused for 0.1 s
+//! during cleanup.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Place;
+use std::collections::btree_map::Entry as MapEntry;
 use std::ops::Bound;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::encoding::record::{self, Heads, Op};
+use crate::encoding::record::{self, RowOp, StoreState};
 use crate::error::Error;
-use crate::replication::follower::{At, Mark};
+use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
 
-/// What a row of the overlay costs besides its part of the record: its place in the tree.
+/// Memory overhead of a memtable row in addition to its part of the record: its tree node, in bytes.
 const ROW_BYTES: usize = 96;
 
-/// What is known about a key.
+/// Memtable entry of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Entry {
-    /// A row that lies in no older generation and not on disk: deleting it leaves no trace.
+enum MemtableEntry {
+    /// Row that exists in no older memtable and not on disk: deleting it needs no tombstone.
     New(Bytes),
-    /// A row that may hide an older one.
+    /// Row that may hide an older one.
     Put(Bytes),
-    /// No row, whatever lies below.
-    Gone,
+    /// No row, regardless of lower layers.
+    Tombstone,
 }
 
-impl Entry {
+impl MemtableEntry {
     fn value(&self) -> Option<&[u8]> {
         match self {
-            Entry::New(value) | Entry::Put(value) => Some(value),
-            Entry::Gone => None,
+            MemtableEntry::New(value) | MemtableEntry::Put(value) => Some(value),
+            MemtableEntry::Tombstone => None,
         }
     }
 }
 
-/// What is known about a key: its row, or that there is none.
+/// Result of a lookup: a row, or its absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known<'a>(pub(crate) Option<&'a [u8]>);
+pub(crate) struct MemtableLookup<'a>(pub(crate) Option<&'a [u8]>);
 
-/// Rows in key order, table by table, and where the store stood after the last of them.
+/// Rows in key order, table by table, with the state of the store after the last commit.
 #[derive(Debug)]
-pub(crate) struct Generation {
-    tables: [BTreeMap<Bytes, Entry>; Table::ALL.len()],
-    /// Timers armed less timers disarmed here.
+pub(crate) struct Memtable {
+    tables: [BTreeMap<Bytes, MemtableEntry>; Table::ALL.len()],
+    /// Timers armed minus timers cancelled in this memtable.
     timers: i64,
     record_bytes: usize,
-    heads: Heads,
-    mark: Mark,
+    store_state: StoreState,
+    last_entry: EntryId,
     born: Option<Instant>,
 }
 
-impl Generation {
-    /// An empty one, on top of what the heads describe.
-    pub(crate) fn on(heads: Heads, mark: Mark) -> Self {
+impl Memtable {
+    /// Creates an empty memtable on top of the state `store_state`.
+    pub(crate) fn new(store_state: StoreState, last_entry: EntryId) -> Self {
         let tables = std::array::from_fn(|_| BTreeMap::new());
-        Self { tables, timers: 0, record_bytes: 0, heads, mark, born: None }
+        Self { tables, timers: 0, record_bytes: 0, store_state, last_entry, born: None }
     }
 
-    /// The entry of the log in which its last commit lies.
-    pub(crate) fn mark(&self) -> Mark {
-        self.mark
+    /// Returns the log entry that contains the last commit.
+    pub(crate) fn last_entry(&self) -> EntryId {
+        self.last_entry
     }
 
-    /// Where the store stood after its last commit.
-    pub(crate) fn heads(&self) -> &Heads {
-        &self.heads
+    /// Returns the state of the store after the last commit.
+    pub(crate) fn state(&self) -> &StoreState {
+        &self.store_state
     }
 
-    /// Applies the record of the commit that stands at `at`; it is the moment `now`. `bottom` says that nothing lies below, so
-    /// that deleted rows need no mark.
-    pub(crate) fn apply(&mut self, at: At, record: &Bytes, bottom: bool, now: Instant) -> Result<(), Error> {
-        let (mut heads, mut ops) = record::read(at.position, record)?;
-        heads.by_kind = self.heads.by_kind;
+    /// Applies the record of the commit at position `at`; the current instant is `now`. If `bottom` is
+    /// true, there is no lower layer and deleted rows need no tombstone.
+    pub(crate) fn apply(
+        &mut self,
+        at: RecordPosition,
+        record: &Bytes,
+        bottom: bool,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let (mut store_state, mut ops) = record::read(at.position, record)?;
+        store_state.by_kind = self.store_state.by_kind;
         while let Some(op) = ops.next()? {
-            self.count(op, &mut heads);
+            self.count(op, &mut store_state);
             self.change(op, record, bottom);
         }
-        (self.heads, self.mark) = (heads, at.mark);
+        (self.store_state, self.last_entry) = (store_state, at.last_entry);
         self.record_bytes += record.len();
         self.born.get_or_insert(now);
         Ok(())
     }
 
-    /// When the first commit was applied; `None` if none was.
-    pub(crate) fn born(&self) -> Option<Instant> {
+    /// Returns the time of the first commit; `None` if there is none.
+    pub(crate) fn created_at(&self) -> Option<Instant> {
         self.born
     }
 
-    /// Bytes of memory, about.
+    /// Returns the approximate memory size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.record_bytes + self.rows() * ROW_BYTES
     }
 
-    /// Rows, the deleted ones among them.
+    /// Returns the number of rows, including deleted ones.
     pub(crate) fn rows(&self) -> usize {
         self.tables.iter().map(BTreeMap::len).sum()
     }
 
-    /// Keeps the counts that no record states. A work item or a timer that is written was not there, one that is deleted was.
-    fn count(&mut self, op: Op<'_>, heads: &mut Heads) {
+    /// Updates the counters that no record contains. A written work item or timer did not exist before; a
+    /// deleted one did.
+    fn count(&mut self, op: RowOp<'_>, store_state: &mut StoreState) {
         let kind = |key: &[u8]| key.first().map(|kind| usize::from(*kind)).filter(|kind| *kind < 4);
         match op {
-            Op::Insert(Table::Outbox, key, _) => {
+            RowOp::Insert(Table::Outbox, key, _) => {
                 if let Some(kind) = kind(key) {
-                    heads.by_kind[kind] += 1;
+                    store_state.by_kind[kind] += 1;
                 }
             }
-            Op::Delete(Table::Outbox, key) => {
+            RowOp::Delete(Table::Outbox, key) => {
                 if let Some(kind) = kind(key) {
-                    heads.by_kind[kind] = heads.by_kind[kind].saturating_sub(1);
+                    store_state.by_kind[kind] = store_state.by_kind[kind].saturating_sub(1);
                 }
             }
-            Op::Insert(Table::Timer, ..) | Op::Put(Table::Timer, ..) => self.timers += 1,
-            Op::Delete(Table::Timer, _) => self.timers -= 1,
-            Op::Insert(..) | Op::Put(..) | Op::Delete(..) => {}
+            RowOp::Insert(Table::Timer, ..) | RowOp::Put(Table::Timer, ..) => self.timers += 1,
+            RowOp::Delete(Table::Timer, _) => self.timers -= 1,
+            RowOp::Insert(..) | RowOp::Put(..) | RowOp::Delete(..) => {}
         }
     }
 
-    /// Timers armed less timers disarmed here.
+    /// Returns timers armed minus timers cancelled in this memtable.
     pub(crate) fn timers(&self) -> i64 {
         self.timers
     }
 
-    fn change(&mut self, op: Op<'_>, record: &Bytes, bottom: bool) {
+    fn change(&mut self, op: RowOp<'_>, record: &Bytes, bottom: bool) {
         let part = |slice: &[u8]| record.slice_ref(slice);
         match op {
-            Op::Insert(table, key, value) => self.put(table, part(key), Entry::New(part(value))),
-            Op::Put(table, key, value) => self.put(table, part(key), Entry::Put(part(value))),
-            Op::Delete(table, key) => self.delete(table, part(key), bottom),
+            RowOp::Insert(table, key, value) => self.put(table, part(key), MemtableEntry::New(part(value))),
+            RowOp::Put(table, key, value) => self.put(table, part(key), MemtableEntry::Put(part(value))),
+            RowOp::Delete(table, key) => self.delete(table, part(key), bottom),
         }
     }
 
-    fn put(&mut self, table: Table, key: Bytes, entry: Entry) {
+    fn put(&mut self, table: Table, key: Bytes, entry: MemtableEntry) {
         match self.tables[table as usize].entry(key) {
-            Place::Vacant(place) => {
-                place.insert(entry);
+            MapEntry::Vacant(map_entry) => {
+                map_entry.insert(entry);
             }
-            Place::Occupied(mut place) => {
-                let entry = match (place.get(), entry) {
-                    // What was new stays new, and what may hide an older row goes on hiding it.
-                    (Entry::New(_), Entry::Put(value)) => Entry::New(value),
-                    (Entry::Put(_) | Entry::Gone, Entry::New(value)) => Entry::Put(value),
+            MapEntry::Occupied(mut map_entry) => {
+                let entry = match (map_entry.get(), entry) {
+                    // A new row remains new, and a row that may hide an older one continues to hide it.
+                    (MemtableEntry::New(_), MemtableEntry::Put(value)) => MemtableEntry::New(value),
+                    (MemtableEntry::Put(_) | MemtableEntry::Tombstone, MemtableEntry::New(value)) => {
+                        MemtableEntry::Put(value)
+                    }
                     (_, entry) => entry,
                 };
-                place.insert(entry);
+                map_entry.insert(entry);
             }
         }
     }
@@ -155,26 +165,26 @@ impl Generation {
     fn delete(&mut self, table: Table, key: Bytes, bottom: bool) {
         let rows = &mut self.tables[table as usize];
         match rows.get_mut(&key) {
-            Some(Entry::New(_)) => {
+            Some(MemtableEntry::New(_)) => {
                 rows.remove(&key);
             }
             Some(_) if bottom => {
                 rows.remove(&key);
             }
-            Some(entry) => *entry = Entry::Gone,
+            Some(entry) => *entry = MemtableEntry::Tombstone,
             None if bottom => {}
             None => {
-                rows.insert(key, Entry::Gone);
+                rows.insert(key, MemtableEntry::Tombstone);
             }
         }
     }
 
-    /// What it knows about a key, if anything.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Known<'_>> {
-        self.tables[table as usize].get(key).map(|entry| Known(entry.value()))
+    /// Returns the entry of a key, if there is one.
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
+        self.tables[table as usize].get(key).map(|entry| MemtableLookup(entry.value()))
     }
 
-    /// What it knows about the keys from `from` to just before `end`, in order.
+    /// Returns the entries of the keys from `from` to before `end`, in order.
     pub(crate) fn range<'a>(
         &'a self,
         table: Table,
@@ -186,7 +196,7 @@ impl Generation {
         rows.map(|(key, entry)| (&**key, entry.value()))
     }
 
-    /// All it knows about a table, in key order.
+    /// Returns all entries of a table, in key order.
     pub(crate) fn table(&self, table: Table) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.tables[table as usize].iter().map(|(key, entry)| (&**key, entry.value()))
     }
@@ -195,53 +205,53 @@ impl Generation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::record::{Newness, Record};
+    use crate::encoding::record::{KeyPresence, RecordWriter};
 
-    fn generation(ops: &[Op<'_>], bottom: bool) -> Generation {
-        let mut record = Record::default();
+    fn memtable(ops: &[RowOp<'_>], bottom: bool) -> Memtable {
+        let mut record = RecordWriter::default();
         record.clear();
         for op in ops {
             match *op {
-                Op::Insert(table, key, value) => {
-                    record.put(Newness::New, table, key, |b| b.extend_from_slice(value))
+                RowOp::Insert(table, key, value) => {
+                    record.put(KeyPresence::Absent, table, key, |b| b.extend_from_slice(value))
                 }
-                Op::Put(table, key, value) => {
-                    record.put(Newness::Any, table, key, |b| b.extend_from_slice(value))
+                RowOp::Put(table, key, value) => {
+                    record.put(KeyPresence::Unknown, table, key, |b| b.extend_from_slice(value))
                 }
-                Op::Delete(table, key) => record.delete(table, key),
+                RowOp::Delete(table, key) => record.delete(table, key),
             }
             .unwrap();
         }
-        let record = Bytes::copy_from_slice(record.seal(&Heads::NONE));
-        let mut generation = Generation::on(Heads::NONE, Mark::NONE);
-        generation.apply(At::position(1), &record, bottom, Instant::now()).unwrap();
-        generation
+        let record = Bytes::copy_from_slice(record.finish(&StoreState::NONE));
+        let mut memtable = Memtable::new(StoreState::NONE, EntryId::NONE);
+        memtable.apply(RecordPosition::position(1), &record, bottom, Instant::now()).unwrap();
+        memtable
     }
 
-    const PUT: Op<'static> = Op::Put(Table::Timer, b"k", b"old");
-    const INSERT: Op<'static> = Op::Insert(Table::Timer, b"k", b"new");
-    const DELETE: Op<'static> = Op::Delete(Table::Timer, b"k");
+    const PUT: RowOp<'static> = RowOp::Put(Table::Timer, b"k", b"old");
+    const INSERT: RowOp<'static> = RowOp::Insert(Table::Timer, b"k", b"new");
+    const DELETE: RowOp<'static> = RowOp::Delete(Table::Timer, b"k");
 
     #[track_caller]
-    fn check(ops: &[Op<'_>], expected: Option<Known<'_>>) {
-        assert_eq!(generation(ops, false).get(Table::Timer, b"k"), expected, "{ops:?}");
+    fn check(ops: &[RowOp<'_>], expected: Option<MemtableLookup<'_>>) {
+        assert_eq!(memtable(ops, false).get(Table::Timer, b"k"), expected, "{ops:?}");
     }
 
     #[test]
-    fn only_rows_known_to_be_new_vanish_without_a_trace() {
+    fn delete_of_an_absent_key_leaves_no_tombstone() {
         check(&[INSERT, DELETE], None);
         check(&[INSERT, PUT, DELETE], None);
-        check(&[PUT, DELETE], Some(Known(None)));
-        check(&[DELETE], Some(Known(None)));
-        check(&[DELETE, DELETE], Some(Known(None)));
-        check(&[DELETE, INSERT, DELETE], Some(Known(None)));
-        check(&[PUT, INSERT, DELETE], Some(Known(None)));
-        check(&[DELETE, PUT], Some(Known(Some(b"old"))));
-        check(&[PUT, INSERT], Some(Known(Some(b"new"))));
+        check(&[PUT, DELETE], Some(MemtableLookup(None)));
+        check(&[DELETE], Some(MemtableLookup(None)));
+        check(&[DELETE, DELETE], Some(MemtableLookup(None)));
+        check(&[DELETE, INSERT, DELETE], Some(MemtableLookup(None)));
+        check(&[PUT, INSERT, DELETE], Some(MemtableLookup(None)));
+        check(&[DELETE, PUT], Some(MemtableLookup(Some(b"old"))));
+        check(&[PUT, INSERT], Some(MemtableLookup(Some(b"new"))));
     }
 
     #[test]
-    fn at_the_bottom_nothing_deleted_is_remembered() {
-        assert_eq!(generation(&[DELETE, PUT, DELETE, INSERT, DELETE], true).rows(), 0);
+    fn base_memtable_keeps_no_tombstones() {
+        assert_eq!(memtable(&[DELETE, PUT, DELETE, INSERT, DELETE], true).rows(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The tables as they stand: the generation being filled, over the one being folded, over the disk.
+//! Merged view of the tables: active memtable, immutable memtable, disk.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -8,91 +8,96 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::encoding::range::Visit;
-use crate::encoding::record::Heads;
+use crate::encoding::range::RowVisitor;
+use crate::encoding::record::StoreState;
 use crate::error::Error;
-use crate::memtable::{Generation, Known};
-use crate::replication::follower::{At, Mark};
-use crate::store_dir::Disk;
+use crate::memtable::{Memtable, MemtableLookup};
+use crate::replication::follower::{EntryId, RecordPosition};
+use crate::store_dir::StoreDir;
 use crate::table::Table;
 
-/// All rows. What lies higher hides what lies lower.
+/// All rows. An upper layer hides the lower ones.
 #[derive(Debug)]
-pub(crate) struct Tables {
-    active: Generation,
-    frozen: Option<Arc<Generation>>,
-    disk: Option<Arc<Disk>>,
-    folded: u64,
+pub(crate) struct MergedTables {
+    active: Memtable,
+    frozen: Option<Arc<Memtable>>,
+    disk: Option<Arc<StoreDir>>,
+    flushed: u64,
 }
 
-impl Tables {
-    /// Tables over a disk that holds everything up to `heads`, or over nothing.
-    pub(crate) fn over(disk: Option<Arc<Disk>>, heads: Heads) -> Self {
-        let mark = disk.as_ref().map_or(Mark::NONE, |disk| disk.mark());
-        Self { active: Generation::on(heads, mark), frozen: None, disk, folded: heads.position }
+impl MergedTables {
+    /// Creates tables over a disk with the state `store_state`, or over nothing.
+    pub(crate) fn new(disk: Option<Arc<StoreDir>>, store_state: StoreState) -> Self {
+        let last_entry = disk.as_ref().map_or(EntryId::NONE, |disk| disk.last_entry());
+        Self {
+            active: Memtable::new(store_state, last_entry),
+            frozen: None,
+            disk,
+            flushed: store_state.position,
+        }
     }
 
-    /// Tables over a disk, with what its journal holds and its tables do not.
-    pub(crate) fn replayed(disk: &Arc<Disk>) -> Result<Self, Error> {
-        let folded = *disk.folded();
-        let mut tables = Self::over(Some(Arc::clone(disk)), folded);
-        disk.replay(folded.position, |position, record| {
-            tables.apply(At::position(position), &Bytes::copy_from_slice(record))
+    /// Creates tables over a disk and replays the unflushed journal records.
+    pub(crate) fn replay(disk: &Arc<StoreDir>) -> Result<Self, Error> {
+        let flushed = *disk.flushed_state();
+        let mut tables = Self::new(Some(Arc::clone(disk)), flushed);
+        disk.replay(flushed.position, |position, record| {
+            tables.apply(RecordPosition::position(position), &Bytes::copy_from_slice(record))
         })?;
         Ok(tables)
     }
 
-    /// Where the store stands.
-    pub(crate) fn heads(&self) -> &Heads {
-        self.active.heads()
+    /// Returns the state of the store.
+    pub(crate) fn state(&self) -> &StoreState {
+        self.active.state()
     }
 
-    /// The generation being filled.
-    pub(crate) fn active(&self) -> &Generation {
+    /// Returns the active memtable.
+    pub(crate) fn active(&self) -> &Memtable {
         &self.active
     }
 
-    /// The generation being folded.
-    pub(crate) fn frozen(&self) -> Option<&Arc<Generation>> {
+    /// Returns the immutable memtable, which is flushed.
+    pub(crate) fn immutable(&self) -> Option<&Arc<Memtable>> {
         self.frozen.as_ref()
     }
 
-    /// What lies below; nothing in a store in memory.
-    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
+    /// Returns the disk layer; `None` for a store in memory.
+    pub(crate) fn disk(&self) -> Option<&Arc<StoreDir>> {
         self.disk.as_ref()
     }
 
-    /// Applies a record that the journal or the log has.
-    pub(crate) fn apply(&mut self, at: At, record: &Bytes) -> Result<(), Error> {
+    /// Applies a record that is in the journal or the log.
+    pub(crate) fn apply(&mut self, at: RecordPosition, record: &Bytes) -> Result<(), Error> {
         self.active.apply(at, record, self.disk.is_none(), Instant::now())
     }
 
-    /// Puts the active generation aside to be folded, unless there is nothing to fold or still one aside.
+    /// Makes the active memtable immutable, unless it is empty or another one is immutable.
     pub(crate) fn freeze(&mut self) {
-        if self.disk.is_some() && self.frozen.is_none() && self.active.born().is_some() {
-            let next = Generation::on(*self.active.heads(), self.active.mark());
+        if self.disk.is_some() && self.frozen.is_none() && self.active.created_at().is_some() {
+            let next = Memtable::new(*self.active.state(), self.active.last_entry());
             self.frozen = Some(Arc::new(std::mem::replace(&mut self.active, next)));
         }
     }
 
-    /// Forgets the generation that was folded; hands it out, so that it is freed outside the lock.
-    pub(crate) fn thaw(&mut self) -> Option<Arc<Generation>> {
-        let folded = self.frozen.take();
-        self.folded = folded.as_ref().map_or(self.folded, |generation| generation.heads().position);
-        folded
+    /// Removes the flushed memtable and returns it, so that it is dropped outside the lock.
+    pub(crate) fn drop_immutable(&mut self) -> Option<Arc<Memtable>> {
+        let flushed = self.frozen.take();
+        self.flushed = flushed.as_ref().map_or(self.flushed, |memtable| memtable.state().position);
+        flushed
     }
 
-    /// The last commit that is folded into the tables on disk.
-    pub(crate) fn folded_position(&self) -> u64 {
-        self.folded
+    /// Returns the last commit that is flushed to the tables on disk.
+    pub(crate) fn flushed_position(&self) -> u64 {
+        self.flushed
     }
 
-    /// Timers armed less timers disarmed that the disk does not know of yet.
-    pub(crate) fn unfolded_timers(&self) -> i64 {
+    /// Returns timers armed minus timers cancelled that are not flushed to disk yet.
+    pub(crate) fn unflushed_timers(&self) -> i64 {
         self.active.timers() + self.frozen.as_ref().map_or(0, |frozen| frozen.timers())
     }
 
-    /// Shows `read` the row with this key; `None` if there is none.
+    /// Passes the row with this key to `read`; returns `None` if there is none.
     pub(crate) fn get<R>(
         &self,
         table: Table,
@@ -101,33 +106,34 @@ impl Tables {
     ) -> Result<Option<R>, Error> {
         let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(table, key));
         match (self.active.get(table, key).or_else(frozen), &self.disk) {
-            (Some(Known(row)), _) => Ok(row.map(read)),
+            (Some(MemtableLookup(row)), _) => Ok(row.map(read)),
             (None, Some(disk)) => disk.tables().get(table, key, read),
             (None, None) => Ok(None),
         }
     }
 
-    /// Shows `visit` the rows from `from` to just before `end`, in key order, until it breaks.
+    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks.
     pub(crate) fn scan(
         &self,
         table: Table,
         from: &[u8],
         end: Option<&[u8]>,
-        visit: &mut Visit<'_>,
+        visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
         let frozen = self.frozen.as_ref().map(|frozen| frozen.range(table, from, end));
         let lower = frozen.into_iter().flatten().peekable();
-        let mut overlay = Overlay { upper: self.active.range(table, from, end).peekable(), lower }.peekable();
+        let mut merged =
+            MemtableMerge { upper: self.active.range(table, from, end).peekable(), lower }.peekable();
         if let Some(disk) = &self.disk {
             let flow = disk.tables().scan(table, from, end, &mut |key, value| {
-                while let Some((above, row)) = overlay.next_if(|(above, _)| *above < key) {
+                while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
                     if let Some(row) = row
                         && visit(above, row)?.is_break()
                     {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                match overlay.next_if(|(above, _)| *above == key) {
+                match merged.next_if(|(above, _)| *above == key) {
                     Some((_, Some(row))) => visit(key, row),
                     Some((_, None)) => Ok(ControlFlow::Continue(())),
                     None => visit(key, value),
@@ -137,7 +143,7 @@ impl Tables {
                 return Ok(());
             }
         }
-        for (key, row) in overlay {
+        for (key, row) in merged {
             if let Some(row) = row
                 && visit(key, row)?.is_break()
             {
@@ -148,16 +154,16 @@ impl Tables {
     }
 }
 
-/// Two generations read as one; the upper hides the lower.
-struct Overlay<U: Iterator, L: Iterator> {
+/// Merge of two memtables; the upper one hides the lower one.
+struct MemtableMerge<U: Iterator, L: Iterator> {
     upper: Peekable<U>,
     lower: Peekable<L>,
 }
 
-/// A key, and the row that it has, if any.
+/// Key, and its row, if any.
 type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
-impl<'a, U, L> Iterator for Overlay<U, L>
+impl<'a, U, L> Iterator for MemtableMerge<U, L>
 where
     U: Iterator<Item = Entry<'a>>,
     L: Iterator<Item = Entry<'a>>,

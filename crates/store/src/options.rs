@@ -1,50 +1,52 @@
-//! How a store is laid out and how hard it holds on to a commit.
+//! Options of a store: layout and durability.
 
 use std::time::Duration;
 
-use orlog_model::Slots;
+use orlog_model::SlotAssigner;
 
-/// How a store behaves. [`Options::default`] suits a shard on a server.
+/// Options of a store. [`Options::default`] is suitable for a shard on a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which tenants are spread over all slots. Must stay the same for the life of a store.
-    pub slots: Slots,
-    /// When a commit is on the disk.
+    /// Slot assignment, with the key-sharded tenants. It must not change while the store exists.
+    pub slots: SlotAssigner,
+    /// Durability of a commit.
     pub durability: Durability,
-    /// For how long an applied event is remembered, at least. Fixed when a store is made; later values are ignored with
-    /// a warning.
+    /// Minimum time for which dedupe keys are stored. Fixed when a store is created; later values are
+    /// ignored with a warning.
     pub dedupe_window: Duration,
-    /// Whether each commit notes what it touches, for [`crate::Reader::feed`].
+    /// Whether each commit writes the change feed, for [`crate::Reader::feed`].
     pub feed: bool,
-    /// The largest size of the tables, in bytes. Only address space is reserved.
+    /// Maximum size of the tables, in bytes. Only address space is reserved.
     pub max_bytes: u64,
-    /// Fold when the overlay holds this many bytes. Twice as much is the most it ever holds, but for one group.
-    pub generation_bytes: usize,
-    /// Fold when the oldest row of the overlay is this old.
-    pub generation_age: Duration,
-    /// The size of a journal segment, in bytes.
+    /// Size in bytes at which the memtable is flushed. Memory use is at most twice this value, plus one
+    /// group.
+    pub memtable_bytes: usize,
+    /// Age of the oldest row at which the memtable is flushed.
+    pub memtable_max_age: Duration,
+    /// Size of a journal segment, in bytes.
     pub journal_segment_bytes: u64,
 }
 
-/// When a commit is on the disk.
+/// Time at which a commit is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Before it returns.
+    /// Durable before the commit returns.
     Sync,
-    /// At most this long after it returned. A power failure loses what is younger, never consistency.
+    /// Durable at most this long after the commit returned. A power failure loses later commits, but never
+    /// consistency.
     Interval(Duration),
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            slots: Slots::default(),
+            slots: SlotAssigner::default(),
             durability: Durability::Sync,
             dedupe_window: Duration::from_hours(24),
             feed: false,
             max_bytes: 64 << 30,
-            generation_bytes: 64 << 20,
-            generation_age: Duration::from_secs(5),
+            memtable_bytes: 64 << 20,
+            memtable_max_age: Duration::from_secs(5),
             journal_segment_bytes: 64 << 20,
         }
     }

@@ -1,11 +1,12 @@
-//! Random changes to a store and to a naive model of it, with folds, restarts and recoveries in between: equal answers.
+//! Random changes to a store and to a naive model, with flushes, restarts and recoveries in between;
+//! results must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use orlog_model::{
-    Change, Commit, EventId, InstanceKey, OutboxKey, Record, Source, Status, StreamPosition, TenantId, Timer,
-    Timestamp, WorkItem,
+    Change, CheckpointKey, Commit, EventId, HistoryEntry, InstanceKey, OutboxKey, Status, StreamPosition,
+    TenantId, Timer, Timestamp, WorkItem,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -13,18 +14,36 @@ use uuid::Uuid;
 use crate::samples::{apply, at, instance, key, record, small, timer, work};
 use crate::{InstanceQuery, Options, Reader, Writer, open};
 
-/// The dedupe window, short enough that events are forgotten within a run.
+/// Dedupe window, short enough that events are purged within a run.
 const WINDOW: i64 = 10;
 
-/// What the store is told. Numbers name instances, lanes, timers; the model turns them into changes.
+/// Operation on the store. Numbers identify instances, destinations and timers; the model converts them
+/// to changes.
 #[derive(Debug, Clone)]
 enum Step {
-    Transition { instance: u8, lane: u8, arm: Option<u8>, disarm: Option<u8>, settle: bool, status: usize },
-    Settle { lane: u8, nth: usize },
-    Checkpoint { stream: u8, sequence: u8 },
+    Transition {
+        instance: u8,
+        destination: u8,
+        arm: Option<u8>,
+        disarm: Option<u8>,
+        complete: bool,
+        status: usize,
+    },
+    Complete {
+        destination: u8,
+        nth: usize,
+    },
+    Checkpoint {
+        stream: u8,
+        sequence: u8,
+    },
     Purge,
-    Forget { instance: u8 },
-    Commit { later: u8 },
+    PurgeInstance {
+        instance: u8,
+    },
+    Commit {
+        later: u8,
+    },
     Flush,
     Restart,
     Recover,
@@ -33,21 +52,21 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let timer = || proptest::option::of(0..6u8);
     let transition = (0..6u8, 0..3u8, timer(), timer(), any::<bool>(), 0..6usize).prop_map(
-        |(instance, lane, arm, disarm, settle, status)| Step::Transition {
+        |(instance, destination, arm, disarm, complete, status)| Step::Transition {
             instance,
-            lane,
+            destination,
             arm,
             disarm,
-            settle,
+            complete,
             status,
         },
     );
     prop_oneof![
         10 => transition,
-        3 => (0..3u8, 0..4usize).prop_map(|(lane, nth)| Step::Settle { lane, nth }),
+        3 => (0..3u8, 0..4usize).prop_map(|(destination, nth)| Step::Complete { destination, nth }),
         1 => (0..2u8, any::<u8>()).prop_map(|(stream, sequence)| Step::Checkpoint { stream, sequence }),
         1 => Just(Step::Purge),
-        3 => (0..6u8).prop_map(|instance| Step::Forget { instance }),
+        3 => (0..6u8).prop_map(|instance| Step::PurgeInstance { instance }),
         6 => (0..4u8).prop_map(|later| Step::Commit { later }),
         2 => Just(Step::Flush),
         1 => Just(Step::Restart),
@@ -55,21 +74,21 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The same, naively: maps in memory.
+/// Naive model of the store: maps in memory.
 #[derive(Default)]
 struct Model {
     instances: BTreeMap<InstanceKey, (u64, Status)>,
-    history: BTreeMap<InstanceKey, Vec<Record>>,
+    history: BTreeMap<InstanceKey, Vec<HistoryEntry>>,
     outbox: BTreeMap<OutboxKey, WorkItem>,
     timers: BTreeSet<(Timestamp, InstanceKey, u64)>,
     applied: BTreeSet<(i64, InstanceKey, EventId)>,
-    checkpoints: BTreeMap<Source, StreamPosition>,
+    checkpoints: BTreeMap<CheckpointKey, StreamPosition>,
     sequence: u64,
-    /// The last sequence that was committed; later ones nobody outside can know.
+    /// Last committed sequence; later ones are not visible outside.
     visible: u64,
     commits: u64,
     now: Timestamp,
-    /// The instances of the group that is being made.
+    /// Instances of the group under construction.
     touched: BTreeSet<InstanceKey>,
 }
 
@@ -77,25 +96,26 @@ fn name(number: u8) -> InstanceKey {
     key(if number.is_multiple_of(2) { "acme" } else { "zeta" }, &format!("o-{number}"))
 }
 
-fn lane(number: u8) -> String {
+fn destination(number: u8) -> String {
     format!("effect-{number}")
 }
 
 impl Model {
-    /// The changes of a step, applied to the model at once. Timers are tokened by version, as the engine does.
+    /// Returns the changes of an operation and applies them to the model. Timer tokens are versions, as in
+    /// the engine.
     fn changes(&mut self, step: &Step) -> Vec<Change> {
         match step {
-            Step::Transition { instance: number, lane: to, arm, disarm, settle, status } => {
+            Step::Transition { instance: number, destination: to, arm, disarm, complete: settle, status } => {
                 let key = name(*number);
                 let version = self.instances.get(&key).map_or(0, |(version, _)| *version) + 1;
                 let status = Status::ALL[*status];
                 let commit = Commit {
                     instance: Some(instance(version, status)),
-                    work: vec![work(&key, &lane(*to), u128::from(version))],
+                    work: vec![work(&key, &destination(*to), u128::from(version))],
                     arm: arm.map(|due| timer(i64::from(due), version)).into_iter().collect(),
                     disarm: disarm.and_then(|nth| self.armed(&key, nth)).into_iter().collect(),
                     settles: if *settle { self.work(*to, 0) } else { None },
-                    applied: Some(EventId::new(format!("event-{version}")).unwrap()),
+                    dedupe_key: Some(EventId::new(format!("event-{version}")).unwrap()),
                     history: Some(record(version)),
                     ..Commit::empty(key, at(0))
                 };
@@ -103,28 +123,28 @@ impl Model {
                 self.transition(&commit);
                 vec![apply(commit)]
             }
-            Step::Settle { lane, nth } => {
-                let place = self.work(*lane, *nth);
-                if let Some(place) = &place {
-                    self.outbox.remove(place);
+            Step::Complete { destination, nth } => {
+                let outbox_key = self.work(*destination, *nth);
+                if let Some(outbox_key) = &outbox_key {
+                    self.outbox.remove(outbox_key);
                 }
-                place.into_iter().map(Change::Settle).collect()
+                outbox_key.into_iter().map(Change::Settle).collect()
             }
             Step::Checkpoint { stream, sequence } => vec![self.checkpoint(*stream, *sequence)],
             Step::Purge => {
-                let oldest = self.now.millis().div_euclid(WINDOW);
+                let oldest = self.now.as_millis().div_euclid(WINDOW);
                 self.applied.retain(|(bucket, _, _)| *bucket >= oldest);
-                vec![Change::PurgeApplied { before: self.now }]
+                vec![Change::PurgeDedupe { before: self.now }]
             }
-            Step::Forget { instance } => self.forget(&name(*instance)).into_iter().collect(),
+            Step::PurgeInstance { instance } => self.purge_instance(&name(*instance)).into_iter().collect(),
             Step::Commit { .. } | Step::Flush | Step::Restart | Step::Recover => vec![],
         }
     }
 
-    /// Retention asks for an instance of which nothing else is on its way; only one that has ended goes.
-    fn forget(&mut self, key: &InstanceKey) -> Option<Change> {
+    /// Purges an instance as retention does: only an ended instance without other changes in the group.
+    fn purge_instance(&mut self, key: &InstanceKey) -> Option<Change> {
         let (version, status) = *self.instances.get(key).filter(|_| !self.touched.contains(key))?;
-        // A timer would outlive it, which the snapshots of a real one know.
+        // A timer would outlive the instance; the snapshot of a real instance lists its timers.
         if self.timers.iter().any(|(_, of, _)| of == key) {
             return None;
         }
@@ -137,12 +157,14 @@ impl Model {
 
     fn armed(&self, key: &InstanceKey, nth: u8) -> Option<Timer> {
         let mut of_instance = self.timers.iter().filter(|(_, of, _)| of == key);
-        of_instance.nth(usize::from(nth)).map(|(due, _, token)| timer(due.millis(), *token))
+        of_instance.nth(usize::from(nth)).map(|(due, _, token)| timer(due.as_millis(), *token))
     }
 
-    fn work(&self, lane_number: u8, nth: usize) -> Option<OutboxKey> {
-        let known =
-            |place: &&OutboxKey| place.lane.name == lane(lane_number) && place.sequence <= self.visible;
+    fn work(&self, destination_number: u8, nth: usize) -> Option<OutboxKey> {
+        let known = |outbox_key: &&OutboxKey| {
+            outbox_key.destination.name == destination(destination_number)
+                && outbox_key.sequence <= self.visible
+        };
         self.outbox.keys().filter(known).nth(nth).cloned()
     }
 
@@ -150,24 +172,27 @@ impl Model {
         let new = commit.instance.as_ref().unwrap();
         self.instances.insert(commit.key.clone(), (new.version, new.status));
         self.history.entry(commit.key.clone()).or_default().extend(commit.history.clone());
-        let bucket = self.now.millis().div_euclid(WINDOW);
-        self.applied.extend(commit.applied.clone().map(|id| (bucket, commit.key.clone(), id)));
+        let bucket = self.now.as_millis().div_euclid(WINDOW);
+        self.applied.extend(commit.dedupe_key.clone().map(|id| (bucket, commit.key.clone(), id)));
         for item in &commit.work {
             self.sequence += 1;
-            self.outbox.insert(OutboxKey { lane: item.work.lane(), sequence: self.sequence }, item.clone());
+            self.outbox.insert(
+                OutboxKey { destination: item.work.destination(), sequence: self.sequence },
+                item.clone(),
+            );
         }
         for timer in &commit.disarm {
             self.timers.remove(&(timer.due, commit.key.clone(), timer.token));
         }
         self.timers.extend(commit.arm.iter().map(|timer| (timer.due, commit.key.clone(), timer.token)));
-        if let Some(place) = &commit.settles {
-            self.outbox.remove(place);
+        if let Some(outbox_key) = &commit.settles {
+            self.outbox.remove(outbox_key);
         }
     }
 
     fn checkpoint(&mut self, stream: u8, sequence: u8) -> Change {
-        let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
-        let new = StreamPosition::behind(Uuid::from_u128(stream.into()), sequence.into());
+        let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
+        let new = StreamPosition::after(Uuid::from_u128(stream.into()), sequence.into());
         let old = self.checkpoints.get(&source).filter(|old| old.stream_id == new.stream_id);
         if old.is_none_or(|old| old.sequence < new.sequence) {
             self.checkpoints.insert(source.clone(), new);
@@ -175,13 +200,15 @@ impl Model {
         Change::Checkpoint(source, new)
     }
 
-    /// Every answer of the store against this model.
+    /// Compares every read of the store with this model.
     fn compare(&self, reader: &Reader) {
         assert_eq!(reader.position(), self.commits);
         assert_eq!(reader.outbox_depth().unwrap(), self.outbox.len() as u64);
-        let lanes: BTreeSet<_> = self.outbox.keys().map(|place| place.lane.clone()).collect();
-        assert_eq!(reader.lanes().unwrap(), lanes.iter().cloned().collect::<Vec<_>>());
-        let work = lanes.iter().flat_map(|lane| reader.outbox(lane, 0, usize::MAX).unwrap());
+        let destinations: BTreeSet<_> =
+            self.outbox.keys().map(|outbox_key| outbox_key.destination.clone()).collect();
+        assert_eq!(reader.outbox_destinations().unwrap(), destinations.iter().cloned().collect::<Vec<_>>());
+        let work =
+            destinations.iter().flat_map(|destination| reader.outbox(destination, 0, usize::MAX).unwrap());
         assert_eq!(work.collect::<BTreeMap<_, _>>(), self.outbox);
         let timers: Vec<_> = self.timers.iter().map(|(due, _, _)| *due).collect();
         let read = reader.timers_due(Timestamp::MAX, usize::MAX).unwrap();
@@ -213,29 +240,29 @@ impl Model {
         assert_eq!(read.as_ref(), self.instances.get(key));
         let history = self.history.get(key).cloned().unwrap_or_default();
         assert_eq!(reader.history(key, 0, usize::MAX).unwrap(), history);
-        let bucket = self.now.millis().div_euclid(WINDOW);
+        let bucket = self.now.as_millis().div_euclid(WINDOW);
         for record in history {
-            let remembered = |bucket| self.applied.contains(&(bucket, key.clone(), record.input.clone()));
-            let (must, may) = (remembered(bucket) || remembered(bucket - 1), (0..bucket - 1).any(remembered));
-            // After a rest more is known, as far as it was not purged.
-            let known = reader.applied(key, &record.input, self.now).unwrap();
-            assert!(known || !must, "{key} {} is forgotten", record.input);
-            assert!(!known || must || may, "{key} {} was not applied", record.input);
+            let has_key = |bucket| self.applied.contains(&(bucket, key.clone(), record.input_id.clone()));
+            let (must, may) = (has_key(bucket) || has_key(bucket - 1), (0..bucket - 1).any(has_key));
+            // After a downtime more events are stored, unless they were purged.
+            let known = reader.is_duplicate(key, &record.input_id, self.now).unwrap();
+            assert!(known || !must, "{key} {} has no dedupe key", record.input_id);
+            assert!(!known || must || may, "{key} {} was not applied", record.input_id);
         }
     }
 }
 
-/// A store that can be closed and opened.
-struct Rig {
+/// Store that can be closed and reopened.
+struct StoreFixture {
     dir: tempfile::TempDir,
     open: Option<(Writer, Reader)>,
 }
 
-impl Rig {
+impl StoreFixture {
     fn options() -> Options {
         let dedupe_window = Duration::from_millis(WINDOW.unsigned_abs());
-        // So small that commits fold by themselves now and then.
-        Options { dedupe_window, generation_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
+        // So small that some commits trigger a flush.
+        Options { dedupe_window, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
     }
 
     fn restart(&mut self) {
@@ -255,7 +282,7 @@ impl Rig {
                     model.touched.clear();
                     assert_eq!(writer.commit(&std::mem::take(&mut group), model.now).unwrap(), model.commits);
                     model.compare(reader);
-                    model.now = model.now.after(Duration::from_millis((*later).into()));
+                    model.now = model.now.saturating_add(Duration::from_millis((*later).into()));
                 }
                 Step::Flush => writer.flush().unwrap(),
                 Step::Recover => writer.recover().unwrap(),
@@ -273,9 +300,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_answers_as_a_naive_model_does(steps in proptest::collection::vec(step(), 1..120)) {
-        let mut rig = Rig { dir: tempfile::tempdir().unwrap(), open: None };
-        rig.restart();
-        rig.run(&steps);
+    fn store_matches_a_naive_model(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut fixture = StoreFixture { dir: tempfile::tempdir().unwrap(), open: None };
+        fixture.restart();
+        fixture.run(&steps);
     }
 }

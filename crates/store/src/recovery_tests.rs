@@ -1,4 +1,4 @@
-//! What survives a crash, a full disk, a failed fsync, and a change of release.
+//! Tests of crashes, a full disk, a failed fsync, and an upgrade.
 
 use std::io;
 use std::path::Path;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use orlog_journal::{Disk, LocalDisk};
-use orlog_model::{Change, Commit, EventId, Lane, TenantId, WorkKind};
+use orlog_model::{Change, Commit, Destination, EventId, TenantId, WorkKind};
 
 use crate::options::Durability;
 use crate::samples::{apply, at, checkpoint, key, record, small, timer, transition};
-use crate::writer::open_on;
-use crate::{Error, Reader, TABLES, copy_together, look, memory, open};
+use crate::writer::open_with_disk;
+use crate::{Error, Reader, TABLES, copy_consistently, open, open_in_memory, read_info};
 
-/// Everything that can be read, as text.
+/// Returns all readable content as text.
 fn everything(reader: &Reader) -> String {
     let tables = TABLES.iter().filter(|table| **table != "meta");
-    let rows = tables.flat_map(|table| reader.rows(table, None, usize::MAX).unwrap());
+    let rows = tables.flat_map(|table| reader.inspect_rows(table, None, usize::MAX).unwrap());
     let rows: Vec<_> = rows.map(|row| format!("{} {}\n", row.key, row.value)).collect();
     format!("{} {}\n{}", reader.position(), reader.outbox_depth().unwrap(), rows.concat())
 }
@@ -35,7 +35,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A few transitions that leave rows of all kinds, changed and deleted ones among them.
+/// Returns a few transitions that write rows of all kinds, including changed and deleted ones.
 fn group(number: u64) -> Vec<Change> {
     let key = key("acme", &format!("o-{}", number % 7));
     let mut commit = transition(&key, number);
@@ -46,35 +46,35 @@ fn group(number: u64) -> Vec<Change> {
     vec![apply(commit), checkpoint(number)]
 }
 
-fn lane() -> Lane {
-    Lane { kind: WorkKind::Effect, name: "payments.charge".into() }
+fn destination() -> Destination {
+    Destination { kind: WorkKind::Effect, name: "payments.charge".into() }
 }
 
-/// Settles the oldest work item.
-fn settle(reader: &Reader) -> Vec<Change> {
-    reader.outbox(&lane(), 0, 1).unwrap().into_iter().map(|(key, _)| Change::Settle(key)).collect()
+/// Completes the oldest work item.
+fn complete_oldest(reader: &Reader) -> Vec<Change> {
+    reader.outbox(&destination(), 0, 1).unwrap().into_iter().map(|(key, _)| Change::Settle(key)).collect()
 }
 
 #[test]
-fn a_store_that_was_killed_at_any_commit_answers_the_same_when_opened_again() {
+fn store_recovers_after_a_crash_at_any_commit() {
     let dir = tempfile::tempdir().unwrap();
-    let (live, dead) = (dir.path().join("live"), dir.path().join("dead"));
+    let (live, killed_dir) = (dir.path().join("live"), dir.path().join("killed"));
     let (mut writer, reader) = open(&live, small()).unwrap();
     for number in 1..=24 {
         writer.commit(&group(number), at(5)).unwrap();
-        writer.commit(&settle(&reader), at(5)).unwrap();
+        writer.commit(&complete_oldest(&reader), at(5)).unwrap();
         if number % 10 == 0 {
             writer.flush().unwrap();
         }
-        let killed = dead.join(number.to_string());
+        let killed = killed_dir.join(number.to_string());
         copy(&live, &killed);
-        let (_writer, again) = open(&killed, small()).unwrap();
-        assert_eq!(everything(&again), everything(&reader), "killed after commit {number}");
+        let (_writer, reopened) = open(&killed, small()).unwrap();
+        assert_eq!(everything(&reopened), everything(&reader), "killed after commit {number}");
     }
 }
 
 #[test]
-fn a_torn_record_at_the_end_is_as_if_it_had_never_been() {
+fn torn_tail_record_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, reader) = open(dir.path(), small()).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
@@ -93,20 +93,20 @@ fn a_torn_record_at_the_end_is_as_if_it_had_never_been() {
 }
 
 #[test]
-fn a_crash_between_the_fold_and_the_end_of_the_journal_changes_nothing() {
+fn crash_between_flush_and_truncation_is_harmless() {
     let dir = tempfile::tempdir().unwrap();
-    let (live, kept) = (dir.path().join("live"), dir.path().join("kept"));
+    let (live, backup) = (dir.path().join("live"), dir.path().join("backup"));
     let (mut writer, reader) = open(&live, small()).unwrap();
     for number in 1..=300 {
         writer.commit(&group(number), at(5)).unwrap();
     }
     let expected = everything(&reader);
-    copy(&live.join("journal"), &kept);
+    copy(&live.join("journal"), &backup);
     writer.flush().unwrap();
     drop(writer);
     assert_ne!(fs::read_dir(live.join("journal")).unwrap().count(), 0);
     fs::remove_dir_all(live.join("journal")).unwrap();
-    copy(&kept, &live.join("journal"));
+    copy(&backup, &live.join("journal"));
     let (mut writer, reader) = open(&live, small()).unwrap();
     assert_eq!(everything(&reader), expected);
     writer.commit(&group(301), at(5)).unwrap();
@@ -114,7 +114,7 @@ fn a_crash_between_the_fold_and_the_end_of_the_journal_changes_nothing() {
 }
 
 #[test]
-fn a_journal_that_ends_before_the_tables_is_damage() {
+fn journal_behind_the_tables_is_corruption() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, _) = open(dir.path(), small()).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
@@ -122,13 +122,13 @@ fn a_journal_that_ends_before_the_tables_is_damage() {
     drop(writer);
     fs::remove_dir_all(dir.path().join("journal")).unwrap();
     let error = open(dir.path(), small()).unwrap_err();
-    assert!(error.to_string().contains("it ends at record 0, but the tables hold record 1"), "{error}");
+    assert!(error.to_string().contains("it ends at record 0, but the tables contain record 1"), "{error}");
 }
 
 #[test]
-fn full_tables_refuse_commits_and_lose_none_until_there_is_room() {
+fn full_tables_reject_commits_without_loss() {
     let dir = tempfile::tempdir().unwrap();
-    let tight = crate::Options { max_bytes: 256 << 10, generation_bytes: 32 << 10, ..small() };
+    let tight = crate::Options { max_bytes: 256 << 10, memtable_bytes: 32 << 10, ..small() };
     let (mut writer, reader) = open(dir.path(), tight.clone()).unwrap();
     let mut number = 1;
     let error = loop {
@@ -141,7 +141,7 @@ fn full_tables_refuse_commits_and_lose_none_until_there_is_room() {
     };
     assert!(matches!(error, Error::Full { .. }), "{error}");
     assert!(writer.commit(&group(number), at(5)).is_err());
-    assert!(reader.stats().fold_failure.is_some());
+    assert!(reader.stats().flush_failure.is_some());
     let expected = everything(&reader);
     drop(writer);
     let (writer, reader) = open(dir.path(), tight).unwrap();
@@ -157,9 +157,9 @@ fn full_tables_refuse_commits_and_lose_none_until_there_is_room() {
     );
 }
 
-/// A disk that fails on demand.
+/// Disk that fails on request.
 #[derive(Debug, Default)]
-struct Faulty {
+struct FaultyDisk {
     fault: AtomicU8,
 }
 
@@ -167,7 +167,7 @@ const HEALTHY: u8 = 0;
 const FULL: u8 = 1;
 const FSYNC_FAILS: u8 = 2;
 
-impl Faulty {
+impl FaultyDisk {
     fn set(&self, fault: u8) {
         self.fault.store(fault, Ordering::SeqCst);
     }
@@ -177,7 +177,7 @@ impl Faulty {
     }
 }
 
-impl Disk for Faulty {
+impl Disk for FaultyDisk {
     fn allocate(&self, file: &fs::File, bytes: u64) -> io::Result<()> {
         if self.fails(FULL) {
             Err(io::ErrorKind::StorageFull.into())
@@ -194,16 +194,17 @@ impl Disk for Faulty {
         if self.fails(FSYNC_FAILS) { Err(io::Error::other("injected")) } else { LocalDisk.sync(file) }
     }
 
-    fn sync_folder(&self, folder: &fs::File) -> io::Result<()> {
-        LocalDisk.sync_folder(folder)
+    fn sync_dir(&self, dir: &fs::File) -> io::Result<()> {
+        LocalDisk.sync_dir(dir)
     }
 }
 
 #[test]
-fn a_full_disk_refuses_commits_until_there_is_room() {
+fn full_disk_rejects_commits_until_space_is_free() {
     let dir = tempfile::tempdir().unwrap();
-    let device = Arc::new(Faulty::default());
-    let (mut writer, reader) = open_on(dir.path(), small(), Arc::clone(&device) as Arc<dyn Disk>).unwrap();
+    let device = Arc::new(FaultyDisk::default());
+    let (mut writer, reader) =
+        open_with_disk(dir.path(), small(), Arc::clone(&device) as Arc<dyn Disk>).unwrap();
     device.set(FULL);
     let mut number = 1;
     let error = loop {
@@ -222,10 +223,11 @@ fn a_full_disk_refuses_commits_until_there_is_room() {
 }
 
 #[test]
-fn after_a_failed_fsync_nothing_is_accepted_until_the_store_is_recovered() {
+fn failed_fsync_blocks_commits_until_recovery() {
     let dir = tempfile::tempdir().unwrap();
-    let device = Arc::new(Faulty::default());
-    let (mut writer, reader) = open_on(dir.path(), small(), Arc::clone(&device) as Arc<dyn Disk>).unwrap();
+    let device = Arc::new(FaultyDisk::default());
+    let (mut writer, reader) =
+        open_with_disk(dir.path(), small(), Arc::clone(&device) as Arc<dyn Disk>).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
     device.set(FSYNC_FAILS);
     assert!(matches!(writer.commit(&group(2), at(5)), Err(Error::Poisoned { .. })));
@@ -234,14 +236,14 @@ fn after_a_failed_fsync_nothing_is_accepted_until_the_store_is_recovered() {
     assert!(matches!(writer.flush(), Err(Error::Poisoned { .. })));
     assert_eq!(reader.position(), 1);
     writer.recover().unwrap();
-    // The record was written, only its fsync failed; opening made it durable.
+    // The record was written and only its fsync failed; reopening made it durable.
     assert_eq!(reader.position(), 2);
     assert_eq!(writer.commit(&group(3), at(5)).unwrap(), 3);
     assert_eq!(reader.history(&key("acme", "o-2"), 0, 9).unwrap(), [record(2)]);
 }
 
 #[test]
-fn an_interval_syncs_behind_the_commits() {
+fn interval_durability_syncs_in_the_background() {
     let dir = tempfile::tempdir().unwrap();
     let interval = Durability::Interval(Duration::from_millis(5));
     let (mut writer, reader) = open(dir.path(), crate::Options { durability: interval, ..small() }).unwrap();
@@ -250,7 +252,7 @@ fn an_interval_syncs_behind_the_commits() {
     }
     let deadline = Instant::now() + Duration::from_secs(10);
     while reader.stats().fsync.count() == 0 {
-        assert!(Instant::now() < deadline, "nothing was synced");
+        assert!(Instant::now() < deadline, "the journal was not synced");
         thread::yield_now();
     }
     let expected = everything(&reader);
@@ -259,42 +261,42 @@ fn an_interval_syncs_behind_the_commits() {
 }
 
 #[test]
-fn an_old_generation_is_folded_without_being_asked() {
+fn old_memtable_is_flushed_automatically() {
     let dir = tempfile::tempdir().unwrap();
-    let options = crate::Options { generation_age: Duration::from_millis(5), ..small() };
+    let options = crate::Options { memtable_max_age: Duration::from_millis(5), ..small() };
     let (mut writer, reader) = open(dir.path(), options).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
     let expected = everything(&reader);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while reader.stats().folded_position < 1 {
-        assert!(Instant::now() < deadline, "nothing was folded");
+    while reader.stats().flushed_position < 1 {
+        assert!(Instant::now() < deadline, "the memtable was not flushed");
         thread::yield_now();
     }
     assert_eq!(everything(&reader), expected);
-    assert_eq!(reader.stats().overlay_rows, 0);
+    assert_eq!(reader.stats().memtable_rows, 0);
 }
 
 #[test]
-fn work_that_is_done_within_a_generation_never_reaches_the_disk() {
+fn work_settled_within_a_memtable_never_reaches_disk() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, reader) = open(dir.path(), small()).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
-    writer.commit(&settle(&reader), at(5)).unwrap();
+    writer.commit(&complete_oldest(&reader), at(5)).unwrap();
     writer.commit(&group(2), at(5)).unwrap();
     writer.flush().unwrap();
     let rows = |table| reader.stats().tables.into_iter().find(|stats| stats.name == table).unwrap().rows;
-    assert_eq!((rows("outbox"), rows("instance"), rows("applied")), (1, 2, 2));
+    assert_eq!((rows("outbox"), rows("instance"), rows("dedupe")), (1, 2, 2));
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_alone() {
+fn newer_store_format_is_rejected_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, _) = open(dir.path(), small()).unwrap();
     writer.commit(&group(1), at(5)).unwrap();
     drop(writer);
     let tables = dir.path().join("tables");
     let mdbx = crate::mdbx::Mdbx::open(&tables, 16 << 20, b"format", |_| Ok(())).unwrap();
-    mdbx.describe(&[(b"format", &2u32.to_be_bytes())]).unwrap();
+    mdbx.write_meta(&[(b"format", &2u32.to_be_bytes())]).unwrap();
     drop(mdbx);
     let before = fs::read(tables.join("mdbx.dat")).unwrap();
     let error = open(dir.path(), small()).unwrap_err();
@@ -303,7 +305,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 }
 
 #[test]
-fn one_folder_has_one_writer_and_its_readers_end_with_it() {
+fn store_dir_has_one_writer_and_readers_close_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let (writer, reader) = open(dir.path(), small()).unwrap();
     let error = open(dir.path(), small()).unwrap_err();
@@ -314,7 +316,7 @@ fn one_folder_has_one_writer_and_its_readers_end_with_it() {
 }
 
 #[test]
-fn a_store_of_format_1_is_still_read() {
+fn format_1_store_is_readable() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
     let dir = tempfile::tempdir().unwrap();
     copy(&recorded.join("store"), dir.path());
@@ -323,7 +325,7 @@ fn a_store_of_format_1_is_still_read() {
 }
 
 #[test]
-#[ignore = "writes the recorded files of the current format; run by hand when a release gets a new format"]
+#[ignore = "writes the fixture of the current format; run it manually when the format changes"]
 fn record_the_current_format() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
     let options = crate::Options { max_bytes: 1 << 20, journal_segment_bytes: 16 << 10, ..small() };
@@ -334,14 +336,14 @@ fn record_the_current_format() {
             writer.flush().unwrap();
         }
     }
-    writer.commit(&settle(&reader), at(5)).unwrap();
+    writer.commit(&complete_oldest(&reader), at(5)).unwrap();
     fs::write(recorded.join("expected.txt"), everything(&reader)).unwrap();
     drop(writer);
     fs::remove_file(recorded.join("store/tables/mdbx.lck")).unwrap();
 }
 
 #[test]
-fn a_sleeping_instance_costs_less_than_a_kilobyte_of_disk() {
+fn idle_instance_uses_less_than_1_kib_of_disk() {
     const COUNT: u64 = 20_000;
     let dir = tempfile::tempdir().unwrap();
     let options = crate::Options { max_bytes: 1 << 30, ..small() };
@@ -352,7 +354,7 @@ fn a_sleeping_instance_costs_less_than_a_kilobyte_of_disk() {
     }
     writer.flush().unwrap();
     let bytes: u64 = reader.stats().tables.iter().map(|table| table.bytes).sum();
-    println!("{} bytes of tables an instance", bytes / COUNT);
+    println!("{} table bytes per instance", bytes / COUNT);
     assert!(bytes / COUNT < 1000, "{} bytes", bytes / COUNT);
     assert_eq!(reader.timers_due(at(i64::MAX), usize::MAX).unwrap().len() as u64, COUNT);
     assert_eq!(reader.count(&TenantId::new("acme").unwrap()).unwrap().into_values().sum::<u64>(), COUNT);
@@ -360,39 +362,39 @@ fn a_sleeping_instance_costs_less_than_a_kilobyte_of_disk() {
 
 #[test]
 #[ignore = "a measurement of minutes: `cargo test --release -p orlog-store -- --ignored --nocapture a_million`"]
-fn a_million_sleeping_instances_open_within_two_seconds() {
+fn store_with_a_million_idle_instances_opens_in_two_seconds() {
     const COUNT: u64 = 1_000_000;
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let options = crate::Options { slots: small().slots, ..crate::Options::default() };
     let (mut writer, reader) = open(dir.path(), options.clone()).unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     for chunk in 0..COUNT / 1000 {
-        // Scattered, as instances come in real life.
+        // Random order, as in production.
         let numbers = (0..1000).map(|index| (chunk * 1000 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
         writer.commit(&numbers.map(sleeping).collect::<Vec<_>>(), at(5)).unwrap();
     }
-    println!("committed in {:?}", begun.elapsed());
-    // Half of the last generation stays in the journal, as after a crash.
+    println!("committed in {:?}", start.elapsed());
+    // Half of the last memtable remains in the journal, as after a crash.
     let stats = reader.stats();
-    println!("overlay: {} rows, {} bytes", stats.overlay_rows, stats.overlay_bytes);
+    println!("memtable: {} rows, {} bytes", stats.memtable_rows, stats.memtable_bytes);
     drop(writer);
-    let begun = Instant::now();
+    let start = Instant::now();
     let (mut writer, reader) = open(dir.path(), options.clone()).unwrap();
-    let (opened, next) = (begun.elapsed(), reader.next_timer().unwrap());
-    println!("opened after a crash in {opened:?}, first answer after {:?}: {next:?}", begun.elapsed());
+    let (opened, next) = (start.elapsed(), reader.next_timer().unwrap());
+    println!("opened after a crash in {opened:?}, first read after {:?}: {next:?}", start.elapsed());
     writer.flush().unwrap();
     let tables = reader.stats().tables;
-    println!("{} bytes of tables an instance", tables.iter().map(|table| table.bytes).sum::<u64>() / COUNT);
+    println!("{} table bytes per instance", tables.iter().map(|table| table.bytes).sum::<u64>() / COUNT);
     println!("{tables:#?}");
     drop(writer);
-    let begun = Instant::now();
+    let start = Instant::now();
     let (_writer, reader) = open(dir.path(), options).unwrap();
     assert!(reader.next_timer().unwrap().is_some());
-    println!("opened after a flush in {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(2) && opened < Duration::from_secs(2));
+    println!("opened after a flush in {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(2) && opened < Duration::from_secs(2));
 }
 
-/// An instance that has taken one event and waits for a timer.
+/// Returns an instance that has applied one event and waits for a timer.
 fn sleeping(number: u64) -> Change {
     let key = key("acme", &format!("order-{number:012}"));
     let mut commit = transition(&key, 1);
@@ -409,70 +411,71 @@ fn sleeping(number: u64) -> Change {
 }
 
 #[test]
-fn a_rest_may_be_interrupted_but_not_for_ever() {
+fn interrupted_downtime_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let window = Duration::from_secs(10);
     let options = || crate::Options { dedupe_window: window, ..small() };
     let of = key("acme", "o-1");
     let id = |number: i64| EventId::new(format!("e-{number}")).unwrap();
-    // A life of the store at that time: what it still knows of the event before all, and one that it applies.
-    let life = |now: i64| {
+    // One run of the store at that time: whether it still has the first event, and one new event.
+    let run = |now: i64| {
         let (mut writer, reader) = open(dir.path(), options()).unwrap();
-        let known = reader.applied(&of, &id(0), at(now)).unwrap();
-        let commit = Commit { applied: Some(id(now)), ..Commit::empty(of.clone(), at(now)) };
-        let before = reader.remembered_since(at(now)).unwrap();
-        writer.commit(&[apply(commit), Change::PurgeApplied { before }], at(now)).unwrap();
+        let known = reader.is_duplicate(&of, &id(0), at(now)).unwrap();
+        let commit = Commit { dedupe_key: Some(id(now)), ..Commit::empty(of.clone(), at(now)) };
+        let before = reader.dedupe_horizon(at(now)).unwrap();
+        writer.commit(&[apply(commit), Change::PurgeDedupe { before }], at(now)).unwrap();
         known
     };
-    assert!(!life(0));
+    assert!(!run(0));
     for restart in [1_000_000, 1_000_001, 1_009_000, 1_012_000] {
-        assert!(life(restart), "it may be delivered again at {restart}");
+        assert!(run(restart), "the dedupe key is gone at {restart}");
     }
-    // Ten days of restarts more often than once a window forget as well: events were applied in two windows since.
-    assert!(!(1_020_000..1_050_000).step_by(6_000).map(life).last().unwrap());
+    // Ten days of restarts within each window expire the event too: two later windows contain events.
+    assert!(!(1_020_000..1_050_000).step_by(6_000).map(run).last().unwrap());
     let (_writer, reader) = open(dir.path(), options()).unwrap();
-    assert!(reader.rows("dedupe", None, 99).unwrap().len() < 9, "what is forgotten is purged");
+    assert!(reader.inspect_rows("dedupe", None, 99).unwrap().len() < 9, "expired dedupe keys are purged");
 }
 
-/// Two stores between which words travel: the second hears only what the first has said.
+/// Checks copies of two stores that exchange messages: the copy of the second contains only messages
+/// that the copy of the first has sent.
 #[test]
-fn copies_of_several_stores_are_of_one_moment() {
-    const SAID: u64 = 400;
+fn copies_of_several_stores_are_consistent() {
+    const MESSAGES: u64 = 400;
     let dir = tempfile::tempdir().unwrap();
-    let (mut model, told) = memory(small());
+    let (mut model, model_reader) = open_in_memory(small());
     let after = |number: u64| {
         model.commit(&group(number), at(5)).unwrap();
-        everything(&told)
+        everything(&model_reader)
     };
-    let expected: Vec<String> = (1..=SAID + 1).map(after).collect();
+    let expected: Vec<String> = (1..=MESSAGES + 1).map(after).collect();
     let ([mut first, mut second], readers): ([_; 2], [_; 2]) = {
         let [(first, one), (second, two)] =
             ["a", "b"].map(|name| open(&dir.path().join(name), small()).unwrap());
         ([first, second], [one, two])
     };
-    let talking = thread::spawn(move || {
-        for number in 1..=SAID {
+    let committing = thread::spawn(move || {
+        for number in 1..=MESSAGES {
             first.commit(&group(number), at(5)).unwrap();
             second.commit(&group(number), at(5)).unwrap();
         }
         (first, second)
     });
     let mut rounds = 0;
-    while !talking.is_finished() {
+    while !committing.is_finished() {
         rounds += 1;
         let copies = ["a", "b"].map(|name| dir.path().join(format!("{rounds}-{name}")));
         let pairs: Vec<_> = readers.iter().cloned().zip(copies.iter().cloned()).collect();
         let before = readers[0].position();
-        let (stood, moment) = copy_together(&pairs, || "now").unwrap();
+        let (copies_info, moment) = copy_consistently(&pairs, || "now").unwrap();
         assert_eq!(moment, "now");
-        let [first, second] = [stood[0].position, stood[1].position];
-        assert!(first >= before, "what was committed before is in it");
+        let [first, second] = [copies_info[0].position, copies_info[1].position];
+        assert!(first >= before, "the copy contains all earlier commits");
         assert!(
             first == second || first == second + 1,
-            "round {rounds}: {first} and {second} are of two moments"
+            "round {rounds}: positions {first} and {second} are inconsistent"
         );
-        for (copy, copied) in copies.iter().zip(&stood).filter(|(_, copied)| copied.position > 0) {
-            assert_eq!(look(copy).unwrap().unwrap().position(), copied.position);
+        for (copy, copied) in copies.iter().zip(&copies_info).filter(|(_, copied)| copied.position > 0) {
+            assert_eq!(read_info(copy).unwrap().unwrap().position(), copied.position);
             let (mut writer, reader) = open(copy, small()).unwrap();
             let position = usize::try_from(copied.position).unwrap();
             assert_eq!(everything(&reader), expected[position - 1]);
@@ -482,5 +485,5 @@ fn copies_of_several_stores_are_of_one_moment() {
         }
     }
     assert!(rounds > 1, "it was copied while it was written");
-    drop(talking.join().unwrap());
+    drop(committing.join().unwrap());
 }

@@ -1,21 +1,22 @@
-//! Data for this crate's tests.
+//! Test data of this crate.
 
 use std::time::Duration;
 
 use orlog_model::{
-    Change, Commit, CorrelationId, Effect, EffectName, EventId, Instance, InstanceKey, Name, ProgramRef,
-    Record, SagaName, Source, Status, StreamPosition, TenantId, Timer, Timestamp, Work, WorkItem,
+    Change, CheckpointKey, Commit, CorrelationId, DefinitionRef, Effect, EffectName, EventId, HistoryEntry,
+    Instance, InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp, Work,
+    WorkItem,
 };
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::options::Options;
 
-/// Options that fold only when told to, with small files.
+/// Returns options with small files that flush only on request.
 pub(crate) fn small() -> Options {
     Options {
         max_bytes: 16 << 20,
-        generation_age: Duration::from_hours(1),
+        memtable_max_age: Duration::from_hours(1),
         journal_segment_bytes: 64 << 10,
         ..Options::default()
     }
@@ -35,7 +36,7 @@ pub(crate) fn key(tenant: &str, correlation: &str) -> InstanceKey {
 
 pub(crate) fn instance(version: u64, status: Status) -> Instance {
     Instance {
-        program: ProgramRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
+        definition: DefinitionRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
         version,
         status,
         paused: false,
@@ -45,7 +46,7 @@ pub(crate) fn instance(version: u64, status: Status) -> Instance {
         .into_bytes(),
         waits: vec![],
         timers: vec![],
-        open: vec![],
+        pending_work: vec![],
         reference: None,
         last_input: EventId::new(format!("event-{version}")).unwrap(),
         last_error: None,
@@ -78,28 +79,28 @@ pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
 }
 
 pub(crate) fn timer(due: i64, token: u64) -> Timer {
-    Timer { due: at(due), name: Name::new("patience").unwrap(), token }
+    Timer { due: at(due), name: Name::new("timeout").unwrap(), token }
 }
 
-pub(crate) fn record(version: u64) -> Record {
-    Record {
+pub(crate) fn record(version: u64) -> HistoryEntry {
+    HistoryEntry {
         version,
         at: at(i64::try_from(version).unwrap()),
-        input: EventId::new(format!("event-{version}")).unwrap(),
-        label: "OrderPlaced".to_owned(),
-        note: "reserve: asked".to_owned(),
+        input_id: EventId::new(format!("event-{version}")).unwrap(),
+        input_label: "OrderPlaced".to_owned(),
+        note: "reserve: requested".to_owned(),
         status: Status::Running,
         work: vec![("inventory.ReserveStock".to_owned(), Uuid::from_u128(u128::from(version)))],
-        origin: orlog_model::Origin::default(),
+        origin: orlog_model::InputOrigin::default(),
     }
 }
 
-/// A whole transition: snapshot, history, marker, one item of work.
+/// Returns a complete transition: snapshot, history entry, dedupe key, one work item.
 pub(crate) fn transition(key: &InstanceKey, version: u64) -> Commit {
     Commit {
         instance: Some(instance(version, Status::Running)),
         work: vec![work(key, "payments.charge", u128::from(version))],
-        applied: Some(EventId::new(format!("event-{version}")).unwrap()),
+        dedupe_key: Some(EventId::new(format!("event-{version}")).unwrap()),
         history: Some(record(version)),
         ..Commit::empty(key.clone(), at(5))
     }
@@ -110,6 +111,6 @@ pub(crate) fn apply(commit: Commit) -> Change {
 }
 
 pub(crate) fn checkpoint(sequence: u64) -> Change {
-    let source = Source { stream: "events".to_owned(), consumer: "*".to_owned() };
-    Change::Checkpoint(source, StreamPosition::behind(Uuid::from_u128(1), sequence))
+    let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
+    Change::Checkpoint(source, StreamPosition::after(Uuid::from_u128(1), sequence))
 }

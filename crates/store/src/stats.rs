@@ -1,105 +1,105 @@
-//! Figures about a store, for metrics and for people.
+//! Statistics of a store, for metrics and operators.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::histogram::Durations;
+use crate::histogram::DurationHistogram;
 
-/// How a store is doing.
+/// Statistics of a store.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Stats {
-    /// Commits ever made.
+    /// Total number of commits.
     pub position: u64,
-    /// Commits that are folded into the tables.
-    pub folded_position: u64,
-    /// Rows in the overlay.
-    pub overlay_rows: u64,
-    /// Bytes of memory that the overlay takes, about.
-    pub overlay_bytes: u64,
-    /// Bytes of the journal on disk, allocated room included; 0 in memory.
+    /// Number of commits flushed to the tables.
+    pub flushed_position: u64,
+    /// Rows in the memtables.
+    pub memtable_rows: u64,
+    /// Approximate memory size of the memtables, in bytes.
+    pub memtable_bytes: u64,
+    /// Size of the journal on disk in bytes, with allocated space; 0 in memory.
     pub journal_bytes: u64,
-    /// Bytes of the tables on disk; 0 in memory.
+    /// Size of the tables on disk, in bytes; 0 in memory.
     pub tables_bytes: u64,
-    /// The largest size that the tables may grow to; 0 in memory.
+    /// Maximum size of the tables, in bytes; 0 in memory.
     pub tables_max_bytes: u64,
     /// Fsyncs of the journal since the store was opened.
-    pub fsync: Durations,
-    /// Folds since the store was opened.
-    pub folds: u64,
-    /// How long the last one took.
-    pub last_fold: Duration,
-    /// Why the last fold failed, if it did.
-    pub fold_failure: Option<String>,
-    /// For how long an applied event is remembered, at least.
+    pub fsync: DurationHistogram,
+    /// Flushes since the store was opened.
+    pub flushes: u64,
+    /// Duration of the last flush.
+    pub last_flush: Duration,
+    /// Failure of the last flush, if any.
+    pub flush_failure: Option<String>,
+    /// Minimum time for which dedupe keys are stored.
     pub dedupe_window: Duration,
-    /// The tables on disk; none in memory.
+    /// Tables on disk; empty in memory.
     pub tables: Vec<TableStats>,
-    /// How its log is doing; nothing in a store without one.
-    pub replication: Option<Replication>,
+    /// Statistics of the log; `None` for a store without a log.
+    pub replication: Option<ReplicationStats>,
 }
 
-/// How the log of a replicated store is doing.
+/// Statistics of the log of a replicated store.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Replication {
-    /// The epoch in which the writer claimed the log.
+pub struct ReplicationStats {
+    /// Epoch in which the writer claimed the log.
     pub epoch: u64,
-    /// Commits appended since the store was opened, and how long that took.
-    pub append: Durations,
-    /// Why the last try to reach the log failed, if it did: commits wait.
+    /// Durations of the commits appended since the store was opened.
+    pub append: DurationHistogram,
+    /// Failure of the last attempt to reach the log, if any; commits are blocked.
     pub unavailable: Option<String>,
-    /// Commits that the last snapshot does not hold, about.
+    /// Approximate number of commits after the last snapshot.
     pub commits_behind_snapshot: u64,
-    /// Bytes of them.
+    /// Size of these commits, in bytes.
     pub bytes_behind_snapshot: u64,
     /// Snapshots saved since the store was opened.
     pub snapshots: u64,
-    /// How long the last one took.
+    /// Duration of the last snapshot.
     pub last_snapshot: Duration,
-    /// The commit that the last one reaches; 0 if there was none since the store was opened.
+    /// Position of the last snapshot; 0 if none was saved since the store was opened.
     pub snapshot_position: u64,
-    /// Why the last one failed, if it did.
+    /// Failure of the last snapshot, if any.
     pub snapshot_failure: Option<String>,
 }
 
-/// How big a table on disk is.
+/// Size of a table on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableStats {
-    /// Its name.
+    /// Name of the table.
     pub name: &'static str,
-    /// Rows in it; what the overlay holds is not counted.
+    /// Number of rows, without rows in the memtables.
     pub rows: u64,
-    /// Pages it takes.
+    /// Number of pages.
     pub pages: u64,
-    /// Bytes of these pages.
+    /// Size of these pages, in bytes.
     pub bytes: u64,
 }
 
-/// The pages of the tables on disk.
+/// Page statistics of the tables on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pages {
-    /// Pages of the file.
-    pub all: u64,
-    /// Those of them that hold nothing.
+pub struct PageStats {
+    /// Number of pages in the file.
+    pub total: u64,
+    /// Number of free pages.
     pub free: u64,
-    /// Transactions that read at this moment.
+    /// Number of active read transactions.
     pub readers: u64,
 }
 
-/// Counts something and remembers how long it took the last time.
+/// Counter that also stores the last duration.
 #[derive(Debug, Default)]
-pub(crate) struct Timed {
+pub(crate) struct TimedCounter {
     count: AtomicU64,
     last_micros: AtomicU64,
 }
 
-impl Timed {
-    /// Once more.
-    pub(crate) fn note(&self, took: Duration) {
+impl TimedCounter {
+    /// Counts one operation and records its duration.
+    pub(crate) fn record(&self, duration: Duration) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.last_micros.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.last_micros.store(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How often, and how long the last time.
+    /// Returns the count and the last duration.
     pub(crate) fn read(&self) -> (u64, Duration) {
         let last = Duration::from_micros(self.last_micros.load(Ordering::Relaxed));
         (self.count.load(Ordering::Relaxed), last)

@@ -1,6 +1,7 @@
-//! A store's folder: the tables, the journal, and the few rows that say what they are.
+//! Directory of a store: the tables, the journal and the metadata.
 //!
-//! The folder of a replicated store has no journal: the log is its journal, and the tables remember up to which entry they hold it.
+//! The directory of a replicated store has no journal: the replicated log is its journal. The tables
+//! store the last entry that they contain.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
@@ -11,86 +12,87 @@ use std::time::Duration;
 
 use orlog_journal::{Journal, Syncer};
 
-use crate::encoding::record::Heads;
+use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::mdbx::Mdbx;
-use crate::memtable::Generation;
+use crate::memtable::Memtable;
 use crate::options::Options;
-use crate::replication::commit_log::Place;
-use crate::replication::follower::Mark;
-use crate::replication::frame::Owner;
+use crate::replication::commit_log::LogPosition;
+use crate::replication::follower::EntryId;
+use crate::replication::frame::LogOwner;
 use crate::table::Table;
 
-/// The format of a store as this release writes it.
+/// Store format that this release writes.
 const FORMAT: u32 = 1;
 
-/// What makes a store of format n + 1 from one of format n, at index n - 1.
+/// Migrations from format n to n + 1, at index n - 1.
 const MIGRATIONS: &[Migration] = &[];
 
 type Migration = fn(&Mdbx) -> Result<(), Error>;
 
-/// The size of a file of the journal of a copy.
+/// Segment size of the journal of a copy.
 const COPIED_SEGMENT_BYTES: u64 = 64 << 10;
 
-/// The key under which the format lies in the table `meta`, as four bytes, big endian, in every release.
+/// Key of the format in the table `meta`: four bytes, big endian, in every release.
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
 const IDENTITY_KEY: &[u8] = b"identity";
-pub(crate) const HEADS_KEY: &[u8] = b"heads";
+pub(crate) const STATE_KEY: &[u8] = b"heads";
 const WINDOW_KEY: &[u8] = b"window";
-/// The [`Place`] of the tables of a replicated store.
-pub(crate) const PLACE_KEY: &[u8] = b"log";
+/// Key of the [`LogPosition`] of the tables of a replicated store.
+pub(crate) const LOG_POSITION_KEY: &[u8] = b"log";
 
-/// An open folder. The lock on it ends with this.
+/// Open directory, locked until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct StoreDir {
     tables: Mdbx,
-    journal: Option<Local>,
-    about: About,
+    journal: Option<LocalJournal>,
+    about: StoreMetadata,
 }
 
-/// The journal of a store that is not replicated.
+/// Journal of a store without replication.
 #[derive(Debug)]
-struct Local {
+struct LocalJournal {
     journal: Mutex<Journal>,
     syncer: Syncer,
     log: orlog_journal::Reader,
 }
 
-impl Disk {
-    /// Opens the folder, or makes it.
+impl StoreDir {
+    /// Opens the directory, or creates it.
     pub(crate) fn open(
         dir: &Path,
         options: &Options,
         device: Arc<dyn orlog_journal::Disk>,
     ) -> Result<Arc<Self>, Error> {
         let (tables, about) = open_tables(dir, options, None)?;
-        if about.place.is_some() {
+        if about.location.is_some() {
             let reason =
-                "it follows a log in JetStream and lacks what was not folded; open it with replication";
+                "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
         let mut journal_options = orlog_journal::Options::new(about.identity);
         journal_options.segment_bytes = options.journal_segment_bytes;
         let (journal, _) = Journal::open_on(made(&dir.join("journal"))?, journal_options, device)?;
         let (syncer, log) = (journal.syncer(), journal.reader());
-        let journal = Some(Local { journal: Mutex::new(journal), syncer, log });
+        let journal = Some(LocalJournal { journal: Mutex::new(journal), syncer, log });
         Ok(Arc::new(Self { tables, journal, about }))
     }
 
-    /// Opens the folder of a replicated store, or makes one that follows the log of this identity from its beginning.
+    /// Opens the directory of a replicated store, or creates one that follows the log with this identity
+    /// from its start.
     pub(crate) fn open_replicated(dir: &Path, options: &Options, log: [u8; 16]) -> Result<Arc<Self>, Error> {
-        let begin = Place { log, position: 0, number: 0, epoch: 0, writer: 0 };
-        let (tables, about) = open_tables(dir, options, Some(begin))?;
-        if about.place.is_none() {
-            let reason = "it was made without replication; move it away, or open it without replication";
+        let start = LogPosition { log, position: 0, number: 0, epoch: 0, writer: 0 };
+        let (tables, about) = open_tables(dir, options, Some(start))?;
+        if about.location.is_none() {
+            let reason = "it was created without replication; move it away, or open it without replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
         Ok(Arc::new(Self { tables, journal: None, about }))
     }
 
-    /// Shows `apply` the journal's records behind `position`, with their positions.
+    /// Passes the journal records after `position`, with their positions, to `apply`.
     pub(crate) fn replay(
         &self,
         position: u64,
@@ -99,43 +101,43 @@ impl Disk {
         let Some(local) = &self.journal else { return Ok(()) };
         let last = local.log.last_written();
         if last < position {
-            let reason = format!("it ends at record {last}, but the tables hold record {position}");
-            let place = local.journal().path().display().to_string();
-            return Err(Error::Corrupt { place, reason });
+            let reason = format!("it ends at record {last}, but the tables contain record {position}");
+            let location = local.journal().path().display().to_string();
+            return Err(Error::Corrupt { location, reason });
         }
         if last == position { Ok(()) } else { local.log.for_each(position + 1, apply) }
     }
 
-    /// Up to where the tables followed a log before this opening; nothing in a store without one.
-    pub(crate) fn place(&self) -> Option<&Place> {
-        self.about.place.as_ref()
+    /// Returns the log position of the tables before this opening; `None` for a store without a log.
+    pub(crate) fn log_position(&self) -> Option<&LogPosition> {
+        self.about.location.as_ref()
     }
 
-    /// The entry of the log in which the last commit of [`Disk::folded`] lies.
-    pub(crate) fn mark(&self) -> Mark {
-        let mark = |place: &Place| Mark {
-            number: place.number,
-            owner: Owner { epoch: place.epoch, writer: place.writer },
+    /// Returns the log entry that contains the last commit of [`StoreDir::flushed_state`].
+    pub(crate) fn last_entry(&self) -> EntryId {
+        let entry_id = |location: &LogPosition| EntryId {
+            number: location.number,
+            owner: LogOwner { epoch: location.epoch, writer: location.writer },
         };
-        self.place().map_or(Mark::NONE, mark)
+        self.log_position().map_or(EntryId::NONE, entry_id)
     }
 
-    /// Where the store stood when the tables were written last before this opening.
-    pub(crate) fn folded(&self) -> &Heads {
-        &self.about.heads
+    /// Returns the state of the store at the last flush before this opening.
+    pub(crate) fn flushed_state(&self) -> &StoreState {
+        &self.about.store_state
     }
 
-    /// The MDBX tables.
+    /// Returns the MDBX tables.
     pub(crate) fn tables(&self) -> &Mdbx {
         &self.tables
     }
 
-    /// How long an applied event is remembered at least, as fixed when the store was made.
-    pub(crate) fn window(&self) -> Duration {
+    /// Returns the minimum time for which dedupe keys are stored, as fixed when the store was created.
+    pub(crate) fn dedupe_window(&self) -> Duration {
         self.about.window
     }
 
-    /// Appends a record to the journal, if there is one. The disk need not have it yet.
+    /// Appends a record to the journal, if there is one. The record need not be durable yet.
     pub(crate) fn append(&self, position: u64, record: &[u8]) -> Result<(), Error> {
         let Some(local) = &self.journal else { return Ok(()) };
         let written = local.journal().append(&[record])?;
@@ -143,7 +145,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns once the disk has every record appended before; says whether there was anything to do.
+    /// Syncs all appended records; returns whether a sync was necessary.
     pub(crate) fn sync(&self) -> Result<bool, Error> {
         let Some(local) = &self.journal else { return Ok(false) };
         if local.log.last_synced() == local.log.last_written() {
@@ -153,39 +155,47 @@ impl Disk {
         Ok(true)
     }
 
-    /// Makes a generation part of the tables.
-    pub(crate) fn fold(&self, generation: &Generation) -> Result<(), Error> {
+    /// Writes a memtable to the tables.
+    pub(crate) fn flush(&self, memtable: &Memtable) -> Result<(), Error> {
         // The journal first: tables that are ahead of it could not be continued.
         self.sync()?;
-        let heads = encoded(generation.heads());
-        let place = self.reached(generation).map(|place| encoded(&place));
-        let mut meta = vec![(HEADS_KEY, heads.as_slice())];
-        meta.extend(place.as_ref().map(|place| (PLACE_KEY, place.as_slice())));
-        self.tables.fold(generation, &meta)
+        let store_state = encoded(memtable.state());
+        let location = self.reached(memtable).map(|location| encoded(&location));
+        let mut meta = vec![(STATE_KEY, store_state.as_slice())];
+        meta.extend(location.as_ref().map(|location| (LOG_POSITION_KEY, location.as_slice())));
+        self.tables.write_memtable(memtable, &meta)
     }
 
-    fn reached(&self, generation: &Generation) -> Option<Place> {
-        let Mark { number, owner } = generation.mark();
-        let position = generation.heads().position;
-        let place =
-            |begin: &Place| Place { position, number, epoch: owner.epoch, writer: owner.writer, ..*begin };
-        self.place().map(place)
+    fn reached(&self, memtable: &Memtable) -> Option<LogPosition> {
+        let EntryId { number, owner } = memtable.last_entry();
+        let position = memtable.state().position;
+        let location = |start: &LogPosition| LogPosition {
+            position,
+            number,
+            epoch: owner.epoch,
+            writer: owner.writer,
+            ..*start
+        };
+        self.log_position().map(location)
     }
 
-    /// Copies the tables as they are on the disk, without what is not folded, into a new file. The answer is the place that the
-    /// copy reaches.
-    pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<Place>), Error> {
-        let still = self.tables.still()?;
-        let heads: Heads = value::decode(Table::Meta, &still.meta(HEADS_KEY)?.unwrap_or_default())?;
-        let place = still.meta(PLACE_KEY)?.map(|row| value::decode(Table::Meta, &row)).transpose()?;
-        still.copy(file)?;
-        Ok((heads.position, place))
+    /// Copies the tables on disk, without unflushed commits, into a new file. Returns the position of the
+    /// copy.
+    pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<LogPosition>), Error> {
+        let snapshot = self.tables.read_snapshot()?;
+        let store_state: StoreState =
+            value::decode(Table::Meta, &snapshot.meta(STATE_KEY)?.unwrap_or_default())?;
+        let location =
+            snapshot.meta(LOG_POSITION_KEY)?.map(|row| value::decode(Table::Meta, &row)).transpose()?;
+        snapshot.copy(file)?;
+        Ok((store_state.position, location))
     }
 
-    /// Makes a journal in the new folder `dir` that goes on behind the commit `after` and ends with `last`, both of this store.
+    /// Creates a journal in the new directory `dir` with the commits of this store after `after` up to
+    /// `last`.
     pub(crate) fn copy_journal(&self, dir: &Path, after: u64, last: u64) -> Result<(), Error> {
         let mut options = orlog_journal::Options::new(self.identity());
-        // What is allocated is copied and moved about: little of it.
+        // Small segments and no spares, because allocated space is copied and moved too.
         (options.first_sequence, options.segment_bytes, options.spare_segments) =
             (after + 1, COPIED_SEGMENT_BYTES, 0);
         let (mut copy, _) = Journal::open(made(dir)?, options)?;
@@ -199,51 +209,55 @@ impl Disk {
         Ok(())
     }
 
-    /// Drops the journal up to `position`, as far as whole segments go.
+    /// Truncates the journal up to `position`, in whole segments.
     pub(crate) fn truncate(&self, position: u64) -> Result<(), Error> {
         let Some(local) = &self.journal else { return Ok(()) };
         Ok(local.journal().truncate_before(position + 1)?)
     }
 
-    /// Bytes of the journal on disk.
+    /// Returns the size of the journal on disk, in bytes.
     pub(crate) fn journal_bytes(&self) -> u64 {
         self.journal.as_ref().map_or(0, |local| local.journal().bytes_on_disk())
     }
 
-    /// What the journal of a copy of this store is made for.
+    /// Returns the identity for the journal of a copy of this store.
     pub(crate) fn identity(&self) -> [u8; 16] {
         self.about.identity
     }
 }
 
-impl Local {
+impl LocalJournal {
     fn journal(&self) -> MutexGuard<'_, Journal> {
         lock(&self.journal)
     }
 }
 
-fn open_tables(dir: &Path, options: &Options, begin: Option<Place>) -> Result<(Mdbx, About), Error> {
+fn open_tables(
+    dir: &Path,
+    options: &Options,
+    start: Option<LogPosition>,
+) -> Result<(Mdbx, StoreMetadata), Error> {
     let dir = made(&dir.join("tables"))?;
     let mut found = None;
     let tables = Mdbx::open(&dir, options.max_bytes, FORMAT_KEY, |row| {
-        found = admitted(row, &dir)?;
+        found = check_format(row, &dir)?;
         Ok(())
     })?;
-    let about = About::read_or_make(&tables, found, options, begin)?;
+    let about = StoreMetadata::read_or_make(&tables, found, options, start)?;
     Ok((tables, about))
 }
 
 fn made(dir: &Path) -> Result<PathBuf, Error> {
-    let wrong = |source| Error::Io { action: "create the folder", path: dir.to_owned(), source };
-    fs::create_dir_all(dir).map_err(wrong)?;
+    let io_error = |source| Error::Io { action: "create the directory", path: dir.to_owned(), source };
+    fs::create_dir_all(dir).map_err(io_error)?;
     Ok(dir.to_owned())
 }
 
-/// Says which format the row states; `None` for a store that is yet to be made.
-pub(crate) fn admitted(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
+/// Returns the format that the row states; `None` for a store that is not created yet.
+pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
     let Some(row) = row else { return Ok(None) };
     let bytes = row.try_into().map_err(|_| Error::Corrupt {
-        place: path.display().to_string(),
+        location: path.display().to_string(),
         reason: "its format row is not four bytes long".to_owned(),
     })?;
     match u32::from_be_bytes(bytes) {
@@ -254,24 +268,24 @@ pub(crate) fn admitted(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, E
     }
 }
 
-/// What a store says about itself.
+/// Metadata of a store.
 #[derive(Debug)]
-struct About {
+struct StoreMetadata {
     identity: [u8; 16],
-    heads: Heads,
+    store_state: StoreState,
     window: Duration,
-    place: Option<Place>,
+    location: Option<LogPosition>,
 }
 
-impl About {
+impl StoreMetadata {
     fn read_or_make(
         tables: &Mdbx,
         found: Option<u32>,
         options: &Options,
-        begin: Option<Place>,
+        start: Option<LogPosition>,
     ) -> Result<Self, Error> {
         match found {
-            None => Self::make(tables, options, begin),
+            None => Self::make(tables, options, start),
             Some(found) => {
                 migrate(tables, found)?;
                 Self::read(tables, options)
@@ -279,19 +293,23 @@ impl About {
         }
     }
 
-    fn make(tables: &Mdbx, options: &Options, begin: Option<Place>) -> Result<Self, Error> {
+    fn make(tables: &Mdbx, options: &Options, start: Option<LogPosition>) -> Result<Self, Error> {
         let window_millis = u64::try_from(options.dedupe_window.as_millis()).unwrap_or(u64::MAX);
-        let about =
-            Self { identity: identity(), heads: Heads::NONE, window: options.dedupe_window, place: begin };
+        let about = Self {
+            identity: identity(),
+            store_state: StoreState::NONE,
+            window: options.dedupe_window,
+            location: start,
+        };
         let mut rows = vec![
             (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
             (IDENTITY_KEY, encoded(&about.identity)),
-            (HEADS_KEY, encoded(&about.heads)),
+            (STATE_KEY, encoded(&about.store_state)),
             (WINDOW_KEY, encoded(&window_millis)),
         ];
-        rows.extend(begin.map(|begin| (PLACE_KEY, encoded(&begin))));
+        rows.extend(start.map(|start| (LOG_POSITION_KEY, encoded(&start))));
         let rows: Vec<_> = rows.iter().map(|(key, row)| (*key, row.as_slice())).collect();
-        tables.describe(&rows)?;
+        tables.write_meta(&rows)?;
         Ok(about)
     }
 
@@ -299,32 +317,33 @@ impl About {
         let window = Duration::from_millis(row(tables, WINDOW_KEY)?);
         if window.as_millis() != options.dedupe_window.as_millis() {
             tracing::warn!(
-                asked_seconds = options.dedupe_window.as_secs(),
-                kept_seconds = window.as_secs(),
-                "the time for which applied events are remembered was fixed when the store was made",
+                requested_seconds = options.dedupe_window.as_secs(),
+                stored_seconds = window.as_secs(),
+                "store.dedupe_window differs from the stored value; using the stored value",
             );
         }
-        let place = tables.get(Table::Meta, PLACE_KEY, |bytes| value::decode(Table::Meta, bytes))?;
-        let (identity, heads, place) =
-            (row(tables, IDENTITY_KEY)?, row(tables, HEADS_KEY)?, place.transpose()?);
-        let heads = counted(tables, heads)?;
-        Ok(Self { identity, heads, window, place })
+        let location =
+            tables.get(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
+        let (identity, store_state, location) =
+            (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
+        let store_state = counted(tables, store_state)?;
+        Ok(Self { identity, store_state, window, location })
     }
 }
 
-/// Counts the outbox by kind where the store is from before that was kept.
-fn counted(tables: &Mdbx, mut heads: Heads) -> Result<Heads, Error> {
-    if heads.by_kind.iter().sum::<u64>() == heads.outbox_depth {
-        return Ok(heads);
+/// Counts the outbox by kind, if the store is older than these counters.
+fn counted(tables: &Mdbx, mut store_state: StoreState) -> Result<StoreState, Error> {
+    if store_state.by_kind.iter().sum::<u64>() == store_state.outbox_depth {
+        return Ok(store_state);
     }
-    heads.by_kind = [0; 4];
+    store_state.by_kind = [0; 4];
     let end: Result<ControlFlow<()>, Error> = tables.scan(Table::Outbox, &[], None, &mut |key, _| {
-        if let Some(count) = key.first().and_then(|kind| heads.by_kind.get_mut(usize::from(*kind))) {
+        if let Some(count) = key.first().and_then(|kind| store_state.by_kind.get_mut(usize::from(*kind))) {
             *count += 1;
         }
         Ok(ControlFlow::Continue(()))
     });
-    end.map(|_| heads)
+    end.map(|_| store_state)
 }
 
 fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
@@ -333,24 +352,25 @@ fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
     row
 }
 
-/// Brings a store of an older format up to date, one format after the other.
+/// Migrates a store of an older format, one format at a time.
 fn migrate(tables: &Mdbx, found: u32) -> Result<(), Error> {
     for (from, migration) in (1u32..).zip(MIGRATIONS).skip_while(|(from, _)| *from < found) {
         migration(tables)?;
-        tables.describe(&[(FORMAT_KEY, &(from + 1).to_be_bytes())])?;
+        tables.write_meta(&[(FORMAT_KEY, &(from + 1).to_be_bytes())])?;
     }
     Ok(())
 }
 
 fn row<T: serde::de::DeserializeOwned>(tables: &Mdbx, key: &[u8]) -> Result<T, Error> {
     let missing = || Error::Corrupt {
-        place: "the table meta".to_owned(),
+        location: "the table meta".to_owned(),
         reason: format!("the row {} is missing", String::from_utf8_lossy(key)),
     };
     tables.get(Table::Meta, key, |bytes| value::decode(Table::Meta, bytes))?.ok_or_else(missing)?
 }
 
-/// Sixteen bytes that no other store has. The only chance in a store, and nothing is decided by it.
+/// Returns sixteen bytes that no other store has. It is the only random value in a store, and no
+/// decision depends on it.
 fn identity() -> [u8; 16] {
     let half = || std::hash::RandomState::new().build_hasher().finish();
     let mut bytes = [0; 16];
@@ -364,11 +384,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_format_is_refused_and_both_formats_are_named() {
-        let error = admitted(Some(&7u32.to_be_bytes()), Path::new("/data/tables")).unwrap_err();
-        let text = "/data/tables has store format 7, this release supports up to 1: use the newer release";
+    fn newer_format_is_rejected_with_both_versions() {
+        let error = check_format(Some(&7u32.to_be_bytes()), Path::new("/data/tables")).unwrap_err();
+        let text = "/data/tables has store format 7, this release supports up to 1; upgrade orlog";
         assert_eq!(error.to_string(), text);
-        assert_eq!(admitted(None, Path::new("/data")).unwrap(), None);
+        assert_eq!(check_format(None, Path::new("/data")).unwrap(), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The one that commits.
+//! Writer of a store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,189 +8,197 @@ use orlog_journal::LocalDisk;
 use orlog_model::{Change, Timestamp};
 
 use crate::background::Background;
-use crate::encoding::record::{Heads, Record};
+use crate::encoding::record::{RecordWriter, StoreState};
 use crate::error::Error;
-use crate::feed::write::Feeding;
-use crate::merged::Tables;
+use crate::feed::write::FeedWriter;
+use crate::merged::MergedTables;
 use crate::options::{Durability, Options};
 use crate::read::reader::Reader;
-use crate::replication::follower::At;
-use crate::replication::log_writer::Replica;
-use crate::replication::metrics::Meter;
-use crate::replication::open::{Owned, Replication};
+use crate::replication::follower::RecordPosition;
+use crate::replication::log_writer::LogWriter;
+use crate::replication::metrics::LogMetrics;
+use crate::replication::open::{AcquiredShard, ReplicationOptions};
 use crate::shared::Shared;
-use crate::store_dir::Disk;
+use crate::store_dir::StoreDir;
 use crate::translate::translate;
 
-/// The one writer of a store. Dropping it closes the store: its readers answer [`Error::Closed`].
+/// Single writer of a store. Drop closes the store: its readers return [`Error::Closed`].
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
-    record: Record,
-    feeding: Feeding,
-    /// `None` in memory.
-    home: Option<Home>,
+    record: RecordWriter,
+    feeding: FeedWriter,
+    /// Location on disk; `None` in memory.
+    home: Option<StoreHome>,
 }
 
-/// Where a store on disk lives.
+/// Location of a store on disk.
 #[derive(Debug)]
-struct Home {
+struct StoreHome {
     dir: PathBuf,
     options: Options,
-    source: Source,
-    /// `None` while the store is being recovered.
-    open: Option<Open>,
+    source: DurableSource,
+    /// Open store; `None` during a recovery.
+    open: Option<OpenStore>,
 }
 
-/// Where what was committed is found again.
+/// Durable source of committed data.
 #[derive(Debug)]
-enum Source {
-    /// In a journal on this device.
+enum DurableSource {
+    /// Journal on this device.
     Journal(Arc<dyn orlog_journal::Disk>),
-    /// In a log that others can follow too.
-    Log(Replication),
+    /// Log that other nodes can also follow.
+    Log(ReplicationOptions),
 }
 
-/// An open folder and what works on it.
+/// Open directory, with its background threads.
 #[derive(Debug)]
-struct Open {
-    disk: Arc<Disk>,
+struct OpenStore {
+    disk: Arc<StoreDir>,
     background: Background,
-    replica: Option<Replica>,
+    replica: Option<LogWriter>,
 }
 
-/// An open folder on which nothing works yet.
-struct Opened {
-    disk: Arc<Disk>,
-    replica: Option<Replica>,
+/// Open directory, without background threads.
+struct OpenedStore {
+    disk: Arc<StoreDir>,
+    replica: Option<LogWriter>,
 }
 
-/// Opens the store in the folder `dir`, or makes one there.
+/// Opens the store in the directory `dir`, or creates it.
 ///
 /// # Errors
-/// [`Error::Locked`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Mismatch`], none of which changes anything;
-/// [`Error::Full`] if a new store finds no room; [`Error::Io`] and [`Error::Poisoned`] if the disk fails.
+/// [`Error::Locked`], [`Error::NewerFormat`], [`Error::Corrupt`] and [`Error::Mismatch`], which change
+/// nothing; [`Error::Full`] if there is no space for a new store; [`Error::Io`] and [`Error::Poisoned`]
+/// if the disk fails.
 pub fn open(dir: &Path, options: Options) -> Result<(Writer, Reader), Error> {
-    open_on(dir, options, Arc::new(LocalDisk))
+    open_with_disk(dir, options, Arc::new(LocalDisk))
 }
 
-/// As [`open`], with a journal on a device of one's own: for tests, in which it fails.
+/// Opens the store like [`open`], with a journal on the given device: for tests that inject failures.
 ///
 /// # Errors
-/// Those of [`open`].
-pub fn open_on(
+/// The errors of [`open`].
+pub fn open_with_disk(
     dir: &Path,
     options: Options,
     device: Arc<dyn orlog_journal::Disk>,
 ) -> Result<(Writer, Reader), Error> {
-    Home { dir: dir.to_owned(), options, source: Source::Journal(device), open: None }.settle()
+    StoreHome { dir: dir.to_owned(), options, source: DurableSource::Journal(device), open: None }
+        .open_writer()
 }
 
-/// Takes a shard over from its log: the folder `dir` becomes a copy of it, and whoever wrote it before is fenced. The durability of
-/// the options means nothing here: a commit returns after the log has it.
+/// Takes over a shard from its log: the directory `dir` becomes a copy of the log, and the previous
+/// writer is fenced. The durability option has no effect: a commit returns after it is in the log.
 ///
 /// # Errors
-/// [`Error::Fenced`] if the log has seen a later epoch; [`Error::Unavailable`]: try again; [`Error::LogLost`] and
-/// [`Error::Mismatch`], with which a person must deal; and those of [`open`].
+/// [`Error::Fenced`] if the log contains a later epoch; [`Error::Unavailable`]: retry;
+/// [`Error::LogLost`] and [`Error::Mismatch`], which require an operator; and the errors of [`open`].
 pub fn open_replicated(
     dir: &Path,
     options: Options,
-    replication: Replication,
+    replication: ReplicationOptions,
 ) -> Result<(Writer, Reader), Error> {
-    Home { dir: dir.to_owned(), options, source: Source::Log(replication), open: None }.settle()
+    StoreHome { dir: dir.to_owned(), options, source: DurableSource::Log(replication), open: None }
+        .open_writer()
 }
 
-/// A store without disk, for tests and trials: the same contract, but nothing survives the process.
+/// Creates a store without a disk, for tests and simulations: the same contract, but its data ends with
+/// the process.
 #[must_use]
-pub fn memory(options: Options) -> (Writer, Reader) {
-    let feeding = Feeding::begin(options.feed);
-    let shared = Arc::new(Shared::new(Tables::over(None, Heads::NONE), options, None));
-    let writer = Writer { shared, record: Record::default(), feeding, home: None };
+pub fn open_in_memory(options: Options) -> (Writer, Reader) {
+    let feeding = FeedWriter::new(options.feed);
+    let shared = Arc::new(Shared::new(MergedTables::new(None, StoreState::NONE), options, None));
+    let writer = Writer { shared, record: RecordWriter::default(), feeding, home: None };
     let reader = writer.reader();
     (writer, reader)
 }
 
 impl Writer {
-    /// Commits a group whole, at the time `now`, which decides for how long applied events are remembered. On return
-    /// every reader sees it, and it is as durable as [`Durability`] says, or in the log. The answer is the position, which counts
-    /// commits.
+    /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every reader
+    /// sees it, and it is durable according to [`Durability`], or in the log. Returns the position, which
+    /// is the number of commits.
     ///
     /// Waits while the tables on disk are too far behind.
     ///
     /// # Errors
-    /// [`Error::Full`]: try the same group again later. [`Error::KeyTooLong`], [`Error::TooLarge`]: this group never can be
-    /// committed. In these cases nothing was. [`Error::Unavailable`]: whether it was is not known yet, [`Writer::resume`] goes on
-    /// with it. [`Error::Poisoned`]: whether it was is not known, [`Writer::recover`] decides. [`Error::Fenced`]: somebody else
-    /// owns the shard; this group was not committed, and no other will be.
+    /// - [`Error::Full`]: nothing was committed; retry the same group later.
+    /// - [`Error::KeyTooLong`], [`Error::TooLarge`]: nothing was committed, and this group can never be
+    ///   committed.
+    /// - [`Error::Unavailable`]: unknown whether it was committed; [`Writer::retry_commit`] continues it.
+    /// - [`Error::Poisoned`]: unknown whether it was committed; [`Writer::recover`] determines it.
+    /// - [`Error::Fenced`]: the shard has another owner; neither this group nor a later one is committed.
     pub fn commit(&mut self, group: &[Change], now: Timestamp) -> Result<u64, Error> {
-        self.shared.healthy()?;
-        let aside = self.shared.make_room()?;
+        self.shared.check_writable()?;
+        let frozen = self.shared.wait_for_memtable_space()?;
         let shared = &self.shared;
         let (record, feeding) = (&mut self.record, self.feeding);
-        let heads = shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), record))?;
-        let record = Bytes::copy_from_slice(self.record.seal(&heads));
+        let store_state =
+            shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), record))?;
+        let record = Bytes::copy_from_slice(self.record.finish(&store_state));
         let at = match &mut self.home {
-            Some(home) => shared.noted(home.write(shared, heads.position, &record))?,
-            None => At::position(heads.position),
+            Some(home) => shared.record_failure(home.write(shared, store_state.position, &record))?,
+            None => RecordPosition::position(store_state.position),
         };
-        self.show(at, &record, aside)
+        self.show(at, &record, frozen)
     }
 
-    /// Goes on with the commit that answered [`Error::Unavailable`]. The answer is the position of that commit, or of the last one
-    /// if none is on its way.
+    /// Continues the commit that returned [`Error::Unavailable`]. Returns the position of that commit, or
+    /// of the last one if none is pending.
     ///
     /// # Errors
     /// [`Error::Unavailable`] again, [`Error::Fenced`], [`Error::Poisoned`]; see [`Writer::commit`].
-    pub fn resume(&mut self) -> Result<u64, Error> {
-        self.shared.healthy()?;
-        let resumed = self.home.as_mut().map_or(Ok(None), Home::resume);
-        match self.shared.noted(resumed)? {
+    pub fn retry_commit(&mut self) -> Result<u64, Error> {
+        self.shared.check_writable()?;
+        let resumed = self.home.as_mut().map_or(Ok(None), StoreHome::resume);
+        match self.shared.record_failure(resumed)? {
             Some((at, record)) => self.show(at, &record, false),
-            None => Ok(self.shared.heads().position),
+            None => Ok(self.shared.state().position),
         }
     }
 
-    fn show(&mut self, at: At, record: &Bytes, aside: bool) -> Result<u64, Error> {
+    fn show(&mut self, at: RecordPosition, record: &Bytes, frozen: bool) -> Result<u64, Error> {
         let published = self.shared.publish(at, record);
-        self.shared.noted(published)?;
-        self.feeding.is_settled = true;
-        self.record.relax();
-        if aside | self.shared.freeze_if_full()? {
-            self.wake_folder();
+        self.shared.record_failure(published)?;
+        self.feeding.is_meta_current = true;
+        self.record.shrink();
+        if frozen | self.shared.freeze_if_full()? {
+            self.wake_flusher();
         }
         if let Some(home) = &self.home {
-            home.tend_snapshots(&self.shared);
+            home.wake_snapshots_if_due(&self.shared);
         }
         Ok(at.position)
     }
 
-    /// Only for a generation newly put aside: a fold that failed is not worth a try at each commit.
-    fn wake_folder(&self) {
-        if let Some(Home { open: Some(open), .. }) = &self.home {
-            open.background.wake_folder();
+    /// Wakes the flusher. Called only for a new immutable memtable: a failed flush is not retried at each
+    /// commit.
+    fn wake_flusher(&self) {
+        if let Some(StoreHome { open: Some(open), .. }) = &self.home {
+            open.background.wake_flusher();
         }
     }
 
-    /// A reader of this store.
+    /// Returns a reader of this store.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))
     }
 
-    /// Brings the tables on disk up to date and everything onto the disk, so that the next opening has nothing to do.
+    /// Flushes the memtables and syncs all data to the disk, so that the next opening replays nothing.
     ///
     /// # Errors
-    /// [`Error::Full`], after which nothing is lost and commits may go on; [`Error::Poisoned`].
+    /// [`Error::Full`], after which nothing is lost and commits can continue; [`Error::Poisoned`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.shared.healthy()?;
-        self.shared.fold_all()
+        self.shared.check_writable()?;
+        self.shared.flush_all()
     }
 
-    /// Flushes and closes: its files are free for another process, or another writer in this one. Readers answer
-    /// [`Error::Closed`] from now on.
+    /// Flushes and closes the store: its files are available to another process or another writer. Readers
+    /// return [`Error::Closed`] from now on.
     ///
     /// # Errors
-    /// Those of [`Writer::flush`]. It is closed all the same; what is committed is safe in the journal.
+    /// The errors of [`Writer::flush`]. The store is closed anyway; committed data is safe in the journal.
     pub fn close(&mut self) -> Result<(), Error> {
         let flushed = self.flush();
         self.release();
@@ -202,69 +210,74 @@ impl Writer {
         if let Some(open) = home.open.take() {
             drop(open.background);
             if let Err(error) = open.disk.sync() {
-                tracing::error!(%error, "the journal could not be synced while the store was closed");
+                tracing::error!(%error, "journal sync failed while closing the store");
             }
         }
         self.shared.close();
     }
 
-    /// Opens the store anew after [`Error::Poisoned`], from what is durable. The commit that failed may be among it. Readers
-    /// go on with what was found; while this runs, they answer [`Error::Closed`].
+    /// Reopens the store after [`Error::Poisoned`] from durable data, which may include the failed commit.
+    /// Readers continue with the recovered data; during the recovery they return [`Error::Closed`].
     ///
     /// # Errors
-    /// Those of [`open`], or of [`open_replicated`]; the store stays closed, and this can be called again.
+    /// The errors of [`open`] or [`open_replicated`]; the store stays closed, and the call can be repeated.
     pub fn recover(&mut self) -> Result<(), Error> {
         let Some(home) = &mut self.home else { return Ok(()) };
         home.open = None;
         self.shared.close();
         let (tables, opened) = home.open(self.shared.meter.as_ref())?;
         self.shared.reopen(tables);
-        self.feeding = Feeding::begin(self.shared.keeps_feed);
+        self.feeding = FeedWriter::new(self.shared.feed_enabled);
         home.start(&self.shared, opened)
     }
 }
 
-impl Home {
-    /// Opens it, and makes a writer and a reader of it.
-    fn settle(mut self) -> Result<(Writer, Reader), Error> {
-        let meter = matches!(self.source, Source::Log(_)).then(Arc::<Meter>::default);
+impl StoreHome {
+    /// Opens the store and returns a writer and a reader.
+    fn open_writer(mut self) -> Result<(Writer, Reader), Error> {
+        let meter = matches!(self.source, DurableSource::Log(_)).then(Arc::<LogMetrics>::default);
         let (tables, opened) = self.open(meter.as_ref())?;
         let shared = Arc::new(Shared::new(tables, self.options.clone(), meter));
         self.start(&shared, opened)?;
-        let feeding = Feeding::begin(self.options.feed);
-        let writer = Writer { shared, record: Record::default(), feeding, home: Some(self) };
+        let feeding = FeedWriter::new(self.options.feed);
+        let writer = Writer { shared, record: RecordWriter::default(), feeding, home: Some(self) };
         let reader = writer.reader();
         Ok((writer, reader))
     }
 
-    fn open(&self, meter: Option<&Arc<Meter>>) -> Result<(Tables, Opened), Error> {
+    fn open(&self, meter: Option<&Arc<LogMetrics>>) -> Result<(MergedTables, OpenedStore), Error> {
         match (&self.source, meter) {
-            (Source::Log(replication), Some(meter)) => {
-                let Owned { disk, tables, replica } = replication.take(&self.dir, &self.options, meter)?;
-                Ok((tables, Opened { disk, replica: Some(replica) }))
+            (DurableSource::Log(replication), Some(meter)) => {
+                let AcquiredShard { disk, tables, replica } =
+                    replication.take_over(&self.dir, &self.options, meter)?;
+                Ok((tables, OpenedStore { disk, replica: Some(replica) }))
             }
-            (Source::Log(_), None) => unreachable!("a store that follows a log counts"),
-            (Source::Journal(device), _) => {
-                let disk = Disk::open(&self.dir, &self.options, Arc::clone(device))?;
-                Ok((Tables::replayed(&disk)?, Opened { disk, replica: None }))
+            (DurableSource::Log(_), None) => unreachable!("a store that follows a log has log metrics"),
+            (DurableSource::Journal(device), _) => {
+                let disk = StoreDir::open(&self.dir, &self.options, Arc::clone(device))?;
+                Ok((MergedTables::replay(&disk)?, OpenedStore { disk, replica: None }))
             }
         }
     }
 
-    /// Starts what works behind the commits.
-    fn start(&mut self, shared: &Arc<Shared>, Opened { disk, replica }: Opened) -> Result<(), Error> {
+    /// Starts the background threads.
+    fn start(
+        &mut self,
+        shared: &Arc<Shared>,
+        OpenedStore { disk, replica }: OpenedStore,
+    ) -> Result<(), Error> {
         let mut background = Background::start(shared, &disk, self.options.durability, &self.dir)?;
-        if let (Source::Log(replication), Some(meter)) = (&self.source, &shared.meter) {
+        if let (DurableSource::Log(replication), Some(meter)) = (&self.source, &shared.meter) {
             background.save_snapshots(shared, meter, replication, &self.dir)?;
         }
-        self.open = Some(Open { disk, background, replica });
-        self.tend_snapshots(shared);
+        self.open = Some(OpenStore { disk, background, replica });
+        self.wake_snapshots_if_due(shared);
         Ok(())
     }
 
-    /// Puts a record into the log or the journal.
-    fn write(&mut self, shared: &Shared, position: u64, record: &Bytes) -> Result<At, Error> {
-        let Open { disk, replica, .. } = self.open.as_mut().ok_or(Error::Closed)?;
+    /// Appends a record to the log or the journal.
+    fn write(&mut self, shared: &Shared, position: u64, record: &Bytes) -> Result<RecordPosition, Error> {
+        let OpenStore { disk, replica, .. } = self.open.as_mut().ok_or(Error::Closed)?;
         if let Some(replica) = replica {
             return replica.append(position, record.clone());
         }
@@ -272,17 +285,18 @@ impl Home {
         if self.options.durability == Durability::Sync {
             shared.sync(disk)?;
         }
-        Ok(At::position(position))
+        Ok(RecordPosition::position(position))
     }
 
-    fn resume(&mut self) -> Result<Option<(At, Bytes)>, Error> {
+    fn resume(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
         let open = self.open.as_mut().ok_or(Error::Closed)?;
-        open.replica.as_mut().map_or(Ok(None), Replica::resume)
+        open.replica.as_mut().map_or(Ok(None), LogWriter::resume)
     }
 
-    fn tend_snapshots(&self, shared: &Shared) {
-        if let (Source::Log(replication), Some(meter), Some(open)) = (&self.source, &shared.meter, &self.open)
-            && replication.is_due(meter)
+    fn wake_snapshots_if_due(&self, shared: &Shared) {
+        if let (DurableSource::Log(replication), Some(meter), Some(open)) =
+            (&self.source, &shared.meter, &self.open)
+            && replication.is_snapshot_due(meter)
         {
             open.background.wake_snapshots();
         }

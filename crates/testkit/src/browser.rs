@@ -1,7 +1,7 @@
-//! A real browser, Chromium without a window, driven through a pipe as its developer tools do.
+//! Real browser: headless Chromium, controlled through a pipe with the developer tools protocol.
 //!
-//! What is clicked and filled in is found as those who do not see find it: by role and name in the accessibility tree. The
-//! browser reaches no host but this one, and ends with the test, however that ends: its pipe is closed then.
+//! Elements are located by role and name in the accessibility tree, as with a screen reader. The
+//! browser can reach only this host. It exits with the test in every case, because its pipe closes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::servers::skipped;
 
-/// Nothing in a page takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of every page operation.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The protocol is spoken on the descriptors 3 and 4.
+/// Connects the protocol to file descriptors 3 and 4.
 const WIRE: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;
 
-/// The names of the browser, the smallest first.
+/// Executable names of the browser, the smallest first.
 const NAMES: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 
 const FLAGS: [&str; 10] = [
@@ -38,57 +38,58 @@ const FLAGS: [&str; 10] = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
-/// A browser with one page.
+/// Browser with one page.
 pub struct Browser {
     child: Child,
     pipe: Option<ChildStdin>,
-    heard: Receiver<Value>,
+    received: Receiver<Value>,
     session: Option<String>,
-    asked: u64,
+    request_id: u64,
     events: VecDeque<Value>,
-    _folder: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
-/// What a page did that it should not have done, and whom it asked.
+/// Errors and requests of a page.
 #[derive(Debug, Default)]
-pub struct Record {
-    /// Errors and warnings of the console, exceptions, refusals of the policy.
-    pub complaints: Vec<String>,
-    /// The requests, with their headers.
+pub struct PageLog {
+    /// Errors and warnings of the console, exceptions, policy violations.
+    pub console_errors: Vec<String>,
+    /// Requests with their headers.
     pub requests: Vec<Value>,
 }
 
 impl Browser {
-    /// Starts one; `None`: none is installed.
+    /// Starts a browser; `None` if none is installed.
     ///
     /// # Panics
-    /// When it does not start, or is missing in CI.
+    /// If it does not start, or is missing in CI.
     #[must_use]
     pub fn start() -> Option<Self> {
         let Some(program) = program() else {
             skipped("Chromium");
             return None;
         };
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let dir = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WIRE, "browser"]).arg(program).args(FLAGS);
-        command.arg(format!("--user-data-dir={}", folder.path().display())).arg("about:blank");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("HOME", folder.path());
-        let mut child = command.spawn().expect("there is a shell");
+        command.arg(format!("--user-data-dir={}", dir.path().display())).arg("about:blank");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("HOME", dir.path());
+        let mut child = command.spawn().expect("the shell starts");
         let (pipe, out) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        let (tell, heard) = channel();
+        let (sender, received) = channel();
         std::thread::spawn(move || {
             for message in BufReader::new(out).split(0).map_while(Result::ok) {
-                if serde_json::from_slice(&message).is_ok_and(|message: Value| tell.send(message).is_err()) {
+                if serde_json::from_slice(&message).is_ok_and(|message: Value| sender.send(message).is_err())
+                {
                     return;
                 }
             }
         });
         let events = VecDeque::new();
-        let mut browser = Self { child, pipe, heard, session: None, asked: 0, events, _folder: folder };
+        let mut browser = Self { child, pipe, received, session: None, request_id: 0, events, _dir: dir };
         let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
-        let wanted = json!({ "targetId": target["targetId"], "flatten": true });
-        let session = browser.call("Target.attachToTarget", &wanted);
+        let params = json!({ "targetId": target["targetId"], "flatten": true });
+        let session = browser.call("Target.attachToTarget", &params);
         browser.session = session["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network", "DOM", "Accessibility"] {
             browser.call(&format!("{domain}.enable"), &json!({}));
@@ -96,29 +97,29 @@ impl Browser {
         Some(browser)
     }
 
-    /// Asks the browser something.
+    /// Calls a method of the browser.
     ///
     /// # Panics
-    /// When it refuses, or says nothing for long.
+    /// If the call fails or times out.
     pub fn call(&mut self, method: &str, params: &Value) -> Value {
         self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     fn try_call(&mut self, method: &str, params: &Value) -> Result<Value, Value> {
-        self.asked += 1;
-        let mut message = json!({ "id": self.asked, "method": method, "params": params });
+        self.request_id += 1;
+        let mut message = json!({ "id": self.request_id, "method": method, "params": params });
         if let Some(session) = &self.session {
             message["sessionId"] = json!(session);
         }
-        let pipe = self.pipe.as_mut().expect("it is open until the end");
-        pipe.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
-        let deadline = Instant::now() + PATIENCE;
+        let pipe = self.pipe.as_mut().expect("the pipe is open");
+        pipe.write_all(format!("{message}\0").as_bytes()).expect("the browser reads its pipe");
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let heard = self.heard.recv_timeout(left);
-            let mut message =
-                heard.unwrap_or_else(|error| panic!("{method} {}: no answer: {error}", message["params"]));
-            if message["id"] != self.asked {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let received = self.received.recv_timeout(remaining);
+            let mut message = received
+                .unwrap_or_else(|error| panic!("{method} {}: no response: {error}", message["params"]));
+            if message["id"] != self.request_id {
                 self.events.push_back(message);
             } else if message["error"].is_object() {
                 return Err(message["error"].take());
@@ -128,61 +129,64 @@ impl Browser {
         }
     }
 
-    /// Goes to an address and waits until the page is there.
-    pub fn go(&mut self, url: &str) {
+    /// Navigates to an address and waits until the page is loaded.
+    pub fn navigate(&mut self, url: &str) {
         self.call("Page.navigate", &json!({ "url": url }));
         self.until("document.readyState === 'complete' && document.querySelector('h1')?.textContent");
     }
 
-    /// The value of an expression in the page; a promise is waited for.
+    /// Evaluates an expression in the page; awaits a promise.
     ///
     /// # Panics
-    /// When it throws.
+    /// If the expression throws.
     pub fn eval(&mut self, expression: &str) -> Value {
-        let wanted = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let mut result = self.call("Runtime.evaluate", &wanted);
+        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut result = self.call("Runtime.evaluate", &params);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
         result["result"]["value"].take()
     }
 
-    /// Waits until an expression is true in the page, looking once a frame; returns what it was then.
+    /// Waits until an expression is true in the page, checked once per frame. Returns its value.
     ///
     /// # Panics
-    /// When it stays false; with what the page shows.
+    /// If it stays false; the message contains the page content.
     pub fn until(&mut self, expression: &str) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             let within = format!(
                 "new Promise((done) => {{ let frames = 60; const look = () => {{ const found = ({expression}); \
                  if (found || !(frames -= 1)) done(found); else requestAnimationFrame(look); }}; look(); }})"
             );
-            let wanted = json!({ "expression": within, "awaitPromise": true, "returnByValue": true });
-            // While it goes to another page there may be nobody to answer.
-            let Ok(mut result) = self.try_call("Runtime.evaluate", &wanted) else { continue };
+            let params = json!({ "expression": within, "awaitPromise": true, "returnByValue": true });
+            // During navigation there may be no execution context.
+            let Ok(mut result) = self.try_call("Runtime.evaluate", &params) else { continue };
             let value = result["result"]["value"].take();
             let is_true = !(value.is_null() || value == false || value == "" || value == 0);
             if is_true && result["exceptionDetails"].is_null() {
                 return value;
             }
         }
-        let shown = self.eval("document.body.innerText");
-        let complaints = self.record().complaints;
-        panic!("{expression} stays false on\n{}\n{complaints:#?}", shown.as_str().unwrap_or_default());
+        let page_text = self.eval("document.body.innerText");
+        let console_errors = self.record().console_errors;
+        panic!(
+            "{expression} is false on page\n{}\n{console_errors:#?}",
+            page_text.as_str().unwrap_or_default()
+        );
     }
 
-    /// Waits until a text stands on the page.
-    pub fn see(&mut self, text: &str) {
+    /// Waits until the page contains a text.
+    pub fn wait_for_text(&mut self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text)));
     }
 
     /// Waits for an element by role and name.
     fn find(&mut self, role: &str, name: &str) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             let root = self.call("DOM.getDocument", &json!({ "depth": 0 }))["root"]["backendNodeId"].take();
-            let wanted = json!({ "backendNodeId": root, "role": role, "accessibleName": name });
+            let params = json!({ "backendNodeId": root, "role": role, "accessibleName": name });
             // The document may be replaced in between.
-            if let Ok(found) = self.try_call("Accessibility.queryAXTree", &wanted) {
+            if let Ok(found) = self.try_call("Accessibility.queryAXTree", &params) {
                 let nodes = found["nodes"].as_array().into_iter().flatten();
                 let mut usable = nodes.filter(|node| node["ignored"] == false);
                 if let Some(node) = usable.next() {
@@ -191,23 +195,23 @@ impl Browser {
             }
             self.eval("new Promise(requestAnimationFrame)");
         }
-        let shown = self.eval("document.body.innerText");
-        panic!("there is no {role} {name:?} on\n{}", shown.as_str().unwrap_or_default());
+        let result = self.eval("document.body.innerText");
+        panic!("{role} {name:?} not found on page\n{}", result.as_str().unwrap_or_default());
     }
 
-    /// Presses the mouse on an element.
+    /// Clicks an element.
     pub fn click(&mut self, role: &str, name: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let node = self.find(role, name);
-            let wanted = json!({ "backendNodeId": node });
-            // What is drawn anew between two questions is looked for again.
-            let shown = self.try_call("DOM.scrollIntoViewIfNeeded", &wanted);
-            match shown.and_then(|_| self.try_call("DOM.getContentQuads", &wanted)) {
+            let params = json!({ "backendNodeId": node });
+            // An element that is redrawn between two calls is located again.
+            let result = self.try_call("DOM.scrollIntoViewIfNeeded", &params);
+            match result.and_then(|_| self.try_call("DOM.getContentQuads", &params)) {
                 Ok(quads) if quads["quads"][0].is_array() => {
                     return self.press_at(&quads["quads"][0]);
                 }
-                _ => assert!(Instant::now() < deadline, "{role} {name:?} has no place"),
+                _ => assert!(Instant::now() < deadline, "{role} {name:?} has no position"),
             }
         }
     }
@@ -221,20 +225,20 @@ impl Browser {
         }
     }
 
-    /// Writes into a field, in the place of what it holds.
+    /// Replaces the value of a field.
     pub fn fill(&mut self, label: &str, text: &str) {
         self.fill_in("textbox", label, text);
     }
 
-    /// The same for fields with another role.
+    /// Replaces the value of a field with another role.
     pub fn fill_in(&mut self, role: &str, label: &str, text: &str) {
         let node = self.find(role, label);
         self.on(&node, "function () { this.focus(); this.select(); }");
         self.call("Input.insertText", &json!({ "text": text }));
     }
 
-    /// Chooses in a list.
-    pub fn choose(&mut self, label: &str, value: &str) {
+    /// Selects a value in a list.
+    pub fn select(&mut self, label: &str, value: &str) {
         let node = self.find("combobox", label);
         let choose = format!(
             "function () {{ this.value = {}; this.dispatchEvent(new Event('change', {{ bubbles: true }})); }}",
@@ -245,15 +249,15 @@ impl Browser {
 
     fn on(&mut self, node: &Value, function: &str) {
         let object = self.call("DOM.resolveNode", &json!({ "backendNodeId": node }));
-        let wanted = json!({ "objectId": object["object"]["objectId"], "functionDeclaration": function });
-        let done = self.call("Runtime.callFunctionOn", &wanted);
-        assert!(done["exceptionDetails"].is_null(), "{done}");
+        let params = json!({ "objectId": object["object"]["objectId"], "functionDeclaration": function });
+        let result = self.call("Runtime.callFunctionOn", &params);
+        assert!(result["exceptionDetails"].is_null(), "{result}");
     }
 
     /// Presses a key: `Tab`, `Shift+Tab`, `Enter`, `Escape`, `Space`.
     ///
     /// # Panics
-    /// With another one.
+    /// If the key is unsupported.
     pub fn press(&mut self, key: &str) {
         let (name, code, text, modifiers) = match key {
             "Tab" => ("Tab", 9, "", 0),
@@ -261,7 +265,7 @@ impl Browser {
             "Enter" => ("Enter", 13, "\r", 0),
             "Escape" => ("Escape", 27, "", 0),
             "Space" => (" ", 32, " ", 0),
-            other => panic!("the key {other:?} is not known here"),
+            other => panic!("unsupported key {other:?}"),
         };
         let event = |kind: &str| {
             json!({
@@ -273,13 +277,13 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", &event("keyUp"));
     }
 
-    /// Writes where the focus is.
+    /// Types text into the focused element.
     pub fn write(&mut self, text: &str) {
         self.call("Input.insertText", &json!({ "text": text }));
     }
 
-    /// The window's size, and whether the reader prefers dark.
-    pub fn look(&mut self, width: u32, height: u32, dark: bool) {
+    /// Sets the window size and the preferred color scheme.
+    pub fn set_color_scheme(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", &size);
         let scheme = if dark { "dark" } else { "light" };
@@ -290,43 +294,45 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
-    /// The nodes that those who do not see are told of: role and name.
-    pub fn heard_as(&mut self) -> Vec<(String, String)> {
+    /// Returns the nodes of the accessibility tree: role and name.
+    pub fn accessible_name(&mut self) -> Vec<(String, String)> {
         let tree = self.call("Accessibility.getFullAXTree", &json!({}));
         let nodes = tree["nodes"].as_array().into_iter().flatten();
         let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
-        let told = nodes.filter(|node| node["ignored"] == false);
-        told.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+        let visible = nodes.filter(|node| node["ignored"] == false);
+        visible.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
     }
 
-    /// Keeps a picture of the page.
+    /// Stores a screenshot of the page.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn screenshot(&mut self, file: &Path) {
         let size = self.call("Page.getLayoutMetrics", &json!({}))["cssContentSize"].take();
         let height = size["height"].as_f64().unwrap_or_default().min(2400.0);
         let clip = json!({ "x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1 });
-        let wanted = json!({ "captureBeyondViewport": true, "clip": clip });
-        let picture = self.call("Page.captureScreenshot", &wanted);
-        let bytes = STANDARD.decode(picture["data"].as_str().unwrap_or_default()).expect("Base64");
-        std::fs::create_dir_all(file.parent().expect("a file lies in a folder")).expect("a folder");
-        std::fs::write(file, bytes).expect("a file");
+        let params = json!({ "captureBeyondViewport": true, "clip": clip });
+        let picture = self.call("Page.captureScreenshot", &params);
+        let bytes = STANDARD.decode(picture["data"].as_str().unwrap_or_default()).expect("valid Base64");
+        std::fs::create_dir_all(file.parent().expect("the file has a directory")).expect("a directory");
+        std::fs::write(file, bytes).expect("the file is written");
     }
 
-    /// What was heard since the last time.
-    pub fn record(&mut self) -> Record {
-        self.events.extend(self.heard.try_iter());
-        let mut record = Record::default();
+    /// Returns the records since the last call.
+    pub fn record(&mut self) -> PageLog {
+        self.events.extend(self.received.try_iter());
+        let mut record = PageLog::default();
         for mut event in self.events.drain(..) {
             let mut params = event["params"].take();
             match event["method"].as_str().unwrap_or_default() {
-                "Runtime.exceptionThrown" => record.complaints.push(params["exceptionDetails"].to_string()),
-                "Log.entryAdded" => record.complaints.push(params["entry"].to_string()),
+                "Runtime.exceptionThrown" => {
+                    record.console_errors.push(params["exceptionDetails"].to_string());
+                }
+                "Log.entryAdded" => record.console_errors.push(params["entry"].to_string()),
                 "Runtime.consoleAPICalled"
                     if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) =>
                 {
-                    record.complaints.push(params["args"].to_string());
+                    record.console_errors.push(params["args"].to_string());
                 }
                 "Network.requestWillBeSent" => record.requests.push(params["request"].take()),
                 _ => {}
@@ -338,7 +344,8 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends by itself when nobody holds the other end; killed, its helpers end too.
+        // The browser exits when the other end of the pipe closes; if it is killed, its helper processes exit
+        // too.
         self.pipe.take();
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
@@ -351,7 +358,7 @@ impl Drop for Browser {
 
 fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<_> = std::env::split_paths(&path).collect();
-    let all = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    let dirs: Vec<_> = std::env::split_paths(&path).collect();
+    let all = NAMES.iter().flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
     all.into_iter().find(|path| path.is_file())
 }

@@ -1,8 +1,9 @@
-//! The contract of a bus, executed: each promise of `orlog_bus::Bus` is one function here, for every implementation.
+//! Conformance suite of buses: one function per guarantee of `orlog_bus::Bus`, for every
+//! implementation.
 //!
-//! A [`Ground`] opens the bus, and opens it again on what is left of it, as after a restart of the process. The macro
-//! [`crate::bus_suite!`] makes one test of each function. Nothing here waits by sleeping: what must come is awaited with a
-//! deadline, and what must not come is ruled out by something that comes after it.
+//! A [`BusFixture`] opens the bus and reopens it on its stored data, as after a process restart. The
+//! macro [`crate::bus_suite!`] creates one test per function. Tests never sleep: they await expected
+//! messages with a deadline. Unexpected messages are ruled out by a later message.
 
 mod consuming;
 mod fixture;
@@ -10,55 +11,53 @@ mod publishing;
 mod scan;
 
 pub use consuming::{
-    a_consumer_may_begin_where_it_says, a_name_has_one_consumer_at_a_time,
-    a_part_is_given_what_lies_in_its_slots, a_refused_message_is_delivered_again,
-    a_waiting_consumer_is_woken, acknowledging_is_harmless_when_repeated_or_wrong,
-    dropping_next_loses_nothing, never_more_than_max_in_flight_are_unacknowledged,
-    subscriptions_do_not_disturb_each_other, the_cursor_is_the_end_of_the_gapless_prefix,
-    what_was_not_acknowledged_is_delivered_again_after_reopening,
+    ack_floor_is_the_end_of_the_gapless_prefix, ack_is_idempotent, consumer_can_start_after_a_position,
+    dropping_next_is_cancel_safe, durable_name_has_one_consumer, max_in_flight_is_enforced, nak_redelivers,
+    partition_receives_its_slots_only, subscriptions_are_independent,
+    unacknowledged_messages_are_redelivered_after_reopening, waiting_consumer_wakes_on_publish,
 };
-pub use fixture::Ground;
+pub use fixture::BusFixture;
 pub use publishing::{
-    a_message_that_matches_twice_is_delivered_once, an_id_is_stored_once,
-    concurrent_publishers_get_numbers_of_their_own, filters_match_as_in_nats, hostile_subjects_are_refused,
-    messages_arrive_whole_and_in_order, strange_contents_survive, the_stream_keeps_its_identity,
-    what_was_published_is_there_after_reopening,
+    arbitrary_payloads_round_trip, concurrent_publishers_get_unique_sequences,
+    duplicate_message_id_is_stored_once, filters_follow_nats_rules, invalid_subjects_are_rejected,
+    messages_arrive_intact_and_in_order, overlapping_filters_deliver_once, publish_is_durable,
+    stream_id_is_stable,
 };
-pub use scan::the_past_is_read_without_a_name;
+pub use scan::scan_needs_no_durable_name;
 
-/// Makes a test of every promise; the argument is an expression that makes a fresh [`Ground`].
+/// Creates a test for every guarantee; the argument is an expression that creates a new [`BusFixture`].
 #[macro_export]
 macro_rules! bus_suite {
-    ($ground:expr) => {
-        $crate::bus_suite!(@each $ground;
-            what_was_published_is_there_after_reopening,
-            messages_arrive_whole_and_in_order,
-            concurrent_publishers_get_numbers_of_their_own,
-            an_id_is_stored_once,
-            what_was_not_acknowledged_is_delivered_again_after_reopening,
-            the_cursor_is_the_end_of_the_gapless_prefix,
-            a_refused_message_is_delivered_again,
-            never_more_than_max_in_flight_are_unacknowledged,
-            filters_match_as_in_nats,
-            a_message_that_matches_twice_is_delivered_once,
-            a_consumer_may_begin_where_it_says,
-            a_part_is_given_what_lies_in_its_slots,
-            subscriptions_do_not_disturb_each_other,
-            a_waiting_consumer_is_woken,
-            dropping_next_loses_nothing,
-            a_name_has_one_consumer_at_a_time,
-            acknowledging_is_harmless_when_repeated_or_wrong,
-            hostile_subjects_are_refused,
-            strange_contents_survive,
-            the_stream_keeps_its_identity,
-            the_past_is_read_without_a_name,
+    ($fixture:expr) => {
+        $crate::bus_suite!(@each $fixture;
+            publish_is_durable,
+            messages_arrive_intact_and_in_order,
+            concurrent_publishers_get_unique_sequences,
+            duplicate_message_id_is_stored_once,
+            unacknowledged_messages_are_redelivered_after_reopening,
+            ack_floor_is_the_end_of_the_gapless_prefix,
+            nak_redelivers,
+            max_in_flight_is_enforced,
+            filters_follow_nats_rules,
+            overlapping_filters_deliver_once,
+            consumer_can_start_after_a_position,
+            partition_receives_its_slots_only,
+            subscriptions_are_independent,
+            waiting_consumer_wakes_on_publish,
+            dropping_next_is_cancel_safe,
+            durable_name_has_one_consumer,
+            ack_is_idempotent,
+            invalid_subjects_are_rejected,
+            arbitrary_payloads_round_trip,
+            stream_id_is_stable,
+            scan_needs_no_durable_name,
         );
     };
-    (@each $ground:expr; $($name:ident),* $(,)?) => {
+    (@each $fixture:expr; $($name:ident),* $(,)?) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                $crate::bus_suite::$name(&$ground).await;
+                $crate::bus_suite::$name(&$fixture).await;
             }
         )*
     };

@@ -1,7 +1,7 @@
-//! Processes that a test starts, signals and ends by number, and that never outlive it.
+//! Child processes that a test starts, signals and ends by process id, and that never outlive the test.
 //!
-//! A shell stands over each. It waits for the end of its input, which is the end of the test's process however it comes, and
-//! then kills the process by its number.
+//! A shell supervises each process. It waits for the end of its standard input, which closes in every
+//! case when the test process ends. Then it kills the process by its id.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -12,55 +12,55 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One that has not ended by then does not obey.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(2);
+/// Time limit for the exit of a process; after it the process is killed.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Poll interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Tells the number of what it runs on its first line, and kills it when its input ends.
-const KEEPER: &str = r#"log=$1; shift
+/// Prints the process id on the first line, and kills the process when its input ends.
+const SUPERVISOR_SCRIPT: &str = r#"log=$1; shift
 "$@" </dev/null >>"$log" 2>&1 & process=$!
 echo "$process"
 read -r _
 kill -9 "$process" 2>/dev/null
 wait "$process""#;
 
-/// A process under its keeper. Dropping it kills it.
-pub struct Kept {
-    keeper: Child,
+/// Supervised process. Dropping it kills the process.
+pub struct ChildProcess {
+    supervisor: Child,
     pid: Pid,
 }
 
-impl Kept {
-    /// Starts a program; what it says goes to the end of a file.
+impl ChildProcess {
+    /// Starts a program; its output is appended to a file.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If the program cannot be started.
     #[must_use]
     pub fn start(program: &Path, arguments: &[&str], variables: &[(String, String)], log: &Path) -> Self {
-        File::options().create(true).append(true).open(log).expect("a place for the log");
+        File::options().create(true).append(true).open(log).expect("the log file opens");
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", KEEPER, "keeper"]).arg(log).arg(program).args(arguments);
-        // Of the test, not of the runner, which refuses keys that it does not know.
+        command.args(["-c", SUPERVISOR_SCRIPT, "supervisor"]).arg(log).arg(program).args(arguments);
+        // The variable belongs to the test. The runner rejects unknown keys.
         command.env_remove("ORLOG_NATS_SERVER");
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut keeper = command.spawn().expect("there is a shell");
+        let mut supervisor = command.spawn().expect("the shell starts");
         let mut line = String::new();
-        let stdout = keeper.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("it tells the number");
-        let pid = line.trim().parse().ok().and_then(Pid::from_raw).expect("a process number");
-        Self { keeper, pid }
+        let stdout = supervisor.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("the supervisor prints the process id");
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw).expect("a process id");
+        Self { supervisor, pid }
     }
 
-    /// Sends it a signal. Harmless when it has ended.
+    /// Sends a signal. Has no effect if the process has ended.
     pub fn signal(&self, signal: Signal) {
         if !self.has_ended() {
             kill_process(self.pid, signal).ok();
         }
     }
 
-    /// Whether it has ended. Its number stays its own until the keeper goes.
+    /// Returns whether the process has ended. Its id is not reused while the supervisor runs.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
@@ -69,7 +69,8 @@ impl Kept {
         }) || !Path::new(&format!("/proc/{}", self.pid)).exists()
     }
 
-    /// Ends it with a signal, paused or not, and waits until it has ended; what does not end in time is killed.
+    /// Sends a signal, also to a paused process, and waits until the process has ended; kills it on
+    /// timeout.
     pub fn end(mut self, signal: Signal) {
         self.end_with(signal);
     }
@@ -77,16 +78,16 @@ impl Kept {
     fn end_with(&mut self, signal: Signal) {
         self.signal(signal);
         self.signal(Signal::CONT);
-        let begun = Instant::now();
-        while !self.has_ended() && begun.elapsed() < PATIENCE {
-            std::thread::park_timeout(LOOK);
+        let started = Instant::now();
+        while !self.has_ended() && started.elapsed() < TIMEOUT {
+            std::thread::park_timeout(POLL_INTERVAL);
         }
-        drop(self.keeper.stdin.take());
-        self.keeper.wait().ok();
+        drop(self.supervisor.stdin.take());
+        self.supervisor.wait().ok();
     }
 }
 
-impl Drop for Kept {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.end_with(Signal::KILL);
     }

@@ -1,345 +1,386 @@
-//! The quartet: four things that every saga definition must stand.
+//! Definition suite: four checks that every saga definition must pass.
 //!
-//! 1. every input twice, and the second time nothing changes;
-//! 2. every step failing in turn, in every way it can fail, and what was done is undone in reverse, or a join does without
-//!    it, or past the point of no return a person skips it;
-//! 3. the same with every compensation confirmed twice;
-//! 4. at the end nothing is left standing: no timer, no wait, no open work.
+//! 1. Every input is delivered twice; the second delivery changes nothing.
+//! 2. Every step fails in turn, in every possible way. Completed steps are compensated in reverse, or a
+//!    join does not need the step, or after a pivot an operator skips it.
+//! 3. The same with every compensation confirmed twice.
+//! 4. At the end nothing is left: no timer, no wait, no pending work.
 //!
-//! Where a person is asked about what is in doubt, that is played too: it was done, it was not, and the same when the saga
-//! has turned back meanwhile.
+//! If an operator decides about steps in doubt, the suite covers these decisions too: executed, not
+//! executed, and both during compensation.
 //!
-//! [`check`] plays all four on any compiled definition. [`Life`] is one instance that a test leads by hand.
+//! [`check`] runs all four checks on any compiled definition. [`InstanceDriver`] is one instance that a
+//! test controls.
 
 mod driver;
 mod responses;
 mod samples;
 
-use orlog_model::{EventType, InDoubt, Status};
-use orlog_program::doubt::{DONE, NOT_DONE};
-use orlog_program::{Action, Compiled, Definition, Join, Program as _, Step};
+use orlog_model::{EventType, InDoubtPolicy, Status};
+use orlog_program::in_doubt::{EXECUTED, NOT_EXECUTED};
+use orlog_program::{Action, CompiledDefinition, Definition, Join, Program as _, Step};
 use serde_json::Value;
 
-pub use driver::{Life, failed, in_doubt, succeeded};
-use responses::Open;
-pub use responses::{answer_doubt, answer_fail, answer_ok, answer_undone, is_asked, open};
-pub use samples::Samples;
+pub use driver::{InstanceDriver, failed, in_doubt, succeeded};
+use responses::PendingTag;
+pub use responses::{
+    confirm_compensation, is_in_doubt, pending_tags, resolve_in_doubt, respond_fail, respond_ok,
+};
+pub use samples::PayloadSamples;
 
-/// A way in which a step fails.
+/// Failure of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Way {
-    /// The Gateway or the provider refuses, or the child fails.
-    Refused,
-    /// An event or an outcome of failure.
+pub enum StepFailure {
+    /// The gateway or the provider rejects the work, or the child saga fails.
+    Rejected,
+    /// Event or outcome of failure.
     Event(EventType),
-    /// No answer in time.
-    Silence,
+    /// No response in time.
+    NoResponse,
 }
 
-/// What the quartet went through.
+/// Report of the definition suite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Played {
-    /// Instances led to their end.
-    pub lives: usize,
-    /// Inputs given.
+pub struct SuiteReport {
+    /// Number of instances that reached their end.
+    pub runs: usize,
+    /// Number of applied inputs.
     pub inputs: usize,
 }
 
-/// Plays the quartet with payloads made from what the definition's expressions read.
+/// Runs the suite with payloads derived from the expressions of the definition.
 ///
 /// # Panics
-/// When the definition does not stand it; the message says where.
+/// If the definition fails a check; the message contains the location.
 #[track_caller]
-#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are for those who ask")]
-pub fn check(saga: &Compiled) -> Played {
-    check_with(saga, &Samples::of(saga.definition()))
+#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are optional")]
+pub fn check(saga: &CompiledDefinition) -> SuiteReport {
+    check_with(saga, &PayloadSamples::of(saga.definition()))
 }
 
-/// Plays the quartet with these payloads.
+/// Runs the suite with these payloads.
 ///
 /// # Panics
-/// When the definition does not stand it; the message says where.
+/// If the definition fails a check; the message contains the location.
 #[track_caller]
-#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are for those who ask")]
-pub fn check_with(saga: &Compiled, samples: &Samples) -> Played {
-    let mut played = Played::default();
+#[expect(clippy::must_use_candidate, reason = "called for its panics; the counts are optional")]
+pub fn check_with(saga: &CompiledDefinition, samples: &PayloadSamples) -> SuiteReport {
+    let mut report = SuiteReport::default();
     for start in &saga.definition().start {
-        let stage = Stage { saga, start, samples };
-        stage.each_input_twice(&mut played);
+        let scenario = SuiteScenario { saga, start, samples };
+        scenario.each_input_twice(&mut report);
         for step in &saga.definition().steps {
-            for way in ways(step) {
-                stage.fail_at(step, &way, Times::Once, &mut played);
-                stage.fail_at(step, &way, Times::Twice, &mut played);
+            for failure in step_failures(step) {
+                scenario.fail_at(step, &failure, Delivery::Once, &mut report);
+                scenario.fail_at(step, &failure, Delivery::Twice, &mut report);
             }
-            if step.in_doubt == Some(InDoubt::Ask) {
-                for word in [DONE, NOT_DONE] {
-                    stage.doubt_at(step, word, &mut played);
-                    stage.doubt_late_at(step, word, &mut played);
+            if step.in_doubt == Some(InDoubtPolicy::Ask) {
+                for decision in [EXECUTED, NOT_EXECUTED] {
+                    scenario.check_in_doubt(step, decision, &mut report);
+                    scenario.check_in_doubt_when_cancelled(step, decision, &mut report);
                 }
             }
         }
     }
-    played
+    report
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Times {
+enum Delivery {
     Once,
     Twice,
 }
 
-/// In which ways a step can fail.
-fn ways(step: &Step) -> Vec<Way> {
-    let events = || step.fail.iter().map(|answer| Way::Event(answer.event.clone()));
-    let mut ways = match &step.action {
+/// Returns the possible failures of a step.
+fn step_failures(step: &Step) -> Vec<StepFailure> {
+    let events = || step.fail.iter().map(|reply| StepFailure::Event(reply.event.clone()));
+    let mut step_failures = match &step.action {
         Action::Wait(_) | Action::Switch(_) => return Vec::new(),
         Action::Event { .. } | Action::Human(_) => events().collect(),
-        Action::Command { .. } if step.ok.is_empty() => vec![Way::Refused],
-        Action::Command { .. } => std::iter::once(Way::Refused).chain(events()).collect(),
-        Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => vec![Way::Refused],
+        Action::Command { .. } if step.ok.is_empty() => vec![StepFailure::Rejected],
+        Action::Command { .. } => std::iter::once(StepFailure::Rejected).chain(events()).collect(),
+        Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => vec![StepFailure::Rejected],
     };
-    ways.extend(step.timeout.map(|_| Way::Silence));
-    ways
+    step_failures.extend(step.timeout.map(|_| StepFailure::NoResponse));
+    step_failures
 }
 
-/// What an instance is played with.
-struct Stage<'a> {
-    saga: &'a Compiled,
+/// Program, definition and payloads of an instance.
+struct SuiteScenario<'a> {
+    saga: &'a CompiledDefinition,
     start: &'a EventType,
-    samples: &'a Samples,
+    samples: &'a PayloadSamples,
 }
 
-/// More answers than the largest definition has steps and elements to answer.
-const PATIENCE: usize = 100_000;
+/// Maximum number of inputs; greater than the number of steps and elements of the largest definition.
+const MAX_INPUTS: usize = 100_000;
 
-impl<'a> Stage<'a> {
+impl<'a> SuiteScenario<'a> {
     fn definition(&self) -> &'a Definition {
         self.saga.definition()
     }
 
-    fn begin(&self) -> Life<'a> {
-        let mut life = Life::new(self.saga);
-        if let Err(why) = life.event(self.start.as_str(), self.samples.start(self.start)) {
-            panic!("{} does not begin an instance: {why}", self.start);
+    fn start_run(&self) -> InstanceDriver<'a> {
+        let mut run = InstanceDriver::new(self.saga);
+        if let Err(reason) = run.event(self.start.as_str(), self.samples.start(self.start)) {
+            panic!("{} does not start an instance: {reason}", self.start);
         }
-        life
+        run
     }
 
-    fn answer(&self, life: &mut Life<'_>, tag: &str) -> Result<String, String> {
-        answer_ok(life, self.saga, tag, self.samples)
+    fn reply(&self, run: &mut InstanceDriver<'_>, tag: &str) -> Result<String, String> {
+        respond_ok(run, self.saga, tag, self.samples)
     }
 
-    /// Runs to the end, each answer given twice.
-    fn each_input_twice(&self, played: &mut Played) {
-        let mut life = self.begin();
-        let before = life.state().to_vec();
-        life.event(self.start.as_str(), self.samples.start(self.start))
+    /// Runs to the end with each response delivered twice.
+    fn each_input_twice(&self, report: &mut SuiteReport) {
+        let mut run = self.start_run();
+        let before = run.state().to_vec();
+        run.event(self.start.as_str(), self.samples.start(self.start))
             .expect_err("a second start event changes nothing");
-        assert_eq!(life.state(), before, "a second {} changed the state", self.start);
-        while let Some(tag) = open(&life, self.definition()).first().cloned() {
-            self.answer(&mut life, &tag).unwrap_or_else(|why| panic!("{tag} cannot succeed: {why}"));
-            if self.is_awaited_elsewhere(&life, &tag) {
+        assert_eq!(run.state(), before, "a second {} changed the state", self.start);
+        while let Some(tag) = pending_tags(&run, self.definition()).first().cloned() {
+            self.reply(&mut run, &tag).unwrap_or_else(|reason| panic!("{tag} cannot succeed: {reason}"));
+            if self.is_awaited_elsewhere(&run, &tag) {
                 continue;
             }
-            let before = life.state().to_vec();
-            let second = self.answer(&mut life, &tag);
-            assert!(second.is_err(), "a second answer to {tag} was taken: {second:?}");
-            assert_eq!(life.state(), before, "a second answer to {tag} changed the state");
+            let before = run.state().to_vec();
+            let second = self.reply(&mut run, &tag);
+            assert!(second.is_err(), "a second response to {tag} was applied: {second:?}");
+            assert_eq!(run.state(), before, "a second response to {tag} changed the state");
         }
-        let saga = &self.saga.reference().saga;
+        let saga = &self.saga.definition_ref().saga;
         assert_eq!(
-            life.status(),
+            run.status(),
             Status::Completed,
             "{saga}: {} does not lead to completion: {}",
             self.start,
-            life.shown()
+            run.state_view()
         );
-        nothing_left(&life, "after completion");
-        count(&life, played);
+        assert_nothing_remains(&run, "after completion");
+        count(&run, report);
     }
 
-    /// The event that answers a tag is one that something else waits for, so that a second one is no duplicate.
-    fn is_awaited_elsewhere(&self, life: &Life<'_>, tag: &str) -> bool {
-        let Some(answered) = Open::of(self.definition(), tag).filter(Open::by_event) else { return false };
-        let event = answered.event();
-        let others = open(life, self.definition());
+    /// Returns whether another step waits for the event that completes a tag, so that a second delivery is
+    /// no duplicate.
+    fn is_awaited_elsewhere(&self, run: &InstanceDriver<'_>, tag: &str) -> bool {
+        let Some(pending_tag) = PendingTag::of(self.definition(), tag).filter(PendingTag::by_event) else {
+            return false;
+        };
+        let event = pending_tag.event();
+        let others = pending_tags(run, self.definition());
         others
             .iter()
-            .filter_map(|other| Open::of(self.definition(), other))
+            .filter_map(|other| PendingTag::of(self.definition(), other))
             .any(|other| other.by_event() && other.event() == event)
     }
 
-    /// Runs until that step is under way: its tag, and what was done before. Nothing where it is not on the way.
-    fn lead_to(&self, step: &Step, what: &str) -> Option<(Life<'a>, String, Vec<String>)> {
-        let mut life = self.begin();
+    /// Runs until that step is in progress. Returns its tag and the steps completed before, or `None` if
+    /// the run does not reach it.
+    fn run_to(&self, step: &Step, context: &str) -> Option<(InstanceDriver<'a>, String, Vec<String>)> {
+        let mut run = self.start_run();
         let mut done = Vec::new();
         loop {
-            let tags = open(&life, self.definition());
+            let tags = pending_tags(&run, self.definition());
             let of_step = |tag: &&String| {
-                Open::of(self.definition(), tag).is_some_and(|open| !open.undo && open.step.id == step.id)
+                PendingTag::of(self.definition(), tag)
+                    .is_some_and(|open| !open.compensation && open.step.id == step.id)
             };
             if let Some(tag) = tags.iter().find(of_step) {
-                return Some((life, tag.clone(), done));
+                return Some((run, tag.clone(), done));
             }
             let tag = tags.first()?;
-            self.answer(&mut life, tag).unwrap_or_else(|why| panic!("{what}: {tag}: {why}"));
-            if !tag.starts_with("undo:") {
+            self.reply(&mut run, tag).unwrap_or_else(|reason| panic!("{context}: {tag}: {reason}"));
+            if !tag.starts_with("compensate:") {
                 done.push(tag.clone());
             }
         }
     }
 
-    /// Runs until that step is under way and leaves it in doubt; a person is asked once.
-    fn leave_in_doubt(&self, step: &Step, what: &str) -> Option<(Life<'a>, String, Vec<String>)> {
-        let (mut life, tag, done) = self.lead_to(step, what)?;
-        life.outcome(&tag, &in_doubt()).unwrap_or_else(|why| panic!("{what}: it cannot be in doubt: {why}"));
-        assert!(is_asked(&life, &tag), "{what}: nobody is asked: {}", life.shown());
-        assert!(life.tasks().iter().any(|task| task.tag.as_str() == tag), "{what}: there is no task");
-        life.outcome(&tag, &in_doubt()).expect_err("a second doubt changes nothing");
-        Some((life, tag, done))
+    /// Runs until that step is in progress and leaves it in doubt; a task for the operator opens once.
+    fn leave_in_doubt(
+        &self,
+        step: &Step,
+        context: &str,
+    ) -> Option<(InstanceDriver<'a>, String, Vec<String>)> {
+        let (mut run, tag, done) = self.run_to(step, context)?;
+        run.outcome(&tag, &in_doubt())
+            .unwrap_or_else(|reason| panic!("{context}: the step cannot be in doubt: {reason}"));
+        assert!(is_in_doubt(&run, &tag), "{context}: the step is not in doubt: {}", run.state_view());
+        assert!(run.tasks().iter().any(|task| task.tag.as_str() == tag), "{context}: no task is open");
+        run.outcome(&tag, &in_doubt()).expect_err("a second in-doubt result changes nothing");
+        Some((run, tag, done))
     }
 
-    /// A person says whether it was done. If so the saga goes on; if not it is asked for once more.
-    fn doubt_at(&self, step: &Step, word: &str, played: &mut Played) {
-        let what = format!("{}, {} in doubt, {word}", self.saga.reference().saga, step.id);
-        let Some((mut life, tag, mut done)) = self.leave_in_doubt(step, &what) else { return };
-        let asked = life.work().len();
-        if word == DONE {
-            self.answer(&mut life, &tag).unwrap_or_else(|why| panic!("{what}: {why}"));
+    /// Checks the decision of an operator. If the effect was executed, the saga continues; otherwise it is
+    /// requested once more.
+    fn check_in_doubt(&self, step: &Step, decision: &str, report: &mut SuiteReport) {
+        let context = format!("{}, {} in doubt, {decision}", self.saga.definition_ref().saga, step.id);
+        let Some((mut run, tag, mut done)) = self.leave_in_doubt(step, &context) else { return };
+        let work_count = run.work().len();
+        if decision == EXECUTED {
+            self.reply(&mut run, &tag).unwrap_or_else(|reason| panic!("{context}: {reason}"));
             done.push(tag.clone());
         } else {
-            person_says(&mut life, &tag, word, &what);
+            deliver_decision(&mut run, &tag, decision, &context);
         }
-        let again = life.work()[asked..].iter().filter(|work| work.tag().is_some_and(|t| t.as_str() == tag));
-        assert_eq!(again.count(), usize::from(word == NOT_DONE), "{what}: how often it was asked for again");
-        self.lead_to_the_end(&mut life, &mut done, Times::Once, &what);
-        assert_eq!(life.status(), Status::Completed, "{what}");
-        nothing_left(&life, &what);
-        count(&life, played);
+        let repeated =
+            run.work()[work_count..].iter().filter(|work| work.tag().is_some_and(|t| t.as_str() == tag));
+        assert_eq!(
+            repeated.count(),
+            usize::from(decision == NOT_EXECUTED),
+            "{context}: number of repeated requests"
+        );
+        self.run_to_the_end(&mut run, &mut done, Delivery::Once, &context);
+        assert_eq!(run.status(), Status::Completed, "{context}");
+        assert_nothing_remains(&run, &context);
+        count(&run, report);
     }
 
-    /// The same when the saga was cancelled meanwhile: it does not end before the answer, and what was done is undone.
-    fn doubt_late_at(&self, step: &Step, word: &str, played: &mut Played) {
-        let what = format!("{}, {} in doubt when cancelled, {word}", self.saga.reference().saga, step.id);
-        let Some((mut life, tag, mut done)) = self.leave_in_doubt(step, &what) else { return };
-        if life.cancel("the quartet").is_err() {
+    /// Checks the same for a saga that was cancelled meanwhile: it does not end before the decision, and an
+    /// executed effect is compensated.
+    fn check_in_doubt_when_cancelled(&self, step: &Step, decision: &str, report: &mut SuiteReport) {
+        let context =
+            format!("{}, {} in doubt when cancelled, {decision}", self.saga.definition_ref().saga, step.id);
+        let Some((mut run, tag, mut done)) = self.leave_in_doubt(step, &context) else { return };
+        if run.cancel("definition suite").is_err() {
             return;
         }
-        for _ in 0..PATIENCE {
-            let Some(undo) = open(&life, self.definition()).into_iter().find(|t| t.starts_with("undo:"))
+        for _ in 0..MAX_INPUTS {
+            let Some(compensation) =
+                pending_tags(&run, self.definition()).into_iter().find(|t| t.starts_with("compensate:"))
             else {
                 break;
             };
-            self.answer(&mut life, &undo).unwrap_or_else(|why| panic!("{what}: {undo}: {why}"));
+            self.reply(&mut run, &compensation)
+                .unwrap_or_else(|reason| panic!("{context}: {compensation}: {reason}"));
         }
-        assert_eq!(life.status(), Status::Compensating, "{what}: it ends before the answer");
-        if word == DONE {
-            self.answer(&mut life, &tag).unwrap_or_else(|why| panic!("{what}: {why}"));
+        assert_eq!(run.status(), Status::Compensating, "{context}: the saga ended before the decision");
+        if decision == EXECUTED {
+            self.reply(&mut run, &tag).unwrap_or_else(|reason| panic!("{context}: {reason}"));
         } else {
-            person_says(&mut life, &tag, word, &what);
+            deliver_decision(&mut run, &tag, decision, &context);
         }
-        let undo = format!("undo:{tag}");
-        let undone = word == DONE && step.undo.is_some();
-        assert_eq!(life.undone().contains(&undo), undone, "{what}: {undo}");
-        self.lead_to_the_end(&mut life, &mut done, Times::Once, &what);
-        assert_eq!(life.status(), Status::Cancelled, "{what}");
-        nothing_left(&life, &what);
-        count(&life, played);
+        let compensation = format!("compensate:{tag}");
+        let compensated = decision == EXECUTED && step.compensate.is_some();
+        assert_eq!(run.compensated().contains(&compensation), compensated, "{context}: {compensation}");
+        self.run_to_the_end(&mut run, &mut done, Delivery::Once, &context);
+        assert_eq!(run.status(), Status::Cancelled, "{context}");
+        assert_nothing_remains(&run, &context);
+        count(&run, report);
     }
 
-    /// Runs until that step is under way, fails it, and sees what becomes of it.
-    fn fail_at(&self, step: &Step, way: &Way, times: Times, played: &mut Played) {
-        let saga = &self.saga.reference().saga;
-        let what = format!("{saga}, {} failing by {way:?}, undone {times:?}", step.id);
-        let Some((mut life, tag, mut done)) = self.lead_to(step, &what) else { return };
-        self.fail(&mut life, &tag, step, way).unwrap_or_else(|why| panic!("{what}: it cannot fail: {why}"));
-        self.lead_to_the_end(&mut life, &mut done, times, &what);
-        self.check_end(&life, &done, &what);
-        nothing_left(&life, &what);
-        count(&life, played);
+    /// Runs until that step is in progress, fails it, and checks the result.
+    fn fail_at(&self, step: &Step, failure: &StepFailure, times: Delivery, report: &mut SuiteReport) {
+        let saga = &self.saga.definition_ref().saga;
+        let context = format!("{saga}, {} failing by {failure:?}, compensated {times:?}", step.id);
+        let Some((mut run, tag, mut done)) = self.run_to(step, &context) else { return };
+        self.fail(&mut run, &tag, step, failure)
+            .unwrap_or_else(|reason| panic!("{context}: the step cannot fail: {reason}"));
+        self.run_to_the_end(&mut run, &mut done, times, &context);
+        self.check_end(&run, &done, &context);
+        assert_nothing_remains(&run, &context);
+        count(&run, report);
     }
 
-    /// Fails it as often as it is asked for.
-    fn fail(&self, life: &mut Life<'_>, tag: &str, step: &Step, way: &Way) -> Result<String, String> {
+    /// Fails the step for every attempt.
+    fn fail(
+        &self,
+        run: &mut InstanceDriver<'_>,
+        tag: &str,
+        step: &Step,
+        failure: &StepFailure,
+    ) -> Result<String, String> {
         loop {
-            let note = match way {
-                Way::Refused => life.outcome(tag, &failed("refused")),
-                Way::Event(kind) => answer_fail(life, self.saga, tag, kind, self.samples),
-                Way::Silence => {
-                    let timeout = step.timeout.expect("only a step with a timeout fails by silence");
-                    life.fire(tag, timeout)
+            let note = match failure {
+                StepFailure::Rejected => run.outcome(tag, &failed("rejected")),
+                StepFailure::Event(kind) => respond_fail(run, self.saga, tag, kind, self.samples),
+                StepFailure::NoResponse => {
+                    let timeout = step.timeout.expect("only a step with a timeout fails without a response");
+                    run.fire(tag, timeout)
                 }
             }?;
-            let pause = format!("retry:{tag}");
-            if !life.timers().contains(&pause.as_str()) {
+            let retry_timer = format!("retry:{tag}");
+            if !run.timers().contains(&retry_timer.as_str()) {
                 return Ok(note);
             }
-            life.fire(&pause, std::time::Duration::from_hours(1))?;
+            run.fire(&retry_timer, std::time::Duration::from_hours(1))?;
         }
     }
 
-    /// Confirms undos one after another, skips what is stuck, lets everything else succeed.
-    fn lead_to_the_end(&self, life: &mut Life<'_>, done: &mut Vec<String>, times: Times, what: &str) {
-        for _ in 0..PATIENCE {
-            if life.status() == Status::Stuck {
-                life.skip().unwrap_or_else(|why| panic!("{what}: stuck for ever: {why}"));
+    /// Confirms compensations one after another, skips stuck ones, and completes all other work.
+    fn run_to_the_end(
+        &self,
+        run: &mut InstanceDriver<'_>,
+        done: &mut Vec<String>,
+        times: Delivery,
+        context: &str,
+    ) {
+        for _ in 0..MAX_INPUTS {
+            if run.status() == Status::Stuck {
+                run.skip().unwrap_or_else(|reason| panic!("{context}: still stuck: {reason}"));
             }
-            let tags = open(life, self.definition());
-            let mut undos = tags.iter().filter(|tag| tag.starts_with("undo:"));
-            let (undo, another) = (undos.next(), undos.next());
-            assert_eq!(another, None, "{what}: undos are strictly one after another");
-            let Some(tag) = undo.or_else(|| tags.first()) else { return };
-            self.answer(life, tag).unwrap_or_else(|why| panic!("{what}: {tag}: {why}"));
-            if undo.is_none() {
+            let tags = pending_tags(run, self.definition());
+            let mut compensations = tags.iter().filter(|tag| tag.starts_with("compensate:"));
+            let (compensation, another) = (compensations.next(), compensations.next());
+            assert_eq!(another, None, "{context}: compensations are sequential");
+            let Some(tag) = compensation.or_else(|| tags.first()) else { return };
+            self.reply(run, tag).unwrap_or_else(|reason| panic!("{context}: {tag}: {reason}"));
+            if compensation.is_none() {
                 done.push(tag.clone());
-            } else if times == Times::Twice && !self.is_awaited_elsewhere(life, tag) {
-                let before = life.state().to_vec();
-                self.answer(life, tag).expect_err("a second confirmation changes nothing");
-                assert_eq!(life.state(), before, "{what}: a second confirmation of {tag} changed the state");
+            } else if times == Delivery::Twice && !self.is_awaited_elsewhere(run, tag) {
+                let before = run.state().to_vec();
+                self.reply(run, tag).expect_err("a second confirmation changes nothing");
+                assert_eq!(
+                    run.state(),
+                    before,
+                    "{context}: a second confirmation of {tag} changed the state"
+                );
             }
         }
-        panic!("{what}: it does not come to an end");
+        panic!("{context}: the saga does not end");
     }
 
-    fn check_end(&self, life: &Life<'_>, done: &[String], what: &str) {
+    fn check_end(&self, run: &InstanceDriver<'_>, done: &[String], context: &str) {
         let steps = &self.definition().steps;
-        let races = steps.iter().any(|s| s.after.as_ref().is_some_and(|after| after.join != Join::All));
+        let has_races = steps.iter().any(|s| s.after.as_ref().is_some_and(|after| after.join != Join::All));
         let pivots = steps.iter().any(|step| step.pivot);
-        match life.status() {
+        match run.status() {
             Status::Failed => {
-                let (mut undone, mut expected) = (life.undone(), self.expected_undos(done));
-                if races {
-                    undone.sort();
+                let (mut compensated, mut expected) = (run.compensated(), self.expected_compensations(done));
+                if has_races {
+                    compensated.sort();
                     expected.sort();
                 }
-                assert_eq!(undone, expected, "{what}: undos");
+                assert_eq!(compensated, expected, "{context}: compensations");
             }
-            Status::Completed if races || pivots => {}
-            other => panic!("{what}: it ended {other}"),
+            Status::Completed if has_races || pivots => {}
+            other => panic!("{context}: the saga ended with status {other}"),
         }
     }
 
-    fn expected_undos(&self, done: &[String]) -> Vec<String> {
-        let has_undo =
-            |tag: &&String| Open::of(self.definition(), tag).is_some_and(|open| open.step.undo.is_some());
-        done.iter().rev().filter(has_undo).map(|tag| format!("undo:{tag}")).collect()
+    fn expected_compensations(&self, done: &[String]) -> Vec<String> {
+        let has_compensation = |tag: &&String| {
+            PendingTag::of(self.definition(), tag).is_some_and(|open| open.step.compensate.is_some())
+        };
+        done.iter().rev().filter(has_compensation).map(|tag| format!("compensate:{tag}")).collect()
     }
 }
 
-/// Says it twice; the second time changes nothing.
-fn person_says(life: &mut Life<'_>, tag: &str, word: &str, what: &str) {
-    answer_doubt(life, tag, word, Value::Null).unwrap_or_else(|why| panic!("{what}: {why}"));
-    let before = life.state().to_vec();
-    answer_doubt(life, tag, word, Value::Null).expect_err("a second answer changes nothing");
-    assert_eq!(life.state(), before, "{what}: a second answer changed the state");
+/// Delivers the decision of an operator twice; the second delivery changes nothing.
+fn deliver_decision(run: &mut InstanceDriver<'_>, tag: &str, decision: &str, context: &str) {
+    resolve_in_doubt(run, tag, decision, Value::Null).unwrap_or_else(|reason| panic!("{context}: {reason}"));
+    let before = run.state().to_vec();
+    resolve_in_doubt(run, tag, decision, Value::Null).expect_err("a second decision changes nothing");
+    assert_eq!(run.state(), before, "{context}: a second decision changed the state");
 }
 
-fn nothing_left(life: &Life<'_>, what: &str) {
-    assert!(life.timers().is_empty(), "{what}: timers are left: {:?}", life.timers());
-    assert!(life.waits().is_empty(), "{what}: waits are left: {:?}", life.waits());
+fn assert_nothing_remains(run: &InstanceDriver<'_>, context: &str) {
+    assert!(run.timers().is_empty(), "{context}: timers remain: {:?}", run.timers());
+    assert!(run.waits().is_empty(), "{context}: waits remain: {:?}", run.waits());
 }
 
-fn count(life: &Life<'_>, played: &mut Played) {
-    played.lives += 1;
-    played.inputs += life.inputs();
+fn count(run: &InstanceDriver<'_>, report: &mut SuiteReport) {
+    report.runs += 1;
+    report.inputs += run.inputs();
 }

@@ -1,7 +1,7 @@
-//! The world around a runtime, as far as tests need one: upstreams and a Gateway that keep a book of what they did.
+//! Fake upstreams of a runtime: upstreams and a gateway that record the executed actions.
 //!
-//! What it does is said by a plan that travels in every payload (see [`Way`]). It is idempotent by key, as upstreams should
-//! be, and it outlives the runtime: what it did before a crash it has done.
+//! A plan in every payload determines their behavior (see [`FakeBehavior`]). They are idempotent by
+//! key, as upstreams should be, and outlive the runtime: actions executed before a crash stay executed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,195 +9,218 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_bus::{Bus, Message, codec};
-use orlog_effect::{Attempt, Native, NativeCall, Policy, Provider, Refusal, Reply, Upstream};
+use orlog_effect::{
+    Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
+};
 use orlog_model::{Clock, Event, EventId, EventType, InstanceKey, Work, WorkItem};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// How long something slow takes.
+/// Delay of a slow response.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// How the world answers one step or its undo. In a plan: `{"charge": "refuse", "undo:reserve": "lost"}`; what a plan does
-/// not name goes well.
+/// Behavior for one step or its compensation. In a plan: `{"charge": "error", "compensate:reserve":
+/// "lost"}`; a tag that the plan does not name succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// It is done.
+pub enum FakeBehavior {
+    /// The action is executed.
     Ok,
-    /// It is refused for good, and not done.
-    Refuse,
-    /// It is done, and the first answer is lost.
-    Lost,
-    /// It cannot be reached twice, then it is done.
-    Down,
-    /// It is done after a while.
-    Slow,
-    /// A command is accepted and done; the event that should answer it says that it failed.
+    /// The action is rejected permanently and not executed.
     Reject,
-    /// A command is accepted and done; the event that should answer it never comes.
-    Silent,
+    /// The action is executed, and the first response is lost.
+    ResponseLost,
+    /// The upstream is unavailable for two attempts, then the action is executed.
+    Unavailable,
+    /// The action is executed after a delay.
+    Slow,
+    /// A command is accepted and executed; its event reports a failure.
+    FailureEvent,
+    /// A command is accepted and executed; its event never arrives.
+    NoEvent,
 }
 
-impl Way {
-    /// All of them, by the word that stands in plans.
-    pub const ALL: [(&'static str, Way); 7] = [
-        ("ok", Way::Ok),
-        ("refuse", Way::Refuse),
-        ("lost", Way::Lost),
-        ("down", Way::Down),
-        ("slow", Way::Slow),
-        ("reject", Way::Reject),
-        ("silent", Way::Silent),
+impl FakeBehavior {
+    /// All behaviors with their names in plans.
+    pub const ALL: [(&'static str, FakeBehavior); 7] = [
+        ("ok", FakeBehavior::Ok),
+        ("error", FakeBehavior::Reject),
+        ("lost", FakeBehavior::ResponseLost),
+        ("down", FakeBehavior::Unavailable),
+        ("slow", FakeBehavior::Slow),
+        ("reject", FakeBehavior::FailureEvent),
+        ("silent", FakeBehavior::NoEvent),
     ];
 
-    /// What the plan says about a tag.
+    /// Returns the behavior of a tag in the plan.
     ///
     /// # Panics
-    /// When the plan holds a word that is no way.
+    /// If the plan contains an unknown behavior.
     #[must_use]
     pub fn of(plan: &Value, tag: &str) -> Self {
-        let word = plan.get(tag).and_then(Value::as_str).unwrap_or("ok");
-        let found = Self::ALL.into_iter().find(|(known, _)| *known == word);
-        found.unwrap_or_else(|| panic!("{word:?} is no way")).1
+        let name = plan.get(tag).and_then(Value::as_str).unwrap_or("ok");
+        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
+        found.unwrap_or_else(|| panic!("unknown behavior {name:?}")).1
     }
 }
 
-/// Something that was done.
+/// Executed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deed {
-    /// The idempotency key under which it was done.
+pub struct ExecutedAction {
+    /// Idempotency key of the execution.
     pub key: Uuid,
-    /// For whom.
+    /// Instance that requested the action.
     pub instance: InstanceKey,
-    /// The step's id, or `undo:` and the step's id.
+    /// Step id, or `compensate:` and the step id.
     pub tag: String,
 }
 
-/// See the top of this file.
-pub struct World {
+/// Fake upstreams; see the module documentation.
+pub struct FakeUpstreams {
     clock: Arc<dyn Clock>,
-    /// How often each event is published, each time under another id of the bus.
-    echoes: usize,
-    book: Mutex<Book>,
+    /// Number of publications of each event, each with another message id.
+    duplicates: usize,
+    log: Mutex<ExecutionLog>,
     bus: Mutex<Option<Arc<dyn Bus>>>,
 }
 
 #[derive(Default)]
-struct Book {
+struct ExecutionLog {
     attempts: BTreeMap<Uuid, u32>,
-    deeds: Vec<Deed>,
+    executed: Vec<ExecutedAction>,
 }
 
-impl World {
-    /// A world in which nothing has happened yet. It publishes each event `echoes` times.
+impl FakeUpstreams {
+    /// Creates upstreams without executed actions. They publish each event `duplicates` times.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, echoes: usize) -> Arc<Self> {
-        Arc::new(Self { clock, echoes, book: Mutex::default(), bus: Mutex::default() })
+    pub fn new(clock: Arc<dyn Clock>, duplicates: usize) -> Arc<Self> {
+        Arc::new(Self { clock, duplicates, log: Mutex::default(), bus: Mutex::default() })
     }
 
-    /// From now on its events go to this bus; `None`: nowhere, and commands fail until there is a bus again.
-    pub fn attach(&self, bus: Option<Arc<dyn Bus>>) {
+    /// Connects the upstreams to this bus. With `None`, commands fail until a bus is connected again.
+    pub fn connect(&self, bus: Option<Arc<dyn Bus>>) {
         *self.bus.lock().unwrap_or_else(PoisonError::into_inner) = bus;
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log(&self) -> MutexGuard<'_, ExecutionLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that was done, in order.
+    /// Returns all executed actions in order.
     #[must_use]
-    pub fn deeds(&self) -> Vec<Deed> {
-        self.book().deeds.clone()
+    pub fn executed(&self) -> Vec<ExecutedAction> {
+        self.log().executed.clone()
     }
 
-    /// The tags of what was done for an instance, in order.
+    /// Returns the tags of the actions executed for an instance, in order.
     #[must_use]
-    pub fn done_for(&self, instance: &InstanceKey) -> Vec<String> {
-        let book = self.book();
-        book.deeds.iter().filter(|deed| deed.instance == *instance).map(|deed| deed.tag.clone()).collect()
+    pub fn executed_for(&self, instance: &InstanceKey) -> Vec<String> {
+        let log = self.log();
+        log.executed
+            .iter()
+            .filter(|action| action.instance == *instance)
+            .map(|action| action.tag.clone())
+            .collect()
     }
 
-    /// How often it was asked, all keys together.
+    /// Returns the number of attempts under all keys.
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        self.book().attempts.values().map(|count| u64::from(*count)).sum()
+        self.log().attempts.values().map(|count| u64::from(*count)).sum()
     }
 
-    /// Publishes an event as often as this world does.
+    /// Publishes an event with the configured number of duplicates.
     ///
     /// # Errors
-    /// When the bus does not take it, or there is none.
+    /// The bus rejects the event, or no bus is connected.
     pub async fn publish(&self, event: &Event) -> Result<(), orlog_bus::Error> {
         let bus = self.bus.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let bus = bus.ok_or_else(|| orlog_bus::Error::Unavailable("there is none".to_owned()))?;
-        let once = codec::encode(event, codec::subject_of(event));
+        let bus = bus.ok_or_else(|| orlog_bus::Error::Unavailable("no bus is connected".to_owned()))?;
+        let once = codec::encode(event, codec::aggregate_subject(event));
         let id = once.id.clone().unwrap_or_default();
-        let echo = |n| Message { id: Some(format!("{id}#{n}")), ..once.clone() };
-        bus.publish((0..self.echoes).map(echo).collect()).await.map(|_| ())
+        let duplicate = |n| Message { id: Some(format!("{id}#{n}")), ..once.clone() };
+        bus.publish((0..self.duplicates).map(duplicate).collect()).await.map(|_| ())
     }
 
-    /// Its upstreams: `payments`, `mail`, and the Gateway.
+    /// Returns the upstreams `payments`, `mail`, and the gateway.
     #[must_use]
     pub fn upstreams(self: &Arc<Self>) -> Vec<Upstream> {
         let native = |effects: [&str; 2]| {
-            effects.into_iter().fold(Native::new(), |native, effect| {
-                let world = Arc::clone(self);
-                native.effect(effect, move |call| perform(Arc::clone(&world), call))
+            effects.into_iter().fold(FunctionProvider::new(), |native, effect| {
+                let upstreams = Arc::clone(self);
+                native.effect(effect, move |call| perform(Arc::clone(&upstreams), call))
             })
         };
-        let patient = Policy { attempts: None, ..Policy::in_process() };
+        let policy = Policy { max_attempts: None, ..Policy::in_process() };
         vec![
-            native(["payments.charge", "payments.refund"]).upstream("payments", patient.clone()),
-            native(["mail.send", "mail.retract"]).upstream("mail", patient.clone()),
-            Upstream::gateway(Arc::new(Gateway(Arc::clone(self))), patient),
+            native(["payments.charge", "payments.refund"]).upstream("payments", policy.clone()),
+            native(["mail.send", "mail.retract"]).upstream("mail", policy.clone()),
+            Upstream::gateway(Arc::new(FakeGateway(Arc::clone(self))), policy),
         ]
     }
 
-    /// One attempt. Under one key it is done once, however often it is asked.
-    async fn attempt(&self, key: Uuid, instance: &InstanceKey, payload: &Value) -> Result<Reply, Refusal> {
-        let tag = payload["tag"].as_str().expect("every payload of the test sagas names its tag");
-        let way = Way::of(&payload["plan"], tag);
-        if way == Way::Slow {
-            self.clock.sleep_until(self.clock.now().after(SLOW)).await;
+    /// Executes one attempt. The action is executed once per key, regardless of the number of attempts.
+    async fn attempt(
+        &self,
+        key: Uuid,
+        instance: &InstanceKey,
+        payload: &Value,
+    ) -> Result<Reply, ProviderError> {
+        let tag = payload["tag"].as_str().expect("every payload of the test sagas contains its tag");
+        let behavior = FakeBehavior::of(&payload["plan"], tag);
+        if behavior == FakeBehavior::Slow {
+            self.clock.sleep_until(self.clock.now().saturating_add(SLOW)).await;
         }
-        let mut book = self.book();
-        let attempts = book.attempts.entry(key).or_default();
+        let mut log = self.log();
+        let attempts = log.attempts.entry(key).or_default();
         *attempts += 1;
         let attempts = *attempts;
-        match way {
-            Way::Refuse => return Err(Refusal::failed("refused", format!("{tag} is refused"))),
-            Way::Down if attempts < 3 => return Err(Refusal::retry("down", format!("{tag} is down"))),
-            Way::Ok | Way::Lost | Way::Down | Way::Slow | Way::Reject | Way::Silent => {}
+        match behavior {
+            FakeBehavior::Reject => {
+                return Err(ProviderError::permanent("rejected", format!("{tag} is rejected")));
+            }
+            FakeBehavior::Unavailable if attempts < 3 => {
+                return Err(ProviderError::unavailable("unavailable", format!("{tag} is unavailable")));
+            }
+            FakeBehavior::Ok
+            | FakeBehavior::ResponseLost
+            | FakeBehavior::Unavailable
+            | FakeBehavior::Slow
+            | FakeBehavior::FailureEvent
+            | FakeBehavior::NoEvent => {}
         }
-        if book.deeds.iter().all(|deed| deed.key != key) {
-            book.deeds.push(Deed { key, instance: instance.clone(), tag: tag.to_owned() });
+        if log.executed.iter().all(|action| action.key != key) {
+            log.executed.push(ExecutedAction { key, instance: instance.clone(), tag: tag.to_owned() });
         }
-        if way == Way::Lost && attempts == 1 {
-            return Err(Refusal::lost("lost", format!("the answer to {tag} is lost")));
+        if behavior == FakeBehavior::ResponseLost && attempts == 1 {
+            return Err(ProviderError::response_lost(
+                "response_lost",
+                format!("the response to {tag} is lost"),
+            ));
         }
         Ok(Reply::from(json!({ "tag": tag })))
     }
 
-    /// The event that answers a command.
-    fn answer(&self, item: &WorkItem, kind: &str) -> Event {
+    /// Returns the event that completes a command.
+    fn completion_event(&self, item: &WorkItem, kind: &str) -> Event {
         Event {
-            id: EventId::new(format!("answer:{}", item.id)).expect("a UUID is short ASCII"),
-            kind: EventType::new(kind).expect("a short word"),
+            id: EventId::new(format!("response:{}", item.id)).expect("a UUID is a valid event id"),
+            kind: EventType::new(kind).expect("a valid name"),
             ..event(&item.instance, self.clock.now())
         }
     }
 }
 
-async fn perform(world: Arc<World>, call: NativeCall) -> Result<Reply, Refusal> {
-    world.attempt(call.key, &call.instance, &call.payload).await
+async fn perform(upstreams: Arc<FakeUpstreams>, call: FunctionCall) -> Result<Reply, ProviderError> {
+    upstreams.attempt(call.idempotency_key, &call.instance, &call.payload).await
 }
 
-/// An event of the world for an instance, to be completed.
+/// Returns an incomplete event for an instance.
 pub(crate) fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Event {
     Event {
-        id: EventId::new("event").expect("a short word"),
+        id: EventId::new("event").expect("a valid name"),
         tenant: instance.tenant.clone(),
-        kind: EventType::new("Event").expect("a short word"),
-        source: "urn:world".to_owned(),
+        kind: EventType::new("Event").expect("a valid name"),
+        source: "urn:fake-upstreams".to_owned(),
         subject: None,
         time,
         correlation: Some(instance.correlation.clone()),
@@ -208,27 +231,27 @@ pub(crate) fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Eve
     }
 }
 
-/// The Gateway of a world: takes commands and has aggregates answer with events.
-struct Gateway(Arc<World>);
+/// Fake gateway: accepts commands; its aggregates emit the events.
+struct FakeGateway(Arc<FakeUpstreams>);
 
 #[async_trait]
-impl Provider for Gateway {
-    async fn perform(&self, item: &WorkItem, _: Attempt) -> Result<Reply, Refusal> {
+impl Provider for FakeGateway {
+    async fn execute(&self, item: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
         let Work::Command(command) = &item.work else {
-            return Err(Refusal::failed("no_command", "only commands come here"));
+            return Err(ProviderError::permanent("no_command", "the gateway accepts only commands"));
         };
         let reply = self.0.attempt(item.id, &item.instance, &command.payload).await?;
-        let way = Way::of(&command.payload["plan"], command.tag.as_str());
-        let kind = match (command.name.as_str(), way) {
-            (_, Way::Silent) => None,
-            ("Reserve", Way::Reject) => Some("StockRejected"),
+        let behavior = FakeBehavior::of(&command.payload["plan"], command.tag.as_str());
+        let kind = match (command.name.as_str(), behavior) {
+            (_, FakeBehavior::NoEvent) => None,
+            ("Reserve", FakeBehavior::FailureEvent) => Some("StockRejected"),
             ("Reserve", _) => Some("StockReserved"),
             ("Release", _) => Some("StockReleased"),
             _ => None,
         };
         if let Some(kind) = kind {
-            let published = self.0.publish(&self.0.answer(item, kind)).await;
-            published.map_err(|error| Refusal::lost("no_bus", error.to_string()))?;
+            let published = self.0.publish(&self.0.completion_event(item, kind)).await;
+            published.map_err(|error| ProviderError::response_lost("no_bus", error.to_string()))?;
         }
         Ok(reply)
     }

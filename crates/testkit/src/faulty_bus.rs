@@ -1,5 +1,6 @@
-//! A bus that does everything a bus may do: it loses answers and acknowledgements, delivers twice, late, and in another
-//! order across keys. The order of one subject it keeps, and what it accepted it delivers in the end.
+//! Bus with injected faults. It loses responses and acknowledgements, and delivers messages twice, late
+//! or in another order across keys. It keeps the order of each subject and eventually delivers every
+//! accepted message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,55 +8,59 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use fastrand::Rng;
 use orlog_bus::{
-    Acker, Bus, Consumer, Delivery, Error, Mark, Message, Past, Receipt, Since, Start, Subscription,
+    AckPosition, Acker, Bus, Consumer, Delivery, Error, Message, PublishAck, ScanStart, StreamScan,
+    Subscription, SubscriptionStart,
 };
 use uuid::Uuid;
 
-/// How often things go wrong, in a hundred.
+/// Fault rates in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// A publish is durable, but its answer is lost.
-    pub lost_answers: u8,
-    /// An acknowledgement is lost; the message is delivered again.
+    /// A publish is durable, but its response is lost.
+    pub lost_responses: u8,
+    /// An acknowledgement is lost; the message is redelivered.
     pub lost_acks: u8,
     /// A message is delivered twice.
-    pub twice: u8,
-    /// A subject's messages are held back for a while.
-    pub late: u8,
+    pub duplicates: u8,
+    /// The messages of a subject are delayed.
+    pub delays: u8,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { lost_answers: 10, lost_acks: 10, twice: 20, late: 20 }
+        Self { lost_responses: 10, lost_acks: 10, duplicates: 20, delays: 20 }
     }
 }
 
-/// A bus before which these faults stand; what goes wrong when depends on the seed alone.
+/// Bus with these faults; the fault sequence depends only on the seed.
 pub struct FaultyBus {
     inner: Arc<dyn Bus>,
-    dice: Arc<Dice>,
+    fault_rng: Arc<FaultRng>,
 }
 
-struct Dice {
+struct FaultRng {
     faults: Faults,
     rng: Mutex<Rng>,
 }
 
-impl Dice {
+impl FaultRng {
     fn rng(&self) -> MutexGuard<'_, Rng> {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn falls(&self, percent: u8) -> bool {
+    fn occurs(&self, percent: u8) -> bool {
         self.rng().u8(..100) < percent
     }
 }
 
 impl FaultyBus {
-    /// Puts faults before a bus.
+    /// Wraps a bus with faults.
     #[must_use]
     pub fn new(inner: Arc<dyn Bus>, faults: Faults, seed: u64) -> Arc<Self> {
-        Arc::new(Self { inner, dice: Arc::new(Dice { faults, rng: Mutex::new(Rng::with_seed(seed)) }) })
+        Arc::new(Self {
+            inner,
+            fault_rng: Arc::new(FaultRng { faults, rng: Mutex::new(Rng::with_seed(seed)) }),
+        })
     }
 }
 
@@ -65,23 +70,23 @@ impl Bus for FaultyBus {
         self.inner.stream_id()
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error> {
+    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
         let receipts = self.inner.publish(messages).await?;
-        if self.dice.falls(self.dice.faults.lost_answers) {
-            return Err(Error::Unavailable("the answer was lost".to_owned()));
+        if self.fault_rng.occurs(self.fault_rng.faults.lost_responses) {
+            return Err(Error::Unavailable("the response was lost".to_owned()));
         }
         Ok(receipts)
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
         let inner = self.inner.subscribe(subscription).await?;
-        let acker = FaultyAcker { inner: inner.acker(), dice: Arc::clone(&self.dice) };
-        let dice = Arc::clone(&self.dice);
-        Ok(Box::new(FaultyConsumer { inner, acker: Arc::new(acker), dice, late: VecDeque::new() }))
+        let acker = FaultyAcker { inner: inner.acker(), fault_rng: Arc::clone(&self.fault_rng) };
+        let fault_rng = Arc::clone(&self.fault_rng);
+        Ok(Box::new(FaultyConsumer { inner, acker: Arc::new(acker), fault_rng, late: VecDeque::new() }))
     }
 
-    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error> {
-        self.inner.read_past(filters, since).await
+    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+        self.inner.scan(filters, since).await
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
@@ -92,8 +97,8 @@ impl Bus for FaultyBus {
 struct FaultyConsumer {
     inner: Box<dyn Consumer>,
     acker: Arc<FaultyAcker>,
-    dice: Arc<Dice>,
-    /// Held back, in order.
+    fault_rng: Arc<FaultRng>,
+    /// Delayed messages in order.
     late: VecDeque<Delivery>,
 }
 
@@ -104,7 +109,7 @@ impl Consumer for FaultyConsumer {
             tokio::select! {
                 biased;
                 fresh = self.inner.next(max) => self.late.extend(fresh?),
-                // Nothing new comes: what is late comes now.
+                // No new message arrives: deliver the delayed messages.
                 () = tokio::task::yield_now(), if !self.late.is_empty() => {}
             }
             let deliveries = self.shuffled(max);
@@ -114,8 +119,8 @@ impl Consumer for FaultyConsumer {
         }
     }
 
-    fn start(&self) -> &Start {
-        self.inner.start()
+    fn subscription_start(&self) -> &SubscriptionStart {
+        self.inner.subscription_start()
     }
 
     fn acker(&self) -> Arc<dyn Acker> {
@@ -124,16 +129,16 @@ impl Consumer for FaultyConsumer {
 }
 
 impl FaultyConsumer {
-    /// Takes some of what has come: whole subjects stay back, the others are mixed, some come twice.
+    /// Returns some of the arrived messages: delays whole subjects, shuffles the others, duplicates some.
     fn shuffled(&mut self, max: usize) -> Vec<Delivery> {
         let mut subjects: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
         for delivery in self.late.drain(..) {
             subjects.entry(delivery.message.subject.clone()).or_default().push(delivery);
         }
-        let faults = self.dice.faults;
+        let faults = self.fault_rng.faults;
         let mut queues = Vec::new();
         for queue in subjects.into_values() {
-            if self.dice.falls(faults.late) {
+            if self.fault_rng.occurs(faults.delays) {
                 self.late.extend(queue);
             } else {
                 queues.push(VecDeque::from(queue));
@@ -141,10 +146,10 @@ impl FaultyConsumer {
         }
         let mut mixed = Vec::new();
         while !queues.is_empty() && mixed.len() + 1 < max.max(2) {
-            let chosen = self.dice.rng().usize(..queues.len());
+            let chosen = self.fault_rng.rng().usize(..queues.len());
             match queues[chosen].pop_front() {
                 Some(delivery) => {
-                    if self.dice.falls(faults.twice) {
+                    if self.fault_rng.occurs(faults.duplicates) {
                         mixed.push(delivery.clone());
                     }
                     mixed.push(delivery);
@@ -159,12 +164,12 @@ impl FaultyConsumer {
 
 struct FaultyAcker {
     inner: Arc<dyn Acker>,
-    dice: Arc<Dice>,
+    fault_rng: Arc<FaultRng>,
 }
 
 impl Acker for FaultyAcker {
     fn ack(&self, sequence: u64) {
-        if self.dice.falls(self.dice.faults.lost_acks) {
+        if self.fault_rng.occurs(self.fault_rng.faults.lost_acks) {
             self.inner.nak(sequence);
         } else {
             self.inner.ack(sequence);
@@ -175,11 +180,11 @@ impl Acker for FaultyAcker {
         self.inner.nak(sequence);
     }
 
-    fn floor(&self) -> u64 {
-        self.inner.floor()
+    fn ack_floor(&self) -> u64 {
+        self.inner.ack_floor()
     }
 
-    fn mark(&self) -> Mark {
-        self.inner.mark()
+    fn ack_position(&self) -> AckPosition {
+        self.inner.ack_position()
     }
 }

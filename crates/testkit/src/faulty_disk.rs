@@ -1,4 +1,4 @@
-//! A disk that a test fills, empties and breaks.
+//! Disk with injected faults: full, slow or failing.
 
 use std::fs::File;
 use std::io;
@@ -8,49 +8,49 @@ use std::time::{Duration, Instant};
 
 use orlog_journal::{Disk, LocalDisk};
 
-/// The local disk, until told otherwise. Clones are the same disk.
+/// Local disk with configurable faults. Clones share the same disk.
 #[derive(Clone, Debug, Default)]
-pub struct FaultyDisk(Arc<Faults>);
+pub struct FaultyDisk(Arc<DiskFaults>);
 
 #[derive(Debug, Default)]
-struct Faults {
+struct DiskFaults {
     full: AtomicBool,
     failing_syncs: AtomicUsize,
-    refused: AtomicUsize,
+    rejected: AtomicUsize,
     slow_millis: AtomicU64,
 }
 
 impl FaultyDisk {
-    /// There is no room from now on, or there is again.
+    /// Sets whether the disk is full.
     pub fn set_full(&self, full: bool) {
         self.0.full.store(full, Ordering::SeqCst);
     }
 
-    /// The next so many syncs fail; whether the disk has what was written before them is not known.
+    /// Lets the next `count` syncs fail; the state of the data written before them is unknown.
     pub fn fail_syncs(&self, count: usize) {
         self.0.failing_syncs.store(count, Ordering::SeqCst);
     }
 
-    /// Each sync takes so much longer from now on.
+    /// Delays each sync by this duration.
     pub fn set_slow(&self, by: Duration) {
         self.0.slow_millis.store(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// How many syncs are still to fail.
+    /// Returns the number of syncs that will fail.
     #[must_use]
     pub fn syncs_to_fail(&self) -> usize {
         self.0.failing_syncs.load(Ordering::SeqCst)
     }
 
-    /// How often it was asked for room and had none.
+    /// Returns the number of allocations that failed because the disk was full.
     #[must_use]
-    pub fn refused(&self) -> usize {
-        self.0.refused.load(Ordering::SeqCst)
+    pub fn rejected(&self) -> usize {
+        self.0.rejected.load(Ordering::SeqCst)
     }
 
-    fn room(&self) -> io::Result<()> {
+    fn check_space(&self) -> io::Result<()> {
         if self.0.full.load(Ordering::SeqCst) {
-            self.0.refused.fetch_add(1, Ordering::SeqCst);
+            self.0.rejected.fetch_add(1, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
@@ -58,9 +58,9 @@ impl FaultyDisk {
 }
 
 impl Disk for FaultyDisk {
-    /// Only here is there no room: what was allocated can be written.
+    /// Allocates space. Only this call can fail for lack of space; allocated space is writable.
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
-        self.room()?;
+        self.check_space()?;
         LocalDisk.allocate(file, bytes)
     }
 
@@ -69,19 +69,21 @@ impl Disk for FaultyDisk {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        let fails = |left: usize| left.checked_sub(1);
+        let fails = |remaining: usize| remaining.checked_sub(1);
         if self.0.failing_syncs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
             return Err(io::Error::other("the disk failed"));
         }
         let slow = Duration::from_millis(self.0.slow_millis.load(Ordering::SeqCst));
-        let begun = Instant::now();
-        while let Some(left) = slow.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-            std::thread::park_timeout(left);
+        let started = Instant::now();
+        while let Some(remaining) =
+            slow.checked_sub(started.elapsed()).filter(|remaining| !remaining.is_zero())
+        {
+            std::thread::park_timeout(remaining);
         }
         LocalDisk.sync(file)
     }
 
-    fn sync_folder(&self, folder: &File) -> io::Result<()> {
-        LocalDisk.sync_folder(folder)
+    fn sync_dir(&self, dir: &File) -> io::Result<()> {
+        LocalDisk.sync_dir(dir)
     }
 }

@@ -1,4 +1,5 @@
-//! A real gRPC server without generated code: descriptors come from the text of a `.proto`, messages are JSON on this side.
+//! Real gRPC server without generated code: descriptors come from the text of a `.proto`, messages are
+//! JSON in the test.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,66 +23,66 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-/// A call that came in.
+/// Received call.
 #[derive(Clone, Debug)]
-pub struct Called {
-    /// `Charge`.
+pub struct ReceivedCall {
+    /// Method name, for example `Charge`.
     pub method: String,
-    /// What came along.
+    /// Metadata of the call.
     pub metadata: MetadataMap,
-    /// The message.
+    /// Message.
     pub message: Value,
 }
 
-/// What a handler gives.
-pub type Answering = Pin<Box<dyn Future<Output = Result<Value, Status>> + Send>>;
+/// Future of a handler.
+pub type CallFuture = Pin<Box<dyn Future<Output = Result<Value, Status>> + Send>>;
 
-/// Answers calls.
-pub type Handler = Arc<dyn Fn(Called) -> Answering + Send + Sync>;
+/// Handler of calls.
+pub type Handler = Arc<dyn Fn(ReceivedCall) -> CallFuture + Send + Sync>;
 
-/// Which reflection a server offers.
+/// Reflection service of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reflection {
     /// `grpc.reflection.v1`.
     V1,
     /// `grpc.reflection.v1alpha` only.
     V1Alpha,
-    /// None.
+    /// No reflection.
     No,
 }
 
-/// A server that serves `payments.v1.Payments` until it is closed or its runtime ends.
+/// Server of `payments.v1.Payments`; it serves until it is closed or its runtime ends.
 pub struct GrpcServer {
-    /// Where it is.
+    /// Listen address.
     pub address: SocketAddr,
     serving: JoinHandle<()>,
     end: oneshot::Sender<()>,
 }
 
-/// How to start one.
-pub struct Opening {
-    /// The text of the `.proto`.
+/// Builder of a server.
+pub struct GrpcServerBuilder {
+    /// Text of the `.proto`.
     pub proto: &'static str,
-    /// Which reflection it offers.
+    /// Reflection service.
     pub reflection: Reflection,
-    /// Its certificates; without them it speaks plainly.
+    /// TLS configuration; without it the server uses plaintext.
     pub tls: Option<ServerTlsConfig>,
-    /// Where it shall be; anywhere where absent.
+    /// Listen address. Default: any free port.
     pub at: Option<SocketAddr>,
 }
 
-impl Opening {
-    /// A plain one.
+impl GrpcServerBuilder {
+    /// Creates the configuration of a plaintext server.
     #[must_use]
-    pub fn of(proto: &'static str, reflection: Reflection) -> Self {
+    pub fn new(proto: &'static str, reflection: Reflection) -> Self {
         Self { proto, reflection, tls: None, at: None }
     }
 
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Panics
-    /// When the port is taken or the text is no `.proto`.
-    pub async fn open(self, handler: Handler) -> GrpcServer {
+    /// If the port is in use or the text is not a valid `.proto`.
+    pub async fn start(self, handler: Handler) -> GrpcServer {
         let at = self.at.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
         let listener = TcpListener::bind(at).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -89,7 +90,7 @@ impl Opening {
         let pool = DescriptorPool::decode(set.as_slice()).expect("valid descriptors");
         let mut server = Server::builder();
         if let Some(tls) = self.tls {
-            server = server.tls_config(tls).expect("the certificates fit");
+            server = server.tls_config(tls).expect("a valid TLS configuration");
         }
         let mut routes = server.add_service(Payments { pool, handler });
         let reflection = || {
@@ -97,52 +98,57 @@ impl Opening {
             tonic_reflection::server::Builder::configure().register_file_descriptor_set(set)
         };
         routes = match self.reflection {
-            Reflection::V1 => routes.add_service(reflection().build_v1().expect("it is described")),
-            Reflection::V1Alpha => routes.add_service(reflection().build_v1alpha().expect("it is described")),
+            Reflection::V1 => {
+                routes.add_service(reflection().build_v1().expect("the service is in the descriptors"))
+            }
+            Reflection::V1Alpha => {
+                routes.add_service(reflection().build_v1alpha().expect("the service is in the descriptors"))
+            }
             Reflection::No => routes,
         };
         let (end, ended) = oneshot::channel();
         let serving = tokio::spawn(async move {
-            // Whoever forgets the server lets it serve on.
+            // A server that is dropped without `close` continues to serve.
             let end = async {
                 if ended.await.is_err() {
                     std::future::pending::<()>().await;
                 }
             };
             let incoming = TcpIncoming::from(listener);
-            routes.serve_with_incoming_shutdown(incoming, end).await.expect("it serves");
+            routes.serve_with_incoming_shutdown(incoming, end).await.expect("the server runs");
         });
         GrpcServer { address, serving, end }
     }
 }
 
 impl GrpcServer {
-    /// Its address as an endpoint.
+    /// Returns the endpoint URL of the server.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Ends it, and waits until its connections are closed and its port is free.
+    /// Stops the server and waits until its connections are closed and its port is free.
     ///
     /// # Panics
-    /// When it has ended already.
+    /// If the server has already ended.
     pub async fn close(self) {
-        self.end.send(()).expect("it serves");
-        self.serving.await.expect("it ends well");
+        self.end.send(()).expect("the server runs");
+        self.serving.await.expect("the server ends without a panic");
     }
 }
 
-/// The encoded `FileDescriptorSet` of a `.proto`, as `protoc --include_imports --descriptor_set_out` writes it.
+/// Returns the encoded `FileDescriptorSet` of a `.proto`, as `protoc --include_imports
+/// --descriptor_set_out` writes it.
 ///
 /// # Panics
-/// When the text is none.
+/// If the text is not a valid `.proto`.
 #[must_use]
 pub fn descriptors(proto: &str) -> Vec<u8> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("payments.proto");
-    std::fs::write(&path, proto).expect("the folder is ours");
-    let set = protox::compile([&path], [folder.path()]).expect("a valid .proto");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("payments.proto");
+    std::fs::write(&path, proto).expect("the directory is writable");
+    let set = protox::compile([&path], [dir.path()]).expect("a valid .proto");
     set.encode_to_vec()
 }
 
@@ -167,39 +173,40 @@ impl tower::Service<HttpRequest<Body>> for Payments {
 
     fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let service = self.pool.get_service_by_name(Self::NAME).expect("it is described");
+        let service = self.pool.get_service_by_name(Self::NAME).expect("the service is in the descriptors");
         let Some(method) = service.methods().find(|method| method.name() == name) else {
             return Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) });
         };
         let (input, handler) = (method.input(), Arc::clone(&self.handler));
         Box::pin(async move {
-            let answers = tower::service_fn(move |request: Request<DynamicMessage>| {
-                answer(method.clone(), Arc::clone(&handler), request)
+            let unary_service = tower::service_fn(move |request: Request<DynamicMessage>| {
+                reply(method.clone(), Arc::clone(&handler), request)
             });
-            Ok(tonic::server::Grpc::new(Dynamic { input }).unary(answers, request).await)
+            Ok(tonic::server::Grpc::new(DynamicCodec { input }).unary(unary_service, request).await)
         })
     }
 }
 
-async fn answer(
+async fn reply(
     method: MethodDescriptor,
     handler: Handler,
     request: Request<DynamicMessage>,
 ) -> Result<Response<DynamicMessage>, Status> {
     let (metadata, _, message) = request.into_parts();
     let message = serde_json::to_value(&message).expect("a message is JSON");
-    let answer = handler(Called { method: method.name().to_owned(), metadata, message }).await?;
-    let answer = if answer.is_null() { Value::Object(serde_json::Map::new()) } else { answer };
-    let answer = DynamicMessage::deserialize(method.output(), answer).expect("the answer fits");
-    Ok(Response::new(answer))
+    let reply = handler(ReceivedCall { method: method.name().to_owned(), metadata, message }).await?;
+    let reply = if reply.is_null() { Value::Object(serde_json::Map::new()) } else { reply };
+    let reply =
+        DynamicMessage::deserialize(method.output(), reply).expect("the response matches the descriptor");
+    Ok(Response::new(reply))
 }
 
 #[derive(Clone)]
-struct Dynamic {
+struct DynamicCodec {
     input: MessageDescriptor,
 }
 
-impl Codec for Dynamic {
+impl Codec for DynamicCodec {
     type Encode = DynamicMessage;
     type Decode = DynamicMessage;
     type Encoder = Self;
@@ -214,7 +221,7 @@ impl Codec for Dynamic {
     }
 }
 
-impl Encoder for Dynamic {
+impl Encoder for DynamicCodec {
     type Item = DynamicMessage;
     type Error = Status;
 
@@ -223,7 +230,7 @@ impl Encoder for Dynamic {
     }
 }
 
-impl Decoder for Dynamic {
+impl Decoder for DynamicCodec {
     type Item = DynamicMessage;
     type Error = Status;
 

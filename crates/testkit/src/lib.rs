@@ -1,4 +1,4 @@
-//! For tests only: what takes the world's place, and the suites that hold an implementation to its contract.
+//! Test support: fakes of external systems, and conformance suites of implementations.
 
 pub mod browser;
 pub mod bus_suite;

@@ -1,4 +1,4 @@
-//! A log of a shard in memory that loses acknowledgements, delivers late, and goes away when a test says so.
+//! In-memory shard log that loses acknowledgements, delivers late or becomes unavailable on request.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -6,55 +6,55 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use orlog_store::{CommitLog, Entry, LogError, Place};
+use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition};
 
-/// What happens to an append.
+/// Fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing: it is stored and acknowledged.
+pub enum AppendFault {
+    /// No fault: the entry is stored and acknowledged.
     None,
-    /// It is not stored, and the writer hears nothing.
+    /// The entry is not stored, and the writer receives no response.
     Lost,
-    /// It is stored, and the writer hears nothing.
+    /// The entry is stored, and the writer receives no response.
     AckLost,
-    /// The writer hears nothing; it arrives with [`MemoryLog::deliver`].
+    /// The writer receives no response; the entry is stored by [`MemoryLog::deliver_late`].
     Late,
-    /// It is refused although nobody else wrote.
-    Refused,
+    /// The append is rejected although no other writer appended.
+    Rejected,
 }
 
-/// One client's end of a log. [`MemoryLog::client`] makes another end of the same log.
+/// Client of a log. [`MemoryLog::client`] creates another client of the same log.
 #[derive(Clone, Debug)]
 pub struct MemoryLog {
-    log: Arc<Mutex<Log>>,
-    end: Arc<Mutex<End>>,
+    log: Arc<Mutex<LogState>>,
+    end: Arc<Mutex<ClientState>>,
 }
 
 #[derive(Debug)]
-struct Log {
+struct LogState {
     identity: [u8; 16],
     max_entry_bytes: usize,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     next: u64,
-    snapshots: HashMap<Place, Vec<u8>>,
+    snapshots: HashMap<LogPosition, Vec<u8>>,
     damaged: Vec<u64>,
     late: Vec<(Option<u64>, Bytes)>,
 }
 
 #[derive(Debug, Default)]
-struct End {
-    faults: VecDeque<Fault>,
+struct ClientState {
+    faults: VecDeque<AppendFault>,
     appends: usize,
-    cut: Option<(usize, bool)>,
+    partitioned: Option<(usize, bool)>,
     down: bool,
 }
 
 impl MemoryLog {
-    /// An empty log whose entries have so many bytes at most.
+    /// Creates an empty log with a maximum entry size.
     #[must_use]
     pub fn new(max_entry_bytes: usize) -> Self {
-        let log = Log {
-            identity: *b"a log in memory.",
+        let log = LogState {
+            identity: *b"memory log 00001",
             max_entry_bytes,
             entries: VecDeque::new(),
             next: 1,
@@ -65,121 +65,123 @@ impl MemoryLog {
         Self { log: Arc::new(Mutex::new(log)), end: Arc::default() }
     }
 
-    /// Another client, without faults.
+    /// Creates another client without faults.
     #[must_use]
     pub fn client(&self) -> Self {
         Self { log: Arc::clone(&self.log), end: Arc::default() }
     }
 
-    /// As the store takes it.
+    /// Returns the log as the interface of the store.
     #[must_use]
-    pub fn port(&self) -> Arc<dyn CommitLog> {
+    pub fn commit_log(&self) -> Arc<dyn CommitLog> {
         Arc::new(self.clone())
     }
 
-    /// What happens to the next appends of this client.
-    pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+    /// Sets the faults of the next appends of this client.
+    pub fn inject_faults(&self, faults: impl IntoIterator<Item = AppendFault>) {
         self.end().faults.extend(faults);
     }
 
-    /// This client is cut off during its append number `append`, counted from 0, for good; that append is stored or not.
-    pub fn cut(&self, append: usize, stored: bool) {
-        self.end().cut = Some((append, stored));
+    /// Partitions this client permanently during its append number `append`, counted from 0; `stored` tells
+    /// whether that append is stored.
+    pub fn set_partitioned(&self, append: usize, stored: bool) {
+        self.end().partitioned = Some((append, stored));
     }
 
-    /// The log does not answer this client, or does again.
+    /// Sets whether the log is unavailable to this client.
     pub fn set_down(&self, down: bool) {
         self.end().down = down;
     }
 
-    /// How many appends this client has tried.
+    /// Returns the number of append attempts of this client.
     #[must_use]
     pub fn appends(&self) -> usize {
         self.end().appends
     }
 
-    /// What is late arrives now; what was overtaken is refused, and nobody hears of it. Says how many entries were stored.
+    /// Delivers the late entries. Outdated entries are rejected without a response. Returns the number of
+    /// stored entries.
     #[must_use]
-    pub fn deliver(&self) -> usize {
+    pub fn deliver_late(&self) -> usize {
         let mut log = self.log();
         let late = std::mem::take(&mut log.late);
         late.into_iter().filter(|(after, entry)| log.append(*after, entry).is_ok()).count()
     }
 
-    /// All entries.
+    /// Returns all entries.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<LogEntry> {
         self.log().entries.iter().cloned().collect()
     }
 
-    /// The last entries are gone, as after a power failure of a server that had not written them.
+    /// Removes the last entries, as after a power failure of a server without fsync.
     pub fn lose_tail(&self, count: usize) {
         let mut log = self.log();
-        let left = log.entries.len().saturating_sub(count);
-        log.entries.truncate(left);
+        let remaining = log.entries.len().saturating_sub(count);
+        log.entries.truncate(remaining);
         log.next = log.entries.back().map_or(1, |last| last.number + 1);
     }
 
-    /// The log was deleted and made anew.
+    /// Replaces the log, as if it was deleted and recreated.
     pub fn replace(&self) {
         let mut log = self.log();
         log.identity[0] += 1;
         log.entries.clear();
     }
 
-    /// The snapshot of this position cannot be read any more.
+    /// Corrupts the snapshot at this position.
     pub fn damage(&self, position: u64) {
         self.log().damaged.push(position);
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, LogState> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) -> MutexGuard<'_, End> {
+    fn end(&self) -> MutexGuard<'_, ClientState> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn up(&self) -> Result<MutexGuard<'_, Log>, LogError> {
-        if self.end().down { Err(silence()) } else { Ok(self.log()) }
+    fn up(&self) -> Result<MutexGuard<'_, LogState>, CommitLogError> {
+        if self.end().down { Err(no_response()) } else { Ok(self.log()) }
     }
 }
 
-impl Log {
-    fn append(&mut self, after: Option<u64>, entry: &Bytes) -> Result<u64, LogError> {
+impl LogState {
+    fn append(&mut self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError> {
         let last = self.entries.back().map_or(0, |last| last.number);
         if let Some(after) = after.filter(|after| *after != last) {
-            return Err(LogError::Conflict(format!("{last}, not {after}")));
+            return Err(CommitLogError::Conflict(format!("{last}, not {after}")));
         }
         let number = self.next;
         // Other shards write to the same stream.
         self.next += 1 + number % 3;
-        self.entries.push_back(Entry { number, bytes: entry.clone() });
+        self.entries.push_back(LogEntry { number, bytes: entry.clone() });
         Ok(number)
     }
 }
 
-impl End {
-    /// What happens to the next append.
-    fn next(&mut self) -> Fault {
+impl ClientState {
+    /// Returns the fault of the next append.
+    fn next(&mut self) -> AppendFault {
         let index = self.appends;
         self.appends += 1;
-        match self.cut {
+        match self.partitioned {
             Some((append, stored)) if append == index => {
                 self.down = true;
-                if stored { Fault::AckLost } else { Fault::Lost }
+                if stored { AppendFault::AckLost } else { AppendFault::Lost }
             }
-            _ => self.faults.pop_front().unwrap_or(Fault::None),
+            _ => self.faults.pop_front().unwrap_or(AppendFault::None),
         }
     }
 }
 
-fn silence() -> LogError {
-    LogError::Unavailable("no answer".to_owned())
+fn no_response() -> CommitLogError {
+    CommitLogError::Unavailable("no response".to_owned())
 }
 
 impl CommitLog for MemoryLog {
-    fn identity(&self) -> Result<[u8; 16], LogError> {
+    fn identity(&self) -> Result<[u8; 16], CommitLogError> {
         Ok(self.up()?.identity)
     }
 
@@ -187,28 +189,34 @@ impl CommitLog for MemoryLog {
         self.log().max_entry_bytes
     }
 
-    fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, LogError> {
-        assert!(entry.len() <= self.max_entry_bytes(), "the entry is larger than the log takes");
+    fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError> {
+        assert!(entry.len() <= self.max_entry_bytes(), "the entry exceeds the maximum entry size");
         drop(self.up()?);
         let fault = self.end().next();
         let mut log = self.log();
         match fault {
-            Fault::None => log.append(after, entry),
-            Fault::Lost => Err(silence()),
-            Fault::AckLost => log.append(after, entry).and(Err(silence())),
-            Fault::Late => {
+            AppendFault::None => log.append(after, entry),
+            AppendFault::Lost => Err(no_response()),
+            AppendFault::AckLost => log.append(after, entry).and(Err(no_response())),
+            AppendFault::Late => {
                 log.late.push((after, entry.clone()));
-                Err(silence())
+                Err(no_response())
             }
-            Fault::Refused => Err(LogError::Conflict("somebody else is faster".to_owned())),
+            AppendFault::Rejected => {
+                Err(CommitLogError::Conflict("another writer appended first".to_owned()))
+            }
         }
     }
 
-    fn last(&self) -> Result<Option<Entry>, LogError> {
+    fn last(&self) -> Result<Option<LogEntry>, CommitLogError> {
         Ok(self.up()?.entries.back().cloned())
     }
 
-    fn read(&self, after: u64, visit: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<(), LogError> {
+    fn read(
+        &self,
+        after: u64,
+        visit: &mut dyn FnMut(LogEntry) -> ControlFlow<()>,
+    ) -> Result<(), CommitLogError> {
         let entries: Vec<_> =
             self.up()?.entries.iter().filter(|entry| entry.number > after).cloned().collect();
         for entry in entries {
@@ -219,32 +227,32 @@ impl CommitLog for MemoryLog {
         Ok(())
     }
 
-    fn purge_before(&self, number: u64) -> Result<(), LogError> {
+    fn purge_before(&self, number: u64) -> Result<(), CommitLogError> {
         self.up()?.entries.retain(|entry| entry.number >= number);
         Ok(())
     }
 
-    fn snapshots(&self) -> Result<Vec<Place>, LogError> {
-        let mut places: Vec<_> = self.up()?.snapshots.keys().copied().collect();
-        places.sort_by_key(|place| place.position);
-        Ok(places)
+    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError> {
+        let mut log_positions: Vec<_> = self.up()?.snapshots.keys().copied().collect();
+        log_positions.sort_by_key(|log_position| log_position.position);
+        Ok(log_positions)
     }
 
-    fn save(&self, place: &Place, file: &Path) -> Result<(), LogError> {
-        let bytes = std::fs::read(file).map_err(|error| LogError::Unavailable(error.to_string()))?;
-        self.up()?.snapshots.insert(*place, bytes);
+    fn save(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
+        let bytes = std::fs::read(file).map_err(|error| CommitLogError::Unavailable(error.to_string()))?;
+        self.up()?.snapshots.insert(*log_position, bytes);
         Ok(())
     }
 
-    fn load(&self, place: &Place, file: &Path) -> Result<(), LogError> {
+    fn load(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
         let log = self.up()?;
-        let bytes = log.snapshots.get(place).filter(|_| !log.damaged.contains(&place.position));
-        let bytes = bytes.ok_or_else(|| LogError::Damaged("it is not what was saved".to_owned()))?;
-        std::fs::write(file, bytes).map_err(|error| LogError::Unavailable(error.to_string()))
+        let bytes = log.snapshots.get(log_position).filter(|_| !log.damaged.contains(&log_position.position));
+        let bytes = bytes.ok_or_else(|| CommitLogError::Damaged("the snapshot is corrupted".to_owned()))?;
+        std::fs::write(file, bytes).map_err(|error| CommitLogError::Unavailable(error.to_string()))
     }
 
-    fn forget(&self, place: &Place) -> Result<(), LogError> {
-        self.up()?.snapshots.remove(place);
+    fn delete_snapshot(&self, log_position: &LogPosition) -> Result<(), CommitLogError> {
+        self.up()?.snapshots.remove(log_position);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
-//! NATS servers of a test's own: one node or a cluster on free ports of the loopback, to be killed, paused and started again.
+//! NATS servers of a test: one node or a cluster on free loopback ports that can be killed, paused and
+//! restarted.
 //!
-//! Where the server is not installed a test is skipped; in CI it fails.
+//! If the server is not installed, the test is skipped; in CI it fails.
 
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -11,23 +12,25 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::child_process::Kept;
+use crate::child_process::ChildProcess;
 
-/// A node that has not begun to answer by then does not work.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Clusters of a process at once: more of them starve each other, and choose no leader for minutes.
+/// Time limit for the first response of a node.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of concurrent clusters per process. More clusters starve each other and elect no
+/// leader for minutes.
 const CLUSTERS: usize = 4;
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+/// Poll interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The server's binary: `ORLOG_NATS_SERVER`, or where `make nats` puts it. `None`: it is not installed.
+/// Returns the path of the server binary: `ORLOG_NATS_SERVER`, or the location used by `make nats`.
+/// `None` if it is not installed.
 ///
 /// # Panics
-/// When it is missing in CI.
+/// If it is missing in CI.
 #[must_use]
 pub fn nats_binary() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/nats/bin/nats-server");
-    let binary = std::env::var_os("ORLOG_NATS_SERVER").map_or(here, PathBuf::from);
+    let default_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/nats/bin/nats-server");
+    let binary = std::env::var_os("ORLOG_NATS_SERVER").map_or(default_path, PathBuf::from);
     if !binary.is_file() {
         let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
         assert!(!in_ci, "nats-server is not installed; `make nats` installs it");
@@ -37,28 +40,28 @@ pub fn nats_binary() -> Option<PathBuf> {
     Some(binary)
 }
 
-/// A node and its folder. Dropping it kills it.
+/// Node and its directory. Dropping it kills the node.
 pub struct NatsServer {
-    /// Where clients connect on 127.0.0.1.
+    /// Client port on 127.0.0.1.
     pub port: u16,
     binary: PathBuf,
-    folder: TempDir,
-    process: Option<Kept>,
-    /// Of the cluster that it belongs to.
-    _turn: Option<Arc<Turn>>,
+    dir: TempDir,
+    process: Option<ChildProcess>,
+    /// Slot of the cluster of this node.
+    _slot: Option<Arc<ClusterSlot>>,
 }
 
 impl NatsServer {
-    /// Starts one node with JetStream. `None`: it is not installed.
+    /// Starts one node with JetStream. `None` if the server is not installed.
     ///
     /// # Panics
-    /// When it does not start, or is missing in CI.
+    /// If it does not start, or is missing in CI.
     #[must_use]
     pub fn start() -> Option<Self> {
         Self::start_with("")
     }
 
-    /// Starts one node with more configuration.
+    /// Starts one node with additional configuration.
     ///
     /// # Panics
     /// As [`NatsServer::start`].
@@ -69,9 +72,9 @@ impl NatsServer {
         Some(node)
     }
 
-    fn prepare(binary: PathBuf, port: u16, extra: &str, turn: Option<Arc<Turn>>) -> Self {
-        let folder = tempfile::Builder::new().prefix("orlog-nats-").tempdir().expect("a folder");
-        let store = folder.path().join("js");
+    fn prepare(binary: PathBuf, port: u16, extra: &str, slot: Option<Arc<ClusterSlot>>) -> Self {
+        let dir = tempfile::Builder::new().prefix("orlog-nats-").tempdir().expect("a directory");
+        let store = dir.path().join("js");
         let mut text = format!("listen: 127.0.0.1:{port}\n");
         if !extra.contains("jetstream") {
             writeln!(
@@ -79,51 +82,51 @@ impl NatsServer {
                 "jetstream {{ store_dir: \"{}\", max_file_store: 20GB, max_memory_store: 1GB }}",
                 store.display()
             )
-            .expect("a text takes everything");
+            .expect("writing to a String never fails");
         }
         text.push_str(extra);
-        std::fs::write(folder.path().join("nats.conf"), text).expect("the folder is ours");
-        Self { port, binary, folder, process: None, _turn: turn }
+        std::fs::write(dir.path().join("nats.conf"), text).expect("the directory is writable");
+        Self { port, binary, dir, process: None, _slot: slot }
     }
 
-    /// Where clients connect.
+    /// Returns the client URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Its folder: `nats.conf` and what JetStream stores.
+    /// Returns the directory with `nats.conf` and the JetStream data.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
-    /// Kills it at once; what it has stored stays.
+    /// Kills the node immediately; stored data is preserved.
     pub fn kill(&mut self) {
         drop(self.process.take());
     }
 
-    /// Ends it in good order; what it has stored stays.
+    /// Stops the node gracefully; stored data is preserved.
     pub fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             process.end(Signal::TERM);
         }
     }
 
-    /// Stops its clock: it answers nobody until [`NatsServer::resume`].
+    /// Suspends the process: it does not respond until [`NatsServer::resume`].
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Starts it, again, on what it has stored.
+    /// Restarts the node on its stored data.
     ///
     /// # Panics
-    /// When it does not answer in time.
+    /// If it does not respond in time.
     pub fn restart(&mut self) {
         self.launch();
         self.wait();
@@ -131,23 +134,23 @@ impl NatsServer {
 
     fn launch(&mut self) {
         self.kill();
-        let (config, log) = (self.folder.path().join("nats.conf"), self.folder.path().join("nats.log"));
+        let (config, log) = (self.dir.path().join("nats.conf"), self.dir.path().join("nats.log"));
         let arguments = ["-c", &config.display().to_string()];
-        self.process = Some(Kept::start(&self.binary, &arguments, &[], &log));
+        self.process = Some(ChildProcess::start(&self.binary, &arguments, &[], &log));
     }
 
     fn wait(&self) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "nats-server does not answer: {}", self.log());
-            std::thread::park_timeout(LOOK);
+            assert!(started.elapsed() < TIMEOUT, "nats-server does not respond: {}", self.log());
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 
-    /// What it has written so far.
+    /// Returns the log written so far.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("nats.log")).unwrap_or_default()
+        std::fs::read_to_string(self.dir.path().join("nats.log")).unwrap_or_default()
     }
 
     fn signal(&self, signal: Signal) {
@@ -159,19 +162,19 @@ impl NatsServer {
 
 /// Nodes that form one cluster.
 pub struct NatsCluster {
-    /// Them; kill what you like.
+    /// Nodes; tests may kill any of them.
     pub nodes: Vec<NatsServer>,
 }
 
 impl NatsCluster {
-    /// Starts a cluster of `size` nodes. `None`: the server is not installed.
+    /// Starts a cluster of `size` nodes. `None` if the server is not installed.
     ///
     /// # Panics
-    /// When they do not start, or the server is missing in CI.
+    /// If the nodes do not start, or the server is missing in CI.
     #[must_use]
     pub fn start(size: usize) -> Option<Self> {
         let binary = nats_binary()?;
-        let turn = Turn::wait();
+        let slot = ClusterSlot::wait();
         let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
         let routes: Vec<String> =
             ports.iter().map(|(_, route)| format!("nats://127.0.0.1:{route}")).collect();
@@ -182,7 +185,7 @@ impl NatsCluster {
                 let extra = format!(
                     "server_name: n{index}\ncluster {{ name: orlog, listen: 127.0.0.1:{route}, routes: {routes:?} }}\n"
                 );
-                NatsServer::prepare(binary.clone(), *port, &extra, Some(Arc::clone(&turn)))
+                NatsServer::prepare(binary.clone(), *port, &extra, Some(Arc::clone(&slot)))
             })
             .collect();
         nodes.iter_mut().for_each(NatsServer::launch);
@@ -190,22 +193,22 @@ impl NatsCluster {
         Some(Self { nodes })
     }
 
-    /// Where clients connect: all nodes.
+    /// Returns the client URLs of all nodes.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(NatsServer::url).collect()
     }
 }
 
-/// One of the clusters that run at once.
+/// Slot of one of the concurrent clusters.
 #[derive(Debug)]
-struct Turn;
+struct ClusterSlot;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
-impl Turn {
-    /// Waits until another one may run.
+impl ClusterSlot {
+    /// Waits until a slot is free.
     fn wait() -> Arc<Self> {
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let running = ENDED.wait_while(running, |running| *running >= CLUSTERS);
@@ -214,17 +217,18 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ClusterSlot {
     fn drop(&mut self) {
         *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         ENDED.notify_one();
     }
 }
 
-/// A free port of the loopback. Nobody else gets it until a server takes it, unless somebody is very quick.
+/// Returns a free loopback port. Another process can take the port before the server listens, but this
+/// is unlikely.
 ///
 /// # Panics
-/// When there is none.
+/// If no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -236,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_comes_back_after_it_was_killed() {
+    fn node_restarts_after_kill() {
         let Some(mut node) = NatsServer::start() else { return };
         node.kill();
         assert!(TcpStream::connect(("127.0.0.1", node.port)).is_err());
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn three_nodes_find_each_other() {
+    fn three_nodes_form_a_cluster() {
         let Some(cluster) = NatsCluster::start(3) else { return };
         assert_eq!(cluster.urls().len(), 3);
     }

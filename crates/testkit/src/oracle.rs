@@ -1,280 +1,292 @@
-//! The oracle: a naive model of [`crate::sagas::order`], written from the words of the design in plain maps.
+//! Oracle: a naive model of [`crate::sagas::order`], written from the design document with plain maps.
 //!
-//! It shares no code with engine, machine or store. Whoever tests those gives both the same operations and compares.
+//! It shares no code with engine, machine or store. A test applies the same operations to both and
+//! compares the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sagas::STEPS;
 
-/// What became of work, as the oracle sees it.
+/// Outcome of work in the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Result {
-    /// The Gateway took it.
+pub enum OracleOutcome {
+    /// The gateway accepted the command.
     Accepted,
-    /// It was done.
+    /// The work was executed.
     Succeeded,
-    /// It was refused.
+    /// The work was rejected.
     Failed,
-    /// Nobody knows.
+    /// The outcome is unknown.
     TimedOut,
 }
 
-/// What an instance can be told.
+/// Input of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Op {
-    /// An event of that type, with that id.
+pub enum OracleOp {
+    /// Event with this type and id.
     Event(&'static str, String),
-    /// An outcome of the work of a tag that was asked for as the n-th under it.
-    Outcome(String, usize, Result),
-    /// The timer armed at that version.
+    /// Outcome of the n-th work item that was requested under a tag.
+    Outcome(String, usize, OracleOutcome),
+    /// Timer armed at this version.
     Timer(u64),
-    /// An instruction (`cancel`, `pause`, `resume`, `retry`) with that id.
+    /// Control request (`cancel`, `pause`, `resume`, `retry`) with this id.
     Control(&'static str, String),
 }
 
-/// What it came to.
+/// Result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answer {
-    /// A transition.
+pub enum OracleResult {
+    /// The input caused a transition.
     Applied,
-    /// Nothing.
+    /// The input changed nothing.
     Ignored,
-    /// It is kept until the instance begins or is resumed.
-    Held,
-    /// The status forbids it.
-    Refused,
-    /// It was taken before.
-    Repeated,
+    /// The input is buffered until the instance starts or is resumed.
+    Buffered,
+    /// The status forbids the input.
+    Rejected,
+    /// The input was applied before.
+    Duplicate,
 }
 
-/// One instance.
+/// Instance.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "a naive model says each thing by itself")]
-pub struct Saga {
-    /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
+#[expect(clippy::struct_excessive_bools, reason = "a naive model has one field per fact")]
+pub struct OracleInstance {
+    /// One of `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
     pub status: &'static str,
-    /// Inputs are kept.
+    /// Whether inputs are buffered.
     pub paused: bool,
-    /// Transitions so far.
+    /// Number of transitions.
     pub version: u64,
-    /// Kept inputs.
-    pub held: Vec<Op>,
-    /// The version that armed the timer of the first step, while that is awaited.
+    /// Buffered inputs.
+    pub buffered: Vec<OracleOp>,
+    /// Version that armed the timer of the first step, while its result is awaited.
     pub timer: Option<u64>,
-    /// The timer lies in the table, too.
+    /// Whether the timer table contains the timer.
     pub timer_row: bool,
     steps: BTreeMap<&'static str, &'static str>,
     done: Vec<&'static str>,
     open: BTreeMap<String, usize>,
     cancelled: bool,
-    told: bool,
+    emitted: bool,
     applied: BTreeSet<String>,
 }
 
 /// All instances and the outbox.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// By correlation id.
-    pub sagas: BTreeMap<String, Saga>,
-    /// What is to be done: (correlation id, tag or fact, how often it was asked for).
+    /// Instances by correlation id.
+    pub sagas: BTreeMap<String, OracleInstance>,
+    /// Pending work: (correlation id, tag or fact, number of requests).
     pub outbox: BTreeSet<(String, String, usize)>,
-    /// What came before its instance: events, and until when each is kept.
-    pub early: BTreeMap<String, Vec<(Op, i64)>>,
-    /// The present, in milliseconds.
+    /// Early events with their expiry times.
+    pub early: BTreeMap<String, Vec<(OracleOp, i64)>>,
+    /// Current time, in milliseconds.
     pub now: i64,
-    asked: BTreeMap<(String, String), usize>,
-    /// What instances that were forgotten had applied: it is remembered longer than they are.
-    remembered: BTreeMap<String, BTreeSet<String>>,
+    requested: BTreeMap<(String, String), usize>,
+    /// Dedupe keys of deleted instances, which outlive the instances.
+    purged_dedupe_keys: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Oracle {
-    /// Forgets an instance, if it is over.
+    /// Deletes an instance if it has ended.
     pub fn purge(&mut self, of: &str) -> bool {
-        let is_over = |saga: &Saga| {
+        let has_ended = |saga: &OracleInstance| {
             matches!(saga.status, "completed" | "failed" | "cancelled")
                 && !saga.paused
                 && saga.open.is_empty()
-                && saga.held.is_empty()
+                && saga.buffered.is_empty()
         };
         let Some(saga) = self.sagas.remove(of) else { return false };
-        if !is_over(&saga) {
+        if !has_ended(&saga) {
             self.sagas.insert(of.to_owned(), saga);
             return false;
         }
-        self.remembered.entry(of.to_owned()).or_default().extend(saga.applied);
+        self.purged_dedupe_keys.entry(of.to_owned()).or_default().extend(saga.applied);
         true
     }
 
-    /// Tells an instance something.
-    pub fn take(&mut self, of: &str, op: &Op) -> Answer {
-        let Some(mut saga) = self.sagas.remove(of) else { return self.begin(of, op) };
+    /// Applies an input to an instance.
+    pub fn take(&mut self, of: &str, op: &OracleOp) -> OracleResult {
+        let Some(mut saga) = self.sagas.remove(of) else { return self.start(of, op) };
         let resumes = saga.paused;
-        let answer = if repeated(&saga, op) { Answer::Repeated } else { self.take_once(of, &mut saga, op) };
+        let result =
+            if repeated(&saga, op) { OracleResult::Duplicate } else { self.apply_once(of, &mut saga, op) };
         if resumes && !saga.paused {
-            for held in std::mem::take(&mut saga.held) {
-                self.react(of, &mut saga, &held);
+            for buffered in std::mem::take(&mut saga.buffered) {
+                self.apply_to_program(of, &mut saga, &buffered);
             }
         }
         self.sagas.insert(of.to_owned(), saga);
-        answer
+        result
     }
 
-    /// A fact was published, or an accepted command needs no answer.
-    pub fn settle(&mut self, row: &(String, String, usize)) {
+    /// Removes the row of a published fact, or of an accepted command that needs no response.
+    pub fn complete(&mut self, row: &(String, String, usize)) {
         self.outbox.remove(row);
     }
 
-    fn begin(&mut self, of: &str, op: &Op) -> Answer {
+    fn start(&mut self, of: &str, op: &OracleOp) -> OracleResult {
         self.clear(of, op);
         match op {
-            Op::Event("OrderPlaced", id) => {
-                let applied = self.remembered.get(of).cloned().unwrap_or_default();
-                let mut saga = Saga { status: "running", version: 1, applied, ..Saga::default() };
+            OracleOp::Event("OrderPlaced", id) => {
+                let applied = self.purged_dedupe_keys.get(of).cloned().unwrap_or_default();
+                let mut saga =
+                    OracleInstance { status: "running", version: 1, applied, ..OracleInstance::default() };
                 saga.applied.insert(id.clone());
                 self.advance(of, &mut saga);
-                for (kept, _) in self.early.remove(of).unwrap_or_default() {
-                    self.react(of, &mut saga, &kept);
-                    if let Op::Event(_, id) = kept {
+                for (early, _) in self.early.remove(of).unwrap_or_default() {
+                    self.apply_to_program(of, &mut saga, &early);
+                    if let OracleOp::Event(_, id) = early {
                         saga.applied.insert(id);
                     }
                 }
                 self.sagas.insert(of.to_owned(), saga);
-                Answer::Applied
+                OracleResult::Applied
             }
-            Op::Control(..) => Answer::Refused,
-            Op::Event(..) => self.keep(of, op),
-            Op::Timer(0) => self.forget(of),
-            Op::Outcome(..) | Op::Timer(_) => Answer::Ignored,
+            OracleOp::Control(..) => OracleResult::Rejected,
+            OracleOp::Event(..) => self.buffer(of, op),
+            OracleOp::Timer(0) => self.expire(of),
+            OracleOp::Outcome(..) | OracleOp::Timer(_) => OracleResult::Ignored,
         }
     }
 
-    /// An event is kept once, for a day.
-    fn keep(&mut self, of: &str, op: &Op) -> Answer {
-        let kept = self.early.entry(of.to_owned()).or_default();
-        if kept.iter().any(|(other, _)| other == op) {
-            return Answer::Ignored;
+    /// Buffers an early event once, for a day.
+    fn buffer(&mut self, of: &str, op: &OracleOp) -> OracleResult {
+        let early = self.early.entry(of.to_owned()).or_default();
+        if early.iter().any(|(other, _)| other == op) {
+            return OracleResult::Ignored;
         }
-        kept.push((op.clone(), self.now + 24 * 3_600_000));
-        Answer::Held
+        early.push((op.clone(), self.now + 24 * 3_600_000));
+        OracleResult::Buffered
     }
 
-    /// What was kept for a day goes.
-    fn forget(&mut self, of: &str) -> Answer {
+    /// Deletes early events that were buffered for a day.
+    fn expire(&mut self, of: &str) -> OracleResult {
         let now = self.now;
-        let Some(kept) = self.early.get_mut(of) else { return Answer::Ignored };
-        let before = kept.len();
-        kept.retain(|(_, until)| *until > now);
-        let dropped = before > kept.len();
-        self.early.retain(|_, kept| !kept.is_empty());
-        if dropped { Answer::Applied } else { Answer::Ignored }
+        let Some(early) = self.early.get_mut(of) else { return OracleResult::Ignored };
+        let before = early.len();
+        early.retain(|(_, until)| *until > now);
+        let dropped = before > early.len();
+        self.early.retain(|_, early| !early.is_empty());
+        if dropped { OracleResult::Applied } else { OracleResult::Ignored }
     }
 
-    fn take_once(&mut self, of: &str, saga: &mut Saga, op: &Op) -> Answer {
-        let answer = match op {
-            Op::Control(what, _) => self.control(of, saga, what),
-            Op::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => Answer::Ignored,
-            Op::Timer(token) if saga.timer != Some(*token) => Answer::Ignored,
-            Op::Event(..) | Op::Outcome(..) | Op::Timer(_) if saga.paused => Answer::Held,
-            Op::Event(..) | Op::Outcome(..) | Op::Timer(_) => self.react(of, saga, op),
+    fn apply_once(&mut self, of: &str, saga: &mut OracleInstance, op: &OracleOp) -> OracleResult {
+        let result = match op {
+            OracleOp::Control(name, _) => self.control(of, saga, name),
+            OracleOp::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => OracleResult::Ignored,
+            OracleOp::Timer(token) if saga.timer != Some(*token) => OracleResult::Ignored,
+            OracleOp::Event(..) | OracleOp::Outcome(..) | OracleOp::Timer(_) if saga.paused => {
+                OracleResult::Buffered
+            }
+            OracleOp::Event(..) | OracleOp::Outcome(..) | OracleOp::Timer(_) => {
+                self.apply_to_program(of, saga, op)
+            }
         };
         self.clear(of, op);
-        if matches!(op, Op::Timer(_)) && answer == Answer::Held {
+        if matches!(op, OracleOp::Timer(_)) && result == OracleResult::Buffered {
             saga.timer_row = false;
         }
-        if answer == Answer::Held {
-            saga.held.push(op.clone());
+        if result == OracleResult::Buffered {
+            saga.buffered.push(op.clone());
         }
-        if let (Op::Event(_, id) | Op::Control(_, id), Answer::Applied | Answer::Held) = (op, answer) {
+        if let (
+            OracleOp::Event(_, id) | OracleOp::Control(_, id),
+            OracleResult::Applied | OracleResult::Buffered,
+        ) = (op, result)
+        {
             saga.applied.insert(id.clone());
         }
-        answer
+        result
     }
 
-    /// An outcome takes its row with it, whatever comes of it.
-    fn clear(&mut self, of: &str, op: &Op) {
-        if let Op::Outcome(tag, nth, _) = op {
+    /// Removes the outbox row of an outcome, regardless of the result of the input.
+    fn clear(&mut self, of: &str, op: &OracleOp) {
+        if let OracleOp::Outcome(tag, nth, _) = op {
             self.outbox.remove(&(of.to_owned(), tag.clone(), *nth));
         }
     }
 
-    fn control(&mut self, of: &str, saga: &mut Saga, what: &str) -> Answer {
+    fn control(&mut self, of: &str, saga: &mut OracleInstance, name: &str) -> OracleResult {
         let ended = matches!(saga.status, "completed" | "failed" | "cancelled");
-        match what {
+        match name {
             "resume" if saga.paused => saga.paused = false,
             "pause" if !saga.paused && !ended => saga.paused = true,
             "cancel" if !saga.paused && saga.status == "running" => {
                 saga.cancelled = true;
-                self.turn_back(of, saga);
+                self.start_compensation(of, saga);
             }
             "retry" if !saga.paused && saga.status == "stuck" => {
-                let failed = STEPS.into_iter().find(|step| saga.steps.get(step) == Some(&"undo failed"));
+                let failed =
+                    STEPS.into_iter().find(|step| saga.steps.get(step) == Some(&"compensation failed"));
                 saga.status = "compensating";
-                self.ask_undo(of, saga, failed.unwrap_or("none"));
+                self.request_compensation(of, saga, failed.unwrap_or("none"));
             }
-            _ => return Answer::Refused,
+            _ => return OracleResult::Rejected,
         }
         Self::applied(saga)
     }
 
-    /// An input that reaches the program.
-    fn react(&mut self, of: &str, saga: &mut Saga, op: &Op) -> Answer {
+    /// Applies an input to the program.
+    fn apply_to_program(&mut self, of: &str, saga: &mut OracleInstance, op: &OracleOp) -> OracleResult {
         let changed = match op {
-            Op::Event("StockReserved", _) => self.step(of, saga, "reserve", "ok"),
-            Op::Event("StockRejected", _) => self.step(of, saga, "reserve", "failed"),
-            Op::Event("StockReleased", _) => self.undone(of, saga, "reserve", true),
-            Op::Event(..) | Op::Control(..) => false,
-            Op::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => false,
-            Op::Outcome(tag, _, result) => self.outcome(of, saga, tag, *result),
-            Op::Timer(token) if saga.timer != Some(*token) => false,
-            Op::Timer(_) => self.step(of, saga, "reserve", "timed out"),
+            OracleOp::Event("StockReserved", _) => self.step(of, saga, "reserve", "ok"),
+            OracleOp::Event("StockRejected", _) => self.step(of, saga, "reserve", "failed"),
+            OracleOp::Event("StockReleased", _) => self.compensated(of, saga, "reserve", true),
+            OracleOp::Event(..) | OracleOp::Control(..) => false,
+            OracleOp::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => false,
+            OracleOp::Outcome(tag, _, result) => self.outcome(of, saga, tag, *result),
+            OracleOp::Timer(token) if saga.timer != Some(*token) => false,
+            OracleOp::Timer(_) => self.step(of, saga, "reserve", "timed out"),
         };
-        if changed { Self::applied(saga) } else { Answer::Ignored }
+        if changed { Self::applied(saga) } else { OracleResult::Ignored }
     }
 
-    fn applied(saga: &mut Saga) -> Answer {
+    fn applied(saga: &mut OracleInstance) -> OracleResult {
         saga.version += 1;
         if matches!(saga.status, "completed" | "failed" | "cancelled") {
             saga.open.retain(|tag, _| ["charge", "notify"].iter().any(|effect| tag.ends_with(effect)));
         }
-        Answer::Applied
+        OracleResult::Applied
     }
 
-    fn outcome(&mut self, of: &str, saga: &mut Saga, tag: &str, result: Result) -> bool {
-        let good = matches!(result, Result::Accepted | Result::Succeeded);
-        if good && tag.ends_with("reserve") {
+    fn outcome(&mut self, of: &str, saga: &mut OracleInstance, tag: &str, result: OracleOutcome) -> bool {
+        let succeeded = matches!(result, OracleOutcome::Accepted | OracleOutcome::Succeeded);
+        if succeeded && tag.ends_with("reserve") {
             return false;
         }
         let before = saga.open.clone();
-        let asked = saga.open.remove(tag);
-        let changed = match tag.strip_prefix("undo:") {
-            Some(step) => self.undone(of, saga, step, good),
-            None if good => self.step(of, saga, tag, "ok"),
-            None if result == Result::Failed => self.step(of, saga, tag, "failed"),
+        let requested = saga.open.remove(tag);
+        let changed = match tag.strip_prefix("compensate:") {
+            Some(step) => self.compensated(of, saga, step, succeeded),
+            None if succeeded => self.step(of, saga, tag, "ok"),
+            None if result == OracleOutcome::Failed => self.step(of, saga, tag, "failed"),
             None => self.step(of, saga, tag, "timed out"),
         };
         if !changed {
             saga.open = before;
         }
-        changed && asked.is_some()
+        changed && requested.is_some()
     }
 
-    fn step(&mut self, of: &str, saga: &mut Saga, step: &str, answer: &str) -> bool {
+    fn step(&mut self, of: &str, saga: &mut OracleInstance, step: &str, result: &str) -> bool {
         let Some(step) = STEPS.into_iter().find(|known| *known == step) else { return false };
-        match (saga.steps.get(step).copied().unwrap_or("waiting"), answer) {
+        match (saga.steps.get(step).copied().unwrap_or("waiting"), result) {
             ("open", "ok") => {
                 saga.steps.insert(step, "done");
                 saga.done.push(step);
                 self.advance(of, saga);
             }
-            ("open", answer) => {
-                saga.steps.insert(step, if answer == "failed" { "failed" } else { "given up" });
-                self.turn_back(of, saga);
+            ("open", result) => {
+                saga.steps.insert(step, if result == "failed" { "failed" } else { "abandoned" });
+                self.start_compensation(of, saga);
             }
-            ("failed" | "given up", "ok") => {
+            ("failed" | "abandoned", "ok") => {
                 saga.steps.insert(step, "done");
                 saga.done.push(step);
                 if matches!(saga.status, "failed" | "cancelled") {
-                    self.undo_next(of, saga);
+                    self.compensate_next(of, saga);
                 }
             }
             _ => return false,
@@ -282,15 +294,15 @@ impl Oracle {
         true
     }
 
-    fn undone(&mut self, of: &str, saga: &mut Saga, step: &str, good: bool) -> bool {
+    fn compensated(&mut self, of: &str, saga: &mut OracleInstance, step: &str, succeeded: bool) -> bool {
         let Some(step) = STEPS.into_iter().find(|known| *known == step) else { return false };
-        match (saga.steps.get(step).copied().unwrap_or("waiting"), good) {
-            ("undoing" | "undo failed", true) => {
-                saga.steps.insert(step, "undone");
-                self.undo_next(of, saga);
+        match (saga.steps.get(step).copied().unwrap_or("waiting"), succeeded) {
+            ("compensating" | "compensation failed", true) => {
+                saga.steps.insert(step, "compensated");
+                self.compensate_next(of, saga);
             }
-            ("undoing", false) => {
-                saga.steps.insert(step, "undo failed");
+            ("compensating", false) => {
+                saga.steps.insert(step, "compensation failed");
                 saga.status = "stuck";
             }
             _ => return false,
@@ -298,62 +310,62 @@ impl Oracle {
         true
     }
 
-    fn advance(&mut self, of: &str, saga: &mut Saga) {
+    fn advance(&mut self, of: &str, saga: &mut OracleInstance) {
         Self::disarm(saga);
         let Some(next) = STEPS.into_iter().find(|step| !saga.steps.contains_key(step)) else {
             saga.status = "completed";
-            saga.told = true;
-            return self.ask(of, saga, "OrderCompleted", false);
+            saga.emitted = true;
+            return self.request(of, saga, "OrderCompleted", false);
         };
         saga.steps.insert(next, "open");
         if next == "reserve" {
             saga.timer = Some(saga.version);
             saga.timer_row = true;
         }
-        self.ask(of, saga, next, true);
+        self.request(of, saga, next, true);
     }
 
-    fn turn_back(&mut self, of: &str, saga: &mut Saga) {
+    fn start_compensation(&mut self, of: &str, saga: &mut OracleInstance) {
         Self::disarm(saga);
-        saga.steps.values_mut().filter(|state| **state == "open").for_each(|state| *state = "given up");
-        self.undo_next(of, saga);
+        saga.steps.values_mut().filter(|state| **state == "open").for_each(|state| *state = "abandoned");
+        self.compensate_next(of, saga);
     }
 
-    fn undo_next(&mut self, of: &str, saga: &mut Saga) {
+    fn compensate_next(&mut self, of: &str, saga: &mut OracleInstance) {
         saga.status = "compensating";
         if let Some(step) = saga.done.pop() {
-            return self.ask_undo(of, saga, step);
+            return self.request_compensation(of, saga, step);
         }
         saga.status = if saga.cancelled { "cancelled" } else { "failed" };
-        if !saga.cancelled && !saga.told {
-            saga.told = true;
-            self.ask(of, saga, "OrderFailed", false);
+        if !saga.cancelled && !saga.emitted {
+            saga.emitted = true;
+            self.request(of, saga, "OrderFailed", false);
         }
     }
 
-    fn ask_undo(&mut self, of: &str, saga: &mut Saga, step: &'static str) {
-        saga.steps.insert(step, "undoing");
-        self.ask(of, saga, &format!("undo:{step}"), true);
+    fn request_compensation(&mut self, of: &str, saga: &mut OracleInstance, step: &'static str) {
+        saga.steps.insert(step, "compensating");
+        self.request(of, saga, &format!("compensate:{step}"), true);
     }
 
-    fn ask(&mut self, of: &str, saga: &mut Saga, what: &str, answered: bool) {
-        let asked = self.asked.entry((of.to_owned(), what.to_owned())).or_default();
-        *asked += 1;
-        self.outbox.insert((of.to_owned(), what.to_owned(), *asked));
-        if answered {
-            saga.open.insert(what.to_owned(), *asked);
+    fn request(&mut self, of: &str, saga: &mut OracleInstance, name: &str, awaited: bool) {
+        let requested = self.requested.entry((of.to_owned(), name.to_owned())).or_default();
+        *requested += 1;
+        self.outbox.insert((of.to_owned(), name.to_owned(), *requested));
+        if awaited {
+            saga.open.insert(name.to_owned(), *requested);
         }
     }
 
-    fn disarm(saga: &mut Saga) {
+    fn disarm(saga: &mut OracleInstance) {
         saga.timer = None;
         saga.timer_row = false;
     }
 }
 
-fn repeated(saga: &Saga, op: &Op) -> bool {
+fn repeated(saga: &OracleInstance, op: &OracleOp) -> bool {
     match op {
-        Op::Event(_, id) | Op::Control(_, id) => saga.applied.contains(id),
-        Op::Outcome(..) | Op::Timer(_) => false,
+        OracleOp::Event(_, id) | OracleOp::Control(_, id) => saga.applied.contains(id),
+        OracleOp::Outcome(..) | OracleOp::Timer(_) => false,
     }
 }

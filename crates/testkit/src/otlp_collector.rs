@@ -1,4 +1,5 @@
-//! A collector of OpenTelemetry: takes spans and log lines by OTLP over HTTP (protobuf), as a real one would, and shows them.
+//! OpenTelemetry collector: receives spans and log records by OTLP over HTTP (protobuf) and exposes
+//! them to tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,80 +17,80 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message as _;
 
-/// How long what is expected may take to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for expected telemetry.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A span as it was sent, ids in hexadecimal digits.
+/// Received span; ids in hexadecimal digits.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    /// The trace.
+pub struct ReceivedSpan {
+    /// Trace id.
     pub trace: String,
-    /// Its own id.
+    /// Span id.
     pub span: String,
-    /// The id of the one above; empty at the root.
+    /// Id of the parent span; empty at the root.
     pub parent: String,
-    /// What it is called.
+    /// Span name.
     pub name: String,
     /// 1 internal, 2 server, 3 client, 4 producer, 5 consumer.
     pub kind: i32,
-    /// Who sent it: `service.instance.id`.
+    /// Sender: `service.instance.id`.
     pub node: String,
-    /// Its attributes, as text.
+    /// Attributes as text.
     pub attributes: BTreeMap<String, String>,
-    /// Traces and spans that it points to, and what they are to it.
+    /// Links: trace id, span id and relation.
     pub links: Vec<(String, String, String)>,
-    /// What happened in it.
+    /// Names of the span events.
     pub events: Vec<String>,
-    /// What went wrong; `None`: nothing.
+    /// Error message; `None` if there is no error.
     pub error: Option<String>,
-    /// From when to when, in nanoseconds since 1970.
-    pub lasted: (u64, u64),
+    /// Start and end, in nanoseconds since 1970.
+    pub duration: (u64, u64),
 }
 
-/// A log line as it was sent.
+/// Received log record.
 #[derive(Clone, Debug)]
-pub struct Line {
-    /// The trace it belongs to; empty for none.
+pub struct ReceivedLog {
+    /// Trace id; empty if there is none.
     pub trace: String,
-    /// Its level.
+    /// Level.
     pub level: String,
-    /// What it says.
+    /// Message.
     pub body: String,
-    /// Its fields.
+    /// Fields.
     pub attributes: BTreeMap<String, String>,
-    /// What identifies the process.
+    /// Resource attributes of the process.
     pub resource: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
-struct Taken {
-    spans: Vec<Seen>,
-    lines: Vec<Line>,
+struct ReceivedTelemetry {
+    spans: Vec<ReceivedSpan>,
+    lines: Vec<ReceivedLog>,
 }
 
 #[derive(Default)]
 struct Shared {
-    taken: Mutex<Taken>,
+    received: Mutex<ReceivedTelemetry>,
     changed: Condvar,
 }
 
-/// A collector that listens on a free port of the loopback for as long as the process lives.
-pub struct Collector {
-    /// Its base URL.
+/// Collector that listens on a free loopback port until the process ends.
+pub struct OtlpCollector {
+    /// Base URL.
     pub url: String,
     shared: Arc<Shared>,
 }
 
-impl Collector {
-    /// Begins to listen.
+impl OtlpCollector {
+    /// Starts listening.
     ///
     /// # Panics
-    /// When there is no port.
+    /// If no port is available.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it opens a port")]
     pub fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let url = format!("http://{}", listener.local_addr().expect("the listener is bound"));
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -101,66 +102,70 @@ impl Collector {
         Self { url, shared }
     }
 
-    /// All spans so far.
+    /// Returns all spans received so far.
     #[must_use]
-    pub fn spans(&self) -> Vec<Seen> {
+    pub fn spans(&self) -> Vec<ReceivedSpan> {
         self.lock().spans.clone()
     }
 
-    /// Waits until what has come satisfies somebody, and returns all spans.
+    /// Waits until the received spans satisfy a condition, and returns all spans.
     ///
     /// # Panics
-    /// When that takes too long; the text lists what has come.
+    /// On timeout; the message lists the received spans.
     #[must_use]
     #[track_caller]
-    pub fn spans_when(&self, enough: impl Fn(&[Seen]) -> bool) -> Vec<Seen> {
-        let (mut taken, until) = (self.lock(), Instant::now() + PATIENCE);
-        while !enough(&taken.spans) {
-            let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "not all spans have come:\n{}", listed(&taken.spans));
-            taken = self.wait(taken, left);
+    pub fn spans_when(&self, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
+        let (mut received, until) = (self.lock(), Instant::now() + TIMEOUT);
+        while !enough(&received.spans) {
+            let remaining = until.saturating_duration_since(Instant::now());
+            assert!(!remaining.is_zero(), "not all spans have arrived:\n{}", format_spans(&received.spans));
+            received = self.wait(received, remaining);
         }
-        taken.spans.clone()
+        received.spans.clone()
     }
 
-    /// Waits for a log line.
+    /// Waits for a log record.
     ///
     /// # Panics
-    /// When none comes in time.
+    /// If none arrives in time.
     #[must_use]
     #[track_caller]
-    pub fn line_when(&self, wanted: impl Fn(&Line) -> bool) -> Line {
-        let (mut taken, until) = (self.lock(), Instant::now() + PATIENCE);
+    pub fn line_when(&self, predicate: impl Fn(&ReceivedLog) -> bool) -> ReceivedLog {
+        let (mut received, until) = (self.lock(), Instant::now() + TIMEOUT);
         loop {
-            if let Some(found) = taken.lines.iter().find(|line| wanted(line)) {
+            if let Some(found) = received.lines.iter().find(|line| predicate(line)) {
                 return found.clone();
             }
-            let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "the line has not come: {:#?}", taken.lines);
-            taken = self.wait(taken, left);
+            let remaining = until.saturating_duration_since(Instant::now());
+            assert!(!remaining.is_zero(), "the log record has not arrived: {:#?}", received.lines);
+            received = self.wait(received, remaining);
         }
     }
 
-    fn wait<'a>(&'a self, taken: MutexGuard<'a, Taken>, left: Duration) -> MutexGuard<'a, Taken> {
-        self.shared.changed.wait_timeout(taken, left).unwrap_or_else(PoisonError::into_inner).0
+    fn wait<'a>(
+        &'a self,
+        received: MutexGuard<'a, ReceivedTelemetry>,
+        remaining: Duration,
+    ) -> MutexGuard<'a, ReceivedTelemetry> {
+        self.shared.changed.wait_timeout(received, remaining).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReceivedTelemetry> {
+        self.shared.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One line a span, for people.
+/// Formats one line per span.
 #[must_use]
-pub fn listed(spans: &[Seen]) -> String {
-    let line = |span: &Seen| {
-        let Seen { trace, span: id, parent, name, node, .. } = span;
+pub fn format_spans(spans: &[ReceivedSpan]) -> String {
+    let line = |span: &ReceivedSpan| {
+        let ReceivedSpan { trace, span: id, parent, name, node, .. } = span;
         format!("{node} {trace} {parent:16} > {id} {name}")
     };
     spans.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Takes one request; `None` when the connection ends.
+/// Handles one request; `None` when the connection ends.
 fn serve(mut stream: &TcpStream, shared: &Shared) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
@@ -180,26 +185,26 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Option<()> {
     reader.read_exact(&mut body).ok()?;
     let is_known = take(first.split(' ').nth(1)?, &body, shared).is_some();
     let status = if is_known { "200 OK" } else { "400 Bad Request" };
-    let answer =
+    let response =
         format!("HTTP/1.1 {status}\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n");
-    stream.write_all(answer.as_bytes()).ok()
+    stream.write_all(response.as_bytes()).ok()
 }
 
 fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
-    let mut taken = shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut received = shared.received.lock().unwrap_or_else(PoisonError::into_inner);
     match path {
         "/v1/traces" => {
             for of in ExportTraceServiceRequest::decode(body).ok()?.resource_spans {
                 let node = resource(of.resource).remove("service.instance.id").unwrap_or_default();
                 let spans = of.scope_spans.into_iter().flat_map(|scope| scope.spans);
-                taken.spans.extend(spans.map(|span| seen(span, &node)));
+                received.spans.extend(spans.map(|span| seen(span, &node)));
             }
         }
         "/v1/logs" => {
             for of in ExportLogsServiceRequest::decode(body).ok()?.resource_logs {
                 let resource = resource(of.resource);
                 let lines = of.scope_logs.into_iter().flat_map(|scope| scope.log_records);
-                taken.lines.extend(lines.map(|record| line(record, resource.clone())));
+                received.lines.extend(lines.map(|record| line(record, resource.clone())));
             }
         }
         _ => return None,
@@ -208,13 +213,13 @@ fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
     Some(())
 }
 
-fn seen(span: Span, node: &str) -> Seen {
+fn seen(span: Span, node: &str) -> ReceivedSpan {
     let link = |link: opentelemetry_proto::tonic::trace::v1::span::Link| {
-        let what = attributes(link.attributes).remove("orlog.link").unwrap_or_default();
-        (hex(&link.trace_id), hex(&link.span_id), what)
+        let kind = attributes(link.attributes).remove("orlog.link").unwrap_or_default();
+        (hex(&link.trace_id), hex(&link.span_id), kind)
     };
     let failed = span.status.filter(|status| status.code == StatusCode::Error as i32);
-    Seen {
+    ReceivedSpan {
         trace: hex(&span.trace_id),
         span: hex(&span.span_id),
         parent: hex(&span.parent_span_id),
@@ -225,12 +230,12 @@ fn seen(span: Span, node: &str) -> Seen {
         links: span.links.into_iter().map(link).collect(),
         events: span.events.into_iter().map(|event| event.name).collect(),
         error: failed.map(|status| status.message),
-        lasted: (span.start_time_unix_nano, span.end_time_unix_nano),
+        duration: (span.start_time_unix_nano, span.end_time_unix_nano),
     }
 }
 
-fn line(record: LogRecord, resource: BTreeMap<String, String>) -> Line {
-    Line {
+fn line(record: LogRecord, resource: BTreeMap<String, String>) -> ReceivedLog {
+    ReceivedLog {
         trace: hex(&record.trace_id),
         level: record.severity_text,
         body: record.body.map(text).unwrap_or_default(),
@@ -259,7 +264,7 @@ fn text(value: AnyValue) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
+        write!(text, "{byte:02x}").expect("writing to a String never fails");
         text
     })
 }

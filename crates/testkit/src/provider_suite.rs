@@ -1,18 +1,19 @@
-//! The conformance suite of providers: what [`Provider`] promises, run under a real [`Performer`].
+//! Conformance suite of providers: the guarantees of [`Provider`] under a real [`EffectExecutor`].
 //!
-//! An implementation brings a [`Rig`]: the provider and an upstream that follows a [`Script`]. The macro
-//! [`provider_suite!`](crate::provider_suite!) makes one test of each case. Time is simulated; nothing waits for long.
+//! An implementation provides a [`ProviderFixture`]: the provider and an upstream that follows an
+//! [`UpstreamScript`]. The macro [`provider_suite!`](crate::provider_suite!) creates one test per case.
+//! Time is simulated, so no case waits long.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orlog_effect::limits::breaker::{self, State};
-use orlog_effect::{Done, Performer, Policy, Progress, Provider, Upstream};
+use orlog_effect::limits::breaker::{self, BreakerState};
+use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult, Policy, Provider, Upstream};
 use orlog_model::{
-    Clock, CorrelationId, Effect, EffectName, EventId, InDoubt, InstanceKey, Name, SagaName, TenantId,
-    Timestamp, Verdict, Work, WorkItem,
+    Clock, CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, SagaName, TenantId,
+    Timestamp, Work, WorkItem, WorkOutcome,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -20,74 +21,75 @@ use uuid::Uuid;
 
 use crate::SimClock;
 
-/// When simulated time begins: 2025-01-01.
+/// Start of simulated time: 2025-01-01.
 pub const START: Timestamp = Timestamp::from_millis(1_735_689_600_000);
 
-/// The time an attempt may take in the suite; pauses are much shorter.
+/// Timeout of an attempt in the suite; retry delays are much shorter.
 const ATTEMPT: Duration = Duration::from_mins(1);
 
-/// A case that takes longer in real time hangs.
-const HANGS: Duration = Duration::from_secs(30);
+/// Real-time limit of a case; a longer case has hung.
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A provider and its upstream.
-pub struct Rig {
-    /// What is tested.
+/// Provider and its upstream.
+pub struct ProviderFixture {
+    /// Provider under test.
     pub provider: Arc<dyn Provider>,
-    /// The effect it performs.
+    /// Effect that the provider executes.
     pub effect: EffectName,
-    /// What the upstream follows.
-    pub script: Arc<Script>,
+    /// Script of the upstream.
+    pub script: Arc<UpstreamScript>,
 }
 
-/// What an upstream does when it is asked.
+/// Response of an upstream.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// Does it and answers with this.
+pub enum UpstreamResponse {
+    /// Executes the effect and returns this result.
     Done(Value),
-    /// Refuses for good.
-    Refused,
-    /// Asks for patience.
-    Busy(Option<Duration>),
-    /// Fails.
-    Ill,
-    /// Says nothing: it awaits [`Script::silence`].
-    Silence,
+    /// Rejects permanently.
+    Rejected,
+    /// Throttles the call.
+    Throttled(Option<Duration>),
+    /// Is unavailable.
+    Unavailable,
+    /// Sends no response: the upstream awaits [`UpstreamScript::silence`].
+    NoResponse,
 }
 
-/// The upstream's side of a case: what it shall answer, and what it was asked.
+/// Script of an upstream: planned responses and received calls.
 #[derive(Default)]
-pub struct Script {
-    answers: Mutex<VecDeque<Answer>>,
-    asked: Mutex<Vec<String>>,
+pub struct UpstreamScript {
+    responses: Mutex<VecDeque<UpstreamResponse>>,
+    requested_keys: Mutex<Vec<String>>,
     silences: AtomicUsize,
     abandoned: AtomicUsize,
     changed: Notify,
 }
 
-impl Script {
-    /// For the upstream: takes note of the idempotency key and says what to answer. Past the script's end: done.
-    pub fn ask(&self, key: impl Into<String>) -> Answer {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(key.into());
+impl UpstreamScript {
+    /// Records the idempotency key and returns the planned response; called by the upstream. After the end
+    /// of the script: success.
+    pub fn next_response(&self, key: impl Into<String>) -> UpstreamResponse {
+        self.requested_keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.into());
         self.changed.notify_waiters();
-        let next = self.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        next.unwrap_or(Answer::Done(Value::Null))
+        let next = self.responses.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        next.unwrap_or(UpstreamResponse::Done(Value::Null))
     }
 
-    /// For the upstream: never ends; takes note when it is dropped.
+    /// Never completes and records when it is dropped; called by the upstream.
     pub async fn silence(&self) {
-        let _left = Left(self);
+        let _guard = AbandonGuard(self);
         self.silences.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_waiters();
         std::future::pending::<()>().await;
     }
 
-    /// The keys of all questions so far.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the keys of all calls so far.
+    pub fn requested_keys(&self) -> Vec<String> {
+        self.requested_keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, answers: impl IntoIterator<Item = Answer>) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers);
+    fn set(&self, responses: impl IntoIterator<Item = UpstreamResponse>) {
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner).extend(responses);
     }
 
     async fn until(&self, fact: impl Fn(&Self) -> bool) {
@@ -102,51 +104,52 @@ impl Script {
     }
 }
 
-struct Left<'a>(&'a Script);
+struct AbandonGuard<'a>(&'a UpstreamScript);
 
-impl Drop for Left<'_> {
+impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         self.0.abandoned.fetch_add(1, Ordering::SeqCst);
         self.0.changed.notify_waiters();
     }
 }
 
-/// Makes a test of each case. The argument is an expression that gives a future of a fresh [`Rig`]; after `maybe`, of an
-/// `Option`, and where there is none the tests are skipped. After a semicolon the cases can be chosen.
+/// Creates a test for each case. The argument is an expression that returns a future of a new
+/// [`ProviderFixture`]. After `maybe` it returns a future of an `Option`, and `None` skips the tests. A
+/// list after a semicolon selects the cases.
 #[macro_export]
 macro_rules! provider_suite {
-    ($rig:expr) => {
-        $crate::provider_suite!($rig;
-            success_carries_the_answer
-            a_refusal_is_final
-            an_unanswered_attempt_times_out
-            a_timed_out_attempt_is_tried_again_under_the_same_key
-            troubles_are_tried_again_under_the_same_key
-            the_upstream_says_how_long_to_wait
-            the_breaker_opens_tries_one_and_closes
-            a_second_delivery_carries_the_same_key
-            dropping_cancels_and_frees_the_place
-            a_crash_between_call_and_result_is_gone_on_with_under_the_same_key
-            a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it
+    ($fixture:expr) => {
+        $crate::provider_suite!($fixture;
+            success_returns_the_upstream_response
+            rejection_is_permanent
+            unanswered_attempt_times_out
+            timed_out_attempt_retries_with_the_same_key
+            transient_errors_retry_with_the_same_key
+            retry_after_is_a_minimum
+            breaker_opens_probes_and_closes
+            redelivery_keeps_the_key
+            dropping_cancels_and_releases_the_permit
+            crash_between_call_and_result_resumes_with_the_same_key
+            unresolvable_doubt_is_not_retried_when_forbidden
         );
     };
-    (maybe $rig:expr; $($case:ident)*) => {
+    (maybe $fixture:expr; $($case:ident)*) => {
         $(#[tokio::test]
         async fn $case() {
-            if let Some(rig) = $rig.await {
-                $crate::provider_suite::$case(rig).await;
+            if let Some(fixture) = $fixture.await {
+                $crate::provider_suite::$case(fixture).await;
             }
         })*
     };
-    ($rig:expr; $($case:ident)*) => {
+    ($fixture:expr; $($case:ident)*) => {
         $(#[tokio::test]
         async fn $case() {
-            $crate::provider_suite::$case($rig.await).await;
+            $crate::provider_suite::$case($fixture.await).await;
         })*
     };
 }
 
-/// A work item for an effect; items of one number are deliveries of one item.
+/// Returns a work item of an effect; items with the same number are deliveries of one item.
 #[must_use]
 pub fn item(effect: &EffectName, number: u128) -> WorkItem {
     let instance = InstanceKey {
@@ -173,47 +176,56 @@ pub fn item(effect: &EffectName, number: u128) -> WorkItem {
     }
 }
 
-/// A rig under a performer.
-struct Stage {
-    rig: Rig,
+/// Fixture with an effect executor.
+struct ProviderScenario {
+    fixture: ProviderFixture,
     clock: Arc<SimClock>,
-    performer: Arc<Performer>,
+    executor: Arc<EffectExecutor>,
 }
 
-impl Stage {
-    fn new(rig: Rig, answers: impl IntoIterator<Item = Answer>, policy: Policy) -> Self {
-        rig.script.set(answers);
+impl ProviderScenario {
+    fn new(
+        fixture: ProviderFixture,
+        responses: impl IntoIterator<Item = UpstreamResponse>,
+        policy: Policy,
+    ) -> Self {
+        fixture.script.set(responses);
         let clock = SimClock::new(START);
-        let upstream =
-            Upstream::effects("upstream", vec![rig.effect.clone()], Arc::clone(&rig.provider), policy);
-        let performer = Performer::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
-        Self { rig, clock, performer }
+        let upstream = Upstream::effects(
+            "upstream",
+            vec![fixture.effect.clone()],
+            Arc::clone(&fixture.provider),
+            policy,
+        );
+        let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
+        Self { fixture, clock, executor }
     }
 
-    /// Performs an item. Pauses pass at once; the time of an attempt passes when the upstream is silent.
-    async fn perform(&self, number: u128) -> Done {
-        self.go_on(number, Progress::default()).await
+    /// Executes an item. Retry delays pass immediately; the timeout of an attempt passes if the upstream
+    /// does not respond.
+    async fn execute(&self, number: u128) -> ExecutionResult {
+        self.resume(number, ExecutionProgress::default()).await
     }
 
-    async fn go_on(&self, number: u128, progress: Progress) -> Done {
-        let mut item = item(&self.rig.effect, number);
-        let heard = self.rig.script.silences.load(Ordering::SeqCst);
+    async fn resume(&self, number: u128, progress: ExecutionProgress) -> ExecutionResult {
+        let mut item = item(&self.fixture.effect, number);
+        let observed = self.fixture.script.silences.load(Ordering::SeqCst);
         let within = async {
             tokio::select! {
                 biased;
-                done = self.performer.go_on(&mut item, progress) => done.expect("it is not retired"),
-                () = self.time_goes_on(heard) => unreachable!("time goes on for ever"),
+                done = self.executor.continue_from(&mut item, progress) => done.expect("the upstream is not retired"),
+                () = self.advance_time(observed) => unreachable!("time advances without end"),
             }
         };
-        tokio::time::timeout(HANGS, within).await.expect("the case hangs")
+        tokio::time::timeout(HANG_TIMEOUT, within).await.expect("the case hangs")
     }
 
-    async fn time_goes_on(&self, mut heard: usize) {
+    async fn advance_time(&self, mut observed: usize) {
         loop {
             let due = tokio::select! {
                 due = self.clock.due_within(ATTEMPT / 2) => due,
-                () = self.silence(heard + 1) => {
-                    heard += 1;
+                () = self.silence(observed + 1) => {
+                    observed += 1;
                     self.clock.due_within(ATTEMPT).await
                 }
             };
@@ -222,26 +234,26 @@ impl Stage {
         }
     }
 
-    /// Waits for the `nth` silence.
+    /// Waits for the `nth` call without response.
     async fn silence(&self, nth: usize) {
-        self.rig.script.until(|script| script.silences.load(Ordering::SeqCst) >= nth).await;
+        self.fixture.script.until(|script| script.silences.load(Ordering::SeqCst) >= nth).await;
     }
 
-    /// Gives an item up as soon as the upstream is silent about it.
-    async fn lose(&self, number: u128) {
-        let lost = item(&self.rig.effect, number);
+    /// Abandons an item when the upstream does not respond to it.
+    async fn abandon(&self, number: u128) {
+        let lost = item(&self.fixture.effect, number);
         tokio::select! {
-            done = self.performer.perform(&lost) => panic!("the upstream is silent, yet: {done:?}"),
+            done = self.executor.execute(&lost) => panic!("the upstream does not respond, but the result is {done:?}"),
             () = self.silence(1) => {}
         }
     }
 
     fn keys(&self, number: u128, times: usize) -> Vec<String> {
-        vec![item(&self.rig.effect, number).id.to_string(); times]
+        vec![item(&self.fixture.effect, number).id.to_string(); times]
     }
 
     fn passed(&self) -> Duration {
-        self.clock.now().since(START)
+        self.clock.now().duration_since(START)
     }
 }
 
@@ -249,106 +261,138 @@ fn policy() -> Policy {
     Policy { attempt_timeout: ATTEMPT, deadline: None, ..Policy::default() }
 }
 
-fn fine() -> Verdict {
-    Verdict::Succeeded { event: None, payload: json!({"receipt": "r-1"}) }
+fn success_outcome() -> WorkOutcome {
+    WorkOutcome::Succeeded { event: None, payload: json!({"receipt": "r-1"}) }
 }
 
-fn done() -> Answer {
-    Answer::Done(json!({"receipt": "r-1"}))
+fn done() -> UpstreamResponse {
+    UpstreamResponse::Done(json!({"receipt": "r-1"}))
 }
 
-/// What the upstream answers is the payload of the verdict.
-pub async fn success_carries_the_answer(rig: Rig) {
-    let stage = Stage::new(rig, [done()], policy());
-    assert_eq!(stage.perform(1).await, ended(1));
-    assert_eq!(stage.rig.script.asked(), stage.keys(1, 1));
+/// The result of the upstream is the payload of the outcome.
+pub async fn success_returns_the_upstream_response(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(fixture, [done()], policy());
+    assert_eq!(scenario.execute(1).await, ended(1));
+    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 1));
 }
 
-/// A business refusal is not tried again, and no fault of the upstream.
-pub async fn a_refusal_is_final(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Refused], policy());
-    let Done { verdict, attempts, .. } = stage.perform(1).await;
-    assert!(matches!(verdict, Verdict::Failed { .. }), "{verdict:?}");
-    assert_eq!((attempts, stage.rig.script.asked().len()), (1, 1));
+/// A business rejection is not retried and does not count as a fault of the upstream.
+pub async fn rejection_is_permanent(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(fixture, [UpstreamResponse::Rejected], policy());
+    let ExecutionResult { outcome, attempts, .. } = scenario.execute(1).await;
+    assert!(matches!(outcome, WorkOutcome::Failed { .. }), "{outcome:?}");
+    assert_eq!((attempts, scenario.fixture.script.requested_keys().len()), (1, 1));
 }
 
-/// Nobody knows whether it was done: the verdict is that time is over, not that it failed.
-pub async fn an_unanswered_attempt_times_out(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Silence], Policy { attempts: Some(1), ..policy() });
-    let Done { verdict, attempts, .. } = stage.perform(1).await;
-    assert!(matches!(verdict, Verdict::TimedOut { .. }), "{verdict:?}");
-    assert_eq!((attempts, stage.passed()), (1, ATTEMPT));
+/// It is unknown whether the effect was executed: the outcome is a timeout, not a failure.
+pub async fn unanswered_attempt_times_out(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(
+        fixture,
+        [UpstreamResponse::NoResponse],
+        Policy { max_attempts: Some(1), ..policy() },
+    );
+    let ExecutionResult { outcome, attempts, .. } = scenario.execute(1).await;
+    assert!(matches!(outcome, WorkOutcome::TimedOut { .. }), "{outcome:?}");
+    assert_eq!((attempts, scenario.passed()), (1, ATTEMPT));
 }
 
-/// The key stays the same.
-pub async fn a_timed_out_attempt_is_tried_again_under_the_same_key(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Silence, done()], policy());
-    assert_eq!(stage.perform(1).await, ended(2));
-    assert_eq!(stage.rig.script.asked(), stage.keys(1, 2));
+/// A retry uses the same key.
+pub async fn timed_out_attempt_retries_with_the_same_key(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(fixture, [UpstreamResponse::NoResponse, done()], policy());
+    assert_eq!(scenario.execute(1).await, ended(2));
+    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 2));
 }
 
-/// Faults and requests for patience both pass.
-pub async fn troubles_are_tried_again_under_the_same_key(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Ill, Answer::Busy(None), done()], policy());
-    assert_eq!(stage.perform(1).await, ended(3));
-    assert_eq!(stage.rig.script.asked(), stage.keys(1, 3));
+/// Faults and throttling are transient and are retried.
+pub async fn transient_errors_retry_with_the_same_key(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(
+        fixture,
+        [UpstreamResponse::Unavailable, UpstreamResponse::Throttled(None), done()],
+        policy(),
+    );
+    assert_eq!(scenario.execute(1).await, ended(3));
+    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 3));
 }
 
-/// `Retry-After` is a minimum.
-pub async fn the_upstream_says_how_long_to_wait(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Busy(Some(Duration::from_secs(7))), done()], policy());
-    assert_eq!(stage.perform(1).await, ended(2));
-    assert!(stage.passed() >= Duration::from_secs(7), "{:?}", stage.passed());
+/// `Retry-After` is a minimum delay.
+pub async fn retry_after_is_a_minimum(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(
+        fixture,
+        [UpstreamResponse::Throttled(Some(Duration::from_secs(7))), done()],
+        policy(),
+    );
+    assert_eq!(scenario.execute(1).await, ended(2));
+    assert!(scenario.passed() >= Duration::from_secs(7), "{:?}", scenario.passed());
 }
 
-/// An item waits while the breaker is open, and is the one that finds out whether the upstream is well again.
-pub async fn the_breaker_opens_tries_one_and_closes(rig: Rig) {
-    let breaker = breaker::Options { failures: 2, rate: None, open_for: Duration::from_secs(5) };
-    let answers = [Answer::Ill, Answer::Ill, Answer::Ill, done()];
-    let stage = Stage::new(rig, answers, Policy { breaker: Some(breaker), ..policy() });
-    assert_eq!(stage.perform(1).await, ended(4));
-    let condition = stage.performer.condition();
-    assert_eq!((condition.breaker, condition.opened, condition.in_flight), (Some(State::Closed), 2, 0));
-    assert!(stage.passed() >= Duration::from_secs(10), "{:?}", stage.passed());
+/// An item waits while the breaker is open, then probes whether the upstream is available.
+pub async fn breaker_opens_probes_and_closes(fixture: ProviderFixture) {
+    let breaker =
+        breaker::BreakerOptions { failure_threshold: 2, rate: None, open_duration: Duration::from_secs(5) };
+    let responses =
+        [UpstreamResponse::Unavailable, UpstreamResponse::Unavailable, UpstreamResponse::Unavailable, done()];
+    let scenario = ProviderScenario::new(fixture, responses, Policy { breaker: Some(breaker), ..policy() });
+    assert_eq!(scenario.execute(1).await, ended(4));
+    let status = scenario.executor.status();
+    assert_eq!(
+        (status.breaker, status.breaker_open_count, status.in_flight),
+        (Some(BreakerState::Closed), 2, 0)
+    );
+    assert!(scenario.passed() >= Duration::from_secs(10), "{:?}", scenario.passed());
 }
 
-/// The upstream can tell that it is the same act.
-pub async fn a_second_delivery_carries_the_same_key(rig: Rig) {
-    let stage = Stage::new(rig, [done(), done(), done()], policy());
+/// The upstream can detect that both deliveries are the same item.
+pub async fn redelivery_keeps_the_key(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(fixture, [done(), done(), done()], policy());
     for number in [1, 1, 2] {
-        assert_eq!(stage.perform(number).await.verdict, fine());
+        assert_eq!(scenario.execute(number).await.outcome, success_outcome());
     }
-    assert_eq!(stage.rig.script.asked(), [stage.keys(1, 2), stage.keys(2, 1)].concat());
+    assert_eq!(scenario.fixture.script.requested_keys(), [scenario.keys(1, 2), scenario.keys(2, 1)].concat());
 }
 
-/// The upstream's side ends, and the next item has the place.
-pub async fn dropping_cancels_and_frees_the_place(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Silence, done()], Policy { concurrency: 1, ..policy() });
-    stage.lose(1).await;
-    let abandoned = stage.rig.script.until(|script| script.abandoned.load(Ordering::SeqCst) == 1);
-    tokio::time::timeout(HANGS, abandoned).await.expect("the upstream never hears that nobody waits for it");
-    assert_eq!(stage.performer.condition().in_flight, 0);
-    assert_eq!(stage.perform(2).await, ended(1));
+/// The call of the upstream ends, and the next item gets the permit.
+pub async fn dropping_cancels_and_releases_the_permit(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(
+        fixture,
+        [UpstreamResponse::NoResponse, done()],
+        Policy { max_concurrency: 1, ..policy() },
+    );
+    scenario.abandon(1).await;
+    let abandoned = scenario.fixture.script.until(|script| script.abandoned.load(Ordering::SeqCst) == 1);
+    tokio::time::timeout(HANG_TIMEOUT, abandoned)
+        .await
+        .expect("the abandoned call is cancelled at the upstream");
+    assert_eq!(scenario.executor.status().in_flight, 0);
+    assert_eq!(scenario.execute(2).await, ended(1));
 }
 
-/// The process dies after the upstream was asked and before it answered; what takes up the item asks under the same key.
-pub async fn a_crash_between_call_and_result_is_gone_on_with_under_the_same_key(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Silence, done()], policy());
-    stage.lose(1).await;
-    let in_doubt = Progress { attempts: 0, in_doubt: true };
-    assert_eq!(stage.go_on(1, in_doubt).await, ended(1));
-    assert_eq!(stage.rig.script.asked(), stage.keys(1, 2));
+/// The process crashes between the call of the upstream and its response; the next owner of the item
+/// uses the same key.
+pub async fn crash_between_call_and_result_resumes_with_the_same_key(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(fixture, [UpstreamResponse::NoResponse, done()], policy());
+    scenario.abandon(1).await;
+    let in_doubt = ExecutionProgress { attempts: 0, in_doubt: true };
+    assert_eq!(scenario.resume(1, in_doubt).await, ended(1));
+    assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 2));
 }
 
-/// Nobody knows whether it was done, and the upstream is not asked to do it a second time.
-pub async fn a_doubt_that_nobody_can_resolve_is_not_tried_again_where_the_policy_forbids_it(rig: Rig) {
-    let stage = Stage::new(rig, [Answer::Silence], Policy { in_doubt: InDoubt::Fail, ..policy() });
-    stage.lose(1).await;
-    let Done { verdict, attempts, .. } = stage.go_on(1, Progress { attempts: 0, in_doubt: true }).await;
-    assert!(matches!(&verdict, Verdict::TimedOut { failure } if failure.code == "in_doubt"), "{verdict:?}");
-    assert_eq!((attempts, stage.rig.script.asked().len()), (0, 1));
+/// The outcome is unknown, and the upstream is not called a second time.
+pub async fn unresolvable_doubt_is_not_retried_when_forbidden(fixture: ProviderFixture) {
+    let scenario = ProviderScenario::new(
+        fixture,
+        [UpstreamResponse::NoResponse],
+        Policy { in_doubt: InDoubtPolicy::Fail, ..policy() },
+    );
+    scenario.abandon(1).await;
+    let ExecutionResult { outcome, attempts, .. } =
+        scenario.resume(1, ExecutionProgress { attempts: 0, in_doubt: true }).await;
+    assert!(
+        matches!(&outcome, WorkOutcome::TimedOut { failure } if failure.code == "in_doubt"),
+        "{outcome:?}"
+    );
+    assert_eq!((attempts, scenario.fixture.script.requested_keys().len()), (0, 1));
 }
 
-fn ended(attempts: u32) -> Done {
-    Done { verdict: fine(), attempts, facts: Vec::new(), trace: None }
+fn ended(attempts: u32) -> ExecutionResult {
+    ExecutionResult { outcome: success_outcome(), attempts, facts: Vec::new(), trace: None }
 }

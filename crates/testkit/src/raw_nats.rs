@@ -1,5 +1,5 @@
-//! A few words of the protocol of NATS, for what a test does to a server behind the back of those it tests: purge a stream,
-//! delete a consumer, publish as somebody else.
+//! Minimal NATS client for operations that bypass the code under test: purge a stream, delete a
+//! consumer, publish with other credentials.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,68 +7,68 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A server that says nothing for this long is broken.
-const PATIENCE: Duration = Duration::from_secs(10);
-const INBOX: &str = "_INBOX.wire";
+/// Time limit for a response of the server.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const INBOX: &str = "_INBOX.raw";
 
-/// A client.
-pub struct Wire {
+/// NATS client.
+pub struct RawNatsClient {
     stream: BufReader<TcpStream>,
 }
 
-impl Wire {
-    /// Connects as nobody in particular.
+impl RawNatsClient {
+    /// Connects without credentials.
     ///
     /// # Panics
-    /// When nobody answers.
+    /// If the server does not respond.
     #[must_use]
     pub fn connect(port: u16) -> Self {
-        Self::connect_as(port, &json!({})).expect("everybody is let in")
+        Self::connect_as(port, &json!({})).expect("no credentials are required")
     }
 
     /// Connects with credentials, for example `{ "user": "a", "pass": "b" }`.
     ///
     /// # Errors
-    /// What the server says against it.
+    /// The error of the server.
     ///
     /// # Panics
-    /// When nobody answers.
+    /// If the server does not respond.
     pub fn connect_as(port: u16, credentials: &Value) -> Result<Self, String> {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
-        let mut wire = Self { stream: BufReader::new(stream) };
-        wire.line();
+        stream.set_read_timeout(Some(TIMEOUT)).expect("the timeout is valid");
+        let mut client = Self { stream: BufReader::new(stream) };
+        client.line();
         let mut options = json!({ "verbose": false, "headers": true, "no_responders": true, "lang": "test", "version": "1" });
         for (key, value) in credentials.as_object().into_iter().flatten() {
             options[key] = value.clone();
         }
-        wire.send(&format!("CONNECT {options}\r\nPING\r\n"));
+        client.send(&format!("CONNECT {options}\r\nPING\r\n"));
         loop {
-            match wire.line().as_str() {
-                "PONG" => return Ok(wire),
+            match client.line().as_str() {
+                "PONG" => return Ok(client),
                 error if error.starts_with("-ERR") => return Err(error.to_owned()),
                 _ => {}
             }
         }
     }
 
-    /// Asks and returns the body of the answer.
+    /// Sends a request and returns the body of the response.
     ///
     /// # Errors
-    /// When nobody listens there, or this client may not ask.
+    /// No subscriber exists, or the client lacks the permission.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// If the server does not respond.
     pub fn request(&mut self, subject: &str, body: &[u8]) -> Result<Vec<u8>, String> {
         self.send(&format!("SUB {INBOX} 1\r\nUNSUB 1 1\r\nPUB {subject} {INBOX} {}\r\n", body.len()));
         self.stream.get_mut().write_all(body).expect("the server reads");
         self.send("\r\n");
         loop {
             let line = self.line();
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            match words.first().copied() {
-                Some("MSG") => return Ok(self.body(&words)),
-                Some("HMSG") => return headed(&self.body(&words)),
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            match fields.first().copied() {
+                Some("MSG") => return Ok(self.body(&fields)),
+                Some("HMSG") => return headed(&self.body(&fields)),
                 Some("PING") => self.send("PONG\r\n"),
                 Some("-ERR") => return Err(line),
                 _ => {}
@@ -76,21 +76,21 @@ impl Wire {
         }
     }
 
-    /// Asks JetStream something and returns its answer.
+    /// Sends a JetStream request and returns the response.
     ///
     /// # Panics
-    /// When it refuses.
+    /// If JetStream returns an error.
     pub fn jetstream(&mut self, subject: &str, request: &Value) -> Value {
-        let answer = self.request(&format!("$JS.API.{subject}"), request.to_string().as_bytes());
-        let answer: Value = serde_json::from_slice(&answer.expect("JetStream answers")).expect("JSON");
-        assert!(answer["error"].is_null(), "{subject}: {answer}");
-        answer
+        let response = self.request(&format!("$JS.API.{subject}"), request.to_string().as_bytes());
+        let response: Value = serde_json::from_slice(&response.expect("JetStream responds")).expect("JSON");
+        assert!(response["error"].is_null(), "{subject}: {response}");
+        response
     }
 
-    /// Subscribes and returns once the server has taken or refused it.
+    /// Subscribes and returns after the server accepted or rejected the subscription.
     ///
     /// # Errors
-    /// What the server says against it.
+    /// The error of the server.
     pub fn subscribe(&mut self, subject: &str) -> Result<(), String> {
         self.send(&format!("SUB {subject} 2\r\nPING\r\n"));
         loop {
@@ -108,22 +108,22 @@ impl Wire {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stream.read_line(&mut line).expect("the server answers in time");
+        self.stream.read_line(&mut line).expect("the server responds in time");
         assert!(!line.is_empty(), "the server closed the connection");
         line.trim_end().to_owned()
     }
 
-    /// The bytes after a line, which ends with their number.
-    fn body(&mut self, words: &[&str]) -> Vec<u8> {
-        let total = words.last().and_then(|word| word.parse::<usize>().ok()).expect("a number");
+    /// Reads the body after a line that ends with its length.
+    fn body(&mut self, fields: &[&str]) -> Vec<u8> {
+        let total = fields.last().and_then(|field| field.parse::<usize>().ok()).expect("a number");
         let mut bytes = vec![0; total + 2];
-        self.stream.read_exact(&mut bytes).expect("the server sends what it said");
+        self.stream.read_exact(&mut bytes).expect("the server sends the announced length");
         bytes.truncate(total);
         bytes
     }
 }
 
-/// The body behind headers; a status instead of one is an error.
+/// Returns the body after the headers; a status instead of a body is an error.
 fn headed(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
@@ -140,12 +140,12 @@ mod tests {
     use crate::nats_server::NatsServer;
 
     #[test]
-    fn asks_jetstream_and_learns_that_nobody_listens() {
+    fn reports_no_responders() {
         let Some(server) = NatsServer::start() else { return };
-        let mut wire = Wire::connect(server.port);
-        wire.jetstream("STREAM.CREATE.S", &json!({ "name": "S", "subjects": ["s"] }));
-        let ack: Value = serde_json::from_slice(&wire.request("s", b"hello").unwrap()).unwrap();
+        let mut client = RawNatsClient::connect(server.port);
+        client.jetstream("STREAM.CREATE.S", &json!({ "name": "S", "subjects": ["s"] }));
+        let ack: Value = serde_json::from_slice(&client.request("s", b"hello").unwrap()).unwrap();
         assert_eq!((&ack["stream"], &ack["seq"]), (&json!("S"), &json!(1)));
-        assert_eq!(wire.request("nobody", b""), Err("503".to_owned()));
+        assert_eq!(client.request("no.subscriber", b""), Err("503".to_owned()));
     }
 }

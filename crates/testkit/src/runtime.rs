@@ -1,7 +1,9 @@
-//! A whole runtime in the test's process: stores and a bus in a folder, programs, and a [`World`] around it.
+//! Complete runtime in the test process: stores and a bus in a directory, programs, and
+//! [`FakeUpstreams`].
 //!
-//! A [`Setup`] can be started again and again on the same folder, after [`Rig::stop`] or [`Rig::crash`]. Nothing here sleeps
-//! to wait: [`Rig::until`] waits for a fact, with a deadline, and says what was missing.
+//! A [`TestRuntimeConfig`] can be started repeatedly on the same directory, after [`TestRuntime::stop`]
+//! or [`TestRuntime::crash`]. Tests never sleep: [`TestRuntime::wait_until`] waits for a condition with
+//! a deadline, and reports the missing condition.
 
 pub mod consistency;
 
@@ -10,76 +12,78 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::{
-    CommitObserver, Config, EventSource, Intensity, Limits, Parts, Programs, Runtime, ShardParts,
+    CommitObserver, EventSource, Limits, ProgramRegistry, RestartIntensity, Runtime, RuntimeConfig,
+    RuntimeDependencies, ShardDependencies,
 };
 use orlog_bus::Bus;
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
-use orlog_effect::{Catalog, Observer, Silent};
+use orlog_effect::{Catalog, EffectObserver, NoopObserver};
 use orlog_journal::{Disk, LocalDisk};
-use orlog_model::{Clock, EventId, InstanceKey, SLOTS, Slots, TenantId};
+use orlog_model::{Clock, EventId, InstanceKey, SLOTS, SlotAssigner, TenantId};
 use orlog_program::Program;
 use orlog_store::{Error as StoreError, Options as StoreOptions, Reader};
 
 use crate::SimClock;
-use crate::fake_upstreams::{Way, World};
+use crate::fake_upstreams::{FakeBehavior, FakeUpstreams};
 use crate::faulty_bus::{Faults, FaultyBus};
-use crate::sagas::Order;
+use crate::sagas::PlannedOrder;
 
-/// How long a test waits for a fact, at most.
+/// Maximum time that a test waits for a condition.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// A fact that no commit brings about is looked for this often.
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval of a condition that does not depend on a commit.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a runtime is built from, again and again.
+/// Configuration of a test runtime; can be started repeatedly.
 #[derive(Clone)]
-pub struct Setup {
-    /// The folder in which everything lies.
-    pub home: PathBuf,
-    /// How many shards.
+pub struct TestRuntimeConfig {
+    /// Directory of all data.
+    pub data_dir: PathBuf,
+    /// Number of shards.
     pub shards: u16,
-    /// The programs in force.
+    /// Active programs.
     pub programs: Vec<Arc<dyn Program>>,
-    /// Bounds of each shard.
+    /// Limits of each shard.
     pub limits: Limits,
-    /// How often what dies is started again.
-    pub intensity: Intensity,
-    /// The present.
+    /// Restart intensity of failed actors.
+    pub intensity: RestartIntensity,
+    /// Clock.
     pub clock: Arc<dyn Clock>,
-    /// How the stores behave. The tenant of the tests is spread over all slots.
+    /// Options of the stores. The tenant of the tests is key-sharded over all slots.
     pub store: StoreOptions,
-    /// The disk under the stores' journals.
+    /// Disk of the journals.
     pub disk: Arc<dyn Disk>,
-    /// Hears of commits.
+    /// Observer of commits.
     pub observer: Option<Arc<dyn CommitObserver>>,
-    /// What goes wrong on the bus, and the seed of it.
+    /// Bus faults and their seed.
     pub faults: Option<(Faults, u64)>,
 }
 
-/// A running runtime.
-pub struct Rig {
-    /// The runtime.
+/// Running test runtime.
+pub struct TestRuntime {
+    /// Runtime.
     pub runtime: Runtime,
-    /// Its bus, faults included.
+    /// Bus, including its faults.
     pub bus: Arc<dyn Bus>,
-    /// What is around it.
-    pub world: Arc<World>,
+    /// Fake upstreams.
+    pub upstreams: Arc<FakeUpstreams>,
     embedded: Arc<Embedded>,
-    slots: Slots,
+    slots: SlotAssigner,
 }
 
-/// The tenant that tests use; it is spread over all slots.
+/// Returns the tenant of the tests; it is key-sharded over all slots.
 ///
 /// # Panics
-/// Never: its name is a fixed one.
+/// Never: the name is a valid constant.
 #[must_use]
 pub fn tenant() -> TenantId {
-    TenantId::new("acme").expect("a short word")
+    TenantId::new("acme").expect("a valid name")
 }
 
-/// The seed of a run: `ORLOG_SEED`, else the one given. It is printed, so that a run that failed can be had again.
+/// Returns the seed of a run: `ORLOG_SEED`, or the default. Prints the seed, so that a failed run can
+/// be reproduced.
 ///
 /// # Panics
-/// When `ORLOG_SEED` is no number.
+/// If `ORLOG_SEED` is not a number.
 #[must_use]
 pub fn seed(default: u64) -> u64 {
     let seed =
@@ -88,24 +92,24 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
-impl Setup {
-    /// One shard in that folder that restarts whatever dies.
+impl TestRuntimeConfig {
+    /// Creates a configuration with one shard in that directory; failed actors restart.
     #[must_use]
-    pub fn new(home: PathBuf, programs: Vec<Arc<dyn Program>>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(data_dir: PathBuf, programs: Vec<Arc<dyn Program>>, clock: Arc<dyn Clock>) -> Self {
         let store = StoreOptions {
-            slots: Slots::spreading([tenant()]),
-            // Small: tests fold, roll segments and truncate all the time.
-            generation_bytes: 256 << 10,
+            slots: SlotAssigner::with_key_sharded([tenant()]),
+            // Small, so that tests flush the memtable, roll segments and truncate often.
+            memtable_bytes: 256 << 10,
             journal_segment_bytes: 1 << 20,
             max_bytes: 1 << 30,
             ..StoreOptions::default()
         };
         Self {
-            home,
+            data_dir,
             shards: 1,
             programs,
             limits: Limits::default(),
-            intensity: Intensity { restarts: 100_000, period: Duration::from_mins(1) },
+            intensity: RestartIntensity { max_restarts: 100_000, period: Duration::from_mins(1) },
             clock,
             store,
             disk: Arc::new(LocalDisk),
@@ -114,138 +118,147 @@ impl Setup {
         }
     }
 
-    /// Starts a runtime on what lies in the folder.
+    /// Starts a runtime on the data of the directory.
     ///
     /// # Panics
-    /// When it does not start.
-    pub async fn start(&self, world: &Arc<World>) -> Rig {
+    /// If the runtime does not start.
+    pub async fn start(&self, upstreams: &Arc<FakeUpstreams>) -> TestRuntime {
         let options = BusOptions { segment_bytes: 1 << 20, ..BusOptions::default() };
-        let embedded = Embedded::open(self.home.join("bus"), &options, Arc::clone(&self.clock));
+        let embedded = Embedded::open(self.data_dir.join("bus"), &options, Arc::clone(&self.clock));
         let embedded = Arc::new(embedded.expect("the bus opens"));
-        let plain: Arc<dyn Bus> = Arc::<Embedded>::clone(&embedded);
+        let inner_bus: Arc<dyn Bus> = Arc::<Embedded>::clone(&embedded);
         let bus = match self.faults {
-            Some((faults, seed)) => FaultyBus::new(plain, faults, seed),
-            None => plain,
+            Some((faults, seed)) => FaultyBus::new(inner_bus, faults, seed),
+            None => inner_bus,
         };
-        world.attach(Some(Arc::clone(&bus)));
-        let observer: Arc<dyn Observer> = Arc::new(Silent);
-        let catalog = Catalog::new(world.upstreams(), &self.clock, &observer);
-        let parts = Parts {
+        upstreams.connect(Some(Arc::clone(&bus)));
+        let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
+        let catalog = Catalog::new(upstreams.upstreams(), &self.clock, &observer);
+        let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
             sources: vec![EventSource::embedded(Arc::clone(&bus))],
-            catalog: Arc::new(catalog.expect("the upstreams go together")),
-            programs: Arc::new(Programs::new(self.programs.iter().cloned())),
+            catalog: Arc::new(catalog.expect("a valid catalog")),
+            programs: Arc::new(ProgramRegistry::new(self.programs.iter().cloned())),
             clock: Arc::clone(&self.clock),
             shards: self.open_shards().await,
-            letters: Arc::new(|letter| serde_json::json!({ "id": letter.id, "node": letter.node })),
+            dead_letter_encoder: Arc::new(
+                |dead_letter| serde_json::json!({ "id": dead_letter.id, "node": dead_letter.node }),
+            ),
             observer: self.observer.clone(),
             tracer: None,
         };
-        let config = Config {
+        let config = RuntimeConfig {
             node: "test".to_owned(),
             limits: self.limits.clone(),
             intensity: self.intensity,
             slots: self.store.slots.clone(),
-            ..Config::default()
+            ..RuntimeConfig::default()
         };
-        let runtime = Runtime::start(parts, config).await.expect("the runtime starts");
-        Rig { runtime, bus, world: Arc::clone(world), embedded, slots: self.store.slots.clone() }
+        let runtime = Runtime::start(dependencies, config).await.expect("the runtime starts");
+        TestRuntime {
+            runtime,
+            bus,
+            upstreams: Arc::clone(upstreams),
+            embedded,
+            slots: self.store.slots.clone(),
+        }
     }
 
-    async fn open_shards(&self) -> Vec<ShardParts> {
+    async fn open_shards(&self) -> Vec<ShardDependencies> {
         let mut shards = Vec::new();
         for index in 0..self.shards {
             let slots = SLOTS / self.shards * index..SLOTS / self.shards * (index + 1);
             let (writer, reader) = self.open_store(index).await;
-            shards.push(ShardParts { index, slots, writer, reader });
+            shards.push(ShardDependencies { index, slots, writer, reader });
         }
         shards
     }
 
-    /// Opens a shard's store; one that a crashed runtime holds is free as soon as its last task has noticed.
+    /// Opens the store of a shard. The store of a crashed runtime is released when its last task ends.
     async fn open_store(&self, index: u16) -> (orlog_store::Writer, Reader) {
-        let dir = self.home.join(format!("shard-{index}"));
+        let dir = self.data_dir.join(format!("shard-{index}"));
         let opened = async {
             loop {
-                match orlog_store::open_on(&dir, self.store.clone(), Arc::clone(&self.disk)) {
-                    Err(StoreError::Locked { .. }) => tokio::time::sleep(LOOK).await,
+                match orlog_store::open_with_disk(&dir, self.store.clone(), Arc::clone(&self.disk)) {
+                    Err(StoreError::Locked { .. }) => tokio::time::sleep(POLL_INTERVAL).await,
                     other => return other.expect("the store opens"),
                 }
             }
         };
-        tokio::time::timeout(DEADLINE, opened).await.expect("the store is let go in time")
+        tokio::time::timeout(DEADLINE, opened).await.expect("the store is released in time")
     }
 }
 
-impl Rig {
-    /// Waits until `fact` holds.
+impl TestRuntime {
+    /// Waits until `condition` is true.
     ///
     /// # Panics
-    /// When it does not within [`DEADLINE`]; the message says how things stand.
+    /// If it is not true within [`DEADLINE`]; the message contains the current state.
     #[track_caller]
-    pub fn until<'a>(
+    pub fn wait_until<'a>(
         &'a self,
-        what: &'a str,
-        fact: impl Fn(&Self) -> bool + 'a,
+        description: &'a str,
+        condition: impl Fn(&Self) -> bool + 'a,
     ) -> impl Future<Output = ()> + 'a {
-        let place = std::panic::Location::caller();
+        let location = std::panic::Location::caller();
         async move {
             let mut commits = self.reader().watch();
             let waiting = async {
-                while !fact(self) {
-                    // What is awaited is a commit, or something else that happens meanwhile.
-                    drop(tokio::time::timeout(LOOK, commits.changed()).await);
+                while !condition(self) {
+                    // The condition depends on a commit, or on something else that happens meanwhile.
+                    drop(tokio::time::timeout(POLL_INTERVAL, commits.changed()).await);
                 }
             };
             let reached = tokio::time::timeout(DEADLINE, waiting).await;
-            assert!(reached.is_ok(), "{place}: {what}: not within {DEADLINE:?}: {}", self.state());
+            assert!(reached.is_ok(), "{location}: {description}: not within {DEADLINE:?}: {}", self.state());
         }
     }
 
-    /// Waits until each of these instances exists and rests: it has ended or is stuck, and nothing is left to do.
+    /// Waits until each of these instances exists and is idle: it has ended or is stuck, and has no pending
+    /// work.
     #[track_caller]
-    pub fn until_ended<'a>(&'a self, keys: &'a [InstanceKey]) -> impl Future<Output = ()> + 'a {
-        self.until("every instance rests", move |rig| {
-            // In this order: what an instance asks for lies in the outbox once its end can be seen.
-            keys.iter().all(|key| rig.rests(key)) && rig.outbox_depth() == 0
+    pub fn wait_until_ended<'a>(&'a self, keys: &'a [InstanceKey]) -> impl Future<Output = ()> + 'a {
+        self.wait_until("every instance is idle", move |runtime| {
+            // In this order: the work of an instance is in the outbox before its end is visible.
+            keys.iter().all(|key| runtime.is_idle(key)) && runtime.outbox_depth() == 0
         })
     }
 
-    fn rests(&self, key: &InstanceKey) -> bool {
+    fn is_idle(&self, key: &InstanceKey) -> bool {
         let instance = self.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten());
         instance.is_some_and(|i| !i.paused && (i.status.is_final() || i.status == orlog_model::Status::Stuck))
     }
 
-    /// The work that lies in the outboxes; the greatest number while a store is being recovered.
+    /// Returns the number of work items in the outboxes; `u64::MAX` while a store recovers.
     #[must_use]
     pub fn outbox_depth(&self) -> u64 {
         let depths = self.runtime.readers().map(|reader| reader.outbox_depth());
         depths.map(|depth| depth.unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
     }
 
-    /// The store of the first shard.
+    /// Returns the reader of the first shard.
     ///
     /// # Panics
-    /// Never: a rig has a shard.
+    /// Never: a test runtime has at least one shard.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        self.runtime.readers().next().expect("a rig has a shard")
+        self.runtime.readers().next().expect("a runtime has at least one shard")
     }
 
-    /// The slots in use.
+    /// Returns the slots in use.
     #[must_use]
-    pub fn slots(&self) -> &Slots {
+    pub fn slots(&self) -> &SlotAssigner {
         &self.slots
     }
 
-    /// How things stand, for people.
+    /// Returns a description of the current state for failure messages.
     #[must_use]
     pub fn state(&self) -> String {
         let mut parts =
             vec![format!("{:?}", self.runtime.health()), format!("{:?}", self.runtime.deepest_mailboxes(3))];
         for reader in self.runtime.readers() {
-            parts.extend(["outbox", "schedule", "deadletter", "held"].map(|table| {
-                match reader.rows(table, None, 5) {
+            parts.extend(["outbox", "schedule", "deadletter", "buffered_input"].map(|table| {
+                match reader.inspect_rows(table, None, 5) {
                     Ok(rows) => {
                         format!("{table} {:?}", rows.into_iter().map(|row| row.key).collect::<Vec<_>>())
                     }
@@ -257,73 +270,78 @@ impl Rig {
         parts.join("; ")
     }
 
-    /// Leads orders to their end: the time of those that no answer comes for is up when all others rest.
+    /// Runs orders to their end. When all others are idle, the time advances past the timeout of orders
+    /// without a response.
     ///
     /// # Panics
-    /// When they do not come to their end within [`DEADLINE`].
-    pub async fn finish(&self, orders: &[Order], clock: &SimClock, timeout: Duration) {
-        let silent = |(_, plan): &&Order| Way::of(plan, "reserve") == Way::Silent;
-        self.until("every order rests or waits", |rig| {
-            let waits = |(key, _): &Order| !rig.world.done_for(key).is_empty();
-            orders.iter().all(|order| if silent(&order) { waits(order) } else { rig.rests(&order.0) })
-                && rig.outbox_depth() == 0
+    /// If they do not end within [`DEADLINE`].
+    pub async fn finish(&self, orders: &[PlannedOrder], clock: &SimClock, timeout: Duration) {
+        let emits_no_event =
+            |(_, plan): &&PlannedOrder| FakeBehavior::of(plan, "reserve") == FakeBehavior::NoEvent;
+        self.wait_until("every order is idle or waits", |runtime| {
+            let waits = |(key, _): &PlannedOrder| !runtime.upstreams.executed_for(key).is_empty();
+            orders
+                .iter()
+                .all(|order| if emits_no_event(&order) { waits(order) } else { runtime.is_idle(&order.0) })
+                && runtime.outbox_depth() == 0
         })
         .await;
-        if orders.iter().any(|order| silent(&order)) {
+        if orders.iter().any(|order| emits_no_event(&order)) {
             clock.advance(timeout);
         }
         let keys: Vec<InstanceKey> = orders.iter().map(|(key, _)| key.clone()).collect();
-        self.until_ended(&keys).await;
+        self.wait_until_ended(&keys).await;
     }
 
-    /// Publishes an event as the world does.
+    /// Publishes an event as an upstream does.
     ///
     /// # Panics
-    /// When the bus does not take it within [`DEADLINE`].
+    /// If the bus does not accept it within [`DEADLINE`].
     pub async fn publish(&self, event: &orlog_model::Event) {
-        let published = async { while self.world.publish(event).await.is_err() {} };
-        tokio::time::timeout(DEADLINE, published).await.expect("the bus takes the event");
+        let published = async { while self.upstreams.publish(event).await.is_err() {} };
+        tokio::time::timeout(DEADLINE, published).await.expect("the bus accepts the event");
     }
 
-    /// Waits until the bus has nothing that is not done with.
-    pub async fn until_consumed(&self) {
+    /// Waits until all messages of the bus are acknowledged.
+    pub async fn wait_until_consumed(&self) {
         let shards = self.runtime.readers().count();
         let last = self.bus.last_sequence().await.unwrap_or(0);
-        self.until("every message is done with", |rig| {
-            let checkpoints = rig.runtime.readers().filter_map(|reader| reader.checkpoints().ok()).flatten();
+        self.wait_until("every message is processed", |runtime| {
+            let checkpoints =
+                runtime.runtime.readers().filter_map(|reader| reader.checkpoints().ok()).flatten();
             checkpoints.filter(|(_, position)| position.sequence >= last).count() == shards
         })
         .await;
     }
 
-    /// The bus without its faults.
+    /// Returns the bus without its faults.
     pub(crate) fn embedded(&self) -> &Embedded {
         &self.embedded
     }
 
-    /// Stops in good order.
+    /// Stops the runtime gracefully.
     ///
     /// # Panics
-    /// When a store cannot be flushed.
+    /// If a store cannot be flushed.
     pub async fn stop(self) {
         self.runtime.stop().await.expect("the stores flush");
-        self.world.attach(None);
+        self.upstreams.connect(None);
         self.embedded.close();
     }
 
-    /// Ends at once, as far as that is possible within a process: actors are killed, nothing is flushed.
+    /// Crashes the runtime as far as possible within a process: kills the actors, flushes nothing.
     pub async fn crash(self) {
-        self.world.attach(None);
+        self.upstreams.connect(None);
         self.runtime.root().kill();
         self.runtime.ended().await;
         self.embedded.close();
     }
 }
 
-/// Lets simulated time pass, faster than real time, for as long as the answer is held. Time jumps no further than a few
-/// milliseconds at once, so that long timeouts are the test's own business.
+/// Advances simulated time faster than real time while the return value is alive. A single jump is at
+/// most a few milliseconds, so tests must handle long timeouts themselves.
 #[must_use]
-pub fn passing(clock: &Arc<SimClock>) -> Passing {
+pub fn drive_clock(clock: &Arc<SimClock>) -> ClockDriver {
     let clock = Arc::clone(clock);
     let task = tokio::spawn(async move {
         loop {
@@ -331,24 +349,24 @@ pub fn passing(clock: &Arc<SimClock>) -> Passing {
             clock.advance(Duration::from_millis(5));
         }
     });
-    Passing(task.abort_handle())
+    ClockDriver(task.abort_handle())
 }
 
-/// See [`passing`].
+/// Guard of [`drive_clock`].
 #[derive(Debug)]
-pub struct Passing(tokio::task::AbortHandle);
+pub struct ClockDriver(tokio::task::AbortHandle);
 
-impl Drop for Passing {
+impl Drop for ClockDriver {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// An id for an instruction.
+/// Returns an id of a control request.
 ///
 /// # Panics
-/// Never: it is short.
+/// Never: the id is short.
 #[must_use]
-pub fn control_id(label: &str, number: usize) -> EventId {
-    EventId::new(format!("{label}:{number}")).expect("a short word")
+pub fn control_request_id(label: &str, number: usize) -> EventId {
+    EventId::new(format!("{label}:{number}")).expect("a valid name")
 }

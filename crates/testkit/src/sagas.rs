@@ -1,4 +1,4 @@
-//! Programs to test a runtime with, and what they must come to.
+//! Programs for tests of a runtime, and their expected results.
 
 pub mod composite;
 
@@ -7,171 +7,175 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, InstanceKey, ProgramRef, SagaName, Status, TenantId, Timestamp,
-    Transition,
+    CorrelationId, DefinitionRef, Event, EventId, EventType, InstanceKey, SagaName, Status, TenantId,
+    Timestamp, Transition,
 };
-use orlog_program::{Context, Definition, Do, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
+use orlog_program::{
+    Context, Definition, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
+    StepAction,
+};
 use serde_json::{Value, json};
 
-use crate::fake_upstreams::{Way, event};
+use crate::fake_upstreams::{FakeBehavior, event};
 
-/// An order and the plan it was placed with.
-pub type Order = (InstanceKey, Value);
+/// Order and its plan.
+pub type PlannedOrder = (InstanceKey, Value);
 
-/// The steps of [`order`], in order.
+/// Steps of [`order`], in order.
 pub const STEPS: [&str; 4] = ["reserve", "charge", "ship", "notify"];
 
-/// A saga of four steps, one of each kind: a command answered by an event, an effect, a command that is done when it is
-/// accepted, and another effect. Each has an undo. `timeout` is the time allowed for the first.
+/// Returns a saga of four steps, one of each kind. The steps are a command completed by an event, an
+/// effect, a command completed by its acceptance, and another effect. Each step has a compensation.
+/// `timeout` is the time limit of the first step.
 #[must_use]
 pub fn order(timeout: Duration) -> Arc<dyn Program> {
     let data = |tag: &str| json!({ "tag": tag, "plan": "=vars.plan" });
     let saga = Definition::builder("order")
         .start("OrderPlaced")
         .var("plan", json!("=event.plan"))
-        .step("reserve", Do::command("inventory.Reserve").data(data("reserve")))
+        .step("reserve", StepAction::command("inventory.Reserve").data(data("reserve")))
         .ok("StockReserved")
         .fail("StockRejected")
         .timeout(timeout)
-        .undo(Do::command("inventory.Release").data(data("undo:reserve")).confirmed_by("StockReleased"))
-        .step("charge", Do::effect("payments.charge").data(data("charge")))
-        .undo(Do::effect("payments.refund").data(data("undo:charge")))
-        .step("ship", Do::command("shipping.Ship").data(data("ship")))
-        .undo(Do::command("shipping.Recall").data(data("undo:ship")))
-        .step("notify", Do::effect("mail.send").data(data("notify")))
-        .undo(Do::effect("mail.retract").data(data("undo:notify")))
+        .undo(StepAction::command("inventory.Release").data(data("compensate:reserve")).ok("StockReleased"))
+        .step("charge", StepAction::effect("payments.charge").data(data("charge")))
+        .undo(StepAction::effect("payments.refund").data(data("compensate:charge")))
+        .step("ship", StepAction::command("shipping.Ship").data(data("ship")))
+        .undo(StepAction::command("shipping.Recall").data(data("compensate:ship")))
+        .step("notify", StepAction::effect("mail.send").data(data("notify")))
+        .undo(StepAction::effect("mail.retract").data(data("compensate:notify")))
         .completed("OrderCompleted", json!({}))
         .failed("OrderFailed", json!({}))
         .build();
-    Arc::new(saga.expect("the saga of the tests is well formed"))
+    Arc::new(saga.expect("the definition is valid"))
 }
 
-/// The order of that number.
+/// Returns the key of the order with that number.
 #[must_use]
 pub fn order_key(tenant: &TenantId, number: usize) -> InstanceKey {
     InstanceKey {
         tenant: tenant.clone(),
-        saga: SagaName::new("order").expect("a short word"),
-        correlation: CorrelationId::new(format!("o{number}")).expect("a short word"),
+        saga: SagaName::new("order").expect("a valid name"),
+        correlation: CorrelationId::new(format!("o{number}")).expect("a valid name"),
     }
 }
 
-/// The event that begins an order.
+/// Returns the event that starts an order.
 #[must_use]
 pub fn order_placed(key: &InstanceKey, plan: &Value, time: Timestamp) -> Event {
     Event {
-        id: EventId::new(format!("placed:{}", key.correlation)).expect("a short word"),
-        kind: EventType::new("OrderPlaced").expect("a short word"),
+        id: EventId::new(format!("placed:{}", key.correlation)).expect("a valid name"),
+        kind: EventType::new("OrderPlaced").expect("a valid name"),
         data: json!({ "plan": plan }),
         ..event(key, time)
     }
 }
 
-/// What an order with that plan must come to: its last status and what the world did for it, in order.
+/// Returns the expected result of an order with that plan: final status and executed actions, in order.
 #[must_use]
-pub fn order_end(plan: &Value) -> (Status, Vec<String>) {
-    let mut deeds = Vec::new();
+pub fn expected_order_end(plan: &Value) -> (Status, Vec<String>) {
+    let mut actions = Vec::new();
     let mut done = Vec::new();
     for step in STEPS {
-        let way = Way::of(plan, step);
-        if way != Way::Refuse {
-            deeds.push(step.to_owned());
+        let behavior = FakeBehavior::of(plan, step);
+        if behavior != FakeBehavior::Reject {
+            actions.push(step.to_owned());
         }
-        if matches!(way, Way::Refuse | Way::Reject | Way::Silent) {
-            return unwound(plan, deeds, &done);
+        if matches!(behavior, FakeBehavior::Reject | FakeBehavior::FailureEvent | FakeBehavior::NoEvent) {
+            return compensated_order(plan, actions, &done);
         }
         done.push(step);
     }
-    (Status::Completed, deeds)
+    (Status::Completed, actions)
 }
 
-fn unwound(plan: &Value, mut deeds: Vec<String>, done: &[&str]) -> (Status, Vec<String>) {
+fn compensated_order(plan: &Value, mut actions: Vec<String>, done: &[&str]) -> (Status, Vec<String>) {
     for step in done.iter().rev() {
-        let undo = format!("undo:{step}");
-        if Way::of(plan, &undo) == Way::Refuse {
-            return (Status::Stuck, deeds);
+        let compensation = format!("compensate:{step}");
+        if FakeBehavior::of(plan, &compensation) == FakeBehavior::Reject {
+            return (Status::Stuck, actions);
         }
-        deeds.push(undo);
+        actions.push(compensation);
     }
-    (Status::Failed, deeds)
+    (Status::Failed, actions)
 }
 
-/// A plan drawn by lot: about half of the orders complete, the others fail somewhere. With `silence`, some fail because no
-/// answer comes in time.
+/// Returns a random plan: about half of the orders complete, the others fail in some step. With
+/// `with_timeouts`, some fail by timeout.
 #[must_use]
-pub fn random_plan(rng: &mut Rng, silence: bool) -> Value {
+pub fn random_plan(rng: &mut Rng, with_timeouts: bool) -> Value {
     let mut plan = serde_json::Map::new();
     for step in STEPS {
-        for tag in [step.to_owned(), format!("undo:{step}")] {
-            let way = ["ok", "ok", "lost", "down", "slow"][rng.usize(..5)];
-            plan.insert(tag, json!(way));
+        for tag in [step.to_owned(), format!("compensate:{step}")] {
+            let behavior = ["ok", "ok", "lost", "down", "slow"][rng.usize(..5)];
+            plan.insert(tag, json!(behavior));
         }
     }
     if rng.bool() {
         let step = STEPS[rng.usize(..4)];
-        let way = match step {
-            "reserve" if silence && rng.bool() => "silent",
+        let behavior = match step {
+            "reserve" if with_timeouts && rng.bool() => "silent",
             "reserve" if rng.bool() => "reject",
-            _ => "refuse",
+            _ => "error",
         };
-        plan.insert(step.to_owned(), json!(way));
+        plan.insert(step.to_owned(), json!(behavior));
     }
     Value::Object(plan)
 }
 
-/// A program that notes the number of every event in the order in which it is shown them, and asks for nothing.
+/// Program that records the number of every event in the order of delivery, and requests no work.
 ///
-/// `Opened` begins a ledger, `Noted` adds the number `n` of its data.
-pub struct Ledger {
-    reference: ProgramRef,
+/// `Opened` starts an instance, `Noted` adds the number `n` of its data.
+pub struct EventRecorder {
+    reference: DefinitionRef,
     manifest: Manifest,
 }
 
-impl Ledger {
-    /// The program.
+impl EventRecorder {
+    /// Returns the program.
     #[must_use]
     pub fn program() -> Arc<dyn Program> {
-        let kind = |kind| EventType::new(kind).expect("a short word");
-        let triggers = vec![
-            Trigger { kind: kind("Noted"), starts: false },
-            Trigger { kind: kind("Opened"), starts: true },
+        let kind = |kind| EventType::new(kind).expect("a valid name");
+        let subscriptions = vec![
+            EventSubscription { kind: kind("Noted"), starts: false },
+            EventSubscription { kind: kind("Opened"), starts: true },
         ];
         let reference =
-            ProgramRef { saga: SagaName::new("ledger").expect("a short word"), version: 1, hash: [7; 16] };
-        Arc::new(Self { reference, manifest: Manifest { triggers, ..Manifest::default() } })
+            DefinitionRef { saga: SagaName::new("ledger").expect("a valid name"), version: 1, hash: [7; 16] };
+        Arc::new(Self { reference, manifest: Manifest { subscriptions, ..Manifest::default() } })
     }
 
-    /// The ledger of that number.
+    /// Returns the key of the instance with that number.
     #[must_use]
     pub fn key(tenant: &TenantId, number: usize) -> InstanceKey {
         InstanceKey {
             tenant: tenant.clone(),
-            saga: SagaName::new("ledger").expect("a short word"),
-            correlation: CorrelationId::new(format!("l{number}")).expect("a short word"),
+            saga: SagaName::new("ledger").expect("a valid name"),
+            correlation: CorrelationId::new(format!("l{number}")).expect("a valid name"),
         }
     }
 
-    /// The event that opens a ledger (number 0), or one to note.
+    /// Returns the start event (number 0), or an event that adds a number.
     #[must_use]
     pub fn event(key: &InstanceKey, number: u32, time: Timestamp) -> Event {
         let kind = if number == 0 { "Opened" } else { "Noted" };
         Event {
-            id: EventId::new(format!("{}:{number}", key.correlation)).expect("a short word"),
-            kind: EventType::new(kind).expect("a short word"),
+            id: EventId::new(format!("{}:{number}", key.correlation)).expect("a valid name"),
+            kind: EventType::new(kind).expect("a valid name"),
             data: json!({ "n": number }),
             ..event(key, time)
         }
     }
 
-    /// The numbers in a ledger's state.
+    /// Returns the numbers in a state.
     #[must_use]
     pub fn numbers(state: &[u8]) -> Vec<u32> {
         serde_json::from_slice(state).unwrap_or_default()
     }
 }
 
-impl Program for Ledger {
-    fn reference(&self) -> &ProgramRef {
+impl Program for EventRecorder {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -179,25 +183,30 @@ impl Program for Ledger {
         &self.manifest
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
-        event.correlation.clone().ok_or_else(|| Fault::Schema("it has no correlation id".to_owned()))
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        event
+            .correlation
+            .clone()
+            .ok_or_else(|| ProgramError::SchemaMismatch("the event has no correlation id".to_owned()))
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         _: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
-        let Stimulus::Event(event) = stimulus else {
-            return Ok(Reaction::Ignored("only events count".into()));
+    ) -> Result<ProgramOutput, ProgramError> {
+        let ProgramInput::Event(event) = input else {
+            return Ok(ProgramOutput::Ignored("only events are recorded".into()));
         };
         let number = event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok());
-        let number = number.ok_or_else(|| Fault::Schema("it has no number".to_owned()))?;
+        let number =
+            number.ok_or_else(|| ProgramError::SchemaMismatch("the event has no number".to_owned()))?;
         let mut numbers = Self::numbers(state.unwrap_or_default());
         numbers.push(number);
-        Ok(Reaction::Applied(Box::new(Transition {
-            state: serde_json::to_vec(&numbers).map_err(|error| Fault::State(error.to_string()))?,
+        Ok(ProgramOutput::Applied(Box::new(Transition {
+            state: serde_json::to_vec(&numbers)
+                .map_err(|error| ProgramError::InvalidState(error.to_string()))?,
             status: Status::Running,
             work: Vec::new(),
             timers: Vec::new(),

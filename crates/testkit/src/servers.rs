@@ -1,8 +1,9 @@
-//! Real servers that tests start by themselves: on free ports of the loopback, in folders of their own, once a process.
+//! Real servers that tests start: on free loopback ports, in their own directories, once per process.
 //!
-//! A shell stands over each. It waits for the end of its input, which is the end of the test's process however it comes, and
-//! then stops the server by its number and removes the folder. Where a server is not installed the test says so and is
-//! skipped; in CI (`CI=true`) it fails.
+//! A shell supervises each server. It waits for the end of its standard input, which closes in every
+//! case when the test process ends. Then it stops the server by its process id and removes the
+//! directory. If a server is not installed, the test prints a message and is skipped; in CI (`CI=true`)
+//! it fails.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -15,100 +16,101 @@ use std::time::Duration;
 
 use crate::nats_server::free_port;
 
-/// A server that has not begun to answer by then does not work.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for the first response of a server.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Whom servers run as that refuse to run as root.
-const NOBODY: u32 = 65534;
+/// User id for servers that do not run as root.
+const UNPRIVILEGED_UID: u32 = 65534;
 
 /// Runs the rest of its arguments until its input ends.
-const KEEPER: &str = r#"folder=$1; signal=$2; shift 2
+const SUPERVISOR_SCRIPT: &str = r#"dir=$1; signal=$2; shift 2
 "$@" </dev/null & server=$!
 read -r _
 kill -s "$signal" "$server"
 wait "$server"
-rm -rf -- "$folder""#;
+rm -rf -- "$dir""#;
 
-/// A running server.
-pub struct Server {
-    /// Where it listens on 127.0.0.1.
+/// Running server.
+pub struct TestServer {
+    /// Port on 127.0.0.1.
     pub port: u16,
-    folder: PathBuf,
-    _life: ChildStdin,
+    dir: PathBuf,
+    _supervisor_stdin: ChildStdin,
 }
 
-impl Server {
-    /// A reference to a secret file with this text, which goes when the server goes.
+impl TestServer {
+    /// Returns a reference to a secret file with this text. The file is removed with the server.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If the file cannot be written.
     #[must_use]
     pub fn secret(&self, text: &str) -> String {
-        let path = self.folder.join(format!("secret-{}", uuid::Uuid::new_v4()));
-        std::fs::write(&path, text).expect("the folder is there");
+        let path = self.dir.join(format!("secret-{}", uuid::Uuid::new_v4()));
+        std::fs::write(&path, text).expect("the directory exists");
         format!("file:{}", path.display())
     }
 }
 
-/// PostgreSQL, with the superuser `orlog` who needs no password. `None`: it is not installed.
+/// Starts PostgreSQL with the superuser `orlog` without password. `None` if it is not installed.
 ///
 /// # Panics
-/// When it does not start, or is missing in CI.
-pub fn postgres() -> Option<&'static Server> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+/// If it does not start, or is missing in CI.
+pub fn postgres() -> Option<&'static TestServer> {
+    static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
     SERVER.get_or_init(start_postgres).as_ref()
 }
 
-/// MariaDB, with the user `orlog` who may do everything and needs no password. `None`: it is not installed.
+/// Starts MariaDB with the user `orlog`, who has all privileges and no password. `None` if it is not
+/// installed.
 ///
 /// # Panics
-/// When it does not start, or is missing in CI.
-pub fn mariadb() -> Option<&'static Server> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+/// If it does not start, or is missing in CI.
+pub fn mariadb() -> Option<&'static TestServer> {
+    static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
     SERVER.get_or_init(start_mariadb).as_ref()
 }
 
-/// Whether a test that needs `what` is to be skipped.
+/// Prints that a test is skipped because `name` is not installed.
 ///
 /// # Panics
 /// In CI, where everything is installed.
-pub fn skipped(what: &str) {
+pub fn skipped(name: &str) {
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!in_ci, "{what} is not installed; tools/setup.sh installs it");
-    eprintln!("skipped: {what} is not installed");
+    assert!(!in_ci, "{name} is not installed; tools/setup.sh installs it");
+    eprintln!("skipped: {name} is not installed");
 }
 
-fn start_postgres() -> Option<Server> {
+fn start_postgres() -> Option<TestServer> {
     let (Some(initdb), Some(postgres)) = (program("initdb"), program("postgres")) else {
         skipped("PostgreSQL");
         return None;
     };
-    let (folder, port) = (folder("postgres"), free_port());
-    let data = folder.join("data");
-    let mut init = as_nobody(Command::new(initdb), &folder);
+    let (dir, port) = (dir("postgres"), free_port());
+    let data = dir.join("data");
+    let mut init = as_unprivileged(Command::new(initdb), &dir);
     init.arg("-D").arg(&data).args(["-U", "orlog", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"]);
     run(init);
     let port_text = port.to_string();
     let data = data.display().to_string();
     let flags = ["-D", &data, "-h", "127.0.0.1", "-p", &port_text, "-F", "-c", "unix_socket_directories="];
-    let life = keep(&folder, "INT", &postgres, &flags, "ready to accept connections");
-    Some(Server { port, folder, _life: life })
+    let supervisor_stdin = supervise(&dir, "INT", &postgres, &flags, "ready to accept connections");
+    Some(TestServer { port, dir, _supervisor_stdin: supervisor_stdin })
 }
 
-fn start_mariadb() -> Option<Server> {
+fn start_mariadb() -> Option<TestServer> {
     let (Some(install), Some(mariadbd)) = (program("mariadb-install-db"), program("mariadbd")) else {
         skipped("MariaDB");
         return None;
     };
-    let (folder, port) = (folder("mariadb"), free_port());
-    let data = format!("--datadir={}", folder.join("data").display());
-    let mut init = as_nobody(Command::new(install), &folder);
+    let (dir, port) = (dir("mariadb"), free_port());
+    let data = format!("--datadir={}", dir.join("data").display());
+    let mut init = as_unprivileged(Command::new(install), &dir);
     init.args(["--no-defaults", &data, "--skip-test-db", "--auth-root-authentication-method=normal"]);
     run(init);
-    let users = folder.join("users.sql");
+    let users = dir.join("users.sql");
     std::fs::write(&users, "CREATE USER orlog@'127.0.0.1';\nGRANT ALL ON *.* TO orlog@'127.0.0.1';\n")
-        .expect("the folder is ours");
-    let (port_flag, socket) = (format!("--port={port}"), format!("--socket={}", folder.join("s").display()));
+        .expect("the directory is writable");
+    let (port_flag, socket) = (format!("--port={port}"), format!("--socket={}", dir.join("s").display()));
     let users = format!("--init-file={}", users.display());
     let flags = [
         "--no-defaults",
@@ -120,72 +122,72 @@ fn start_mariadb() -> Option<Server> {
         "--skip-name-resolve",
         "--innodb-flush-log-at-trx-commit=0",
     ];
-    let life = keep(&folder, "TERM", &mariadbd, &flags, "ready for connections");
-    Some(Server { port, folder, _life: life })
+    let supervisor_stdin = supervise(&dir, "TERM", &mariadbd, &flags, "ready for connections");
+    Some(TestServer { port, dir, _supervisor_stdin: supervisor_stdin })
 }
 
-/// In the path, or where Debian keeps what is not in it.
+/// Returns the path of a program in `PATH`, or in the Debian directories outside of it.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<_> = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).collect();
+    let mut dirs: Vec<_> = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).collect();
     if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
-        folders.extend(versions.flatten().map(|version| version.path().join("bin")));
+        dirs.extend(versions.flatten().map(|version| version.path().join("bin")));
     }
-    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    dirs.into_iter().map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// A folder that the server's user owns.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("orlog-{name}-{}", uuid::Uuid::new_v4()));
-    std::fs::create_dir(&folder).expect("a new folder");
-    if is_root(&folder) {
-        chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root may");
+/// Creates a directory that the user of the server owns.
+fn dir(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("orlog-{name}-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&dir).expect("a new directory");
+    if is_root(&dir) {
+        chown(&dir, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).expect("root can change the owner");
     }
-    folder
+    dir
 }
 
 fn is_root(own: &Path) -> bool {
     std::fs::metadata(own).is_ok_and(|data| data.uid() == 0)
 }
 
-fn as_nobody(mut command: Command, folder: &Path) -> Command {
-    command.current_dir(folder).env("HOME", folder).stdin(Stdio::null());
-    if std::fs::metadata(folder).is_ok_and(|data| data.uid() == NOBODY) {
-        command.uid(NOBODY).gid(NOBODY);
+fn as_unprivileged(mut command: Command, dir: &Path) -> Command {
+    command.current_dir(dir).env("HOME", dir).stdin(Stdio::null());
+    if std::fs::metadata(dir).is_ok_and(|data| data.uid() == UNPRIVILEGED_UID) {
+        command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
     command
 }
 
 fn run(mut command: Command) {
-    let output = command.output().expect("it was found");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said));
+    let output = command.output().expect("the program starts");
+    let log = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&log));
 }
 
-/// Starts a server under its keeper and waits until it says that it is ready.
-fn keep(folder: &Path, signal: &str, server: &Path, flags: &[&str], ready: &'static str) -> ChildStdin {
-    let mut keeper = as_nobody(Command::new("/bin/sh"), folder);
-    keeper.args(["-c", KEEPER, "keeper"]).arg(folder).arg(signal).arg(server).args(flags);
-    keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut keeper = keeper.spawn().expect("there is a shell");
-    let (stdin, stderr) = (keeper.stdin.take().expect("piped"), keeper.stderr.take().expect("piped"));
-    let (told, heard) = mpsc::channel();
-    // It goes on reading until the server ends: a full pipe would stop it.
+/// Starts a server under its supervisor and waits until it reports readiness.
+fn supervise(dir: &Path, signal: &str, server: &Path, flags: &[&str], ready: &'static str) -> ChildStdin {
+    let mut supervisor = as_unprivileged(Command::new("/bin/sh"), dir);
+    supervisor.args(["-c", SUPERVISOR_SCRIPT, "supervisor"]).arg(dir).arg(signal).arg(server).args(flags);
+    supervisor.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut supervisor = supervisor.spawn().expect("the shell starts");
+    let (stdin, stderr) = (supervisor.stdin.take().expect("piped"), supervisor.stderr.take().expect("piped"));
+    let (sender, receiver) = mpsc::channel();
+    // Reads until the server ends, because a full pipe would block the server.
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            told.send(line).ok();
+            sender.send(line).ok();
         }
-        keeper.wait().ok();
+        supervisor.wait().ok();
     });
-    let mut said = String::new();
+    let mut log = String::new();
     loop {
-        let line = heard
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| panic!("the server never said {ready:?}: {said}"));
+        let line = receiver
+            .recv_timeout(TIMEOUT)
+            .unwrap_or_else(|_| panic!("the server never reported {ready:?}: {log}"));
         if line.contains(ready) {
             return stdin;
         }
-        said.push_str(&line);
-        said.push('\n');
+        log.push_str(&line);
+        log.push('\n');
     }
 }

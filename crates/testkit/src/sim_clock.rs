@@ -1,4 +1,4 @@
-//! A clock that stands still until a test moves it.
+//! Clock that advances only on request of a test.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,10 +10,11 @@ use std::time::Duration;
 use orlog_model::{Clock, Timestamp};
 use tokio::sync::Notify;
 
-/// Simulated time. Whoever sleeps is woken in the order of due times, those of one time in the order in which they came.
+/// Simulated time. Sleepers wake in the order of their due times; sleepers with equal due times wake in
+/// the order of arrival.
 ///
-/// [`SimClock::advance`] jumps: all whose time has come see the new present. To let each act at its own time, wait for
-/// the fact that all are asleep again between calls of [`SimClock::advance_to_next`].
+/// [`SimClock::advance`] jumps: all due sleepers see the new time. To wake each sleeper at its own
+/// time, wait between calls of [`SimClock::advance_to_next`] until all sleepers sleep again.
 pub struct SimClock {
     state: Mutex<State>,
     slept: Notify,
@@ -26,63 +27,63 @@ struct State {
 }
 
 impl SimClock {
-    /// Shows `start`.
+    /// Creates a clock with the time `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Arc<Self> {
         let state = State { now: start, sleepers: BTreeMap::new(), next: 0 };
         Arc::new(Self { state: Mutex::new(state), slept: Notify::new() })
     }
 
-    /// Moves on by `duration` and wakes whose time has come.
+    /// Advances by `duration` and wakes due sleepers.
     pub fn advance(&self, duration: Duration) {
-        let at = self.now().after(duration);
+        let at = self.now().saturating_add(duration);
         self.advance_to(at);
     }
 
-    /// Moves on to `at`, never back, and wakes whose time has come.
+    /// Advances to `at`, never backwards, and wakes due sleepers.
     pub fn advance_to(&self, at: Timestamp) {
         let woken = {
             let mut state = self.lock();
             state.now = state.now.max(at);
-            let after = state.now.after(Duration::from_millis(1));
-            let still = state.sleepers.split_off(&(after, 0));
-            std::mem::replace(&mut state.sleepers, still)
+            let after = state.now.saturating_add(Duration::from_millis(1));
+            let pending = state.sleepers.split_off(&(after, 0));
+            std::mem::replace(&mut state.sleepers, pending)
         };
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// Moves on to the next due time and says which; `None`: nobody sleeps, or only for ever.
+    /// Advances to the next due time and returns it; `None` if there is no sleeper with a finite due time.
     pub fn advance_to_next(&self) -> Option<Timestamp> {
         let due = self.next_due()?;
         self.advance_to(due);
         Some(due)
     }
 
-    /// The next time at which somebody wakes.
+    /// Returns the due time of the next sleeper.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.lock().sleepers.keys().next().map(|(due, _)| *due).filter(|due| *due < Timestamp::MAX)
     }
 
-    /// How many sleep.
+    /// Returns the number of sleepers.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.lock().sleepers.len()
     }
 
-    /// Waits until somebody sleeps who wakes within `span` from now, and says when.
+    /// Waits until a sleeper is due within `span` from now, and returns its due time.
     pub async fn due_within(&self, span: Duration) -> Timestamp {
         loop {
             let mut slept = std::pin::pin!(self.slept.notified());
             slept.as_mut().enable();
             match self.next_due() {
-                Some(due) if due <= self.now().after(span) => return due,
+                Some(due) if due <= self.now().saturating_add(span) => return due,
                 Some(_) | None => slept.await,
             }
         }
     }
 
-    /// Waits until at least so many sleep.
+    /// Waits until there are at least `count` sleepers.
     pub async fn until_sleeping(&self, count: usize) {
         loop {
             let mut slept = std::pin::pin!(self.slept.notified());
@@ -105,17 +106,17 @@ impl Clock for SimClock {
     }
 
     fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(Sleep { clock: self, due: at, place: None })
+        Box::pin(SleepFuture { clock: self, due: at, sequence: None })
     }
 }
 
-struct Sleep<'a> {
+struct SleepFuture<'a> {
     clock: &'a SimClock,
     due: Timestamp,
-    place: Option<u64>,
+    sequence: Option<u64>,
 }
 
-impl Future for Sleep<'_> {
+impl Future for SleepFuture<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -124,21 +125,21 @@ impl Future for Sleep<'_> {
         if state.now >= self.due {
             return Poll::Ready(());
         }
-        let place = *self.place.get_or_insert_with(|| {
+        let sequence = *self.sequence.get_or_insert_with(|| {
             state.next += 1;
             state.next
         });
-        state.sleepers.insert((self.due, place), context.waker().clone());
+        state.sleepers.insert((self.due, sequence), context.waker().clone());
         drop(state);
         clock.slept.notify_waiters();
         Poll::Pending
     }
 }
 
-impl Drop for Sleep<'_> {
+impl Drop for SleepFuture<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.clock.lock().sleepers.remove(&(self.due, place));
+        if let Some(sequence) = self.sequence {
+            self.clock.lock().sleepers.remove(&(self.due, sequence));
         }
     }
 }
@@ -150,20 +151,20 @@ mod tests {
     const START: Timestamp = Timestamp::from_millis(1_000);
 
     #[tokio::test]
-    async fn sleepers_wake_in_the_order_of_their_times() {
+    async fn sleepers_wake_in_deadline_order() {
         let clock = SimClock::new(START);
         let order = Arc::new(Mutex::new(Vec::new()));
         let tasks: Vec<_> = [30, 10, 20]
             .map(|millis| {
                 let (clock, order) = (Arc::clone(&clock), Arc::clone(&order));
                 tokio::spawn(async move {
-                    clock.sleep_until(START.after(Duration::from_millis(millis))).await;
+                    clock.sleep_until(START.saturating_add(Duration::from_millis(millis))).await;
                     order.lock().unwrap().push(millis);
                 })
             })
             .into();
         clock.until_sleeping(3).await;
-        assert_eq!(clock.advance_to_next(), Some(START.after(Duration::from_millis(10))));
+        assert_eq!(clock.advance_to_next(), Some(START.saturating_add(Duration::from_millis(10))));
         assert_eq!(clock.sleepers(), 2);
         clock.advance(Duration::from_secs(1));
         for task in tasks {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dropped_sleep_leaves_no_trace_and_a_past_one_is_over_at_once() {
+    async fn dropped_sleep_is_removed_and_past_deadline_resolves_immediately() {
         let clock = SimClock::new(START);
         let mut sleep = clock.sleep_until(Timestamp::MAX);
         assert!(futures::poll!(&mut sleep).is_pending());

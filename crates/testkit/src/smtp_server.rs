@@ -1,5 +1,5 @@
-//! A real SMTP server: it speaks EHLO, STARTTLS, AUTH PLAIN, MAIL, RCPT, DATA, RSET, NOOP and QUIT, and what it says is the
-//! test's business.
+//! Real SMTP server: supports EHLO, STARTTLS, AUTH PLAIN, MAIL, RCPT, DATA, RSET, NOOP and QUIT; the
+//! test defines its responses.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,89 +16,90 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What was heard, and wants a reply.
+/// Received command that requires a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// A connection.
+pub enum SmtpCommand {
+    /// Connection.
     Connection,
     /// Credentials.
     Auth {
-        /// The name.
+        /// User name.
         user: String,
-        /// The password.
+        /// Password.
         password: String,
     },
-    /// A sender.
+    /// Sender.
     From(String),
-    /// A receiver.
+    /// Recipient.
     To(String),
-    /// The mail is announced.
+    /// Start of the message data.
     Data,
-    /// The mail was sent.
-    Mail(Mail),
+    /// Complete message.
+    Mail(ReceivedMail),
 }
 
-/// A mail that came.
+/// Received email message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mail {
-    /// Who sends it.
+pub struct ReceivedMail {
+    /// Sender.
     pub from: String,
-    /// To whom.
+    /// Recipients.
     pub to: Vec<String>,
-    /// Its bytes, without the dots that were stuffed.
+    /// Bytes of the message, without dot stuffing.
     pub bytes: Vec<u8>,
-    /// Who logged in.
+    /// Authenticated user.
     pub user: Option<String>,
-    /// Whether it came encrypted.
+    /// Whether the connection was encrypted.
     pub encrypted: bool,
 }
 
-impl Mail {
-    /// What stands between `<` and `@` of its `Message-ID`.
+impl ReceivedMail {
+    /// Returns the part of the `Message-ID` between `<` and `@`.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no `Message-ID`.
     #[must_use]
     pub fn key(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
-        let line = text.lines().find_map(|line| line.strip_prefix("Message-ID: <")).expect("it has an id");
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("Message-ID: <")).expect("the message has an id");
         line.split('@').next().unwrap_or_default().to_owned()
     }
 }
 
-/// What to say.
+/// Response of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Saying {
-    /// What a server usually says.
-    Usual,
-    /// This.
+pub enum SmtpResponse {
+    /// Default response.
+    Default,
+    /// This line.
     Line(String),
-    /// Nothing: the connection is closed.
+    /// No response: the server closes the connection.
     Hang,
 }
 
-/// What a handler gives.
-pub type Answering = Pin<Box<dyn Future<Output = Saying> + Send>>;
+/// Future of a handler.
+pub type ReplyFuture = Pin<Box<dyn Future<Output = SmtpResponse> + Send>>;
 
-/// Says what to say.
-pub type Handler = Arc<dyn Fn(Heard) -> Answering + Send + Sync>;
+/// Handler that returns the response to a command.
+pub type Handler = Arc<dyn Fn(SmtpCommand) -> ReplyFuture + Send + Sync>;
 
-/// How a server is reached.
+/// Options of a server.
 #[derive(Clone, Default)]
-pub struct Manner {
-    /// Its certificate and key in PEM; without them it offers no encryption.
+pub struct SmtpServerOptions {
+    /// Certificate and key in PEM; without them the server offers no encryption.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
-    /// Whether encryption begins with the first byte.
+    /// Whether the connection is encrypted from the first byte.
     pub wrapped: bool,
-    /// Whether it wants to know who sends.
+    /// Whether the server requires authentication.
     pub auth: bool,
 }
 
-/// The server; it serves until its runtime ends.
+/// Server; it serves until its runtime ends.
 pub struct SmtpServer {
-    /// Where it is.
+    /// Listen address.
     pub address: SocketAddr,
-    mails: Arc<Mutex<Vec<Mail>>>,
+    mails: Arc<Mutex<Vec<ReceivedMail>>>,
     connections: Arc<Mutex<usize>>,
 }
 
@@ -109,40 +110,40 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 type Line = BufReader<Box<dyn Stream>>;
 
 impl SmtpServer {
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Panics
-    /// When the certificate is none.
-    pub async fn open(manner: Manner, handler: Handler) -> Self {
+    /// If the certificate is invalid.
+    pub async fn open(options: SmtpServerOptions, handler: Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let tls = manner.certificate.as_ref().map(|(cert, key)| acceptor(cert, key));
+        let tls = options.certificate.as_ref().map(|(cert, key)| acceptor(cert, key));
         let (mails, connections) = (Arc::new(Mutex::default()), Arc::new(Mutex::new(0)));
-        let (kept, counted) = (Arc::clone(&mails), Arc::clone(&connections));
+        let (stored, counted) = (Arc::clone(&mails), Arc::clone(&connections));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1;
                 let session = Session {
-                    manner: manner.clone(),
+                    options: options.clone(),
                     tls: tls.clone(),
                     handler: Arc::clone(&handler),
-                    mails: Arc::clone(&kept),
-                    mail: Mail::default(),
+                    mails: Arc::clone(&stored),
+                    mail: ReceivedMail::default(),
                 };
-                // A connection that breaks is the client's affair.
+                // The client handles a broken connection.
                 tokio::spawn(async move { drop(session.serve(Box::new(stream)).await) });
             }
         });
         Self { address, mails, connections }
     }
 
-    /// The mails that it accepted.
+    /// Returns the accepted messages.
     #[must_use]
-    pub fn mails(&self) -> Vec<Mail> {
+    pub fn mails(&self) -> Vec<ReceivedMail> {
         self.mails.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many connections there were.
+    /// Returns the number of connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         *self.connections.lock().unwrap_or_else(PoisonError::into_inner)
@@ -154,27 +155,27 @@ fn acceptor(cert: &[u8], key: &[u8]) -> TlsAcceptor {
     let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("the provider knows them")
+        .expect("supported protocol versions")
         .with_no_client_auth()
         .with_single_cert(certs, key);
-    TlsAcceptor::from(Arc::new(config.expect("key and certificate go together")))
+    TlsAcceptor::from(Arc::new(config.expect("the key matches the certificate")))
 }
 
 struct Session {
-    manner: Manner,
+    options: SmtpServerOptions,
     tls: Option<TlsAcceptor>,
     handler: Handler,
-    mails: Arc<Mutex<Vec<Mail>>>,
-    mail: Mail,
+    mails: Arc<Mutex<Vec<ReceivedMail>>>,
+    mail: ReceivedMail,
 }
 
 impl Session {
     async fn serve(mut self, stream: Box<dyn Stream>) -> std::io::Result<()> {
         let mut line = BufReader::new(stream);
-        if let Some(tls) = self.tls.clone().filter(|_| self.manner.wrapped) {
+        if let Some(tls) = self.tls.clone().filter(|_| self.options.wrapped) {
             line = self.encrypt(&tls, line).await?;
         }
-        if !self.say(&mut line, Heard::Connection, "220 test ESMTP").await? {
+        if !self.respond(&mut line, SmtpCommand::Connection, "220 test ESMTP").await? {
             return Ok(());
         }
         loop {
@@ -184,10 +185,10 @@ impl Session {
             }
             let text = text.trim_end();
             let verb = text.split([' ', ':']).next().unwrap_or_default().to_ascii_uppercase();
-            let goes_on = match verb.as_str() {
+            let continues = match verb.as_str() {
                 "EHLO" => {
-                    let offers = self.offers();
-                    write(&mut line, &offers).await?
+                    let extensions = self.extensions();
+                    write(&mut line, &extensions).await?
                 }
                 "STARTTLS" => {
                     let tls = self.tls.clone().filter(|_| !self.mail.encrypted);
@@ -202,27 +203,27 @@ impl Session {
                 "AUTH" => self.auth(&mut line, text).await?,
                 "MAIL" => {
                     self.mail.from = address(text);
-                    let heard = Heard::From(self.mail.from.clone());
-                    self.say(&mut line, heard, "250 2.1.0 ok").await?
+                    let command = SmtpCommand::From(self.mail.from.clone());
+                    self.respond(&mut line, command, "250 2.1.0 ok").await?
                 }
                 "RCPT" => {
                     let to = address(text);
                     self.mail.to.push(to.clone());
-                    self.say(&mut line, Heard::To(to), "250 2.1.5 ok").await?
+                    self.respond(&mut line, SmtpCommand::To(to), "250 2.1.5 ok").await?
                 }
                 "DATA" => self.data(&mut line).await?,
                 "RSET" => {
-                    self.forget();
+                    self.reset();
                     write(&mut line, "250 2.0.0 ok\r\n").await?
                 }
                 "NOOP" => write(&mut line, "250 2.0.0 ok\r\n").await?,
                 "QUIT" => {
-                    write(&mut line, "221 2.0.0 bye\r\n").await?;
+                    write(&mut line, "221 2.0.0 closing connection\r\n").await?;
                     false
                 }
-                _ => write(&mut line, "502 5.5.1 what?\r\n").await?,
+                _ => write(&mut line, "502 5.5.1 unknown command\r\n").await?,
             };
-            if !goes_on {
+            if !continues {
                 return Ok(());
             }
         }
@@ -234,30 +235,31 @@ impl Session {
         Ok(BufReader::new(Box::new(stream)))
     }
 
-    fn offers(&self) -> String {
-        let mut offers = vec!["test", "8BITMIME", "SMTPUTF8"];
+    fn extensions(&self) -> String {
+        let mut extensions = vec!["test", "8BITMIME", "SMTPUTF8"];
         if self.tls.is_some() && !self.mail.encrypted {
-            offers.push("STARTTLS");
+            extensions.push("STARTTLS");
         }
-        if self.manner.auth {
-            offers.push("AUTH PLAIN");
+        if self.options.auth {
+            extensions.push("AUTH PLAIN");
         }
-        let last = offers.len() - 1;
+        let last = extensions.len() - 1;
         let line = |(index, offer)| format!("250{}{offer}\r\n", if index == last { ' ' } else { '-' });
-        offers.into_iter().enumerate().map(line).collect()
+        extensions.into_iter().enumerate().map(line).collect()
     }
 
     async fn auth(&mut self, line: &mut Line, text: &str) -> std::io::Result<bool> {
-        let given = text.split(' ').nth(2).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
-        let given = String::from_utf8(given).unwrap_or_default();
-        let mut parts = given.split('\0').skip(1).map(str::to_owned);
+        let credentials =
+            text.split(' ').nth(2).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+        let credentials = String::from_utf8(credentials).unwrap_or_default();
+        let mut parts = credentials.split('\0').skip(1).map(str::to_owned);
         let (user, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         self.mail.user = Some(user.clone());
-        self.say(line, Heard::Auth { user, password }, "235 2.7.0 welcome").await
+        self.respond(line, SmtpCommand::Auth { user, password }, "235 2.7.0 welcome").await
     }
 
     async fn data(&mut self, line: &mut Line) -> std::io::Result<bool> {
-        if !self.say(line, Heard::Data, "354 go ahead").await? {
+        if !self.respond(line, SmtpCommand::Data, "354 go ahead").await? {
             return Ok(false);
         }
         let mut bytes = Vec::new();
@@ -274,44 +276,44 @@ impl Session {
         }
         self.mail.bytes = bytes;
         let mail = self.mail.clone();
-        self.forget();
-        let said = self.ask(line, Heard::Mail(mail.clone())).await?;
-        if said == Saying::Usual {
+        self.reset();
+        let response = self.call_handler(line, SmtpCommand::Mail(mail.clone())).await?;
+        if response == SmtpResponse::Default {
             self.mails.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
         }
-        tell(line, said, "250 2.0.0 queued as 7F3A").await
+        send_response(line, response, "250 2.0.0 queued as 7F3A").await
     }
 
-    fn forget(&mut self) {
-        let Mail { user, encrypted, .. } = std::mem::take(&mut self.mail);
-        self.mail = Mail { user, encrypted, ..Mail::default() };
+    fn reset(&mut self) {
+        let ReceivedMail { user, encrypted, .. } = std::mem::take(&mut self.mail);
+        self.mail = ReceivedMail { user, encrypted, ..ReceivedMail::default() };
     }
 
-    /// Asks the handler; a client that goes away meanwhile ends it.
-    async fn ask(&self, line: &mut Line, heard: Heard) -> std::io::Result<Saying> {
-        let mut asking = (self.handler)(heard);
+    /// Calls the handler; stops waiting if the client disconnects.
+    async fn call_handler(&self, line: &mut Line, command: SmtpCommand) -> std::io::Result<SmtpResponse> {
+        let mut pending_response = (self.handler)(command);
         tokio::select! {
             biased;
-            said = &mut asking => Ok(said),
+            response = &mut pending_response => Ok(response),
             waiting = line.fill_buf() => match waiting? {
-                [] => Ok(Saying::Hang),
-                _ => Ok(asking.await),
+                [] => Ok(SmtpResponse::Hang),
+                _ => Ok(pending_response.await),
             }
         }
     }
 
-    /// Whether the connection goes on.
-    async fn say(&self, line: &mut Line, heard: Heard, usual: &str) -> std::io::Result<bool> {
-        let said = self.ask(line, heard).await?;
-        tell(line, said, usual).await
+    /// Sends the response of the handler. Returns whether the connection continues.
+    async fn respond(&self, line: &mut Line, command: SmtpCommand, usual: &str) -> std::io::Result<bool> {
+        let response = self.call_handler(line, command).await?;
+        send_response(line, response, usual).await
     }
 }
 
-async fn tell(line: &mut Line, said: Saying, usual: &str) -> std::io::Result<bool> {
-    match said {
-        Saying::Usual => write(line, &format!("{usual}\r\n")).await,
-        Saying::Line(text) => write(line, &format!("{text}\r\n")).await,
-        Saying::Hang => Ok(false),
+async fn send_response(line: &mut Line, response: SmtpResponse, usual: &str) -> std::io::Result<bool> {
+    match response {
+        SmtpResponse::Default => write(line, &format!("{usual}\r\n")).await,
+        SmtpResponse::Line(text) => write(line, &format!("{text}\r\n")).await,
+        SmtpResponse::Hang => Ok(false),
     }
 }
 
@@ -321,7 +323,7 @@ async fn write(line: &mut Line, text: &str) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// What stands between `<` and `>`.
+/// Returns the text between `<` and `>`.
 fn address(text: &str) -> String {
     let inner = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
     inner.map_or_else(String::new, |(address, _)| address.to_owned())

@@ -1,4 +1,4 @@
-//! The clock on the wall, for tests that run in real time.
+//! Wall clock for tests in real time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use orlog_model::{Clock, Timestamp};
 pub struct WallClock;
 
 impl WallClock {
-    /// As everybody takes it.
+    /// Returns the shared clock.
     #[must_use]
     pub fn shared() -> Arc<dyn Clock> {
         Arc::new(Self)
@@ -20,7 +20,7 @@ impl WallClock {
 }
 
 impl Clock for WallClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the door through which real time enters tests")]
+    #[expect(clippy::disallowed_methods, reason = "the only use of real time in tests")]
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
@@ -29,11 +29,11 @@ impl Clock for WallClock {
     fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             loop {
-                let left = at.since(self.now());
-                if left.is_zero() {
+                let remaining = at.duration_since(self.now());
+                if remaining.is_zero() {
                     return;
                 }
-                tokio::time::sleep(left).await;
+                tokio::time::sleep(remaining).await;
             }
         })
     }

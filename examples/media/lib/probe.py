@@ -1,4 +1,4 @@
-"""A stand-in for what looks into a film; a real one asks ffprobe."""
+"""Stub of a module that inspects a video with ffprobe."""
 
 
 def inspect(source):

@@ -1,18 +1,19 @@
-// The order saga: take the goods from the shelf, charge, ship; when something fails, undo what was done, the last first.
+// Order saga: reserves stock, charges the customer and ships. On a failure it compensates in reverse order.
 import { JSON } from "json-as";
-import { Failure, Input, Orders, Outcome, give, ignore, refuse, text } from "./orlog";
+import { Failure, Input, TransitionBuilder, WorkResult, ignore, readText, reject, returnText } from "./orlog";
 export { alloc } from "./orlog";
 
 const PAYMENT_MS: u64 = 30 * 60 * 1000;
+const COMPENSATE: string = "compensate:";
 
 @json
-class Placed {
+class OrderPlaced {
   orderId: string = "";
   total: i64 = 0;
 }
 
 @json
-class Paid {
+class ChargeResult {
   paymentId: string = "";
 }
 
@@ -32,7 +33,7 @@ class Refund {
   paymentId: string = "";
 }
 
-/** What is remembered. `at` is the step under way, `undo:` before it when it is being undone. */
+/** State of an order. `at` is the tag of the requested action, with the prefix `compensate:` for a compensation; empty after the end. */
 @json
 class Order {
   orderId: string = "";
@@ -44,7 +45,7 @@ class Order {
 }
 
 export function manifest(): u64 {
-  return give(`{
+  return returnText(`{
     "saga": "order", "version": 1,
     "events": [
       {"type": "OrderPlaced", "starts": true, "correlate": "orderId"},
@@ -60,115 +61,115 @@ export function manifest(): u64 {
 }
 
 export function apply(state: usize, stateLength: i32, input: usize, inputLength: i32): u64 {
-  const order = stateLength > 0 ? JSON.parse<Order>(text(state, stateLength)) : null;
-  return give(on(order, JSON.parse<Input>(text(input, inputLength))));
+  const order = stateLength > 0 ? JSON.parse<Order>(readText(state, stateLength)) : null;
+  return returnText(handle(order, JSON.parse<Input>(readText(input, inputLength))));
 }
 
-function on(order: Order | null, input: Input): string {
-  const orders = new Orders();
-  if (order == null) return begin(input, orders);
-  const outcome = input.outcome;
-  if (outcome != null) return answered(order, outcome, orders);
+function handle(order: Order | null, input: Input): string {
+  const transition = new TransitionBuilder();
+  if (order == null) return start(input, transition);
+  const result = input.workResult;
+  if (result != null) return onWorkResult(order, result, transition);
   const event = input.event;
-  if (event != null) return happened(order, event.type, orders);
-  if (input.kind == "timer" && order.at == "charge") return turnBack(order, "timeout", "not paid in time", orders);
+  if (event != null) return onEvent(order, event.type, transition);
+  if (input.kind == "timer" && order.at == "charge") return startCompensation(order, "timeout", "not paid in time", transition);
   if (input.kind == "cancel") {
-    if (order.status != "running") return refuse("it no longer goes forward");
+    if (order.status != "running") return reject("the saga is already compensating");
     order.status = "cancelled";
-    return turnBack(order, "cancelled", input.cancel!.reason, orders);
+    return startCompensation(order, "cancelled", input.cancel!.reason, transition);
   }
-  if (input.kind == "retry") return ask(order, order.at, orders);
-  return ignore("nothing to do");
+  if (input.kind == "retry") return request(order, order.at, transition);
+  return ignore("the input has no effect");
 }
 
-function begin(input: Input, orders: Orders): string {
-  const placed = JSON.parse<Placed>(input.event!.data.toString());
+function start(input: Input, transition: TransitionBuilder): string {
+  const placed = JSON.parse<OrderPlaced>(input.event!.data.toString());
   const order = new Order();
   order.orderId = placed.orderId;
   order.total = placed.total;
-  orders.reference = placed.orderId;
-  return ask(order, "reserve", orders);
+  transition.reference = placed.orderId;
+  return request(order, "reserve", transition);
 }
 
-function happened(order: Order, type: string, orders: Orders): string {
-  if (type == "StockReserved" && order.at == "reserve") return completed(order, "charge", orders);
-  if (type == "StockRejected" && order.at == "reserve") return turnBack(order, "out_of_stock", "out of stock", orders);
-  if (type == "Shipped" && order.at == "ship") return completed(order, "", orders);
-  if (type == "ShippingFailed" && order.at == "ship") return turnBack(order, "not_shipped", "not shipped", orders);
-  if (type == "StockReleased" && order.at == "undo:reserve") return undoNext(order, orders);
-  return ignore("no step waits for it");
+function onEvent(order: Order, type: string, transition: TransitionBuilder): string {
+  if (type == "StockReserved" && order.at == "reserve") return completed(order, "charge", transition);
+  if (type == "StockRejected" && order.at == "reserve") return startCompensation(order, "out_of_stock", "out of stock", transition);
+  if (type == "Shipped" && order.at == "ship") return completed(order, "", transition);
+  if (type == "ShippingFailed" && order.at == "ship") return startCompensation(order, "not_shipped", "not shipped", transition);
+  if (type == "StockReleased" && order.at == "compensate:reserve") return compensateNext(order, transition);
+  return ignore("no step awaits this input");
 }
 
-function answered(order: Order, outcome: Outcome, orders: Orders): string {
-  const succeeded = outcome.verdict == "succeeded";
-  if (outcome.tag == "charge" && succeeded) {
-    order.paymentId = JSON.parse<Paid>(outcome.payload.toString()).paymentId;
+function onWorkResult(order: Order, result: WorkResult, transition: TransitionBuilder): string {
+  const succeeded = result.outcome == "succeeded";
+  if (result.tag == "charge" && succeeded) {
+    order.paymentId = JSON.parse<ChargeResult>(result.payload.toString()).paymentId;
     if (order.at == "charge") {
-      orders.disarm("charge");
-      return completed(order, "ship", orders);
+      transition.cancelTimer("charge");
+      return completed(order, "ship", transition);
     }
-    // It came too late: it is undone with the rest, or at once when the rest is over.
+    // A late charge is compensated with the other steps, or immediately after the end.
     order.done.push("charge");
-    if (order.at == "") return undoNext(order, orders);
-    orders.status = "compensating";
-    orders.waitFor(order.at == "undo:charge" ? "outcome" : "event", order.at);
-    return orders.become(JSON.stringify(order));
+    if (order.at == "") return compensateNext(order, transition);
+    transition.status = "compensating";
+    transition.waitFor(order.at == "compensate:charge" ? "workResult" : "event", order.at);
+    return transition.commit(JSON.stringify(order));
   }
-  if (outcome.tag != order.at) return ignore("no step waits for it");
-  if (succeeded) return undoNext(order, orders);
-  if (order.at.startsWith("undo:")) return stuck(order, outcome.failure, orders);
-  const failure = outcome.failure;
-  if (failure == null) return turnBack(order, "failed", "it failed", orders);
-  return turnBack(order, failure.code, failure.message, orders);
+  if (result.tag != order.at) return ignore("no step awaits this input");
+  if (succeeded) return compensateNext(order, transition);
+  if (order.at.startsWith(COMPENSATE)) return stuck(order, result.failure, transition);
+  const failure = result.failure;
+  if (failure == null) return startCompensation(order, "failed", "the work failed", transition);
+  return startCompensation(order, failure.code, failure.message, transition);
 }
 
-function completed(order: Order, next: string, orders: Orders): string {
+function completed(order: Order, next: string, transition: TransitionBuilder): string {
   order.done.push(order.at);
-  if (next != "") return ask(order, next, orders);
+  if (next != "") return request(order, next, transition);
   order.at = "";
   order.status = "completed";
-  orders.status = "completed";
-  orders.tell("OrderCompleted", JSON.stringify<OrderRef>({ orderId: order.orderId }));
-  return orders.become(JSON.stringify(order));
+  transition.status = "completed";
+  transition.emit("OrderCompleted", JSON.stringify<OrderRef>({ orderId: order.orderId }));
+  return transition.commit(JSON.stringify(order));
 }
 
-function turnBack(order: Order, code: string, message: string, orders: Orders): string {
-  if (order.at == "charge") orders.disarm("charge");
+function startCompensation(order: Order, code: string, message: string, transition: TransitionBuilder): string {
+  if (order.at == "charge") transition.cancelTimer("charge");
   if (order.status == "running") order.status = "failed";
-  orders.fail(code, message);
-  return undoNext(order, orders);
+  transition.fail(code, message);
+  return compensateNext(order, transition);
 }
 
-function undoNext(order: Order, orders: Orders): string {
+function compensateNext(order: Order, transition: TransitionBuilder): string {
   while (order.done.length > 0) {
     const step = order.done.pop();
-    if (step != "ship") return ask(order, "undo:" + step, orders);
+    if (step != "ship") return request(order, COMPENSATE + step, transition);
   }
   order.at = "";
-  orders.status = order.status;
-  orders.tell("OrderCancelled", JSON.stringify<OrderRef>({ orderId: order.orderId }));
-  return orders.become(JSON.stringify(order));
+  transition.status = order.status;
+  transition.emit("OrderCancelled", JSON.stringify<OrderRef>({ orderId: order.orderId }));
+  return transition.commit(JSON.stringify(order));
 }
 
-function stuck(order: Order, failure: Failure | null, orders: Orders): string {
-  orders.status = "stuck";
-  orders.waitFor("operator", order.at);
-  if (failure != null) orders.fail(failure.code, failure.message);
-  return orders.become(JSON.stringify(order));
+function stuck(order: Order, failure: Failure | null, transition: TransitionBuilder): string {
+  transition.status = "stuck";
+  transition.waitFor("operator", order.at);
+  if (failure != null) transition.fail(failure.code, failure.message);
+  return transition.commit(JSON.stringify(order));
 }
 
-/** Asks for a step or for its undo. */
-function ask(order: Order, step: string, orders: Orders): string {
-  order.at = step;
+/** Requests the action of a step, or its compensation. */
+function request(order: Order, tag: string, transition: TransitionBuilder): string {
+  order.at = tag;
   const orderRef = JSON.stringify<OrderRef>({ orderId: order.orderId });
-  if (step == "reserve") orders.command(step, "inventory.ReserveStock", orderRef);
-  else if (step == "charge") {
-    orders.effect(step, "payments.charge", JSON.stringify<Charge>({ orderId: order.orderId, amount: order.total }));
-    orders.arm(step, PAYMENT_MS);
-  } else if (step == "ship") orders.command(step, "shipping.Ship", orderRef);
-  else if (step == "undo:charge") {
-    orders.effect(step, "payments.refund", JSON.stringify<Refund>({ paymentId: order.paymentId }));
-  } else if (step == "undo:reserve") orders.command(step, "inventory.ReleaseStock", orderRef);
-  orders.status = step.startsWith("undo:") ? "compensating" : "running";
-  return orders.become(JSON.stringify(order));
+  if (tag == "reserve") transition.command(tag, "inventory.ReserveStock", orderRef);
+  else if (tag == "charge") {
+    transition.effect(tag, "payments.charge", JSON.stringify<Charge>({ orderId: order.orderId, amount: order.total }));
+    transition.armTimer(tag, PAYMENT_MS);
+  } else if (tag == "ship") transition.command(tag, "shipping.Ship", orderRef);
+  else if (tag == "compensate:charge") {
+    transition.effect(tag, "payments.refund", JSON.stringify<Refund>({ paymentId: order.paymentId }));
+  } else if (tag == "compensate:reserve") transition.command(tag, "inventory.ReleaseStock", orderRef);
+  transition.status = tag.startsWith(COMPENSATE) ? "compensating" : "running";
+  return transition.commit(JSON.stringify(order));
 }

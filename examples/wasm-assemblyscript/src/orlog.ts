@@ -1,15 +1,15 @@
-// What a saga needs to speak with the runner: the input as classes, the answer as orders, memory for both.
+// Interface to Orlog: input classes, the transition builder, and the memory for both.
 import { JSON } from "json-as";
 
-/** Which instance, and when. */
+/** Instance and time of the transition. */
 @json
 export class Context {
   tenant: string = "";
   saga: string = "";
   correlation: string = "";
-  /** The state version that this transition leads to. */
+  /** State version after this transition. */
   version: u64 = 0;
-  /** Milliseconds since 1970; there is no other clock. */
+  /** Time of the transition, in milliseconds since 1970. It is the only clock. */
   now: i64 = 0;
 }
 
@@ -31,11 +31,11 @@ export class Failure {
   message: string = "";
 }
 
-/** What became of work; `verdict` is accepted, succeeded, failed or timedOut. */
+/** Result of a work item; `outcome` is accepted, succeeded, failed or timedOut. */
 @json
-export class Outcome {
+export class WorkResult {
   tag: string = "";
-  verdict: string = "";
+  outcome: string = "";
   event: string | null = null;
   payload: JSON.Raw = new JSON.Raw("null");
   failure: Failure | null = null;
@@ -51,19 +51,19 @@ export class Cancel {
   reason: string = "";
 }
 
-/** What happened; `kind` says which of the fields is there: event, outcome, timer, cancel; retry, skip, forceComplete have none. */
+/** Input of a transition. `kind` names the field that is present: event, workResult, timer or cancel; retry, skip and forceComplete have no field. */
 @json
 export class Input {
   kind: string = "";
   context: Context = new Context();
   event: Event | null = null;
-  outcome: Outcome | null = null;
+  workResult: WorkResult | null = null;
   timer: Timer | null = null;
   cancel: Cancel | null = null;
 }
 
-/** Takes down what is to be done. Payloads are JSON, as `JSON.stringify` gives it. */
-export class Orders {
+/** Collects the actions of a transition. Payloads are JSON, as `JSON.stringify` returns it. */
+export class TransitionBuilder {
   status: string = "running";
   reference: string = "";
   note: string = "";
@@ -72,86 +72,89 @@ export class Orders {
   private waits: string[] = [];
   private failure: string = "";
 
-  /** Asks the aggregate of the correlation id; its answer is an event. `name` is aggregate.Command. */
+  /** Sends a command to the aggregate with the correlation id; its result is an event. `name` is aggregate.Command. */
   command(tag: string, name: string, payload: string): void {
     this.work.push(`{"command":{"tag":${quote(tag)},"name":${quote(name)},"payload":${payload}}}`);
   }
 
-  /** Asks for an effect; its outcome comes back under the tag. */
+  /** Executes an effect; its result has the tag. */
   effect(tag: string, name: string, payload: string): void {
     this.work.push(`{"effect":{"tag":${quote(tag)},"name":${quote(name)},"payload":${payload}}}`);
-    this.waitFor("outcome", tag);
+    this.waitFor("workResult", tag);
   }
 
-  /** Tells everybody that something happened. */
-  tell(type: string, data: string): void {
+  /** Emits a fact. */
+  emit(type: string, data: string): void {
     this.work.push(`{"fact":{"type":${quote(type)},"data":${data}}}`);
   }
 
-  arm(name: string, afterMs: u64): void {
+  /** Arms a timer that is due this many milliseconds after the transition. */
+  armTimer(name: string, afterMs: u64): void {
     this.timers.push(`{"arm":{"name":${quote(name)},"afterMs":${afterMs}}}`);
   }
 
-  disarm(name: string): void {
+  /** Cancels a timer. */
+  cancelTimer(name: string): void {
     this.timers.push(`{"cancel":{"name":${quote(name)}}}`);
   }
 
-  /** For people: `kind` is event, outcome, timer or operator. */
+  /** Adds a displayed wait; `kind` is event, workResult, timer or operator. */
   waitFor(kind: string, name: string): void {
     this.waits.push(`{"kind":${quote(kind)},"name":${quote(name)}}`);
   }
 
+  /** Sets the failure of the instance. */
   fail(code: string, message: string): void {
     this.failure = `{"code":${quote(code)},"message":${quote(message)}}`;
   }
 
-  /** The answer that makes `state`, which is JSON, the state of the instance and carries the orders out. */
-  become(state: string): string {
-    let answer = `{"state":${state},"status":${quote(this.status)},"work":[${this.work.join(",")}]`;
-    answer += `,"timers":[${this.timers.join(",")}],"waits":[${this.waits.join(",")}]`;
-    if (this.reference != "") answer += `,"reference":${quote(this.reference)}`;
-    if (this.failure != "") answer += `,"failure":${this.failure}`;
-    if (this.note != "") answer += `,"note":${quote(this.note)}`;
-    return answer + "}";
+  /** Returns the output of the transition to `state`, which is JSON. */
+  commit(state: string): string {
+    let output = `{"state":${state},"status":${quote(this.status)},"work":[${this.work.join(",")}]`;
+    output += `,"timers":[${this.timers.join(",")}],"waits":[${this.waits.join(",")}]`;
+    if (this.reference != "") output += `,"reference":${quote(this.reference)}`;
+    if (this.failure != "") output += `,"failure":${this.failure}`;
+    if (this.note != "") output += `,"note":${quote(this.note)}`;
+    return output + "}";
   }
 }
 
-/** Nothing changes, and that is right. */
-export function ignore(why: string): string {
-  return `{"ignored":${quote(why)}}`;
+/** Returns the output for an input without effect; the reason is for the log. */
+export function ignore(reason: string): string {
+  return `{"ignored":${quote(reason)}}`;
 }
 
-/** The status forbids it; the operator is told why. */
-export function refuse(why: string): string {
-  return `{"refused":${quote(why)}}`;
+/** Returns the output for an input that the status does not allow; the reason is for the operator. */
+export function reject(reason: string): string {
+  return `{"rejected":${quote(reason)}}`;
 }
 
-/** The input cannot be applied; it becomes a dead letter. */
-export function reject(why: string): string {
-  return `{"rejected":${quote(why)}}`;
+/** Returns the output for an input that cannot be applied; it becomes a dead letter with this reason. */
+export function deadLetter(reason: string): string {
+  return `{"deadLetter":${quote(reason)}}`;
 }
 
 function quote(text: string): string {
   return JSON.stringify<string>(text);
 }
 
-/** Memory for what the runner hands over. Every transition has an instance of its own, so nothing is freed. */
+/** Allocates memory that Orlog writes. It is never freed: each transition has its own module instance. */
 export function alloc(length: i32): usize {
   return heap.alloc(length);
 }
 
-/** The text that the runner handed over. */
-export function text(pointer: usize, length: i32): string {
+/** Returns the text that Orlog has written. */
+export function readText(pointer: usize, length: i32): string {
   return String.UTF8.decodeUnsafe(pointer, length);
 }
 
-/** A text for the runner: pointer << 32 | length. */
-export function give(answer: string): u64 {
-  const bytes = String.UTF8.encode(answer);
+/** Returns a text to Orlog: pointer << 32 | length. */
+export function returnText(output: string): u64 {
+  const bytes = String.UTF8.encode(output);
   return ((changetype<usize>(bytes) as u64) << 32) | (bytes.byteLength as u64);
 }
 
-/** In the place of an import: what goes wrong traps, and the runner pauses the instance. */
+/** Replaces the import `env.abort`. An error traps, and Orlog pauses the instance. */
 export function abort(message: string | null, file: string | null, line: u32, column: u32): void {
   unreachable();
 }

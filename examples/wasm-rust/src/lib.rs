@@ -1,8 +1,8 @@
-//! The order saga as a WebAssembly module: take the goods from the shelf, charge, ship; when something fails, undo what was
-//! done, the last first.
+//! The order saga as a WebAssembly module: reserve, charge, ship; on a failure it compensates in
+//! reverse order.
 
 mod order;
 
-pub use order::Orders;
+pub use order::OrderSaga;
 
-orlog_guest::export!(Orders, include_str!("manifest.json"));
+orlog_guest::export!(OrderSaga, include_str!("manifest.json"));

@@ -1,14 +1,16 @@
-//! What the saga remembers and decides.
+//! State and transitions of the order saga.
 
-use orlog_guest::{Answer, Event, Failure, Input, Outcome, Saga, Status, Verdict, What};
+use orlog_guest::{
+    Event, Failure, Input, InputBody, Saga, SagaDecision, Status, TransitionBuilder, WorkOutcome, WorkResult,
+};
 use serde::{Deserialize, Serialize};
 
 const PAYMENT_MS: u64 = 30 * 60 * 1000;
 
-/// The saga.
-pub struct Orders;
+/// The order saga.
+pub struct OrderSaga;
 
-/// What is remembered of an order.
+/// State of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -16,11 +18,11 @@ pub struct Order {
     id: String,
     total: i64,
     payment_id: Option<String>,
-    /// What is asked for; nothing when it has ended.
-    at: Option<Asked>,
-    /// What was done and not undone, the last at the end.
+    /// Requested action; `None` after the end.
+    at: Option<RequestedAction>,
+    /// Completed and not compensated steps, latest last.
     done: Vec<Step>,
-    end: End,
+    end: FinalStatus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,15 +35,15 @@ enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Asked {
+enum RequestedAction {
     Do(Step),
-    Undo(Step),
+    Compensate(Step),
 }
 
-/// How it is going to end.
+/// Final status after the compensation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum End {
+enum FinalStatus {
     Completed,
     Failed,
     Cancelled,
@@ -62,48 +64,62 @@ struct Payment {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Ask<'a> {
+struct PaymentRequest<'a> {
     order_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     amount: Option<i64>,
 }
 
-impl Saga for Orders {
+impl Saga for OrderSaga {
     type State = Order;
 
-    fn on(state: Option<Order>, input: Input, orders: &mut orlog_guest::Orders) -> Answer<Order> {
-        match (state, input.what) {
-            (None, What::Event(event)) => begin(&event, orders),
-            (Some(order), What::Event(event)) => order.happened(&event.kind, orders),
-            (Some(order), What::Outcome(outcome)) => order.answered(&outcome, orders),
-            (Some(order), What::Timer { .. }) if order.at == Some(Asked::Do(Step::Charge)) => {
-                order.turn_back(End::Failed, failure("timeout", "not paid in time"), orders)
+    fn handle(state: Option<Order>, input: Input, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
+        match (state, input.body) {
+            (None, InputBody::Event(event)) => start(&event, transition),
+            (Some(order), InputBody::Event(event)) => order.on_event(&event.kind, transition),
+            (Some(order), InputBody::WorkResult(result)) => order.on_work_result(&result, transition),
+            (Some(order), InputBody::Timer { .. }) if order.at == Some(RequestedAction::Do(Step::Charge)) => {
+                order.start_compensation(
+                    FinalStatus::Failed,
+                    failure("timeout", "not paid in time"),
+                    transition,
+                )
             }
-            (Some(order), What::Cancel { reason }) if order.end == End::Completed && order.at.is_some() => {
-                order.turn_back(End::Cancelled, failure("cancelled", &reason), orders)
+            (Some(order), InputBody::Cancel { reason })
+                if order.end == FinalStatus::Completed && order.at.is_some() =>
+            {
+                order.start_compensation(FinalStatus::Cancelled, failure("cancelled", &reason), transition)
             }
-            (Some(_), What::Cancel { .. }) => Answer::Refuse("it no longer goes forward".to_owned()),
-            (Some(order), What::Retry) => match order.at {
-                Some(asked) => order.ask(asked, orders),
-                None => Answer::Refuse("it has ended".to_owned()),
+            (Some(_), InputBody::Cancel { .. }) => {
+                SagaDecision::Reject("the saga is already compensating".to_owned())
+            }
+            (Some(order), InputBody::Retry) => match order.at {
+                Some(action) => order.request(action, transition),
+                None => SagaDecision::Reject("the saga has ended".to_owned()),
             },
-            (Some(_), What::Skip | What::ForceComplete) => {
-                Answer::Refuse("it can only be retried".to_owned())
+            (Some(_), InputBody::Skip | InputBody::ForceComplete) => {
+                SagaDecision::Reject("only retry is possible".to_owned())
             }
-            (_, _) => Answer::Ignore("nothing to do".to_owned()),
+            (_, _) => SagaDecision::Ignore("the input has no effect".to_owned()),
         }
     }
 }
 
-fn begin(event: &Event, orders: &mut orlog_guest::Orders) -> Answer<Order> {
+fn start(event: &Event, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
     let Placed { order_id, total } = match event.data() {
         Ok(placed) => placed,
-        Err(error) => return Answer::Reject(error.to_string()),
+        Err(error) => return SagaDecision::DeadLetter(error.to_string()),
     };
-    orders.reference(&order_id);
-    let order =
-        Order { id: order_id, total, payment_id: None, at: None, done: Vec::new(), end: End::Completed };
-    order.ask(Asked::Do(Step::Reserve), orders)
+    transition.reference(&order_id);
+    let order = Order {
+        id: order_id,
+        total,
+        payment_id: None,
+        at: None,
+        done: Vec::new(),
+        end: FinalStatus::Completed,
+    };
+    order.request(RequestedAction::Do(Step::Reserve), transition)
 }
 
 fn failure(code: &str, message: &str) -> Failure {
@@ -111,132 +127,164 @@ fn failure(code: &str, message: &str) -> Failure {
 }
 
 impl Order {
-    fn happened(self, kind: &str, orders: &mut orlog_guest::Orders) -> Answer<Order> {
+    fn on_event(self, kind: &str, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
         match (kind, self.at) {
-            ("StockReserved", Some(Asked::Do(Step::Reserve))) => self.completed(Step::Reserve, orders),
-            ("StockRejected", Some(Asked::Do(Step::Reserve))) => {
-                self.turn_back(End::Failed, failure("out_of_stock", "out of stock"), orders)
+            ("StockReserved", Some(RequestedAction::Do(Step::Reserve))) => {
+                self.completed(Step::Reserve, transition)
             }
-            ("StockReleased", Some(Asked::Undo(Step::Reserve))) => self.undo_next(orders),
-            ("Shipped", Some(Asked::Do(Step::Ship))) => self.completed(Step::Ship, orders),
-            ("ShippingFailed", Some(Asked::Do(Step::Ship))) => {
-                self.turn_back(End::Failed, failure("not_shipped", "not shipped"), orders)
+            ("StockRejected", Some(RequestedAction::Do(Step::Reserve))) => self.start_compensation(
+                FinalStatus::Failed,
+                failure("out_of_stock", "out of stock"),
+                transition,
+            ),
+            ("StockReleased", Some(RequestedAction::Compensate(Step::Reserve))) => {
+                self.compensate_next(transition)
             }
-            (_, _) => Answer::Ignore("no step waits for it".to_owned()),
+            ("Shipped", Some(RequestedAction::Do(Step::Ship))) => self.completed(Step::Ship, transition),
+            ("ShippingFailed", Some(RequestedAction::Do(Step::Ship))) => self.start_compensation(
+                FinalStatus::Failed,
+                failure("not_shipped", "not shipped"),
+                transition,
+            ),
+            (_, _) => SagaDecision::Ignore("no step awaits this input".to_owned()),
         }
     }
 
-    fn answered(mut self, outcome: &Outcome, orders: &mut orlog_guest::Orders) -> Answer<Order> {
-        let succeeded = outcome.verdict == Verdict::Succeeded;
-        if outcome.tag == "charge" && succeeded {
-            return match outcome.payload::<Payment>() {
+    fn on_work_result(
+        mut self,
+        result: &WorkResult,
+        transition: &mut TransitionBuilder,
+    ) -> SagaDecision<Order> {
+        let succeeded = result.outcome == WorkOutcome::Succeeded;
+        if result.tag == "charge" && succeeded {
+            return match result.payload::<Payment>() {
                 Ok(payment) => {
                     self.payment_id = Some(payment.payment_id);
-                    self.charged(orders)
+                    self.charged(transition)
                 }
-                Err(error) => Answer::Reject(error.to_string()),
+                Err(error) => SagaDecision::DeadLetter(error.to_string()),
             };
         }
-        let failure = || outcome.failure.clone().unwrap_or_else(|| failure("failed", "it failed"));
+        let failure = || result.failure.clone().unwrap_or_else(|| failure("failed", "the work failed"));
         match self.at {
-            Some(asked) if outcome.tag != tag(asked) => Answer::Ignore("no step waits for it".to_owned()),
-            Some(_) if succeeded => self.undo_next(orders),
-            Some(Asked::Do(_)) => self.turn_back(End::Failed, failure(), orders),
-            Some(asked @ Asked::Undo(_)) => {
-                orders.end(Status::Stuck);
-                orders.wait_for_operator(tag(asked));
-                orders.failure(failure());
-                Answer::Become(self)
+            Some(action) if result.tag != tag(action) => {
+                SagaDecision::Ignore("no step awaits this input".to_owned())
             }
-            None => Answer::Ignore("it has ended".to_owned()),
+            Some(_) if succeeded => self.compensate_next(transition),
+            Some(RequestedAction::Do(_)) => {
+                self.start_compensation(FinalStatus::Failed, failure(), transition)
+            }
+            Some(action @ RequestedAction::Compensate(_)) => {
+                transition.set_status(Status::Stuck);
+                transition.wait_for_operator(tag(action));
+                transition.failure(failure());
+                SagaDecision::Transition(self)
+            }
+            None => SagaDecision::Ignore("the saga has ended".to_owned()),
         }
     }
 
-    /// In time, or too late: then it is undone with the rest, or at once when the rest is over.
-    fn charged(mut self, orders: &mut orlog_guest::Orders) -> Answer<Order> {
+    /// Applies a charge, in time or late. A late charge is compensated with the other steps, or immediately
+    /// after the end.
+    fn charged(mut self, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
         match self.at {
-            Some(Asked::Do(Step::Charge)) => {
-                orders.disarm("charge");
-                self.completed(Step::Charge, orders)
+            Some(RequestedAction::Do(Step::Charge)) => {
+                transition.cancel_timer("charge");
+                self.completed(Step::Charge, transition)
             }
             Some(_) => {
                 self.done.push(Step::Charge);
-                orders.end(Status::Compensating);
-                Answer::Become(self)
+                transition.set_status(Status::Compensating);
+                SagaDecision::Transition(self)
             }
             None => {
                 self.done.push(Step::Charge);
-                self.undo_next(orders)
+                self.compensate_next(transition)
             }
         }
     }
 
-    fn completed(mut self, step: Step, orders: &mut orlog_guest::Orders) -> Answer<Order> {
+    fn completed(mut self, step: Step, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
         self.done.push(step);
         match step {
-            Step::Reserve => self.ask(Asked::Do(Step::Charge), orders),
-            Step::Charge => self.ask(Asked::Do(Step::Ship), orders),
+            Step::Reserve => self.request(RequestedAction::Do(Step::Charge), transition),
+            Step::Charge => self.request(RequestedAction::Do(Step::Ship), transition),
             Step::Ship => {
                 self.at = None;
-                orders.end(Status::Completed);
-                orders.tell("OrderCompleted", &Ask { order_id: &self.id, amount: None });
-                Answer::Become(self)
+                transition.set_status(Status::Completed);
+                transition.emit("OrderCompleted", &PaymentRequest { order_id: &self.id, amount: None });
+                SagaDecision::Transition(self)
             }
         }
     }
 
-    fn turn_back(mut self, end: End, why: Failure, orders: &mut orlog_guest::Orders) -> Answer<Order> {
-        if self.at == Some(Asked::Do(Step::Charge)) {
-            orders.disarm("charge");
+    fn start_compensation(
+        mut self,
+        end: FinalStatus,
+        reason: Failure,
+        transition: &mut TransitionBuilder,
+    ) -> SagaDecision<Order> {
+        if self.at == Some(RequestedAction::Do(Step::Charge)) {
+            transition.cancel_timer("charge");
         }
         self.end = end;
-        orders.failure(why);
-        self.undo_next(orders)
+        transition.failure(reason);
+        self.compensate_next(transition)
     }
 
-    fn undo_next(mut self, orders: &mut orlog_guest::Orders) -> Answer<Order> {
+    fn compensate_next(mut self, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
         if let Some(step) = self.done.pop() {
-            return self.ask(Asked::Undo(step), orders);
+            return self.request(RequestedAction::Compensate(step), transition);
         }
         self.at = None;
-        orders.end(if self.end == End::Cancelled { Status::Cancelled } else { Status::Failed });
-        orders.tell("OrderCancelled", &Ask { order_id: &self.id, amount: None });
-        Answer::Become(self)
+        transition.set_status(if self.end == FinalStatus::Cancelled {
+            Status::Cancelled
+        } else {
+            Status::Failed
+        });
+        transition.emit("OrderCancelled", &PaymentRequest { order_id: &self.id, amount: None });
+        SagaDecision::Transition(self)
     }
 
-    fn ask(mut self, asked: Asked, orders: &mut orlog_guest::Orders) -> Answer<Order> {
-        let tag = tag(asked);
-        let about = Ask { order_id: &self.id, amount: None };
-        match asked {
-            Asked::Do(Step::Reserve) => orders.command(tag, "inventory.ReserveStock", &about),
-            Asked::Do(Step::Charge) => {
-                orders.effect(tag, "payments.charge", &Ask { amount: Some(self.total), ..about });
-                orders.arm(tag, PAYMENT_MS);
+    fn request(mut self, action: RequestedAction, transition: &mut TransitionBuilder) -> SagaDecision<Order> {
+        let tag = tag(action);
+        let request = PaymentRequest { order_id: &self.id, amount: None };
+        match action {
+            RequestedAction::Do(Step::Reserve) => transition.command(tag, "inventory.ReserveStock", &request),
+            RequestedAction::Do(Step::Charge) => {
+                transition.effect(
+                    tag,
+                    "payments.charge",
+                    &PaymentRequest { amount: Some(self.total), ..request },
+                );
+                transition.arm_timer(tag, PAYMENT_MS);
             }
-            Asked::Do(Step::Ship) => orders.command(tag, "shipping.Ship", &about),
-            Asked::Undo(Step::Reserve) => orders.command(tag, "inventory.ReleaseStock", &about),
-            Asked::Undo(Step::Charge) => {
+            RequestedAction::Do(Step::Ship) => transition.command(tag, "shipping.Ship", &request),
+            RequestedAction::Compensate(Step::Reserve) => {
+                transition.command(tag, "inventory.ReleaseStock", &request);
+            }
+            RequestedAction::Compensate(Step::Charge) => {
                 let payment_id = self.payment_id.clone().unwrap_or_default();
-                orders.effect(tag, "payments.refund", &Payment { payment_id });
+                transition.effect(tag, "payments.refund", &Payment { payment_id });
             }
-            // Shipping is the last step: nothing can fail after it.
-            Asked::Undo(Step::Ship) => return self.undo_next(orders),
+            // Shipping is the last step; no step can fail after it.
+            RequestedAction::Compensate(Step::Ship) => return self.compensate_next(transition),
         }
-        if let Asked::Undo(_) = asked {
-            orders.end(Status::Compensating);
+        if let RequestedAction::Compensate(_) = action {
+            transition.set_status(Status::Compensating);
         }
-        self.at = Some(asked);
-        Answer::Become(self)
+        self.at = Some(action);
+        SagaDecision::Transition(self)
     }
 }
 
-fn tag(asked: Asked) -> &'static str {
-    match asked {
-        Asked::Do(Step::Reserve) => "reserve",
-        Asked::Do(Step::Charge) => "charge",
-        Asked::Do(Step::Ship) => "ship",
-        Asked::Undo(Step::Reserve) => "undo:reserve",
-        Asked::Undo(Step::Charge) => "undo:charge",
-        Asked::Undo(Step::Ship) => "undo:ship",
+fn tag(action: RequestedAction) -> &'static str {
+    match action {
+        RequestedAction::Do(Step::Reserve) => "reserve",
+        RequestedAction::Do(Step::Charge) => "charge",
+        RequestedAction::Do(Step::Ship) => "ship",
+        RequestedAction::Compensate(Step::Reserve) => "compensate:reserve",
+        RequestedAction::Compensate(Step::Charge) => "compensate:charge",
+        RequestedAction::Compensate(Step::Ship) => "compensate:ship",
     }
 }

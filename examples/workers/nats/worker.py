@@ -1,4 +1,4 @@
-"""A worker for Orlog over NATS (pip install nats-py): takes commands, keeps them alive, says what became of each, once.
+"""Orlog worker over NATS (pip install nats-py): fetches commands, extends their ack wait and publishes one result for each.
 
     NATS_URL=nats://127.0.0.1:4222 python3 worker.py media.cut
 """
@@ -13,13 +13,13 @@ ACK_WAIT = float(os.environ.get("WORKER_ACK_WAIT_SECONDS", "30"))
 TOKEN = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "".join(f"%{b:02X}" for b in c.encode()) for c in EFFECT)
 
 
-def perform(command):
-    """The work itself. The idempotency key is the same when the command comes again, to another worker too."""
-    print("performing", command["metadata"]["idempotency_key"], flush=True)
+def execute(command):
+    """Executes a command. The idempotency key is equal for all deliveries, also to other workers."""
+    print("executing", command["metadata"]["idempotency_key"], flush=True)
     return {"seen": command["payload"]}
 
 
-async def keep(message):
+async def extend_ack_wait(message):
     while True:
         await asyncio.sleep(ACK_WAIT / 3)
         await message.in_progress()
@@ -28,26 +28,26 @@ async def keep(message):
 async def handle(js, message):
     command = json.loads(message.data)
     subject = message.subject.replace("effect.", "effect_result.", 1)
-    try:  # The first word on a command counts for ever: is there one?
+    try:  # Only the first result counts: skip the command if a result exists.
         await js.get_last_msg("WORKFLOW_EVENTS", subject)
         return await message.ack()
     except NotFoundError:
         pass
-    alive = asyncio.create_task(keep(message))
+    heartbeat = asyncio.create_task(extend_ack_wait(message))
     try:
-        payload = await asyncio.to_thread(perform, command)
+        payload = await asyncio.to_thread(execute, command)
         result = {k: command[k] for k in ("tenant_id", "command_id", "effect_name")}
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         result |= {"result_type": "Succeeded", "payload": payload, "timestamp": now}
         try:
-            nothing_there = {"Nats-Expected-Last-Subject-Sequence": "0"}
-            await js.publish(subject, json.dumps(result).encode(), headers=nothing_there)
-        except APIError as error:  # 10071: somebody else was first, and that counts. Anything else: the command comes again.
+            no_result_yet = {"Nats-Expected-Last-Subject-Sequence": "0"}
+            await js.publish(subject, json.dumps(result).encode(), headers=no_result_yet)
+        except APIError as error:  # 10071: another worker published first. Other errors: the command is redelivered.
             if error.err_code != 10071:
                 raise
         await message.ack()
     finally:
-        alive.cancel()
+        heartbeat.cancel()
 
 
 async def main():
@@ -64,7 +64,7 @@ async def main():
             for message in await jobs.fetch(1, timeout=1):
                 await handle(js, message)
         except nats.errors.TimeoutError:
-            pass  # There was nothing to do.
+            pass  # No command arrived.
     await client.drain()
 
 

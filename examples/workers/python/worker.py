@@ -1,4 +1,4 @@
-"""A worker for Orlog, with the standard library alone: claims jobs, keeps them alive, brings results.
+"""Orlog worker that uses only the Python standard library: claims jobs, sends heartbeats and reports results.
 
     ORLOG_URL=http://127.0.0.1:7070 ORLOG_TENANT=acme python3 worker.py media.cut
 """
@@ -10,35 +10,35 @@ HEARTBEAT = float(os.environ.get("WORKER_HEARTBEAT_SECONDS", "30"))
 stopping = threading.Event()
 
 
-def ask(path, body):
+def post(path, body):
     headers = {"content-type": "application/json", **({"x-tenant-id": TENANT} if TENANT else {})}
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=40) as answer:
-        return json.loads(answer.read() or b"null")
+    with urllib.request.urlopen(request, timeout=40) as response:
+        return json.loads(response.read() or b"null")
 
 
-def perform(job, write):
-    """The work itself. `job["job"]` is the idempotency key: the same job may come again, to another worker too."""
-    write(f"{job['effect']} for {job['saga']}/{job['correlation']}")
+def execute(job, log):
+    """Executes a job. `job["job"]` is the idempotency key, because a job can be delivered again, also to another worker."""
+    log(f"{job['effect']} for {job['saga']}/{job['correlation']}")
     return {"seen": job["payload"]}
 
 
-def keep(job, over):
-    while not over.wait(HEARTBEAT):
-        ask(f"/v1/work/jobs/{job['job']}/heartbeat", {"claim": job["claim"]})
+def send_heartbeats(job, ended):
+    while not ended.wait(HEARTBEAT):
+        post(f"/v1/work/jobs/{job['job']}/heartbeat", {"claim": job["claim"]})
 
 
-def see_through(job):
-    path, claim, over = f"/v1/work/jobs/{job['job']}", {"claim": job["claim"]}, threading.Event()
-    threading.Thread(target=keep, args=(job, over), daemon=True).start()
+def run(job):
+    path, claim, ended = f"/v1/work/jobs/{job['job']}", {"claim": job["claim"]}, threading.Event()
+    threading.Thread(target=send_heartbeats, args=(job, ended), daemon=True).start()
     try:
-        payload = perform(job, lambda line: ask(path + "/lines", {**claim, "lines": [line]}))
+        payload = execute(job, lambda line: post(path + "/logs", {**claim, "log": [line]}))
         result = {"result": "succeeded", "payload": payload}
-    except Exception as error:  # whatever it is, somebody else may have more luck
+    except Exception as error:  # any error: the job is retried
         result = {"result": "retry", "code": "python", "message": repr(error)}
     finally:
-        over.set()
-    ask(path + "/result", {**claim, **result})
+        ended.set()
+    post(path + "/result", {**claim, **result})
 
 
 def main(effects):
@@ -47,8 +47,8 @@ def main(effects):
     claim = {"effects": effects, "worker": f"{socket.gethostname()}-{os.getpid()}"}
     while not stopping.is_set():
         try:
-            for job in ask("/v1/work/claim", claim)["jobs"]:
-                see_through(job)
+            for job in post("/v1/work/claim", claim)["jobs"]:
+                run(job)
         except (urllib.error.URLError, OSError) as error:
             print(f"worker: {error}", file=sys.stderr)
             stopping.wait(1)

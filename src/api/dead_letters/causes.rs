@@ -1,4 +1,4 @@
-//! `GET /v1/dead-letters/causes`: dead letters by why they are there and for which saga they were meant.
+//! `GET /v1/dead-letters/causes`: dead letters grouped by reason and target saga.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,67 +8,70 @@ use orlog_model::{DeadLetter, DeadLetterReason, SagaName, TenantId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::gather;
-use crate::api::context::Api;
+use super::collect_page;
+use crate::api::context::ApiState;
 use crate::api::extract::Tenant;
 use crate::api::problem::Problem;
 use crate::app::App;
 
-/// Letters looked at in one go.
-const LOOKED_AT: usize = 500;
+/// Dead letters per read.
+const BATCH: usize = 500;
 
 /// Dead letters by cause, the most frequent first.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Causes {
-    items: Vec<Cause>,
-    /// All letters were looked at; otherwise the counts say "at least".
+pub(crate) struct CausePage {
+    items: Vec<CauseView>,
+    /// All dead letters were scanned; otherwise the counts are lower bounds.
     complete: bool,
 }
 
-/// Letters that a redrive with the same `reason` and `saga` would send again.
+/// Dead letters that a redrive with the same `reason` and `saga` selects.
 #[derive(Debug, Serialize, ToSchema)]
-struct Cause {
+struct CauseView {
     reason: &'static str,
-    /// The saga they were meant for, where that is known.
+    /// Target saga, if known.
     saga: Option<String>,
     count: u64,
-    /// When the oldest was set aside.
+    /// Time of the oldest dead letter.
     oldest: String,
-    /// When the newest was set aside.
+    /// Time of the newest dead letter.
     newest: String,
-    /// What the newest says.
+    /// Message of the newest dead letter.
     message: String,
 }
 
-/// Letters with the same reason, meant for the same saga.
-pub(crate) struct Pile {
+/// Number of dead letters with the same reason and target saga.
+pub(crate) struct CauseCount {
     pub(crate) count: u64,
     oldest: DeadLetter,
     newest: DeadLetter,
 }
 
-/// Every pile, and whether all letters were looked at.
-pub(crate) type Piles = (BTreeMap<(DeadLetterReason, Option<SagaName>), Pile>, bool);
+/// All groups, and whether all dead letters were scanned.
+pub(crate) type CauseCounts = (BTreeMap<(DeadLetterReason, Option<SagaName>), CauseCount>, bool);
 
-/// Dead letters by cause
+/// Count dead letters by cause
 ///
-/// Looks at `http.scan_limit` letters at most.
+/// Scans at most `http.scan_limit` dead letters.
 #[utoipa::path(
     get,
     path = "/v1/dead-letters/causes",
     tag = "dead letters",
-    responses((status = 200, description = "The most frequent first", body = Causes))
+    responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]
-pub(crate) async fn list(State(api): State<Api>, Tenant(tenant): Tenant) -> Result<Json<Causes>, Problem> {
-    let (piles, complete) = api.read(move |app| piles(app, &tenant)).await?;
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+) -> Result<Json<CausePage>, Problem> {
+    let (piles, complete) = api.read(move |app| count_causes(app, &tenant)).await?;
     let mut items: Vec<_> =
         piles.into_iter().map(|((reason, saga), pile)| cause(reason, saga, pile)).collect();
     items.sort_by_key(|cause| std::cmp::Reverse(cause.count));
-    Ok(Json(Causes { items, complete }))
+    Ok(Json(CausePage { items, complete }))
 }
 
-fn cause(reason: DeadLetterReason, saga: Option<SagaName>, pile: Pile) -> Cause {
-    Cause {
+fn cause(reason: DeadLetterReason, saga: Option<SagaName>, pile: CauseCount) -> CauseView {
+    CauseView {
         reason: reason.as_str(),
         saga: saga.map(|saga| saga.to_string()),
         count: pile.count,
@@ -78,37 +81,37 @@ fn cause(reason: DeadLetterReason, saga: Option<SagaName>, pile: Pile) -> Cause 
     }
 }
 
-/// Looks at the letters of a tenant, at `http.scan_limit` of them at most.
-pub(crate) fn piles(app: &App, tenant: &TenantId) -> Result<Piles, Problem> {
-    let (mut piles, mut seen, mut after) = (BTreeMap::<_, Pile>::new(), BTreeSet::new(), None);
-    let most = app.config.http.scan_limit;
+/// Counts the dead letters of a tenant by cause; scans at most `http.scan_limit`.
+pub(crate) fn count_causes(app: &App, tenant: &TenantId) -> Result<CauseCounts, Problem> {
+    let (mut piles, mut seen, mut after) = (BTreeMap::<_, CauseCount>::new(), BTreeSet::new(), None);
+    let scan_limit = app.config.http.scan_limit;
     loop {
-        let page = gather(app, tenant, after, LOOKED_AT.min(most))?;
+        let page = collect_page(app, tenant, after, BATCH.min(scan_limit))?;
         let Some(last) = page.last() else { return Ok((piles, true)) };
         after = Some(last.id);
-        for letter in page {
-            // One of a tenant that is spread may lie in several shards.
-            if !seen.insert(letter.id) {
+        for dead_letter in page {
+            // A dead letter of a key-sharded tenant can be in several shards.
+            if !seen.insert(dead_letter.id) {
                 continue;
             }
-            let saga = letter.instance.as_ref().map(|key| key.saga.clone());
-            match piles.get_mut(&(letter.reason, saga.clone())) {
+            let saga = dead_letter.instance.as_ref().map(|key| key.saga.clone());
+            match piles.get_mut(&(dead_letter.reason, saga.clone())) {
                 None => {
-                    let pile = Pile { count: 1, oldest: letter.clone(), newest: letter };
+                    let pile = CauseCount { count: 1, oldest: dead_letter.clone(), newest: dead_letter };
                     piles.insert((pile.newest.reason, saga), pile);
                 }
                 Some(pile) => {
                     pile.count += 1;
-                    if letter.at < pile.oldest.at {
-                        pile.oldest = letter;
-                    } else if letter.at >= pile.newest.at {
-                        pile.newest = letter;
+                    if dead_letter.at < pile.oldest.at {
+                        pile.oldest = dead_letter;
+                    } else if dead_letter.at >= pile.newest.at {
+                        pile.newest = dead_letter;
                     }
                 }
             }
         }
-        if seen.len() >= most {
-            return Ok((piles, gather(app, tenant, after, 1)?.is_empty()));
+        if seen.len() >= scan_limit {
+            return Ok((piles, collect_page(app, tenant, after, 1)?.is_empty()));
         }
     }
 }

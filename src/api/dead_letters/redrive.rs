@@ -1,79 +1,79 @@
-//! `POST /v1/dead-letters/redrive`: sends many dead letters again, where wanted a few of them first.
+//! `POST /v1/dead-letters/redrive`: redrives many dead letters, optionally with a canary.
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use orlog_actors::ControlError;
-use orlog_model::{DeadLetter, DeadLetterReason, Original, SagaName, TenantId};
+use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, SagaName, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::gather;
+use super::collect_page;
 use crate::api::body;
-use crate::api::context::Api;
-use crate::api::errors::bad_parameter;
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
 use crate::api::extract::{Tenant, page_limit};
 use crate::api::problem::Problem;
 use crate::app::App;
 
-/// Letters looked at in one go.
-const LOOKED_AT: usize = 500;
-/// Letters that failed again, named in an answer at most.
-const NAMED: usize = 10;
+/// Dead letters per read.
+const BATCH: usize = 500;
+/// Maximum number of failures in a response.
+const MAX_NAMED_FAILURES: usize = 10;
 
-/// Which letters, oldest first, and how carefully.
+/// Dead letters to redrive, oldest first, and the canary size.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Selection {
-    /// Only those with this reason.
+pub(crate) struct RedriveBody {
+    /// Filter by reason.
     #[schema(value_type = Option<String>)]
     reason: Option<DeadLetterReason>,
-    /// Only those that were meant for an instance of this saga, as far as that is known.
+    /// Filter by target saga, if known.
     #[schema(value_type = Option<String>)]
     saga: Option<SagaName>,
-    /// At most so many; 100 where nothing is said.
+    /// Maximum number of dead letters. Default: 100.
     limit: Option<usize>,
-    /// So many first; the others only where none of these fails again.
+    /// Canary size: redrive this many first, and the rest only if all of them succeed.
     canary: Option<usize>,
 }
 
-/// What became of the letters.
+/// Result of a redrive.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub(crate) struct Redriven {
-    /// Letters that were chosen.
+pub(crate) struct RedriveResponse {
+    /// Number of selected dead letters.
     matched: usize,
-    /// There are more of the kind.
-    more: bool,
-    /// Their instances took them.
-    taken: usize,
-    /// The bus has them: what becomes of a letter that names no instance, no answer tells.
+    /// More dead letters match.
+    has_more: bool,
+    /// Number of dead letters that their instances applied.
+    applied: usize,
+    /// Number of messages published to the bus. Their result is unknown, because they name no instance.
     published: usize,
-    /// They failed again and are letters again.
-    set_aside: usize,
-    /// Their instances forbid it; the letters are still there.
-    refused: usize,
-    /// They were not sent; the letters are still there.
-    left: usize,
-    /// Why some were not sent; null where all were.
+    /// Number of dead letters that failed again and were dead-lettered again.
+    dead_lettered: usize,
+    /// Number of dead letters that their instances rejected; they are still stored.
+    rejected: usize,
+    /// Number of dead letters that were not redriven; they are still stored.
+    skipped: usize,
+    /// Reason why some were not redriven; null if all were.
     stopped: Option<String>,
-    /// The first that failed.
-    failures: Vec<Failed>,
+    /// First failures.
+    failures: Vec<RedriveFailure>,
 }
 
-/// A letter that failed again.
+/// Dead letter that failed again.
 #[derive(Debug, Serialize, ToSchema)]
-struct Failed {
+struct RedriveFailure {
     id: String,
     detail: String,
 }
 
-impl Redriven {
-    /// Notes an answer; `false` when there is no use in going on.
-    fn note(&mut self, id: String, to_instance: bool, answer: Result<(), ControlError>) -> bool {
-        let error = match answer {
+impl RedriveResponse {
+    /// Records a result; returns `false` if the redrive must stop.
+    fn note(&mut self, id: String, to_instance: bool, result: Result<(), ControlError>) -> bool {
+        let error = match result {
             Ok(()) if to_instance => {
-                self.taken += 1;
+                self.applied += 1;
                 return true;
             }
             Ok(()) => {
@@ -83,100 +83,109 @@ impl Redriven {
             Err(error) => error,
         };
         match &error {
-            ControlError::SetAside(_) => self.set_aside += 1,
-            ControlError::Refused(_) => self.refused += 1,
+            ControlError::DeadLettered(_) => self.dead_lettered += 1,
+            ControlError::Rejected(_) => self.rejected += 1,
             ControlError::Unavailable => {
-                self.stopped = Some(format!("at letter {id}: {error}"));
+                self.stopped = Some(format!("at dead letter {id}: {error}"));
                 return false;
             }
         }
-        if self.failures.len() < NAMED {
-            self.failures.push(Failed { id, detail: error.to_string() });
+        if self.failures.len() < MAX_NAMED_FAILURES {
+            self.failures.push(RedriveFailure { id, detail: error.to_string() });
         }
         true
     }
 
     fn failed(&self) -> usize {
-        self.set_aside + self.refused
+        self.dead_lettered + self.rejected
     }
 
     fn sent(&self) -> usize {
-        self.taken + self.published + self.failed()
+        self.applied + self.published + self.failed()
     }
 }
 
-/// Send many dead letters again
+/// Redrive many dead letters
 ///
-/// One after the other, oldest first. With `canary: n` the first n go alone; the others follow only where none of those was
-/// set aside again or refused. The answer counts; what failed again is a letter again, and what was not sent still is one.
+/// Redrives in sequence, oldest first. With `canary: n`, the first n are redriven alone; the rest
+/// follows only if none of them was dead-lettered again or rejected. The response has counts. Failed
+/// inputs are dead letters again, and dead letters that were not redriven stay stored.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/redrive",
     tag = "dead letters",
-    request_body = Selection,
-    responses((status = 200, description = "What became of them", body = Redriven))
+    request_body = RedriveBody,
+    responses((status = 200, description = "Counts and failures", body = RedriveResponse))
 )]
 pub(crate) async fn redrive_many(
-    State(api): State<Api>,
+    State(api): State<ApiState>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Redriven>, Problem> {
+) -> Result<Json<RedriveResponse>, Problem> {
     let http = &api.app.config.http;
-    let selection: Selection =
+    let selection: RedriveBody =
         body::parse(&body::read(&headers, body, http.max_body_size, http.request_timeout).await?)?;
     let (limit, canary) = (page_limit(at_least_one("limit", selection.limit)?, &api), selection.canary);
     let canary = at_least_one("canary", canary)?;
-    let mut letters = api.read(move |app| choose(app, &tenant, &selection, limit + 1)).await?;
-    let more = letters.len() > limit;
-    letters.truncate(limit);
-    let mut redriven = Redriven { matched: letters.len(), more, ..Redriven::default() };
-    send(&api.app, letters, canary, &mut redriven).await;
-    redriven.left = redriven.matched - redriven.sent();
+    let mut dead_letters = api.read(move |app| choose(app, &tenant, &selection, limit + 1)).await?;
+    let more = dead_letters.len() > limit;
+    dead_letters.truncate(limit);
+    let mut redriven =
+        RedriveResponse { matched: dead_letters.len(), has_more: more, ..RedriveResponse::default() };
+    send(&api.app, dead_letters, canary, &mut redriven).await;
+    redriven.skipped = redriven.matched - redriven.sent();
     Ok(Json(redriven))
 }
 
 fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Problem> {
     match count {
-        Some(0) => Err(bad_parameter(name, format!("{name} is 0; say at least 1, or leave it out"))),
+        Some(0) => Err(invalid_parameter(name, format!("{name} is 0; set at least 1, or omit it"))),
         count => Ok(count),
     }
 }
 
-/// The letters of a tenant that are meant, oldest first; one that lies in several shards once.
+/// Returns the matching dead letters of a tenant, oldest first; one that is in several shards occurs
+/// once.
 fn choose(
     app: &App,
     tenant: &TenantId,
-    selection: &Selection,
+    selection: &RedriveBody,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Problem> {
-    let is_meant = |letter: &DeadLetter| {
-        let saga = letter.instance.as_ref().map(|key| &key.saga);
-        selection.reason.is_none_or(|reason| reason == letter.reason)
+    let is_meant = |dead_letter: &DeadLetter| {
+        let saga = dead_letter.instance.as_ref().map(|key| &key.saga);
+        selection.reason.is_none_or(|reason| reason == dead_letter.reason)
             && selection.saga.as_ref().is_none_or(|meant| saga == Some(meant))
     };
     let (mut chosen, mut after) = (Vec::new(), None);
     while chosen.len() < limit {
-        let page = gather(app, tenant, after, LOOKED_AT)?;
+        let page = collect_page(app, tenant, after, BATCH)?;
         let Some(last) = page.last() else { break };
         after = Some(last.id);
         chosen.extend(page.into_iter().filter(is_meant));
     }
-    chosen.dedup_by_key(|letter| letter.id);
+    chosen.dedup_by_key(|dead_letter| dead_letter.id);
     chosen.truncate(limit);
     Ok(chosen)
 }
 
-async fn send(app: &App, letters: Vec<DeadLetter>, canary: Option<usize>, redriven: &mut Redriven) {
-    for (index, letter) in letters.into_iter().enumerate() {
+async fn send(
+    app: &App,
+    dead_letters: Vec<DeadLetter>,
+    canary: Option<usize>,
+    redriven: &mut RedriveResponse,
+) {
+    for (index, dead_letter) in dead_letters.into_iter().enumerate() {
         if canary == Some(index) && redriven.failed() > 0 {
             redriven.stopped = Some(format!("{} of the first {index} failed again", redriven.failed()));
             return;
         }
-        let to_instance = letter.instance.is_some() && matches!(letter.original, Original::Input(_));
-        let id = letter.id.to_string();
-        let answer = app.runtime.redrive(letter).await.map(|_| ());
-        if !redriven.note(id, to_instance, answer) {
+        let to_instance =
+            dead_letter.instance.is_some() && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
+        let id = dead_letter.id.to_string();
+        let result = app.runtime.redrive(dead_letter).await.map(|_| ());
+        if !redriven.note(id, to_instance, result) {
             return;
         }
     }

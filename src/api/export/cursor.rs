@@ -1,95 +1,107 @@
-//! Cursors: up to where somebody has heard. They are not meant to be understood, and give nobody a right.
+//! Export cursors: positions up to which a client has read. They are opaque and grant no permissions.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use orlog_model::TenantId;
-use orlog_store::{Fed, FeedMark, FeedPlace};
+use orlog_store::{FeedEntityKind, FeedOffset, FeedScanCursor};
 use serde::{Deserialize, Serialize};
 
-use crate::api::errors::bad_parameter;
+use crate::api::errors::invalid_parameter;
 use crate::api::problem::{Code, Problem};
 
-/// The form of cursors so far.
+/// Current format of cursors.
 const FORMAT: u8 = 1;
 
-/// Up to where somebody has heard.
+/// Position up to which a client has read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Cursor {
+pub(super) struct ExportCursor {
     #[serde(rename = "v")]
     format: u8,
-    /// Whose data; `None`: everybody's.
+    /// Tenant; `None`: all tenants.
     #[serde(rename = "t")]
     tenant: Option<TenantId>,
-    /// Which.
+    /// Exported kinds.
     #[serde(rename = "k")]
-    pub(super) kinds: Vec<Fed>,
-    /// Of each shard the mark behind which its changes are to be told.
+    pub(super) kinds: Vec<FeedEntityKind>,
+    /// Feed offset of each shard after which changes are read.
     #[serde(rename = "m")]
-    pub(super) marks: Vec<(u16, FeedMark)>,
-    /// And the mark as of which what was told stands; a store that was restored from between the two does not go on from the first.
+    pub(super) offsets: Vec<(u16, FeedOffset)>,
+    /// Feed offset of each shard at the last read. A store that was restored to a position between the two
+    /// offsets cannot continue from the first one.
     #[serde(rename = "h")]
-    pub(super) heard: Vec<FeedMark>,
-    /// Where the first pass stands; `None` when it is over.
+    pub(super) last_read_at: Vec<FeedOffset>,
+    /// Position of the snapshot; `None` when it is complete.
     #[serde(rename = "s")]
-    pub(super) scan: Option<Scan>,
+    pub(super) scan: Option<ScanPosition>,
 }
 
-/// Where the first pass stands.
+/// Position of the snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Scan {
-    /// In which of the shards, counted through.
+pub(super) struct ScanPosition {
+    /// Index of the shard.
     pub(super) shard: usize,
-    /// Where in it; `None`: at its beginning.
-    pub(super) place: Option<FeedPlace>,
+    /// Position in the shard; `None`: at its start.
+    pub(super) place: Option<FeedScanCursor>,
 }
 
-impl Cursor {
-    /// Before everything.
-    pub(super) fn begin(tenant: Option<TenantId>, kinds: Vec<Fed>, marks: Vec<(u16, FeedMark)>) -> Self {
-        let (scan, heard) =
-            (Some(Scan { shard: 0, place: None }), marks.iter().map(|(_, mark)| *mark).collect());
-        Self { format: FORMAT, tenant, kinds, marks, heard, scan }
+impl ExportCursor {
+    /// Creates a cursor at the start of a snapshot.
+    pub(super) fn start(
+        tenant: Option<TenantId>,
+        kinds: Vec<FeedEntityKind>,
+        feed_offsets: Vec<(u16, FeedOffset)>,
+    ) -> Self {
+        let (scan, read_offsets) = (
+            Some(ScanPosition { shard: 0, place: None }),
+            feed_offsets.iter().map(|(_, feed_offset)| *feed_offset).collect(),
+        );
+        Self { format: FORMAT, tenant, kinds, offsets: feed_offsets, last_read_at: read_offsets, scan }
     }
 
-    /// Reads one that was given out.
+    /// Parses a cursor.
     pub(super) fn read(text: &str) -> Result<Self, Problem> {
-        let wrong = || bad_parameter("after", "it is no cursor of the export; begin without one");
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| wrong())?;
-        let cursor: Self = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
-        let is_whole = cursor.format == FORMAT && cursor.heard.len() == cursor.marks.len();
-        if is_whole { Ok(cursor) } else { Err(wrong()) }
+        let invalid = || invalid_parameter("after", "not an export cursor; start without a cursor");
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
+        let cursor: Self = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+        let is_whole = cursor.format == FORMAT && cursor.last_read_at.len() == cursor.offsets.len();
+        if is_whole { Ok(cursor) } else { Err(invalid()) }
     }
 
-    /// As callers get it.
+    /// Encodes the cursor for clients.
     pub(super) fn text(&self) -> String {
-        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("a cursor is plain data"))
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("a cursor serializes to JSON"))
     }
 
-    /// Whether the first pass goes on.
+    /// Returns whether the snapshot is incomplete.
     pub(super) fn is_scanning(&self) -> bool {
         self.scan.is_some()
     }
 
-    /// Refuses a cursor of something else than what is asked for.
-    pub(super) fn fits(&self, tenant: Option<&TenantId>, kinds: Option<&[Fed]>) -> Result<(), Problem> {
+    /// Rejects a cursor of another tenant or of other kinds.
+    pub(super) fn matches_query(
+        &self,
+        tenant: Option<&TenantId>,
+        kinds: Option<&[FeedEntityKind]>,
+    ) -> Result<(), Problem> {
         if self.tenant.as_ref() != tenant {
-            return Err(bad_parameter("after", "it is the cursor of another tenant"));
+            return Err(invalid_parameter("after", "the cursor belongs to another tenant"));
         }
         if kinds.is_some_and(|kinds| kinds != self.kinds) {
             let of: Vec<_> = self.kinds.iter().map(|kind| kind.as_str()).collect();
-            let reason = format!("the cursor is one of {}; for others begin without one", of.join(","));
-            return Err(bad_parameter("kinds", reason));
+            let reason =
+                format!("the cursor is for the kinds {}; start without a cursor for others", of.join(","));
+            return Err(invalid_parameter("kinds", reason));
         }
         Ok(())
     }
 
-    /// Refuses a cursor of a node whose data are divided otherwise.
+    /// Rejects a cursor of a node with other shards.
     pub(super) fn is_of(&self, shards: impl Iterator<Item = u16>) -> Result<(), Problem> {
-        if self.marks.iter().map(|(shard, _)| *shard).eq(shards) {
+        if self.offsets.iter().map(|(shard, _)| *shard).eq(shards) {
             return Ok(());
         }
-        let detail = "the cursor is of a node with other shards; begin again without a cursor";
-        Err(Problem::new(Code::CursorGone, detail))
+        let detail = "the cursor belongs to a node with other shards; start without a cursor";
+        Err(Problem::new(Code::CursorExpired, detail))
     }
 }
 
@@ -98,17 +110,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_back_and_nothing_else_is_one() {
-        let mark = FeedMark { position: 7, part: 1, life: u64::MAX };
-        let cursor = Cursor::begin(Some(TenantId::default()), Fed::ALL.to_vec(), vec![(3, mark)]);
-        assert_eq!(Cursor::read(&cursor.text()).unwrap(), cursor);
+    fn export_cursor_round_trips_and_rejects_other_text() {
+        let feed_offset = FeedOffset { position: 7, part: 1, writer_id: u64::MAX };
+        let cursor = ExportCursor::start(
+            Some(TenantId::default()),
+            FeedEntityKind::ALL.to_vec(),
+            vec![(3, feed_offset)],
+        );
+        assert_eq!(ExportCursor::read(&cursor.text()).unwrap(), cursor);
         let later = URL_SAFE_NO_PAD.encode(r#"{"v":2,"t":null,"k":[],"m":[],"h":[],"s":null}"#);
-        for wrong in ["", "x", "e30", "1.ab", &later] {
-            assert!(Cursor::read(wrong).is_err(), "{wrong}");
+        for invalid in ["", "x", "e30", "1.ab", &later] {
+            assert!(ExportCursor::read(invalid).is_err(), "{invalid}");
         }
-        assert!(cursor.fits(Some(&TenantId::default()), None).is_ok());
-        assert!(cursor.fits(None, None).is_err());
-        assert!(cursor.fits(Some(&TenantId::default()), Some(&[Fed::Tasks])).is_err());
+        assert!(cursor.matches_query(Some(&TenantId::default()), None).is_ok());
+        assert!(cursor.matches_query(None, None).is_err());
+        assert!(cursor.matches_query(Some(&TenantId::default()), Some(&[FeedEntityKind::Tasks])).is_err());
         assert!(cursor.is_of([3].into_iter()).is_ok() && cursor.is_of([0, 3].into_iter()).is_err());
     }
 }

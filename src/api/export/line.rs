@@ -1,18 +1,18 @@
-//! What a line says: instances, tasks and what happened to them as the rest of the API shows them.
+//! Lines of the export: instances, tasks, task events and history entries in the format of the API.
 
 use orlog_model::{Instance, InstanceKey};
-use orlog_store::{Entity, Touched};
+use orlog_store::{FeedEntity, FeedItem};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::cursor::Cursor;
-use crate::api::sagas::{ParentView, RecordView, Summary, state};
+use super::cursor::ExportCursor;
+use crate::api::sagas::{HistoryEntryView, InstanceSummary, ParentView, state};
 use crate::api::tasks::{TaskEventView, TaskView};
 use crate::app::App;
 
-/// One thing as it stands.
+/// State of one entity.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct ExportLine<'a> {
     kind: &'static str,
     op: &'static str,
     shard: u16,
@@ -23,63 +23,63 @@ struct Line<'a> {
     value: Option<Value>,
 }
 
-/// An instance; what is under way in it changes without a word and is not in it.
+/// Instance without its in-flight work, which changes without a commit of the instance.
 #[derive(Debug, Serialize)]
-struct InstanceView {
+struct ExportedInstance {
     #[serde(flatten)]
-    summary: Summary,
+    summary: InstanceSummary,
     state: Value,
     parent: Option<ParentView>,
-    last_input: String,
+    last_input_id: String,
     node: String,
     trace_id: Option<String>,
 }
 
-/// The last line.
+/// Last line of a response.
 #[derive(Debug, Serialize)]
-struct Last {
+struct EndLine {
     kind: &'static str,
     cursor: String,
-    more: bool,
-    scanning: bool,
+    has_more: bool,
+    snapshotting: bool,
 }
 
-/// The line of something that was touched.
-pub(super) fn of(app: &App, shard: u16, touched: &Touched) -> String {
+/// Returns the line of a changed entity.
+pub(super) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
     let (kind, tenant, key, value) = match &touched.entity {
-        Entity::Instance(key, now) => {
+        FeedEntity::Instance(key, now) => {
             ("instance", &key.tenant, named(key), now.as_deref().map(|now| instance(app, key, now)))
         }
-        Entity::Task(tenant, id, now) => {
-            ("task", tenant, json!({ "id": id }), now.as_deref().map(|now| plain(&TaskView::of(now))))
+        FeedEntity::Task(tenant, id, now) => {
+            ("task", tenant, json!({ "id": id }), now.as_deref().map(|now| to_json(&TaskView::of(now))))
         }
-        Entity::TaskEvent(tenant, task, number, now) => {
-            let key = json!({ "task": task, "number": number });
-            ("task_event", tenant, key, now.as_deref().map(|now| plain(&TaskEventView::of(now))))
+        FeedEntity::TaskEvent(tenant, task, sequence, now) => {
+            let key = json!({ "task": task, "sequence": sequence });
+            ("task_event", tenant, key, now.as_deref().map(|now| to_json(&TaskEventView::of(now))))
         }
-        Entity::Record(of, version, now) => {
+        FeedEntity::HistoryEntry(of, version, now) => {
             let mut key = named(of);
             key["version"] = json!(version);
-            ("history", &of.tenant, key, now.as_deref().map(|now| plain(&RecordView::of(now))))
+            ("history", &of.tenant, key, now.as_deref().map(|now| to_json(&HistoryEntryView::of(now))))
         }
     };
     let op = if value.is_some() { "put" } else { "delete" };
-    line(&Line { kind, op, shard, position: touched.position, tenant: tenant.as_str(), key, value })
+    line(&ExportLine { kind, op, shard, position: touched.position, tenant: tenant.as_str(), key, value })
 }
 
-/// The line that begins the first answer of all: whoever has something has it no more.
-pub(super) fn first() -> String {
-    line(&json!({ "kind": "begin" }))
+/// Returns the first line of a snapshot: the client must discard its existing copy.
+pub(super) fn reset_line() -> String {
+    line(&json!({ "kind": "reset" }))
 }
 
-/// The line that ends an answer.
-pub(super) fn last(cursor: &Cursor, more: bool) -> String {
+/// Returns the last line of a response.
+pub(super) fn end_line(cursor: &ExportCursor, more: bool) -> String {
     let (is_scanning, cursor) = (cursor.is_scanning(), cursor.text());
-    line(&Last { kind: "cursor", cursor, more: more || is_scanning, scanning: is_scanning })
+    line(&EndLine { kind: "cursor", cursor, has_more: more || is_scanning, snapshotting: is_scanning })
 }
 
 fn line(of: &impl Serialize) -> String {
-    let mut text = serde_json::to_string(of).expect("a line is plain data");
+    let mut text = serde_json::to_string(of).expect("a line serializes to JSON");
     text.push('\n');
     text
 }
@@ -89,18 +89,18 @@ fn named(key: &InstanceKey) -> Value {
 }
 
 fn instance(app: &App, key: &InstanceKey, instance: &Instance) -> Value {
-    let program = app.programs.pinned(&instance.program.hash);
-    let shown = program.and_then(|program| program.show(&instance.state));
-    plain(&InstanceView {
-        summary: Summary::of(key, instance),
-        state: app.config.redact.shown(shown.unwrap_or_else(|| state(&instance.state))),
+    let program = app.programs.by_hash(&instance.definition.hash);
+    let view = program.and_then(|program| program.view_state(&instance.state));
+    to_json(&ExportedInstance {
+        summary: InstanceSummary::of(key, instance),
+        state: app.config.redact.redact(view.unwrap_or_else(|| state(&instance.state))),
         parent: instance.parent.as_deref().map(ParentView::of),
-        last_input: instance.last_input.to_string(),
+        last_input_id: instance.last_input.to_string(),
         node: instance.node.clone(),
         trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
     })
 }
 
-fn plain(value: &impl Serialize) -> Value {
-    serde_json::to_value(value).expect("what callers see is plain data")
+fn to_json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("an API view serializes to JSON")
 }

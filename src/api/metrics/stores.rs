@@ -1,79 +1,80 @@
-//! The stores of this node: what waits in them, how big they are, how their logs do.
+//! Metrics of the stores: pending rows, sizes, logs.
 
-use orlog_actors::Sheet as _;
+use orlog_actors::MetricSink as _;
 use orlog_model::{Timestamp, WorkKind};
 use orlog_store::{Error, Reader, Stats};
 use prometheus_client::metrics::family::Family;
 
-use super::types::{By2, Histograms, Labelled, Real, Whole};
+use super::types::{FloatGauge, IntGauge, IntGaugeFamily, Labels2, StaticHistograms};
 use crate::app::App;
-use crate::telemetry::Shown;
+use crate::telemetry::MetricsRegistry;
 
-/// Timers that are due and are looked at, at most.
-const DUE: usize = 1000;
+/// Maximum number of due timers to count.
+const MAX_DUE_COUNTED: usize = 1000;
 
-/// Everything by shard.
+/// Gauges by shard.
 #[derive(Default)]
-struct Figures {
-    outbox_depth: Family<By2, Whole>,
-    outbox_age: Family<By2, Real>,
-    timers_armed: Labelled,
-    timers_due: Labelled,
-    timers_overdue: Family<[(&'static str, String); 1], Real>,
-    position: Labelled,
-    unfolded: Labelled,
-    fold_failing: Labelled,
-    overlay: Labelled,
-    journal: Labelled,
-    tables: Labelled,
-    tables_max: Labelled,
-    pages: Labelled,
-    free_pages: Labelled,
-    readers: Labelled,
-    rows: Family<By2, Whole>,
-    fsync: Histograms,
-    epoch: Labelled,
-    unavailable: Labelled,
-    append: Histograms,
-    commits_behind: Labelled,
-    bytes_behind: Labelled,
-    snapshot_failing: Labelled,
+struct ShardGauges {
+    outbox_depth: Family<Labels2, IntGauge>,
+    outbox_age: Family<Labels2, FloatGauge>,
+    timers_armed: IntGaugeFamily,
+    timers_due: IntGaugeFamily,
+    timers_overdue: Family<[(&'static str, String); 1], FloatGauge>,
+    position: IntGaugeFamily,
+    unfolded: IntGaugeFamily,
+    flush_failing: IntGaugeFamily,
+    memtable_bytes: IntGaugeFamily,
+    journal: IntGaugeFamily,
+    tables: IntGaugeFamily,
+    tables_max: IntGaugeFamily,
+    pages: IntGaugeFamily,
+    free_pages: IntGaugeFamily,
+    readers: IntGaugeFamily,
+    rows: Family<Labels2, IntGauge>,
+    fsync: StaticHistograms,
+    epoch: IntGaugeFamily,
+    unavailable: IntGaugeFamily,
+    append: StaticHistograms,
+    commits_behind: IntGaugeFamily,
+    bytes_behind: IntGaugeFamily,
+    snapshot_failing: IntGaugeFamily,
 }
 
-/// Shows them.
-pub(super) fn show(app: &App, shown: &mut Shown) {
-    let (mut figures, now) = (Figures::default(), app.clock.now());
+/// Registers the metrics.
+pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
+    let (mut gauges, now) = (ShardGauges::default(), app.clock.now());
     for (shard, reader) in app.runtime.numbered_readers() {
-        figures.size(shard, &reader.stats());
-        // A store that is closed this moment has no figures; the next look finds it elsewhere, or not at all.
-        if let Err(error) = figures.contents(shard, &reader, now) {
-            tracing::debug!(shard, %error, "a store has no figures");
+        gauges.size(shard, &reader.stats());
+        // A store that closes at this moment has no metrics; a later read finds it on its new owner, or not at
+        // all.
+        if let Err(error) = gauges.contents(shard, &reader, now) {
+            tracing::debug!(shard, %error, "store statistics unavailable");
         }
     }
-    figures.show(shown);
-    if let Ok(disk) = rustix::fs::statvfs(&app.config.data) {
-        shown.put("disk_free_bytes", super::types::one(disk.f_bavail * disk.f_frsize));
-        shown.put("disk_size_bytes", super::types::one(disk.f_blocks * disk.f_frsize));
+    gauges.show(registry);
+    if let Ok(disk) = rustix::fs::statvfs(&app.config.data_dir) {
+        registry.register("disk_free_bytes", super::types::int_gauge(disk.f_bavail * disk.f_frsize));
+        registry.register("disk_size_bytes", super::types::int_gauge(disk.f_blocks * disk.f_frsize));
     }
 }
 
-impl Figures {
+impl ShardGauges {
     fn contents(&self, shard: u16, reader: &Reader, now: Timestamp) -> Result<(), Error> {
         let label = [("shard", shard.to_string())];
         let oldest = reader.oldest_work()?;
         for (kind, depth) in reader.outbox_depths()? {
-            let labels = [("shard", shard.to_string()), ("kind", word(kind).to_owned())];
+            let labels = [("shard", shard.to_string()), ("kind", kind_name(kind).to_owned())];
             self.outbox_depth.get_or_create(&labels).set(depth);
-            let age = oldest.get(&kind).map_or(0.0, |at| now.since(*at).as_secs_f64());
+            let age = oldest.get(&kind).map_or(0.0, |at| now.duration_since(*at).as_secs_f64());
             self.outbox_age.get_or_create(&labels).set(age);
         }
-        let (due, first) = reader.timers_overdue(now, DUE)?;
+        let (due, first) = reader.timers_overdue(now, MAX_DUE_COUNTED)?;
         self.timers_armed.get_or_create(&label).set(reader.timers_armed()?);
         self.timers_due.get_or_create(&label).set(due as u64);
-        let overdue = first.map_or(0.0, |first| now.since(first).as_secs_f64());
+        let overdue = first.map_or(0.0, |first| now.duration_since(first).as_secs_f64());
         self.timers_overdue.get_or_create(&label).set(overdue);
         let pages = reader.pages()?;
-        self.pages.get_or_create(&label).set(pages.all);
+        self.pages.get_or_create(&label).set(pages.total);
         self.free_pages.get_or_create(&label).set(pages.free);
         self.readers.get_or_create(&label).set(pages.readers);
         Ok(())
@@ -81,13 +82,13 @@ impl Figures {
 
     fn size(&mut self, shard: u16, stats: &Stats) {
         let label = [("shard", shard.to_string())];
-        let set = |gauge: &Labelled, value: u64| {
+        let set = |gauge: &IntGaugeFamily, value: u64| {
             gauge.get_or_create(&label).set(value);
         };
         set(&self.position, stats.position);
-        set(&self.unfolded, stats.position.saturating_sub(stats.folded_position));
-        set(&self.fold_failing, u64::from(stats.fold_failure.is_some()));
-        set(&self.overlay, stats.overlay_bytes);
+        set(&self.unfolded, stats.position.saturating_sub(stats.flushed_position));
+        set(&self.flush_failing, u64::from(stats.flush_failure.is_some()));
+        set(&self.memtable_bytes, stats.memtable_bytes);
         set(&self.journal, stats.journal_bytes);
         set(&self.tables, stats.tables_bytes);
         set(&self.tables_max, stats.tables_max_bytes);
@@ -106,34 +107,34 @@ impl Figures {
         }
     }
 
-    fn show(self, shown: &mut Shown) {
-        shown.put("outbox_depth", self.outbox_depth);
-        shown.put("outbox_oldest_age_seconds", self.outbox_age);
-        shown.put("timers_armed", self.timers_armed);
-        shown.put("timers_due", self.timers_due);
-        shown.put("timers_overdue_seconds", self.timers_overdue);
-        shown.put("store_position", self.position);
-        shown.put("store_unfolded_commits", self.unfolded);
-        shown.put("store_fold_failing", self.fold_failing);
-        shown.put("store_overlay_bytes", self.overlay);
-        shown.put("store_journal_bytes", self.journal);
-        shown.put("store_tables_bytes", self.tables);
-        shown.put("store_tables_max_bytes", self.tables_max);
-        shown.put("store_pages", self.pages);
-        shown.put("store_free_pages", self.free_pages);
-        shown.put("store_readers", self.readers);
-        shown.put("store_rows", self.rows);
-        shown.put("store_fsync_seconds", self.fsync);
-        shown.put("log_epoch", self.epoch);
-        shown.put("log_unavailable", self.unavailable);
-        shown.put("log_append_seconds", self.append);
-        shown.put("log_commits_behind_snapshot", self.commits_behind);
-        shown.put("log_behind_snapshot_bytes", self.bytes_behind);
-        shown.put("log_snapshot_failing", self.snapshot_failing);
+    fn show(self, registry: &mut MetricsRegistry) {
+        registry.register("outbox_depth", self.outbox_depth);
+        registry.register("outbox_oldest_age_seconds", self.outbox_age);
+        registry.register("timers_armed", self.timers_armed);
+        registry.register("timers_due", self.timers_due);
+        registry.register("timers_oldest_overdue_seconds", self.timers_overdue);
+        registry.register("store_position", self.position);
+        registry.register("store_unflushed_commits", self.unfolded);
+        registry.register("store_flush_failing", self.flush_failing);
+        registry.register("store_memtable_bytes", self.memtable_bytes);
+        registry.register("store_journal_bytes", self.journal);
+        registry.register("store_tables_bytes", self.tables);
+        registry.register("store_tables_max_bytes", self.tables_max);
+        registry.register("store_pages", self.pages);
+        registry.register("store_free_pages", self.free_pages);
+        registry.register("store_readers", self.readers);
+        registry.register("store_rows", self.rows);
+        registry.register("store_fsync_seconds", self.fsync);
+        registry.register("log_epoch", self.epoch);
+        registry.register("log_unavailable", self.unavailable);
+        registry.register("log_append_seconds", self.append);
+        registry.register("log_unsnapshotted_commits", self.commits_behind);
+        registry.register("log_unsnapshotted_bytes", self.bytes_behind);
+        registry.register("log_snapshot_failing", self.snapshot_failing);
     }
 }
 
-fn word(kind: WorkKind) -> &'static str {
+fn kind_name(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Command => "command",
         WorkKind::Effect => "effect",

@@ -1,80 +1,80 @@
-//! The shapes of figures that are looked up.
+//! Metric types for values that are read per request.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use orlog_actors::Mailboxes;
-use orlog_store::{BOUNDS_SECONDS, Durations};
+use orlog_actors::MailboxStats;
+use orlog_store::{BOUNDS_SECONDS, DurationHistogram};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// A whole number.
-pub(super) type Whole = Gauge<u64, AtomicU64>;
-/// A number with a fraction.
-pub(super) type Real = Gauge<f64, AtomicU64>;
+/// Integer gauge.
+pub(super) type IntGauge = Gauge<u64, AtomicU64>;
+/// Floating-point gauge.
+pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 /// One label.
-pub(super) type By1 = [(&'static str, String); 1];
+pub(super) type Labels1 = [(&'static str, String); 1];
 /// Two labels.
-pub(super) type By2 = [(&'static str, String); 2];
-/// Numbers by one label.
-pub(super) type Labelled = Family<By1, Whole>;
-/// Counts by one label.
-pub(super) type Counts = Family<By1, Counter>;
+pub(super) type Labels2 = [(&'static str, String); 2];
+/// Integer gauges by one label.
+pub(super) type IntGaugeFamily = Family<Labels1, IntGauge>;
+/// Counters by one label.
+pub(super) type CounterFamily = Family<Labels1, Counter>;
 
-/// A gauge without labels.
-pub(super) fn one(value: u64) -> Whole {
-    let gauge = Whole::default();
+/// Creates an integer gauge without labels.
+pub(super) fn int_gauge(value: u64) -> IntGauge {
+    let gauge = IntGauge::default();
     gauge.set(value);
     gauge
 }
 
-/// The same with a fraction.
-pub(super) fn real(value: f64) -> Real {
-    let gauge = Real::default();
+/// Creates a floating-point gauge without labels.
+pub(super) fn float_gauge(value: f64) -> FloatGauge {
+    let gauge = FloatGauge::default();
     gauge.set(value);
     gauge
 }
 
-/// Histograms that somebody else has counted, with their labels.
+/// Histograms with externally counted buckets, and their labels.
 #[derive(Debug, Default)]
-pub(super) struct Histograms(Vec<(Option<By1>, Classes)>);
+pub(super) struct StaticHistograms(Vec<(Option<Labels1>, Buckets)>);
 
 #[derive(Debug)]
-struct Classes {
-    /// Upper bound, and how many lie in the class.
+struct Buckets {
+    /// Upper bound and count of each bucket.
     buckets: Vec<(f64, u64)>,
     sum: f64,
 }
 
-impl Histograms {
-    /// Adds that of a shard.
-    pub(super) fn add(&mut self, shard: u16, durations: &Durations) {
+impl StaticHistograms {
+    /// Adds the histogram of a shard.
+    pub(super) fn add(&mut self, shard: u16, durations: &DurationHistogram) {
         let bounds = BOUNDS_SECONDS.into_iter().chain([f64::INFINITY]);
         let classes =
-            Classes { buckets: bounds.zip(durations.counts).collect(), sum: durations.sum.as_secs_f64() };
+            Buckets { buckets: bounds.zip(durations.counts).collect(), sum: durations.sum.as_secs_f64() };
         self.0.push((Some([("shard", shard.to_string())]), classes));
     }
 }
 
-/// How full mailboxes are.
-pub(super) fn mailboxes(mailboxes: &Mailboxes) -> Histograms {
-    let bounds = Mailboxes::BOUNDS.into_iter().map(count).chain([f64::INFINITY]);
-    let classes = Classes { buckets: bounds.zip(mailboxes.counts).collect(), sum: count(mailboxes.inputs) };
-    Histograms(vec![(None, classes)])
+/// Returns the histograms of mailbox depths.
+pub(super) fn mailboxes(mailboxes: &MailboxStats) -> StaticHistograms {
+    let bounds = MailboxStats::BOUNDS.into_iter().map(count).chain([f64::INFINITY]);
+    let classes = Buckets { buckets: bounds.zip(mailboxes.counts).collect(), sum: count(mailboxes.inputs) };
+    StaticHistograms(vec![(None, classes)])
 }
 
-/// Exact up to 2^53.
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+/// Converts a count to a float; exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "metrics tolerate rounding")]
 pub(super) fn count(count: u64) -> f64 {
     count as f64
 }
 
-impl EncodeMetric for Histograms {
+impl EncodeMetric for StaticHistograms {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        for (labels, Classes { buckets, sum }) in &self.0 {
+        for (labels, Buckets { buckets, sum }) in &self.0 {
             let all = buckets.iter().map(|(_, count)| count).sum();
             match labels {
                 Some(labels) => {
@@ -92,6 +92,6 @@ impl EncodeMetric for Histograms {
     }
 }
 
-impl TypedMetric for Histograms {
+impl TypedMetric for StaticHistograms {
     const TYPE: MetricType = MetricType::Histogram;
 }

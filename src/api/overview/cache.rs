@@ -1,75 +1,75 @@
-//! The last counts of what tenants have, and when they are too old.
+//! Cache of the latest counts per tenant, and its expiry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orlog_model::{TenantId, Timestamp};
-use orlog_store::Census;
+use orlog_store::InstanceCounts;
 
-/// A count younger than this is not made anew …
-const YOUNG: Duration = Duration::from_secs(2);
-/// … nor one younger than so many times the time it took.
-const TIMES: u32 = 20;
-/// Tenants whose counts are kept.
-const TENANTS: usize = 100;
+/// Minimum age of a count before it is recomputed …
+const MIN_REFRESH: Duration = Duration::from_secs(2);
+/// … and minimum age as a multiple of the time that the count took.
+const COST_FACTOR: u32 = 20;
+/// Maximum number of tenants with cached counts.
+const MAX_TENANTS: usize = 100;
 
-/// The counts of the tenants that somebody asked about.
+/// Cached counts of the requested tenants.
 #[derive(Default)]
-pub(crate) struct Tallies {
-    of: Mutex<BTreeMap<TenantId, Tally>>,
+pub(crate) struct OverviewCache {
+    of: Mutex<BTreeMap<TenantId, TenantEntry>>,
 }
 
-/// The counting for one tenant.
+/// Cached count of one tenant, and its running computation.
 #[derive(Default)]
-pub(crate) struct Tally {
-    pub(crate) last: Option<Arc<Counted>>,
+pub(crate) struct TenantEntry {
+    pub(crate) last: Option<Arc<TenantCounts>>,
     pub(crate) is_counting: bool,
 }
 
-/// A count.
-pub(crate) struct Counted {
-    pub(crate) census: Census,
-    pub(crate) letters: Letters,
-    pub(crate) tasks: Tasks,
+/// Counts of one tenant.
+pub(crate) struct TenantCounts {
+    pub(crate) instances: InstanceCounts,
+    pub(crate) dead_letters: DeadLetterCount,
+    pub(crate) tasks: TaskCount,
     pub(crate) at: Timestamp,
-    pub(crate) took: Duration,
-    pub(crate) made: Instant,
+    pub(crate) duration: Duration,
+    pub(crate) computed_at: Instant,
 }
 
-/// Dead letters.
-pub(crate) struct Letters {
+/// Number of dead letters.
+pub(crate) struct DeadLetterCount {
     pub(crate) count: u64,
     pub(crate) complete: bool,
 }
 
-/// Tasks that wait for somebody.
-pub(crate) struct Tasks {
+/// Number of open tasks.
+pub(crate) struct TaskCount {
     pub(crate) waiting: usize,
     pub(crate) overdue: usize,
     pub(crate) complete: bool,
 }
 
-impl Tallies {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, Tally>> {
+impl OverviewCache {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, TenantEntry>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Counted {
-    /// Whether it is time for another.
-    pub(crate) fn is_old(&self) -> bool {
-        self.made.elapsed() > YOUNG.max(self.took * TIMES)
+impl TenantCounts {
+    /// Returns whether the count must be recomputed.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.computed_at.elapsed() > MIN_REFRESH.max(self.duration * COST_FACTOR)
     }
 }
 
-/// Forgets the oldest count where there are too many for another tenant.
-pub(crate) fn make_room(tallies: &mut BTreeMap<TenantId, Tally>, tenant: &TenantId) {
-    if tallies.len() < TENANTS || tallies.contains_key(tenant) {
+/// Evicts the oldest count if the cache is full and the tenant is new.
+pub(crate) fn evict_oldest(tallies: &mut BTreeMap<TenantId, TenantEntry>, tenant: &TenantId) {
+    if tallies.len() < MAX_TENANTS || tallies.contains_key(tenant) {
         return;
     }
-    let idle = tallies.iter().filter(|(_, tally)| !tally.is_counting);
-    let oldest = idle.min_by_key(|(_, tally)| tally.last.as_ref().map(|last| last.made));
+    let idle = tallies.iter().filter(|(_, entry)| !entry.is_counting);
+    let oldest = idle.min_by_key(|(_, entry)| entry.last.as_ref().map(|last| last.computed_at));
     if let Some(tenant) = oldest.map(|(tenant, _)| tenant.clone()) {
         tallies.remove(&tenant);
     }

@@ -1,48 +1,48 @@
-//! A page of instances as callers see it.
+//! Page of instances in API responses.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::search::Sifted;
-use super::view::Summary;
+use super::search::SearchResult;
+use super::view::InstanceSummary;
 
-/// A page of instances.
+/// Page of instances.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Found {
-    items: Vec<Summary>,
-    /// The cursor of the next page; null after the last one.
-    next: Option<String>,
-    /// Instances that were looked at.
+pub(in crate::api) struct InstancePage {
+    items: Vec<InstanceSummary>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
+    /// Number of scanned instances.
     scanned: usize,
-    /// How many there are, where that was asked.
+    /// Number of matching instances, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<Count>,
-    /// Instances of which the filter was neither true nor false.
-    failed: u64,
-    /// Why, of the first of them.
-    failure: Option<String>,
+    count: Option<InstanceCount>,
+    /// Number of instances for which the filter failed.
+    filter_errors: u64,
+    /// Reason of the first filter error.
+    first_filter_error: Option<String>,
 }
 
-/// How many instances there are.
+/// Number of instances.
 #[derive(Debug, Serialize, ToSchema)]
-struct Count {
-    /// So many were found, from the cursor on.
+struct InstanceCount {
+    /// Number of matches, from the cursor on.
     value: u64,
-    /// All were looked at; if not, there may be more.
+    /// All instances were scanned; otherwise there may be more matches.
     exact: bool,
 }
 
-impl Found {
-    pub(super) fn of(sifted: Sifted, counted: bool) -> Self {
+impl InstancePage {
+    pub(super) fn of(sifted: SearchResult, counted: bool) -> Self {
         let (value, exact) = sifted.count;
-        let (failed, failure) = sifted.failed;
+        let (failed, failure) = sifted.filter_errors;
         Self {
-            items: sifted.items.iter().map(|(key, instance)| Summary::of(key, instance)).collect(),
-            next: sifted.next,
+            items: sifted.items.iter().map(|(key, instance)| InstanceSummary::of(key, instance)).collect(),
+            next_cursor: sifted.next,
             scanned: sifted.scanned,
-            count: counted.then_some(Count { value, exact }),
-            failed,
-            failure,
+            count: counted.then_some(InstanceCount { value, exact }),
+            filter_errors: failed,
+            first_filter_error: failure,
         }
     }
 }

@@ -1,36 +1,37 @@
-//! Instances as callers see them: times as RFC 3339, the state in its program's words or as JSON where it can be read.
+//! Instances in API responses: times as RFC 3339, the state as rendered by its program, or as JSON if
+//! it is readable.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orlog_model::{
-    Failure, InputKind, Instance, InstanceKey, Parent, ProgramRef, Record, Task, Wait, WaitKind,
+    DefinitionRef, Failure, HistoryEntry, InputKind, Instance, InstanceKey, ParentRef, Task, Wait, WaitKind,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::work::{AttemptView, Outbox, kind};
-use crate::api::tasks::FormView;
-use crate::redact::Redact;
+use super::work::{AttemptView, OutboxView, kind};
+use crate::api::tasks::TaskSpecView;
+use crate::redact::Redaction;
 
-/// An instance in a list.
+/// Instance in a list.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Summary {
+pub(in crate::api) struct InstanceSummary {
     saga: String,
     correlation: String,
-    /// What the business calls it.
+    /// Business reference.
     reference: Option<String>,
     /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
     status: &'static str,
-    /// Inputs are kept, not applied.
+    /// Inputs are buffered, not applied.
     paused: bool,
-    /// Grows by one with every transition.
+    /// State version; increases by one with every transition.
     version: u64,
-    /// The definition it is pinned to.
-    program: ProgramView,
-    /// What it waits for.
+    /// Definition to which it is pinned.
+    definition: DefinitionRefView,
+    /// Inputs that it waits for.
     waits: Vec<WaitView>,
-    /// What went wrong last.
+    /// Last error.
     last_error: Option<FailureView>,
     /// Time of the first transition.
     created_at: String,
@@ -38,147 +39,148 @@ pub(in crate::api) struct Summary {
     updated_at: String,
 }
 
-/// A definition, exactly.
+/// Reference to a definition.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ProgramView {
-    /// The author's number for it.
+pub(super) struct DefinitionRefView {
+    /// Version number set by the author.
     version: u32,
-    /// Its identity, in hexadecimal.
+    /// Hash of the definition, in hexadecimal.
     hash: String,
 }
 
-/// Something that must happen first.
+/// Input that an instance waits for.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct WaitView {
-    /// `event`, `outcome`, `timer`, `operator`, `task` or `saga`.
+    /// `event`, `work_result`, `timer`, `operator`, `task` or `saga`.
     kind: &'static str,
     name: String,
-    /// Until when, where there is a limit.
+    /// Deadline, if there is one.
     until: Option<String>,
 }
 
-/// Why something did not go well.
+/// Error of an instance or a work item.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FailureView {
-    /// For programs.
+    /// Code for programs.
     code: String,
-    /// For people.
+    /// Error message.
     message: String,
 }
 
-/// Everything about an instance.
+/// All details of an instance.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Detail {
+pub(in crate::api) struct InstanceDetail {
     tenant: String,
     #[serde(flatten)]
-    summary: Summary,
-    /// The program's state in the program's own words. Of a definition: `phase`, `steps` (a list of `id`, `state`,
-    /// `until`), `vars`, `failure`. Where the program has no words for it or is gone: as JSON where it is, else
+    summary: InstanceSummary,
+    /// State as rendered by the program. For a definition: `phase`, `steps` (a list of `id`, `state`,
+    /// `until`), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
     /// `{"base64": …}`.
     state: Value,
     timers: Vec<TimerView>,
-    /// Work whose outcome is still to come.
-    open: Vec<OpenView>,
-    /// Tasks for people that are open.
-    tasks: Vec<OpenTask>,
-    /// The saga that began it.
+    /// Work without a result.
+    pending_work: Vec<PendingWorkView>,
+    /// Open human tasks.
+    tasks: Vec<OpenTaskView>,
+    /// Parent saga that started it.
     parent: Option<ParentView>,
-    outbox: Outbox,
-    /// What was tried and did not go well at once, oldest first: the last 50 attempts, as far as this node remembers them since
-    /// its start.
+    outbox: OutboxView,
+    /// Failed attempts, oldest first: the last 50 attempts since the start of this node.
     attempts: Vec<AttemptView>,
-    /// Inputs that are kept because it is paused.
-    held: usize,
-    /// The input of the last transition.
-    last_input: String,
-    /// The node that made the last transition.
+    /// Number of inputs that are buffered because it is paused.
+    buffered_inputs: usize,
+    /// Input of the last transition.
+    last_input_id: String,
+    /// Node of the last transition.
     node: String,
-    /// The trace that began it.
+    /// Trace that started it.
     trace_id: Option<String>,
-    history: History,
+    history: HistoryPageView,
 }
 
-/// A timer that is armed.
+/// Armed timer.
 #[derive(Debug, Serialize, ToSchema)]
 struct TimerView {
     name: String,
     due: String,
-    /// The state version that armed it.
+    /// State version that armed it.
     token: u64,
 }
 
-/// Work under way.
+/// Pending work item.
 #[derive(Debug, Serialize, ToSchema)]
-struct OpenView {
-    /// The idempotency key.
+struct PendingWorkView {
+    /// Idempotency key.
     id: String,
     /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
-    /// The program's label for it.
+    /// Label set by the program.
     tag: String,
 }
 
-/// A task that is open.
+/// Open task.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct OpenTask {
+pub(super) struct OpenTaskView {
     id: String,
     #[serde(flatten)]
-    form: FormView,
+    form: TaskSpecView,
 }
 
-/// The saga that began an instance.
+/// Parent saga of an instance.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct ParentView {
     saga: String,
     correlation: String,
-    /// The work item that asked for it.
+    /// Work item that started it.
     work_id: String,
-    /// How many sagas stand above it.
+    /// Number of ancestor sagas.
     depth: u16,
 }
 
-/// A page of the history, oldest first.
+/// Page of the history, oldest first.
 #[derive(Debug, Serialize, ToSchema)]
-struct History {
-    items: Vec<RecordView>,
+struct HistoryPageView {
+    items: Vec<HistoryEntryView>,
     /// The `history_after` of the next page; null after the last one.
     next: Option<u64>,
 }
 
-/// A transition.
+/// History entry of a transition.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct RecordView {
-    /// The state version after it.
+pub(in crate::api) struct HistoryEntryView {
+    /// State version after the transition.
     version: u64,
     at: String,
-    /// The id of its input.
-    input: String,
-    /// What the input is called.
-    label: String,
-    /// What happened.
+    /// Id of the input.
+    input_id: String,
+    /// Label of the input.
+    input_label: String,
+    /// Description of the transition.
     note: String,
-    /// Where the instance stood afterwards.
+    /// Status after the transition.
     status: &'static str,
-    /// The work that was asked for.
-    work: Vec<WorkView>,
-    /// `event`, `outcome`, `timer`, `control` or `workflow`; null in records of older releases, and so are the next two.
+    /// Requested work.
+    work: Vec<RequestedWorkView>,
+    /// `event`, `work_result`, `timer`, `control` or `workflow`; null in entries of older releases, as are the
+    /// next two fields.
     kind: Option<&'static str>,
-    /// The node that decided.
+    /// Node of the transition.
     node: Option<String>,
-    /// How long before that the input happened, in milliseconds; of a timer, how late it fired.
-    waited_ms: Option<u64>,
+    /// Delay between the input and the transition in milliseconds; for a timer, the delay after its due
+    /// time.
+    delay_ms: Option<u64>,
 }
 
-/// Work that was asked for.
+/// Requested work item.
 #[derive(Debug, Serialize, ToSchema)]
-struct WorkView {
+struct RequestedWorkView {
     label: String,
     id: String,
 }
 
-impl Summary {
+impl InstanceSummary {
     pub(in crate::api) fn of(key: &InstanceKey, instance: &Instance) -> Self {
-        let program = &instance.program;
+        let program = &instance.definition;
         Self {
             saga: key.saga.to_string(),
             correlation: key.correlation.to_string(),
@@ -186,7 +188,7 @@ impl Summary {
             status: instance.status.as_str(),
             paused: instance.paused,
             version: instance.version,
-            program: ProgramView::of(program),
+            definition: DefinitionRefView::of(program),
             waits: instance.waits.iter().map(WaitView::of).collect(),
             last_error: instance.last_error.as_ref().map(FailureView::of),
             created_at: instance.created_at.to_string(),
@@ -195,14 +197,14 @@ impl Summary {
     }
 }
 
-impl Detail {
-    /// `shown` is the state in the program's words. `history` holds one record more than `limit` where there is a next
-    /// page.
+impl InstanceDetail {
+    /// Creates the view. `shown` is the state as rendered by the program. `history` has one entry more than
+    /// `limit` if there is a next page.
     pub(super) fn of(
         key: &InstanceKey,
         instance: &Instance,
-        shown: Option<Value>,
-        history: &[Record],
+        displayed: Option<Value>,
+        history: &[HistoryEntry],
         limit: usize,
     ) -> Self {
         let timers = instance.timers.iter().map(|timer| TimerView {
@@ -210,36 +212,36 @@ impl Detail {
             due: timer.due.to_string(),
             token: timer.token,
         });
-        let open = instance.open.iter().map(|work| OpenView {
+        let open = instance.pending_work.iter().map(|work| PendingWorkView {
             id: work.id.to_string(),
             kind: kind(work.kind),
             tag: work.tag.to_string(),
         });
         Self {
             tenant: key.tenant.to_string(),
-            summary: Summary::of(key, instance),
-            state: shown.unwrap_or_else(|| state(&instance.state)),
+            summary: InstanceSummary::of(key, instance),
+            state: displayed.unwrap_or_else(|| state(&instance.state)),
             timers: timers.collect(),
-            open: open.collect(),
-            tasks: instance.tasks.iter().map(OpenTask::of).collect(),
+            pending_work: open.collect(),
+            tasks: instance.tasks.iter().map(OpenTaskView::of).collect(),
             parent: instance.parent.as_deref().map(ParentView::of),
-            outbox: Outbox::default(),
+            outbox: OutboxView::default(),
             attempts: Vec::new(),
-            held: 0,
-            last_input: instance.last_input.to_string(),
+            buffered_inputs: 0,
+            last_input_id: instance.last_input.to_string(),
             node: instance.node.clone(),
             trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
-            history: History::of(history, limit),
+            history: HistoryPageView::of(history, limit),
         }
     }
 
-    pub(super) fn with_redacted(mut self, redact: &Redact) -> Self {
-        self.state = redact.shown(self.state);
+    pub(super) fn with_redacted(mut self, redact: &Redaction) -> Self {
+        self.state = redact.redact(self.state);
         self
     }
 
-    pub(super) fn with_held(mut self, held: usize) -> Self {
-        self.held = held;
+    pub(super) fn with_buffered_inputs(mut self, buffered: usize) -> Self {
+        self.buffered_inputs = buffered;
         self
     }
 
@@ -248,54 +250,56 @@ impl Detail {
         self
     }
 
-    pub(super) fn with_outbox(mut self, outbox: Outbox) -> Self {
+    pub(super) fn with_outbox(mut self, outbox: OutboxView) -> Self {
         self.outbox = outbox;
         self
     }
 }
 
-impl History {
-    fn of(records: &[Record], limit: usize) -> Self {
-        let shown = &records[..records.len().min(limit)];
-        let next = shown.last().filter(|_| records.len() > limit).map(|record| record.version);
-        Self { items: shown.iter().map(RecordView::of).collect(), next }
+impl HistoryPageView {
+    fn of(records: &[HistoryEntry], limit: usize) -> Self {
+        let displayed = &records[..records.len().min(limit)];
+        let next = displayed.last().filter(|_| records.len() > limit).map(|record| record.version);
+        Self { items: displayed.iter().map(HistoryEntryView::of).collect(), next }
     }
 }
 
-impl RecordView {
-    pub(in crate::api) fn of(record: &Record) -> Self {
-        let work =
-            record.work.iter().map(|(label, id)| WorkView { label: label.clone(), id: id.to_string() });
+impl HistoryEntryView {
+    pub(in crate::api) fn of(record: &HistoryEntry) -> Self {
+        let work = record
+            .work
+            .iter()
+            .map(|(label, id)| RequestedWorkView { label: label.clone(), id: id.to_string() });
         Self {
             version: record.version,
             at: record.at.to_string(),
-            input: record.input.to_string(),
-            label: record.label.clone(),
+            input_id: record.input_id.to_string(),
+            input_label: record.input_label.clone(),
             note: record.note.clone(),
             status: record.status.as_str(),
             work: work.collect(),
             kind: record.origin.kind.map(InputKind::as_str),
             node: Some(record.origin.node.clone()).filter(|node| !node.is_empty()),
-            waited_ms: record.origin.waited,
+            delay_ms: record.origin.delay_ms,
         }
     }
 }
 
-impl ProgramView {
-    pub(super) fn of(program: &ProgramRef) -> Self {
+impl DefinitionRefView {
+    pub(super) fn of(program: &DefinitionRef) -> Self {
         Self { version: program.version, hash: hex(&program.hash) }
     }
 }
 
-impl OpenTask {
+impl OpenTaskView {
     pub(super) fn of(task: &Task) -> Self {
-        Self { id: task.id.to_string(), form: FormView::of(task) }
+        Self { id: task.id.to_string(), form: TaskSpecView::of(task) }
     }
 }
 
 impl ParentView {
-    pub(in crate::api) fn of(parent: &Parent) -> Self {
-        let Parent { key, work_id, depth } = parent;
+    pub(in crate::api) fn of(parent: &ParentRef) -> Self {
+        let ParentRef { key, work_id, depth } = parent;
         Self {
             saga: key.saga.to_string(),
             correlation: key.correlation.to_string(),
@@ -309,7 +313,7 @@ impl WaitView {
     pub(super) fn of(wait: &Wait) -> Self {
         let kind = match wait.kind {
             WaitKind::Event => "event",
-            WaitKind::Outcome => "outcome",
+            WaitKind::WorkResult => "work_result",
             WaitKind::Timer => "timer",
             WaitKind::Operator => "operator",
             WaitKind::Task => "task",
@@ -325,7 +329,7 @@ impl FailureView {
     }
 }
 
-/// A state that no program puts into words. A reader that stops before the end has read something else.
+/// Decodes a state that no program renders. If the decoder stops before the end, the result is invalid.
 pub(in crate::api) fn state(bytes: &[u8]) -> Value {
     let packed = || {
         let mut rest = bytes;
@@ -335,11 +339,11 @@ pub(in crate::api) fn state(bytes: &[u8]) -> Value {
     readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
 }
 
-/// Bytes in hexadecimal.
+/// Encodes bytes in hexadecimal.
 pub(in crate::api) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
         text
     })
 }
@@ -349,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_shown_as_json_where_it_can_be_read() {
+    fn decodable_state_is_rendered_as_json() {
         assert_eq!(state(br#"{"a":1}"#), json!({"a": 1}));
         assert_eq!(state(&rmp_serde::to_vec(&json!(["x", 1, null])).unwrap()), json!(["x", 1, null]));
         assert_eq!(state(b"{\xff"), json!({"base64": "e/8="}));
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shown_in_hexadecimal() {
+    fn bytes_are_rendered_in_hexadecimal() {
         assert_eq!(hex(&[0, 255, 16]), "00ff10");
     }
 }

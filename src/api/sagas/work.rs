@@ -1,54 +1,54 @@
-//! The work of an instance as callers see it: what lies in the outbox, and what was tried.
+//! Work of an instance in API responses: the outbox and the attempts.
 
 use orlog_model::{OutboxKey, WorkItem, WorkKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::app::attempts::Made;
+use crate::app::attempts::FailedAttemptRecord;
 
-/// An attempt at a work item.
+/// Attempt to execute a work item.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct AttemptView {
-    /// Of which work item.
+    /// Work item id.
     work_id: String,
     label: String,
     upstream: String,
-    /// `done`, `refused`, `busy`, `down`, `lost` or `timed_out`.
-    ending: &'static str,
-    /// When it ended.
+    /// `succeeded`, `rejected`, `throttled`, `unavailable`, `response_lost` or `timed_out`.
+    outcome: &'static str,
+    /// End time of the attempt.
     at: String,
-    took_ms: u64,
+    duration_ms: u64,
 }
 
-/// The instance's work that is not done.
+/// Uncompleted work of the instance.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub(in crate::api) struct Outbox {
-    items: Vec<OutboxItem>,
-    /// The whole outbox was looked at; if not, there may be more items.
+pub(in crate::api) struct OutboxView {
+    items: Vec<OutboxItemView>,
+    /// The whole outbox was scanned; otherwise there may be more items.
     complete: bool,
 }
 
-/// A work item in the outbox.
+/// Work item in the outbox.
 #[derive(Debug, Serialize, ToSchema)]
-struct OutboxItem {
-    /// The idempotency key.
+struct OutboxItemView {
+    /// Idempotency key.
     id: String,
     /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
-    /// What people call it, for example `payments.charge`.
+    /// Display name, for example `payments.charge`.
     label: String,
-    /// Its place in its lane.
+    /// Sequence in its destination.
     sequence: u64,
     created_at: String,
-    /// Not begun any more after this.
+    /// Time after which it is not started any more.
     deadline: Option<String>,
 }
 
-impl Outbox {
+impl OutboxView {
     pub(super) fn of(work: &[(OutboxKey, WorkItem)], complete: bool) -> Self {
-        let items = work.iter().map(|(key, item)| OutboxItem {
+        let items = work.iter().map(|(key, item)| OutboxItemView {
             id: item.id.to_string(),
-            kind: kind(key.lane.kind),
+            kind: kind(key.destination.kind),
             label: item.work.label(),
             sequence: key.sequence,
             created_at: item.created_at.to_string(),
@@ -59,19 +59,19 @@ impl Outbox {
 }
 
 impl AttemptView {
-    pub(super) fn of(made: &Made) -> Self {
+    pub(super) fn of(made: &FailedAttemptRecord) -> Self {
         Self {
             work_id: made.work.to_string(),
             label: made.label.clone(),
             upstream: made.upstream.clone(),
-            ending: made.ending.as_str(),
+            outcome: made.outcome.as_str(),
             at: made.at.to_string(),
-            took_ms: u64::try_from(made.took.as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(made.duration.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }
 
-/// The word for a kind of work.
+/// Returns the name of a kind of work.
 pub(super) fn kind(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Command => "command",

@@ -1,19 +1,19 @@
-//! Tasks as callers see them.
+//! Tasks in API responses.
 
-use orlog_model::{EventType, Task, TaskEvent, TaskRow, TaskStep};
+use orlog_model::{EventType, Task, TaskEvent, TaskEventKind, TaskRow};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A page of tasks.
+/// Page of tasks.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Found {
+pub(in crate::api) struct TaskPage {
     pub(super) items: Vec<TaskView>,
-    /// The cursor of the next page; null after the last one.
-    pub(super) next: Option<String>,
+    /// Cursor of the next page; null after the last one.
+    pub(super) next_cursor: Option<String>,
 }
 
-/// A task.
+/// Human task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct TaskView {
     id: String,
@@ -22,66 +22,66 @@ pub(in crate::api) struct TaskView {
     /// `open`, `claimed`, `completed` or `closed`.
     status: &'static str,
     #[serde(flatten)]
-    form: FormView,
-    /// What was chosen.
+    spec: TaskSpecView,
+    /// Selected outcome.
     outcome: Option<String>,
     updated_at: String,
 }
 
-/// What somebody is asked.
+/// Specification of a task.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct FormView {
-    /// The program's label for it.
+pub(in crate::api) struct TaskSpecView {
+    /// Label set by the program.
     tag: String,
     title: String,
-    /// Who may take it; empty: everybody.
+    /// Roles that may claim it; empty: every role.
     roles: Vec<String>,
-    /// Who is to do it.
+    /// Assignee.
     assignee: Option<String>,
-    /// Who has taken it.
+    /// User who claimed it.
     claimed_by: Option<String>,
-    /// When it should be done.
+    /// Due time.
     due: Option<String>,
-    /// What can be chosen; empty: only that it is done.
+    /// Possible outcomes; empty: completion only.
     outcomes: Vec<String>,
-    /// What the person sees.
+    /// Data displayed to the user.
     data: Value,
     opened_at: String,
 }
 
-/// A task and what happened to it.
+/// Task with its events.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct TaskDetail {
     #[serde(flatten)]
     task: TaskView,
-    /// Oldest first.
+    /// Events, oldest first.
     events: Vec<TaskEventView>,
 }
 
-/// Something that happened to a task.
+/// Event of a task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct TaskEventView {
     /// `opened`, `claimed`, `released`, `reassigned`, `escalated`, `completed` or `closed`.
-    what: &'static str,
-    /// Who did it; null: the saga.
-    by: Option<String>,
-    /// Why, where somebody said so.
+    kind: &'static str,
+    /// User who performed the action; null: the saga.
+    user: Option<String>,
+    /// Reason, if stated.
     reason: Option<String>,
     at: String,
-    /// To whom it was given.
+    /// New assignee.
     #[serde(skip_serializing_if = "Option::is_none")]
     assignee: Option<String>,
-    /// Those who may take it since.
+    /// New roles that may claim it.
     #[serde(skip_serializing_if = "Option::is_none")]
     roles: Option<Vec<String>>,
-    /// What was chosen.
+    /// Selected outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
 }
 
-impl FormView {
+impl TaskSpecView {
     pub(in crate::api) fn of(task: &Task) -> Self {
-        let form = &task.form;
+        let form = &task.spec;
         Self {
             tag: form.tag.to_string(),
             title: form.title.clone(),
@@ -103,7 +103,7 @@ impl TaskView {
             saga: row.instance.saga.to_string(),
             correlation: row.instance.correlation.to_string(),
             status: row.status.as_str(),
-            form: FormView::of(&row.task),
+            spec: TaskSpecView::of(&row.task),
             outcome: row.outcome.as_ref().map(EventType::to_string),
             updated_at: row.updated_at.to_string(),
         }
@@ -119,17 +119,22 @@ impl TaskDetail {
 impl TaskEventView {
     pub(in crate::api) fn of(event: &TaskEvent) -> Self {
         let (mut roles, mut assignee, mut outcome) = (None, None, None);
-        match &event.step {
-            TaskStep::Reassigned { roles: to, assignee: who }
-            | TaskStep::Escalated { roles: to, assignee: who } => {
+        match &event.kind {
+            TaskEventKind::Reassigned { roles: to, assignee: who }
+            | TaskEventKind::Escalated { roles: to, assignee: who } => {
                 (roles, assignee) = (Some(to.clone()), who.clone());
             }
-            TaskStep::Completed { outcome: chosen } => outcome = chosen.as_ref().map(EventType::to_string),
-            TaskStep::Opened | TaskStep::Claimed | TaskStep::Released | TaskStep::Closed => {}
+            TaskEventKind::Completed { outcome: chosen } => {
+                outcome = chosen.as_ref().map(EventType::to_string);
+            }
+            TaskEventKind::Opened
+            | TaskEventKind::Claimed
+            | TaskEventKind::Released
+            | TaskEventKind::Closed => {}
         }
         Self {
-            what: event.step.as_str(),
-            by: event.by.clone(),
+            kind: event.kind.as_str(),
+            user: event.user.clone(),
             reason: event.reason.clone(),
             at: event.at.to_string(),
             assignee,

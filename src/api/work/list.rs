@@ -1,106 +1,109 @@
-//! What people see of the work outside: the jobs that hang there, and what jobs write.
+//! Views of external work: jobs and their logs.
 
 use axum::Json;
 use axum::extract::State;
-use orlog_effect::job_logs::Line;
+use orlog_effect::job_logs::LogLine;
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::api::context::Api;
-use crate::api::extract::{Key, Tenant};
+use crate::api::context::ApiState;
+use crate::api::extract::{InstancePath, Tenant};
 
-/// A job as people see it.
+/// Job of an upstream.
 #[derive(Debug, Serialize, ToSchema)]
-struct Shown {
+struct JobView {
     #[schema(value_type = String)]
     job: Uuid,
     upstream: String,
     effect: String,
     saga: String,
     correlation: String,
-    /// Who has it; nobody while it waits.
+    /// Worker that holds the claim; null while the job is queued.
     worker: Option<String>,
     expires_at: Option<String>,
-    /// How often it was claimed.
+    /// Number of claims.
     claims: u32,
-    lines: Vec<ShownLine>,
+    log: Vec<LogLineView>,
 }
 
-/// What a job has written.
+/// Log of a job.
 #[derive(Debug, Serialize, ToSchema)]
-struct JobLines {
-    /// The id of the command.
+struct JobLogView {
+    /// Job id, which is the id of the work item.
     #[schema(value_type = String)]
     job: Uuid,
     effect: String,
-    /// The last 1000, the oldest first.
-    lines: Vec<ShownLine>,
+    /// The last 1000 lines, oldest first.
+    log: Vec<LogLineView>,
 }
 
-/// What the jobs of an instance have written.
+/// Logs of the jobs of an instance.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Written {
-    items: Vec<JobLines>,
+pub(in crate::api) struct JobLogPage {
+    items: Vec<JobLogView>,
 }
 
-/// What the jobs of an instance have written: workers and scripts, also for a while after their end
+/// Show the job logs of an instance, of workers and scripts, including recently ended jobs
 #[utoipa::path(
     get,
-    path = "/v1/sagas/{saga}/{correlation}/lines",
+    path = "/v1/sagas/{saga}/{correlation}/job-logs",
     tag = "work",
     params(
-        ("saga" = String, Path, description = "The definition's name"),
-        ("correlation" = String, Path, description = "The correlation id, percent-encoded")
+        ("saga" = String, Path, description = "Saga name"),
+        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
     ),
-    responses((status = 200, description = "As far as it is kept: in memory, and not for ever", body = Written))
+    responses((status = 200, description = "Job logs that are still in memory", body = JobLogPage))
 )]
-pub(in crate::api) async fn written(State(api): State<Api>, Key(key): Key) -> Json<Written> {
-    let jobs = api.app.catalog.lines(&key).into_iter();
-    let items = jobs.map(|job| JobLines { job: job.job, effect: job.effect, lines: shown(job.lines) });
-    Json(Written { items: items.collect() })
+pub(in crate::api) async fn job_logs(
+    State(api): State<ApiState>,
+    InstancePath(key): InstancePath,
+) -> Json<JobLogPage> {
+    let jobs = api.app.catalog.job_logs(&key).into_iter();
+    let items = jobs.map(|job| JobLogView { job: job.job, effect: job.effect, log: log_line_views(job.log) });
+    Json(JobLogPage { items: items.collect() })
 }
 
-fn shown(lines: Vec<Line>) -> Vec<ShownLine> {
-    lines.into_iter().map(|line| ShownLine { at: line.at.to_string(), text: line.text }).collect()
+fn log_line_views(lines: Vec<LogLine>) -> Vec<LogLineView> {
+    lines.into_iter().map(|line| LogLineView { at: line.at.to_string(), text: line.text }).collect()
 }
 
-/// A line that a job wrote.
+/// Log line of a job.
 #[derive(Debug, Serialize, ToSchema)]
-struct ShownLine {
+struct LogLineView {
     at: String,
     text: String,
 }
 
-/// The jobs of a tenant.
+/// Jobs of a tenant.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Posted {
-    items: Vec<Shown>,
+pub(in crate::api) struct JobPage {
+    items: Vec<JobView>,
 }
 
-/// What waits for workers and what they are at
+/// List queued and claimed jobs
 #[utoipa::path(
     get,
     path = "/v1/work",
     tag = "work",
-    responses((status = 200, description = "The oldest first, by upstream", body = Posted))
+    responses((status = 200, description = "Jobs by upstream, oldest first", body = JobPage))
 )]
-pub(in crate::api) async fn list(State(api): State<Api>, Tenant(tenant): Tenant) -> Json<Posted> {
+pub(in crate::api) async fn list(State(api): State<ApiState>, Tenant(tenant): Tenant) -> Json<JobPage> {
     let now = api.app.clock.now();
-    let boards = api.app.catalog.boards().into_iter();
-    let items = boards.flat_map(|(board, _, performer)| {
-        let upstream = performer.upstream().name.clone();
-        board.look(&tenant, now).into_iter().map(move |seen| Shown {
+    let boards = api.app.catalog.job_boards().into_iter();
+    let items = boards.flat_map(|(board, _, executor)| {
+        let upstream = executor.upstream().name.clone();
+        board.list(&tenant, now).into_iter().map(move |seen| JobView {
             job: seen.item.id,
             upstream: upstream.clone(),
             effect: seen.item.work.label(),
             saga: seen.item.instance.saga.to_string(),
             correlation: seen.item.instance.correlation.to_string(),
-            worker: seen.held.as_ref().map(|(worker, _)| worker.clone()),
-            expires_at: seen.held.as_ref().map(|(_, until)| until.to_string()),
+            worker: seen.claim.as_ref().map(|(worker, _)| worker.clone()),
+            expires_at: seen.claim.as_ref().map(|(_, until)| until.to_string()),
             claims: seen.claims,
-            lines: shown(seen.lines),
+            log: log_line_views(seen.log),
         })
     });
-    Json(Posted { items: items.collect() })
+    Json(JobPage { items: items.collect() })
 }

@@ -1,4 +1,4 @@
-//! What is known of backups: the one that can be fetched, and copies of folders that no process uses.
+//! Store of the downloadable backup, and copies of offline data directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,107 +6,105 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use crate::app::stores::Look;
+use crate::app::stores::ReadOnlyStores;
 use crate::app::{layout, part_config};
-use crate::backup::{self, Error, Manifest};
+use crate::backup::{self, BackupFailure, Manifest};
 use crate::config::Config;
 
-/// A backup that can be fetched.
+/// Downloadable backup.
 #[derive(Clone, Debug)]
-pub struct Taken {
-    /// By which it is asked for.
+pub struct BackupHandle {
+    /// Id of the backup.
     pub id: Uuid,
-    /// What is in it.
+    /// Contents of the backup.
     pub manifest: Manifest,
-    pub(crate) folder: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
-impl Taken {
-    /// Where a file of it is.
+impl BackupHandle {
+    /// Returns the path of a file of the backup.
     #[must_use]
     pub fn file(&self, path: &str) -> Option<PathBuf> {
         let is_known = self.manifest.files.iter().any(|file| file.path == path);
         let is_about = [backup::MANIFEST, backup::SUMS].contains(&path);
-        (is_known || is_about).then(|| self.folder.join(path))
+        (is_known || is_about).then(|| self.dir.join(path))
     }
 }
 
-/// The one backup that may be there.
-pub(crate) struct Backups {
-    pub(crate) folder: PathBuf,
+/// Store of at most one backup.
+pub(crate) struct BackupStore {
+    pub(crate) dir: PathBuf,
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
-    taken: Mutex<Option<Taken>>,
+    handle: Mutex<Option<BackupHandle>>,
 }
 
-/// Why there is none.
+/// Reason why a backup is not available.
 #[derive(Debug, thiserror::Error)]
-pub enum NoBackup {
-    /// One at a time.
-    #[error(
-        "another backup is being taken, or was taken and not fetched; wait, or drop that one (--replace)"
-    )]
-    Another,
-    /// The process ends.
-    #[error("the process is ending")]
-    Ending,
-    /// It failed.
+pub enum BackupError {
+    /// Another backup exists or is in progress.
+    #[error("another backup is in progress or not downloaded; wait, or delete it (--replace)")]
+    AlreadyExists,
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
+    ShuttingDown,
+    /// The backup failed.
     #[error(transparent)]
-    Failed(#[from] Error),
+    Failed(#[from] BackupFailure),
 }
 
-impl Backups {
-    /// Removes what an earlier life of the process has left.
+impl BackupStore {
+    /// Opens the store and removes the backups of an earlier run of the process.
     ///
     /// # Errors
-    /// When it cannot.
+    /// Fails if a backup cannot be removed.
     pub(crate) fn open(config: &Config) -> anyhow::Result<Self> {
-        let shared = config.backup.folder.as_ref().map(|folder| folder.join(own_name(&config.node_name())));
-        let folder = shared.unwrap_or_else(|| config.data.join("backups"));
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            // Only what was made here: people may have put other things there.
+        let shared = config.backup.dir.as_ref().map(|dir| dir.join(own_name(&config.node_name())));
+        let dir = shared.unwrap_or_else(|| config.data_dir.join("backups"));
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            // Removes only backup directories; users may have stored other files here.
             let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-            if is_ours && config.roles.runs_sagas() {
+            if is_ours && config.role.runs_sagas() {
                 let path = entry.path();
                 std::fs::remove_dir_all(&path)
                     .with_context(|| format!("{} cannot be removed", path.display()))?;
             }
         }
-        Ok(Self { folder, turn: Arc::default(), taken: Mutex::default() })
+        Ok(Self { dir, turn: Arc::default(), handle: Mutex::default() })
     }
 
-    pub(crate) fn taken(&self) -> std::sync::MutexGuard<'_, Option<Taken>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn handle(&self) -> std::sync::MutexGuard<'_, Option<BackupHandle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The folder of a node in one that others may use too.
+/// Returns the name of the node's directory within a directory that other nodes may share.
 fn own_name(node: &str) -> String {
-    node.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
+    node.chars().map(|character| if character.is_ascii_alphanumeric() { character } else { '-' }).collect()
 }
 
-/// What the names of folders begin with that are removed at the start.
+/// Name prefix of the directories that are removed at the start.
 pub(crate) const PREFIX: &str = "orlog-backup-";
 
-/// Copies a data folder that no process uses into the folder `to`, which is new or empty. Blocks.
+/// Copies an offline data directory to the directory `to`, which must be new or empty. Blocks.
 ///
 /// # Errors
-/// When it is no data folder, is in use or damaged, or [`Error`].
-pub fn backup_at_rest(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
-    let look = Look::into(data)?;
-    let division = layout::of(data)?.shards;
+/// Fails if the source is not a data directory, is in use or is damaged, and with [`BackupFailure`].
+pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
+    let stores = ReadOnlyStores::open(data)?;
+    let division = layout::stored_config(data)?.shards;
     let bus = open_bus(data)?;
-    let source = backup::Source {
-        shards: (0..).zip(look.readers().cloned()).collect(),
+    let source = backup::BackupSource {
+        shards: (0..).zip(stores.readers().cloned()).collect(),
         division,
         layout: &layout::file(data),
         bus: bus.as_ref(),
         node: String::new(),
         now: orlog_model::Clock::now(&crate::clock::SystemClock).to_string(),
     };
-    Ok(backup::copy(&source, to)?)
+    Ok(backup::create(&source, to)?)
 }
 
-/// The stream of events in a data folder, where there is one.
+/// Opens the embedded log in a data directory, if it exists.
 fn open_bus(data: &Path) -> anyhow::Result<Option<orlog_bus::embedded::Embedded>> {
     let dir = data.join("bus");
     if !dir.is_dir() {

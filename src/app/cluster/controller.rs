@@ -1,101 +1,104 @@
-//! Keeps the shards that belong to this pod running here, and no others.
+//! Controller of the shards of this pod: runs the shards that placement assigns to it, and no others.
 //!
-//! One task, which waits for whatever comes first: time to say that this pod is there, a change of what is known, the end
-//! of a move, the loss of a shard, an order. After each it compares what runs with what should, and begins what is missing.
+//! One task waits for the first of: a heartbeat, a change of the cluster state, the end of a move, the
+//! loss of a shard, a command. After each it compares the actual with the desired shards and starts the
+//! missing moves.
 //!
-//! A pod that was not heard for as long as it counts as alive stops its shards by itself: others may run them by now. That
-//! they could not commit any more is the log's affair; this keeps their effects from going on.
+//! A pod without a successful heartbeat for the lease duration stops its shards, because other pods may
+//! run them. The shard log fences commits of a previous owner; stopping the shards also stops their
+//! effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_actors::placement::{self, Rule, Step};
-use orlog_bus::membership::{Membership, Pod, View};
+use orlog_actors::placement::{self, PlacementPolicy, PlacementStep};
+use orlog_bus::membership::{ClusterView, Membership, Pod};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::host::{Host, rule};
+use super::host::{ShardHost, placement_policy};
 
-/// Before a shard that could not be taken is tried again.
+/// Delay before a failed acquisition is retried.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// A shard that has not started by then is let go and tried again, so that this is seen.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Start timeout of a shard. On expiry the shard is released and retried, so that the failure is
+/// visible.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the pod is to do.
+/// Command to the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ControllerCommand {
     Run,
-    /// Hand over what others can take, and take nothing.
+    /// Release the shards that other pods can acquire, and acquire none.
     HandOver,
-    /// Stop what is left, and end.
+    /// Stop the remaining shards, then end.
     Leave,
 }
 
-/// How far a pod that hands over has come.
+/// Progress of a handover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rest {
+pub(super) struct HandoverStatus {
     handing_over: bool,
     here: usize,
-    /// There is somebody to take them.
-    wanted: bool,
+    /// Whether another pod can acquire the remaining shards.
+    claimable: bool,
 }
 
-impl Rest {
-    /// Nothing is here that anybody would take.
-    pub(super) fn is_over(self) -> bool {
-        self.handing_over && (self.here == 0 || !self.wanted)
+impl HandoverStatus {
+    /// Returns whether no remaining shard can be acquired by another pod.
+    pub(super) fn is_complete(self) -> bool {
+        self.handing_over && (self.here == 0 || !self.claimable)
     }
 }
 
-/// How a move ended.
+/// Result of a move.
 #[derive(Clone, Copy)]
-enum Moved {
-    Taken(u16, u64),
-    /// It runs elsewhere, or it could not be started; the next look tells.
-    Missed(u16),
+enum MoveResult {
+    Acquired(u16, u64),
+    /// The shard runs on another pod or did not start; the next reconciliation decides.
+    NotAcquired(u16),
     Released(u16),
 }
 
-pub(super) struct Keeper {
-    host: Arc<dyn Host>,
+pub(super) struct ShardController {
+    host: Arc<dyn ShardHost>,
     membership: Arc<dyn Membership>,
     me: Pod,
-    rule: Rule,
-    /// The shards that run here, and the numbers of their records.
-    held: BTreeMap<u16, u64>,
-    /// Those on their way here or away.
+    rule: PlacementPolicy,
+    /// Local shards and the revisions of their records.
+    owned: BTreeMap<u16, u64>,
+    /// Shards that are being started or stopped.
     moving: BTreeSet<u16>,
-    moves: JoinSet<Moved>,
+    moves: JoinSet<MoveResult>,
     retry: BTreeMap<u16, Instant>,
-    /// When the last announcement was begun that was heard.
-    heard: Option<Instant>,
-    orders: watch::Receiver<Order>,
-    shown: watch::Sender<Rest>,
+    /// Start time of the last successful heartbeat.
+    last_heartbeat: Option<Instant>,
+    orders: watch::Receiver<ControllerCommand>,
+    status: watch::Sender<HandoverStatus>,
 }
 
-impl Keeper {
+impl ShardController {
     pub(super) fn new(
-        host: &Arc<dyn Host>,
+        host: &Arc<dyn ShardHost>,
         membership: Arc<dyn Membership>,
         me: Pod,
-        orders: watch::Receiver<Order>,
-        shown: watch::Sender<Rest>,
+        orders: watch::Receiver<ControllerCommand>,
+        status: watch::Sender<HandoverStatus>,
     ) -> Self {
         Self {
             host: Arc::clone(host),
             membership,
             me,
-            rule: rule(host.config()),
-            held: BTreeMap::new(),
+            rule: placement_policy(host.config()),
+            owned: BTreeMap::new(),
             moving: BTreeSet::new(),
             moves: JoinSet::new(),
             retry: BTreeMap::new(),
-            heard: None,
+            last_heartbeat: None,
             orders,
-            shown,
+            status,
         }
     }
 
@@ -110,87 +113,87 @@ impl Keeper {
                 _ = beat.tick() => beats = true,
                 _ = self.orders.changed() => beats = true,
                 Some(moved) = self.moves.join_next() => self.moved(moved.expect("a move does not panic")),
-                Some(shard) = host.runtime().lost() => drop(self.held.remove(&shard)),
+                Some(shard) = host.runtime().next_lost_shard() => drop(self.owned.remove(&shard)),
                 _ = view.changed() => {}
             }
             let order = *self.orders.borrow_and_update();
-            if order == Order::Leave {
+            if order == ControllerCommand::Leave {
                 return self.leave().await;
             }
-            self.me.draining = order == Order::HandOver;
+            self.me.draining = order == ControllerCommand::HandOver;
             if beats && !self.announce().await {
-                return self.give_up().await;
+                return self.abandon().await;
             }
             let view = Arc::clone(&view.borrow_and_update());
-            self.look(&view);
+            self.reconcile(&view);
         }
     }
 
     fn ttl(&self) -> Duration {
-        self.host.config().cluster.ttl
+        self.host.config().cluster.lease_ttl
     }
 
-    /// `false` when another process goes by this name.
+    /// Renews the lease. Returns `false` if another process uses this node name.
     async fn announce(&mut self) -> bool {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         match tokio::time::timeout(self.ttl() / 2, self.membership.announce(&self.me)).await {
-            Ok(Ok(true)) => self.heard = Some(begun),
+            Ok(Ok(true)) => self.last_heartbeat = Some(started_at),
             Ok(Ok(false)) => return false,
-            Ok(Err(error)) => tracing::warn!(%error, "this pod could not say that it is there"),
-            Err(_) => tracing::warn!("this pod could not say that it is there: no answer"),
+            Ok(Err(error)) => tracing::warn!(%error, "lease renewal failed"),
+            Err(_) => tracing::warn!("lease renewal timed out"),
         }
         true
     }
 
-    /// Compares what runs here with what should.
-    fn look(&mut self, view: &View) {
-        if self.heard.is_none_or(|heard| heard.elapsed() >= self.ttl()) {
+    /// Compares the local shards with the desired ones.
+    fn reconcile(&mut self, view: &ClusterView) {
+        if self.last_heartbeat.is_none_or(|received| received.elapsed() >= self.ttl()) {
             self.suspend();
         } else if view.current {
-            self.drop_taken(view);
-            let held: Vec<u16> = self.held.keys().copied().collect();
-            for step in placement::steps(view, &self.me, &held, self.host.config().shards, self.rule) {
-                self.begin(step);
+            self.drop_lost(view);
+            let owned: Vec<u16> = self.owned.keys().copied().collect();
+            for step in placement::plan_steps(view, &self.me, &owned, self.host.config().shards, self.rule) {
+                self.start(step);
             }
         }
-        let assigned = placement::assignment(view, self.host.config().shards, self.rule);
+        let assigned = placement::assign(view, self.host.config().shards, self.rule);
         let elsewhere = |shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name);
-        let wanted = !self.moving.is_empty() || self.held.keys().any(elsewhere);
-        let here = self.held.len() + self.moving.len();
-        self.shown.send_replace(Rest { handing_over: self.me.draining, here, wanted });
+        let claimable = !self.moving.is_empty() || self.owned.keys().any(elsewhere);
+        let here = self.owned.len() + self.moving.len();
+        self.status.send_replace(HandoverStatus { handing_over: self.me.draining, here, claimable });
     }
 
-    /// Not heard for too long: others may run these shards by now.
+    /// Stops all shards after the lease has expired, because other pods may run them.
     fn suspend(&mut self) {
-        if !self.held.is_empty() {
-            let shards: Vec<u16> = self.held.keys().copied().collect();
-            tracing::warn!(?shards, "this pod was not heard for too long; it stops its shards");
+        if !self.owned.is_empty() {
+            let shards: Vec<u16> = self.owned.keys().copied().collect();
+            tracing::warn!(?shards, "pod lease expired; stopping all shards");
             for shard in shards {
                 self.stop(shard, Duration::ZERO, None);
             }
         }
     }
 
-    /// Stops what another pod has taken although it runs here.
-    fn drop_taken(&mut self, view: &View) {
-        let taken =
+    /// Stops local shards that another pod has acquired.
+    fn drop_lost(&mut self, view: &ClusterView) {
+        let lost =
             |shard: &u16, epoch: &u64| view.shards.get(shard).is_some_and(|holding| holding.epoch > *epoch);
-        let taken: Vec<u16> =
-            self.held.iter().filter(|(s, e)| taken(s, e)).map(|(shard, _)| *shard).collect();
-        for shard in taken {
-            tracing::warn!(shard, "another pod has taken this shard");
+        let lost: Vec<u16> = self.owned.iter().filter(|(s, e)| lost(s, e)).map(|(shard, _)| *shard).collect();
+        for shard in lost {
+            tracing::warn!(shard, "shard acquired by another pod");
             self.stop(shard, Duration::ZERO, None);
         }
     }
 
-    fn begin(&mut self, step: Step) {
+    fn start(&mut self, step: PlacementStep) {
         match step {
-            Step::LetGo(shard) => {
-                let epoch = self.held.get(&shard).copied();
-                self.stop(shard, self.host.config().cluster.handover, epoch);
+            PlacementStep::Release(shard) => {
+                let epoch = self.owned.get(&shard).copied();
+                self.stop(shard, self.host.config().cluster.handover_timeout, epoch);
             }
-            Step::Take(shard, _) if self.retry.get(&shard).is_some_and(|at| Instant::now() < *at) => {}
-            Step::Take(shard, seen) => {
+            PlacementStep::Acquire(shard, _)
+                if self.retry.get(&shard).is_some_and(|at| Instant::now() < *at) => {}
+            PlacementStep::Acquire(shard, seen) => {
                 if self.moving.insert(shard) {
                     let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
                     self.moves.spawn(take(host, membership, self.me.clone(), shard, seen));
@@ -199,22 +202,23 @@ impl Keeper {
         }
     }
 
-    /// Stops a shard, and says so under `epoch`, where it is still this pod's to say.
+    /// Stops a shard. Announces the release under `epoch` if this pod still owns the record.
     fn stop(&mut self, shard: u16, grace: Duration, epoch: Option<u64>) {
-        if self.held.remove(&shard).is_some() && self.moving.insert(shard) {
+        if self.owned.remove(&shard).is_some() && self.moving.insert(shard) {
             let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
             self.moves.spawn(release(host, membership, shard, grace, epoch));
         }
     }
 
-    fn moved(&mut self, moved: Moved) {
-        let (Moved::Taken(shard, _) | Moved::Missed(shard) | Moved::Released(shard)) = moved;
+    fn moved(&mut self, moved: MoveResult) {
+        let (MoveResult::Acquired(shard, _) | MoveResult::NotAcquired(shard) | MoveResult::Released(shard)) =
+            moved;
         self.moving.remove(&shard);
         self.retry.remove(&shard);
         match moved {
-            Moved::Taken(shard, epoch) => drop(self.held.insert(shard, epoch)),
-            Moved::Missed(shard) => drop(self.retry.insert(shard, Instant::now() + RETRY)),
-            Moved::Released(_) => {}
+            MoveResult::Acquired(shard, epoch) => drop(self.owned.insert(shard, epoch)),
+            MoveResult::NotAcquired(shard) => drop(self.retry.insert(shard, Instant::now() + RETRY)),
+            MoveResult::Released(_) => {}
         }
     }
 
@@ -222,78 +226,79 @@ impl Keeper {
         while let Some(moved) = self.moves.join_next().await {
             self.moved(moved.expect("a move does not panic"));
         }
-        for (shard, epoch) in std::mem::take(&mut self.held) {
+        for (shard, epoch) in std::mem::take(&mut self.owned) {
             let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
             release(host, membership, shard, Duration::ZERO, Some(epoch)).await;
         }
-        if let Err(error) = self.membership.withdraw(&self.me).await {
-            tracing::warn!(%error, "the others find out by themselves that this pod is gone");
+        if let Err(error) = self.membership.leave(&self.me).await {
+            tracing::warn!(%error, "pod departure not announced; other pods will detect it");
         }
     }
 
-    /// Another process goes by this name: it is the younger one, and stays.
-    async fn give_up(mut self) {
+    /// Stops this process because a newer process uses the same node name.
+    async fn abandon(mut self) {
         let name = &self.me.name;
         tracing::error!(
             name,
-            "another process goes by this name; this one ends: give each pod a name of its own (`node`)"
+            "another process uses this node name; stopping. Set a unique `node_name` per pod"
         );
         self.suspend();
         while self.moves.join_next().await.is_some() {}
-        self.host.runtime().root().stop(Some("another process goes by this name".to_owned()));
+        self.host.runtime().root().stop(Some("another process uses this node name".to_owned()));
     }
 }
 
-async fn take(host: Arc<dyn Host>, membership: Arc<dyn Membership>, me: Pod, shard: u16, seen: u64) -> Moved {
-    let begun = Instant::now();
-    let epoch = match membership.take(shard, &me, seen).await {
+async fn take(
+    host: Arc<dyn ShardHost>,
+    membership: Arc<dyn Membership>,
+    me: Pod,
+    shard: u16,
+    seen: u64,
+) -> MoveResult {
+    let started_at = Instant::now();
+    let epoch = match membership.acquire(shard, &me, seen).await {
         Ok(Some(epoch)) => epoch,
-        Ok(None) => return Moved::Missed(shard),
+        Ok(None) => return MoveResult::NotAcquired(shard),
         Err(error) => {
-            tracing::warn!(shard, %error, "a shard could not be taken; it is tried again");
-            return Moved::Missed(shard);
+            tracing::warn!(shard, %error, "shard acquisition failed; retrying");
+            return MoveResult::NotAcquired(shard);
         }
     };
-    let started = tokio::time::timeout(PATIENCE, host.run_shard(shard, epoch)).await;
-    match started.unwrap_or_else(|_| Err(anyhow::anyhow!("it did not start within {PATIENCE:?}"))) {
+    let started = tokio::time::timeout(START_TIMEOUT, host.run_shard(shard, epoch)).await;
+    match started.unwrap_or_else(|_| Err(anyhow::anyhow!("it did not start within {START_TIMEOUT:?}"))) {
         Ok(()) => {
-            let took_millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(shard, epoch, took_millis, "this pod runs the shard");
-            Moved::Taken(shard, epoch)
+            let took_millis = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(shard, epoch, took_millis, "shard started");
+            MoveResult::Acquired(shard, epoch)
         }
         Err(error) => {
-            tracing::error!(
-                shard,
-                epoch,
-                error = format!("{error:#}"),
-                "the shard did not start; it is tried again"
-            );
-            // An error means that its record stays, and this pod takes it again.
-            drop(membership.let_go(shard, epoch).await);
-            Moved::Missed(shard)
+            tracing::error!(shard, epoch, error = format!("{error:#}"), "shard start failed; retrying");
+            // On an error the record stays, and this pod acquires the shard again.
+            drop(membership.release(shard, epoch).await);
+            MoveResult::NotAcquired(shard)
         }
     }
 }
 
 async fn release(
-    host: Arc<dyn Host>,
+    host: Arc<dyn ShardHost>,
     membership: Arc<dyn Membership>,
     shard: u16,
     grace: Duration,
     epoch: Option<u64>,
-) -> Moved {
-    let released = host.runtime().release(shard, grace).await;
-    // Nothing is committed here any more; closing the files may take longer than others should wait.
+) -> MoveResult {
+    let released = host.runtime().release_shard(shard, grace).await;
+    // No further commits happen here; the release does not wait until the files are closed.
     if let Some(epoch) = epoch
-        && let Err(error) = membership.let_go(shard, epoch).await
+        && let Err(error) = membership.release(shard, epoch).await
     {
-        tracing::warn!(shard, %error, "the others find out by themselves that this shard was let go");
+        tracing::warn!(shard, %error, "shard release not announced; other pods will detect it");
     }
     if let Some(released) = released
         && let Err(error) = released.close().await
     {
-        tracing::warn!(shard, %error, "the store of a shard that was let go did not close in good order");
+        tracing::warn!(shard, %error, "store of a released shard did not close cleanly");
     }
-    tracing::info!(shard, "this pod does not run the shard any more");
-    Moved::Released(shard)
+    tracing::info!(shard, "shard stopped");
+    MoveResult::Released(shard)
 }

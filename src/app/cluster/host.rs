@@ -1,31 +1,31 @@
-//! What a keeper of shards needs of the node.
+//! Interface of the node for the shard controller.
 
 use async_trait::async_trait;
 use orlog_actors::Runtime;
-use orlog_actors::placement::Rule;
+use orlog_actors::placement::PlacementPolicy;
 
 use crate::config::{ClusterMode, Config};
 
-/// Where shards run.
+/// Host of the shards of a pod.
 #[async_trait]
-pub(in crate::app) trait Host: Send + Sync + 'static {
-    /// What runs them.
+pub(in crate::app) trait ShardHost: Send + Sync + 'static {
+    /// Returns the actor runtime.
     fn runtime(&self) -> &Runtime;
 
-    /// As the node was started.
+    /// Returns the configuration of the node.
     fn config(&self) -> &Config;
 
-    /// Takes over the store of a shard under this epoch, and starts it.
+    /// Takes over the store of a shard under this epoch and starts the shard.
     ///
     /// # Errors
-    /// When another pod has a later lease, the store cannot be had, or the shard does not start.
+    /// Fails if another pod has a later lease, the store is not available, or the shard does not start.
     async fn run_shard(&self, shard: u16, epoch: u64) -> anyhow::Result<()>;
 }
 
-/// By which rule shards find their pods.
-pub(super) fn rule(config: &Config) -> Rule {
+/// Returns the placement policy of the shards.
+pub(super) fn placement_policy(config: &Config) -> PlacementPolicy {
     match config.cluster.mode {
-        ClusterMode::Fixed => Rule::Ordinal(config.cluster.pods),
-        ClusterMode::Alone | ClusterMode::Leased => Rule::Even,
+        ClusterMode::Static => PlacementPolicy::Ordinal(config.cluster.pod_count),
+        ClusterMode::Standalone | ClusterMode::Leases => PlacementPolicy::Even,
     }
 }

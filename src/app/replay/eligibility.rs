@@ -1,106 +1,113 @@
-//! Whether an instance may be replaced by what its inputs make of it.
+//! Eligibility of an instance for replacement by its rebuilt state.
 
 use std::collections::BTreeSet;
 
-use orlog_model::{Instance, Record, Task, Work, WorkKind};
-use orlog_simulator::rebuild::{Rebuilt, Remains};
+use orlog_model::{HistoryEntry, Instance, Task, Work, WorkKind};
+use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance};
 use uuid::Uuid;
 
-use super::request::{Fate, ReplayOrder, ReplayedWork};
+use super::request::{ReplayRequest, ReplayResult, ReplayWorkMode};
 
-/// An instance, and what there is to know about it.
-pub(super) struct Case<'a> {
-    pub(super) order: &'a ReplayOrder,
+/// Instance with all data for the eligibility check.
+pub(super) struct ReplayCandidate<'a> {
+    pub(super) order: &'a ReplayRequest,
     pub(super) old: Option<&'a Instance>,
-    pub(super) history: &'a [Record],
-    pub(super) remains: &'a Remains<'a>,
+    pub(super) history: &'a [HistoryEntry],
+    pub(super) rebuild_input: &'a RebuildInput<'a>,
 }
 
-impl Case<'_> {
-    pub(super) fn judge(&self, rebuilt: &Rebuilt) -> Fate {
-        if let Some(letter) = rebuilt.letters.first() {
-            return Fate::Left(format!("an input cannot be applied: {}", letter.message));
+impl ReplayCandidate<'_> {
+    pub(super) fn evaluate(&self, rebuilt: &RebuiltInstance) -> ReplayResult {
+        if let Some(dead_letter) = rebuilt.dead_letters.first() {
+            return ReplayResult::Skipped(format!("an input cannot be applied: {}", dead_letter.message));
         }
         let Some(new) = &rebuilt.instance else {
-            return Fate::Left("no event since then begins it".to_owned());
+            return ReplayResult::Skipped("no start event since then".to_owned());
         };
-        let Some(old) = self.old else { return Fate::New };
+        let Some(old) = self.old else { return ReplayResult::Created };
         if is_same(old, new) {
-            return Fate::Unchanged;
+            return ReplayResult::Unchanged;
         }
         match self.obstacle(old, new) {
-            Some(why) => Fate::Left(why),
-            None => Fate::Replaced,
+            Some(reason) => ReplayResult::Skipped(reason),
+            None => ReplayResult::Replaced,
         }
     }
 
     fn obstacle(&self, old: &Instance, new: &Instance) -> Option<String> {
         if old.created_at < self.order.from {
-            return Some(format!("it began before, at {}", old.created_at));
+            return Some(format!("it started earlier, at {}", old.created_at));
         }
         if old.paused {
             return Some("it is paused; resume it first".to_owned());
         }
-        if let Some(Record { label, at, .. }) = self.history.iter().find(|record| !self.is_on_the_bus(record))
+        if let Some(HistoryEntry { input_label: label, at, .. }) =
+            self.history.iter().find(|record| !self.is_on_the_bus(record))
         {
-            return Some(format!("{label} at {at} was not on the bus: replayed, it would be undone"));
+            return Some(format!("{label} at {at} was not on the bus; a replay would revert it"));
         }
-        if self.order.work == ReplayedWork::Emit
-            && let Some(Record { label, at, .. }) = self.history.iter().find(|record| is_timer(record))
+        if self.order.work == ReplayWorkMode::Emit
+            && let Some(HistoryEntry { input_label: label, at, .. }) =
+                self.history.iter().find(|record| is_timer(record))
         {
-            return Some(format!("the timer {label} fired at {at}; replayed in this moment, it would not"));
+            return Some(format!(
+                "the timer {label} fired at {at}; it would not fire in an immediate replay"
+            ));
         }
         if tasks(old) != tasks(new) {
-            return Some("it waits for another person's answer than it would".to_owned());
+            return Some("the replay would wait for another human task".to_owned());
         }
-        self.nobody_performs(old, new)
+        self.missing_executor(old, new)
     }
 
-    /// Work without an outcome that nothing in the outbox stands for, and that is not to be sent.
-    fn nobody_performs(&self, old: &Instance, new: &Instance) -> Option<String> {
-        if self.order.work == ReplayedWork::Emit {
+    /// Finds work without a result that has no outbox item and is not dispatched.
+    fn missing_executor(&self, old: &Instance, new: &Instance) -> Option<String> {
+        if self.order.work == ReplayWorkMode::Emit {
             return None;
         }
-        let known: BTreeSet<Uuid> = old.open.iter().map(|open| open.id).collect();
+        let known: BTreeSet<Uuid> = old.pending_work.iter().map(|open| open.id).collect();
         let waits = new
-            .open
+            .pending_work
             .iter()
             .find(|open| matches!(open.kind, WorkKind::Effect | WorkKind::Saga) && !known.contains(&open.id));
         waits.map(|open| {
-            format!("it would wait for {}, which nobody performs while work is suppressed", open.tag)
+            format!("it would wait for {}, which is not executed while work is suppressed", open.tag)
         })
     }
 
-    /// Whether the replay has the input of this transition, or makes it.
-    fn is_on_the_bus(&self, record: &Record) -> bool {
-        if let Some(work) = record.input.as_str().strip_prefix("outcome:").and_then(|work| work.parse().ok())
+    /// Returns whether the replay reads or creates the input of this transition.
+    fn is_on_the_bus(&self, record: &HistoryEntry) -> bool {
+        if let Some(work) =
+            record.input_id.as_str().strip_prefix("outcome:").and_then(|work| work.parse().ok())
         {
-            return self.remains.results.contains_key(&work);
+            return self.rebuild_input.results.contains_key(&work);
         }
-        is_timer(record) || self.remains.inputs.iter().any(|(_, input)| input.id() == record.input)
+        is_timer(record) || self.rebuild_input.inputs.iter().any(|(_, input)| input.id() == record.input_id)
     }
 }
 
-/// Whether the two mean the same, whenever they came to it.
+/// Returns whether both states are equal except for times.
 fn is_same(old: &Instance, new: &Instance) -> bool {
-    let open = |instance: &Instance| -> BTreeSet<Uuid> { instance.open.iter().map(|open| open.id).collect() };
-    old.program.hash == new.program.hash
+    let open = |instance: &Instance| -> BTreeSet<Uuid> {
+        instance.pending_work.iter().map(|open| open.id).collect()
+    };
+    old.definition.hash == new.definition.hash
         && (old.version, old.status, &old.state) == (new.version, new.status, &new.state)
         && open(old) == open(new)
 }
 
-fn is_timer(record: &Record) -> bool {
-    record.input.as_str().starts_with("timer:")
+fn is_timer(record: &HistoryEntry) -> bool {
+    record.input_id.as_str().starts_with("timer:")
 }
 
 fn tasks(instance: &Instance) -> BTreeSet<Uuid> {
     instance.tasks.iter().map(|Task { id, .. }| *id).collect()
 }
 
-/// Whether something comes back of it.
+/// Returns whether the work produces a result.
 pub(super) fn has_outcome(work: &Work) -> bool {
     match work {
-        Work::Effect(_) | Work::Start(_) => true,
-        Work::Command(_) | Work::Fact(_) | Work::Stop(_) | Work::End(_) => false,
+        Work::Effect(_) | Work::StartChild(_) => true,
+        Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
     }
 }

@@ -1,47 +1,47 @@
-//! What the bus still has of the inputs of a saga.
+//! Reader of the inputs of a saga that the bus still stores.
 
 use std::collections::BTreeMap;
 
 use orlog_actors::EventSource;
-use orlog_bus::subject::{self, Kind};
-use orlog_bus::workflow::{self, Word};
-use orlog_bus::{Delivery, Since, codec, effect_queue};
+use orlog_bus::subject::{self, SubjectKind};
+use orlog_bus::workflow::{self, WorkflowMessage};
+use orlog_bus::{Delivery, ScanStart, codec, effect_queue};
 use orlog_model::{Input, InstanceKey, Timestamp};
-use orlog_simulator::rebuild::Told;
+use orlog_simulator::rebuild::RecordedResult;
 use uuid::Uuid;
 
-use super::request::{MAX_INPUTS, ReplayError, ReplayOrder};
+use super::request::{MAX_INPUTS, ReplayError, ReplayRequest};
 use crate::app::App;
 
-/// What was read.
+/// Inputs read from the bus.
 #[derive(Default)]
-pub(super) struct Found {
-    /// By instance, in the order in which they were published.
+pub(super) struct ReplayInputs {
+    /// Inputs by instance, in publication order.
     pub(super) inputs: BTreeMap<InstanceKey, Vec<(Timestamp, Input)>>,
-    /// What became of effects that other processes performed.
-    pub(super) results: BTreeMap<Uuid, Told>,
-    /// The ends of the streams.
-    pub(super) ends: BTreeMap<String, u64>,
+    /// Results of effects that other processes executed.
+    pub(super) results: BTreeMap<Uuid, RecordedResult>,
+    /// End positions of the streams.
+    pub(super) end_sequences: BTreeMap<String, u64>,
     pub(super) read: u64,
-    pub(super) unreadable: u64,
+    pub(super) undecodable: u64,
     count: usize,
 }
 
 impl App {
-    /// Reads every stream: behind the place that is named for it, else from the time that the order says.
+    /// Reads every stream after its configured position, else from the time of the request.
     pub(super) async fn read_inputs(
         &self,
-        order: &ReplayOrder,
+        order: &ReplayRequest,
         after: &BTreeMap<String, u64>,
-    ) -> Result<Found, ReplayError> {
-        let mut found = Found::default();
+    ) -> Result<ReplayInputs, ReplayError> {
+        let mut found = ReplayInputs::default();
         for source in self.transport.sources() {
-            let behind = after.get(&source.name).map(|end| Since::Sequence(end + 1));
-            let since = behind.unwrap_or(Since::Time(order.from));
-            let mut past = source.bus.read_past(filters(&source, order), since).await?;
-            found.ends.insert(source.name.clone(), past.end());
+            let behind = after.get(&source.name).map(|end| ScanStart::Sequence(end + 1));
+            let since = behind.unwrap_or(ScanStart::Time(order.from));
+            let mut scan = source.bus.scan(filters(&source, order), since).await?;
+            found.end_sequences.insert(source.name.clone(), scan.end_sequence());
             loop {
-                let deliveries = past.next().await?;
+                let deliveries = scan.next().await?;
                 if deliveries.is_empty() {
                     break;
                 }
@@ -54,47 +54,47 @@ impl App {
             }
         }
         for inputs in found.inputs.values_mut() {
-            // Several streams; within one the order stays.
+            // There are several streams; the sort is stable, so the order within a stream stays.
             inputs.sort_by_key(|(at, _)| *at);
         }
         Ok(found)
     }
 
-    fn sort_in(&self, order: &ReplayOrder, delivery: &Delivery, found: &mut Found) {
+    fn sort_in(&self, order: &ReplayRequest, delivery: &Delivery, found: &mut ReplayInputs) {
         found.read += 1;
         let (message, at) = (&delivery.message, delivery.published_at);
         if is_result(&message.subject) {
             match effect_queue::decode_result(message) {
-                Ok(said) => {
-                    let told = Told { at, verdict: said.verdict, attempts: said.attempts };
-                    found.results.entry(said.command_id).or_insert(told);
+                Ok(result) => {
+                    let recorded = RecordedResult { at, outcome: result.outcome, attempts: result.attempts };
+                    found.results.entry(result.command_id).or_insert(recorded);
                 }
-                Err(_) => found.unreadable += 1,
+                Err(_) => found.undecodable += 1,
             }
             return;
         }
         match self.inputs_of(order, delivery) {
             Some(inputs) => {
-                let wanted = inputs.into_iter().filter(|(key, _)| {
+                let matching = inputs.into_iter().filter(|(key, _)| {
                     key.saga == order.saga && (order.only.is_empty() || order.only.contains(&key.correlation))
                 });
-                for (key, input) in wanted {
+                for (key, input) in matching {
                     found.count += 1;
                     found.inputs.entry(key).or_default().push((at, input));
                 }
             }
-            None => found.unreadable += 1,
+            None => found.undecodable += 1,
         }
     }
 
-    /// `None` where it cannot be read.
-    fn inputs_of(&self, order: &ReplayOrder, delivery: &Delivery) -> Option<Vec<(InstanceKey, Input)>> {
+    /// Decodes the inputs of a message; `None` if it cannot be decoded.
+    fn inputs_of(&self, order: &ReplayRequest, delivery: &Delivery) -> Option<Vec<(InstanceKey, Input)>> {
         let (message, at) = (&delivery.message, delivery.published_at);
-        if workflow::is_addressed(&message.subject) {
-            let key = workflow::address(&message.subject).ok()?;
+        if workflow::is_instance_subject(&message.subject) {
+            let key = workflow::instance_of(&message.subject).ok()?;
             let input = match workflow::decode(message, at).ok()? {
-                Word::Order(command) => Input::Workflow(command),
-                Word::Signal(event) => Input::Event(event),
+                WorkflowMessage::Command(command) => Input::Workflow(command),
+                WorkflowMessage::Signal(event) => Input::Event(event),
             };
             return Some(vec![(key, input)]);
         }
@@ -108,14 +108,14 @@ impl App {
     }
 }
 
-fn filters(source: &EventSource, order: &ReplayOrder) -> Vec<String> {
+fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
     let kinds = source.kinds.iter().copied();
-    // Where effects are performed elsewhere, what became of them lies beside the facts.
-    let elsewhere = source.sharing.is_some() && source.kinds.contains(&Kind::WorkflowEvent);
-    let kinds = kinds.chain(elsewhere.then_some(Kind::EffectResult));
+    // If other processes execute effects, their results are stored beside the facts.
+    let elsewhere = source.sharing.is_some() && source.kinds.contains(&SubjectKind::WorkflowEvent);
+    let kinds = kinds.chain(elsewhere.then_some(SubjectKind::EffectResult));
     kinds.flat_map(|kind| subject::filters(Some(&order.tenant), kind, None)).collect()
 }
 
 fn is_result(subject: &str) -> bool {
-    subject::Subject::parse(subject).is_ok_and(|subject| subject.kind == Kind::EffectResult)
+    subject::Subject::parse(subject).is_ok_and(|subject| subject.kind == SubjectKind::EffectResult)
 }

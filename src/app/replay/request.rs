@@ -1,100 +1,101 @@
-//! What is to be replayed, and what came of it.
+//! Replay request and report.
 
 use orlog_actors::ControlError;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timestamp};
 
-/// Inputs held in memory at most.
+/// Maximum number of inputs in memory.
 pub(super) const MAX_INPUTS: usize = 1_000_000;
 
-/// What to replay.
+/// Replay request.
 #[derive(Clone, Debug)]
-pub struct ReplayOrder {
-    /// Whose.
+pub struct ReplayRequest {
+    /// Tenant of the saga.
     pub tenant: TenantId,
-    /// Which saga; its instances go by the definition that is in force.
+    /// Saga to replay; its instances use the active definition.
     pub saga: SagaName,
-    /// What was published then or later is read.
+    /// Start time: reads messages that were published then or later.
     pub from: Timestamp,
-    /// Only these instances; empty: all.
+    /// Instances to replay; empty: all.
     pub only: Vec<CorrelationId>,
-    /// What becomes of the work that is asked for on the way.
-    pub work: ReplayedWork,
-    /// Only say what would happen.
+    /// Mode for work that the replay requests.
+    pub work: ReplayWorkMode,
+    /// Whether to report the result only.
     pub dry_run: bool,
-    /// Who says so, for the record.
-    pub by: String,
-    /// Why, for the record.
+    /// User for the history entry.
+    pub user: String,
+    /// Reason for the history entry.
     pub reason: Option<String>,
 }
 
-/// What becomes of work that a replay asks for.
+/// Mode for work that a replay requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ReplayedWork {
-    /// Nothing is sent or performed. Time passes as it did, so timers that are past have fired.
+pub enum ReplayWorkMode {
+    /// No work is sent or executed. Inputs keep their original times, so due timers fire.
     Suppress,
-    /// It is sent and performed, under its old ids where the history tells them. Everything happens in this moment.
+    /// Work is sent and executed, under its original ids if the history has them. All inputs are applied at
+    /// the current time.
     Emit,
 }
 
-/// What a replay came to.
+/// Report of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replay {
-    /// Messages that were read.
+pub struct ReplayReport {
+    /// Number of messages read.
     pub read: u64,
-    /// Those that are no event, or lack the identifier.
-    pub unreadable: u64,
-    /// The instances that have inputs among them, in the order of their correlation ids.
-    pub instances: Vec<Replayed>,
+    /// Number of messages that are not events or lack the correlation id.
+    pub undecodable: u64,
+    /// Instances with inputs, ordered by correlation id.
+    pub instances: Vec<ReplayedInstance>,
 }
 
-/// What became of an instance, or would.
+/// Replay of one instance, actual or planned.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replayed {
-    /// Which.
+pub struct ReplayedInstance {
+    /// Key of the instance.
     pub key: InstanceKey,
-    /// Where it stood; `None`: it did not exist.
-    pub was: Option<Status>,
-    /// Where it stands after its inputs.
-    pub becomes: Option<Status>,
-    /// What became of it.
-    pub fate: Fate,
-    /// Work that is sent or performed.
+    /// Status before the replay; `None`: the instance did not exist.
+    pub before: Option<Status>,
+    /// Status after the replay.
+    pub after: Option<Status>,
+    /// Result of the replay.
+    pub result: ReplayResult,
+    /// Number of work items that are dispatched.
     pub work: usize,
 }
 
-/// What became of an instance.
+/// Result of the replay of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It exists now.
-    New,
-    /// Another snapshot stands in its place.
+pub enum ReplayResult {
+    /// The instance was created.
+    Created,
+    /// The snapshot was replaced.
     Replaced,
-    /// It stands as it stood.
+    /// The state is unchanged.
     Unchanged,
-    /// It was left as it was; why.
-    Left(String),
+    /// The instance was skipped, with the reason.
+    Skipped(String),
 }
 
-/// Why a replay cannot be made.
+/// Reason why a replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The saga has no definition.
-    #[error("no definition of {0} is in force")]
+    /// The saga has no active definition.
+    #[error("saga {0} has no active definition")]
     NoDefinition(SagaName),
-    /// It would take too much memory.
-    #[error("there are more than {MAX_INPUTS} inputs since then; name a later time, or instances one by one")]
+    /// The inputs exceed the memory limit.
+    #[error("more than {MAX_INPUTS} inputs since that time; use a later time or select instances")]
     TooMany,
     /// The bus cannot be read.
     #[error(transparent)]
     Bus(#[from] orlog_bus::Error),
-    /// The store cannot be read.
+    /// A store cannot be read.
     #[error(transparent)]
     Store(#[from] orlog_store::Error),
-    /// A shard is not available; what was replaced until then is.
+    /// A shard is not available; instances replaced until then stay replaced.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The process ends.
-    #[error("the node is ending")]
-    Ending,
+    /// The process is shutting down.
+    #[error("node is shutting down")]
+    ShuttingDown,
 }

@@ -1,5 +1,5 @@
-//! Workloads A and B: a closed loop of clients, each of which publishes an event, waits for the end of its saga, and
-//! begins the next.
+//! Workloads A and B: a closed loop of clients. Each client publishes an event, waits for the end of
+//! its saga, and starts the next.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,39 +8,39 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::observer::Ends;
-use super::options::{Bench, Workload};
-use super::report::{Report, ratio};
-use super::resources::Used;
+use super::observer::CompletionTracker;
+use super::options::{BenchArgs, Workload};
+use super::report::{BenchReport, ratio};
+use super::resources::ResourceUsage;
 use super::workload;
-use crate::app::{App, Seams};
+use crate::app::{App, AppOverrides};
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::telemetry::{Spans, Telemetry};
+use crate::telemetry::{SpanExporter, TelemetryHandle};
 
-/// A saga that takes longer than this is taken for lost.
-const LOST: Duration = Duration::from_mins(1);
+/// Timeout for the end of a saga. Default: 1 min.
+const RESULT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A runner with the bench's sagas and effects, and the ear on its commits.
-pub(super) async fn start(config: Config) -> anyhow::Result<(Arc<App>, Arc<Ends>)> {
-    let ends = Ends::new(Arc::new(SystemClock));
+/// Starts a runner with the benchmark sagas and effects, and the observer of its commits.
+pub(super) async fn start(config: Config) -> anyhow::Result<(Arc<App>, Arc<CompletionTracker>)> {
+    let completions = CompletionTracker::new(Arc::new(SystemClock));
     let collected = !config.telemetry.otlp_endpoint.is_empty();
-    let spans = collected.then(|| Spans::start(&config)).transpose()?;
-    let seams = Seams {
+    let spans = collected.then(|| SpanExporter::start(&config)).transpose()?;
+    let overrides = AppOverrides {
         programs: workload::programs()?,
         upstreams: workload::upstreams(),
-        observer: Some(Arc::clone(&ends) as Arc<_>),
-        telemetry: spans.map(Telemetry::of).unwrap_or_default(),
-        ..Seams::default()
+        observer: Some(Arc::clone(&completions) as Arc<_>),
+        telemetry: spans.map(TelemetryHandle::from_config).unwrap_or_default(),
+        ..AppOverrides::default()
     };
-    Ok((App::start_with(config, seams).await?, ends))
+    Ok((App::start_with(config, overrides).await?, completions))
 }
 
-pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report> {
-    let (app, ends) = start(config).await?;
-    let load = Arc::new(Load {
+pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
+    let (app, completions) = start(config).await?;
+    let load = Arc::new(ClosedLoop {
         app: Arc::clone(&app),
-        ends,
+        completions,
         next: AtomicU64::new(0),
         sagas: bench.sagas(),
         until: Instant::now() + bench.time(),
@@ -49,52 +49,52 @@ pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report>
         accepted: bench.accepted.as_ref().map(std::fs::File::create).transpose()?.map(Mutex::new),
     });
     until_owned(&app).await?;
-    let by_server = || bench.server.map(Used::by).transpose();
-    let (before, served, begun) = (Used::now()?, by_server()?, Instant::now());
+    let by_server = || bench.server.map(ResourceUsage::by).transpose();
+    let (before, served, started) = (ResourceUsage::now()?, by_server()?, Instant::now());
     let transitions = app.runtime.metrics().transitions();
     let clients: Vec<_> = (0..bench.concurrency).map(|_| tokio::spawn(Arc::clone(&load).client())).collect();
     let mut latencies = Vec::new();
     for client in clients {
         latencies.extend(client.await??);
     }
-    let took = begun.elapsed();
-    let used = Used::now()?.since(before);
+    let took = started.elapsed();
+    let used = ResourceUsage::now()?.since(before);
     let transitions = app.runtime.metrics().transitions() - transitions;
-    let mut report = Report::of(bench);
+    let mut report = BenchReport::of(bench);
     report.rates(latencies.len() as u64, transitions, took, used);
     report.transitions_per_commit =
         ratio(transitions, super::report::float(app.runtime.metrics().commits().max(1)));
     if let (Some(before), Some(after)) = (served, by_server()?) {
         let cpu = after.since(before).cpu.as_secs_f64() * 1e6;
-        report.more.insert("server_cpu_us_per_transition", cpu / super::report::float(transitions).max(1.0));
+        report.extra.insert("server_cpu_us_per_transition", cpu / super::report::float(transitions).max(1.0));
     }
     report.latencies(latencies);
     app.stop().await?;
     Ok(report)
 }
 
-/// With leases, the stores come one after another.
+/// Waits until this process owns all shards; with leases, it acquires them one after another.
 async fn until_owned(app: &App) -> anyhow::Result<()> {
     let all = async {
-        while app.runtime.owned().len() < usize::from(app.config.shards) {
+        while app.runtime.owned_shards().len() < usize::from(app.config.shards) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(LOST, all).await.context("not every store was opened")
+    tokio::time::timeout(RESULT_TIMEOUT, all).await.context("some stores did not open in time")
 }
 
-struct Load {
+struct ClosedLoop {
     app: Arc<App>,
-    ends: Arc<Ends>,
+    completions: Arc<CompletionTracker>,
     next: AtomicU64,
     sagas: u64,
     until: Instant,
     fails: bool,
-    bench: Bench,
+    bench: BenchArgs,
     accepted: Option<Mutex<std::fs::File>>,
 }
 
-impl Load {
+impl ClosedLoop {
     async fn client(self: Arc<Self>) -> anyhow::Result<Vec<Duration>> {
         let mut latencies = Vec::new();
         loop {
@@ -107,7 +107,7 @@ impl Load {
     }
 
     async fn one(&self, number: u64) -> anyhow::Result<Duration> {
-        let ended = self.ends.of(number);
+        let ended = self.completions.of(number);
         let begun = Instant::now();
         let event = workload::started(&self.bench.tenant(number), number, self.fails, self.app.clock.now())?;
         self.app.publish(vec![event]).await?;
@@ -115,9 +115,9 @@ impl Load {
             let mut file = file.lock().map_err(|_| anyhow::anyhow!("a client panicked"))?;
             writeln!(file, "{number}")?;
         }
-        tokio::time::timeout(LOST, ended)
+        tokio::time::timeout(RESULT_TIMEOUT, ended)
             .await
-            .with_context(|| format!("saga {number} did not end within {LOST:?}"))??;
+            .with_context(|| format!("saga {number} did not end within {RESULT_TIMEOUT:?}"))??;
         Ok(begun.elapsed())
     }
 }

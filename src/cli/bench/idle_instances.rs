@@ -1,4 +1,4 @@
-//! Workloads C and D: instances that sleep, what they cost, and how fast they wake.
+//! Workloads C and D: idle instances, their cost, and their wake-up rate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,76 +6,78 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use orlog_model::{Action, Control, EventId, EventType, Status};
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Status};
 use serde_json::json;
 
 use super::client::start;
-use super::options::Bench;
-use super::report::{Report, float, percentile, ratio};
-use super::resources::{Used, disk};
+use super::options::BenchArgs;
+use super::report::{BenchReport, float, percentile, ratio};
+use super::resources::{ResourceUsage, disk};
 use super::workload;
 use crate::app::App;
 use crate::config::Config;
 
-/// Timers that fall due within one second.
+/// Number of timers that are due within one second.
 const TIMERS: u64 = 10_000;
-/// Events in one publish.
+/// Events per publish request.
 const BATCH: u64 = 500;
-/// How long to wait for a fact before the bench gives up.
-const PATIENCE: Duration = Duration::from_mins(5);
-/// How often a fact is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+/// Maximum time to wait for a condition. Default: 5 min.
+const TIMEOUT: Duration = Duration::from_mins(5);
+/// Poll interval of conditions. Default: 5 ms.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Workload C.
-pub(super) async fn sleep(bench: &Bench, mut config: Config) -> anyhow::Result<Report> {
-    config.limits.idle = Duration::from_secs(2);
-    config.limits.live_instances = 2_000;
+/// Runs workload C.
+pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow::Result<BenchReport> {
+    config.limits.idle_timeout = Duration::from_secs(2);
+    config.limits.max_live_instances = 2_000;
     let sagas = bench.sagas();
-    let mut report = Report::of(bench);
-    let (app, ends) = start(config.clone()).await?;
-    let (before, begun) = (Used::now()?, Instant::now());
+    let mut report = BenchReport::of(bench);
+    let (app, completions) = start(config.clone()).await?;
+    let (before, started) = (ResourceUsage::now()?, Instant::now());
     put_to_sleep(&app, workload::SLEEPER, 0, sagas).await?;
     let transitions = app.runtime.metrics().transitions();
-    report.rates(sagas, transitions, begun.elapsed(), Used::now()?.since(before));
-    until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
-    report
-        .more
-        .insert("resident_bytes_per_instance", bytes_per(Used::now()?.resident, before.resident, sagas));
+    report.rates(sagas, transitions, started.elapsed(), ResourceUsage::now()?.since(before));
+    wait_until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
+    report.extra.insert(
+        "resident_bytes_per_instance",
+        bytes_per(ResourceUsage::now()?.resident, before.resident, sagas),
+    );
 
     let naps = fall_due_together(&app, sagas).await?;
-    until("every timer has fired", || ends.count() >= naps).await?;
-    let mut late = ends.take_late();
+    wait_until("every timer has fired", || completions.count() >= naps).await?;
+    let mut late = completions.take_late();
     late.sort_unstable();
-    report.more.insert("timers_due_in_one_second", float(late.len() as u64));
-    report.more.insert("timer_late_p50_ms", percentile(&late, 50));
-    report.more.insert("timer_late_p99_ms", percentile(&late, 99));
-    report.more.insert("timer_late_max_ms", percentile(&late, 100));
+    report.extra.insert("timers_due_in_one_second", float(late.len() as u64));
+    report.extra.insert("timer_late_p50_ms", percentile(&late, 50));
+    report.extra.insert("timer_late_p99_ms", percentile(&late, 99));
+    report.extra.insert("timer_late_max_ms", percentile(&late, 100));
     app.stop().await?;
     drop(app);
 
-    let tables = disk(&config.data)? - disk_of_logs(&config.data)?;
-    report.more.insert("tables_mib", float(tables) / f64::from(1 << 20));
-    report.more.insert("disk_bytes_per_instance", ratio(tables, float(sagas + naps)));
-    report.more.insert("disk_mib_with_logs", float(disk(&config.data)?) / f64::from(1 << 20));
-    let begun = Instant::now();
+    let tables = disk(&config.data_dir)? - disk_of_logs(&config.data_dir)?;
+    report.extra.insert("tables_mib", float(tables) / f64::from(1 << 20));
+    report.extra.insert("disk_bytes_per_instance", ratio(tables, float(sagas + naps)));
+    report.extra.insert("disk_mib_with_logs", float(disk(&config.data_dir)?) / f64::from(1 << 20));
+    let started = Instant::now();
     let (app, _) = start(config).await?;
-    report.more.insert("restart_ms", begun.elapsed().as_secs_f64() * 1e3);
-    report.more.insert("sleeping_after_restart", float(count(&app, workload::SLEEPER)?));
+    report.extra.insert("restart_ms", started.elapsed().as_secs_f64() * 1e3);
+    report.extra.insert("sleeping_after_restart", float(count(&app, workload::SLEEPER)?));
     let used: u64 =
         app.runtime.readers().flat_map(|reader| reader.stats().tables).map(|table| table.bytes).sum();
-    report.more.insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
+    report.extra.insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
     app.stop().await?;
     Ok(report)
 }
 
-/// Workload D.
-pub(super) async fn wake(bench: &Bench, mut config: Config) -> anyhow::Result<Report> {
-    config.limits.idle = Duration::from_secs(1);
+/// Runs workload D.
+pub(super) async fn workload_d(bench: &BenchArgs, mut config: Config) -> anyhow::Result<BenchReport> {
+    config.limits.idle_timeout = Duration::from_secs(1);
     let sagas = bench.sagas();
     let (app, _) = start(config).await?;
     put_to_sleep(&app, workload::SLEEPER, 0, sagas).await?;
-    until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
-    let (before, transitions, begun) = (Used::now()?, app.runtime.metrics().transitions(), Instant::now());
+    wait_until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
+    let (before, transitions, started) =
+        (ResourceUsage::now()?, app.runtime.metrics().transitions(), Instant::now());
     let next = Arc::new(AtomicU64::new(0));
     let wakers: Vec<_> = (0..bench.concurrency)
         .map(|_| tokio::spawn(wake_some(Arc::clone(&app), Arc::clone(&next), sagas)))
@@ -84,9 +86,9 @@ pub(super) async fn wake(bench: &Bench, mut config: Config) -> anyhow::Result<Re
     for waker in wakers {
         latencies.extend(waker.await??);
     }
-    let mut report = Report::of(bench);
+    let mut report = BenchReport::of(bench);
     let transitions = app.runtime.metrics().transitions() - transitions;
-    report.rates(sagas, transitions, begun.elapsed(), Used::now()?.since(before));
+    report.rates(sagas, transitions, started.elapsed(), ResourceUsage::now()?.since(before));
     report.latencies(latencies);
     app.stop().await?;
     Ok(report)
@@ -99,56 +101,57 @@ async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::R
         if number >= sagas {
             return Ok(latencies);
         }
-        let signal = Control {
-            by: None,
+        let signal = ControlRequest {
+            user: None,
             reason: None,
             trace: None,
             id: EventId::new(format!("wake-{number}"))?,
-            action: Action::Signal {
+            action: ControlAction::Signal {
                 kind: EventType::new("Woken")?,
                 data: json!({ "id": format!("b-{number}") }),
             },
             expected_version: None,
             at: app.clock.now(),
         };
-        let begun = Instant::now();
-        let answer = app.runtime.control(&workload::key(workload::SLEEPER, number)?, signal).await?;
-        anyhow::ensure!(answer.status == Status::Completed, "instance {number} is {}", answer.status);
-        latencies.push(begun.elapsed());
+        let started = Instant::now();
+        let response = app.runtime.control(&workload::key(workload::SLEEPER, number)?, signal).await?;
+        anyhow::ensure!(response.status == Status::Completed, "instance {number} is {}", response.status);
+        latencies.push(started.elapsed());
     }
 }
 
-/// Begins instances and waits until all of them sleep durably with nothing left to do.
+/// Starts instances and waits until all of them wait durably and the outbox is empty.
 async fn put_to_sleep(app: &App, saga: &str, first: u64, sagas: u64) -> anyhow::Result<()> {
     let before = app.runtime.metrics().transitions();
     for batch in (first..first + sagas).step_by(usize::try_from(BATCH)?) {
         let now = app.clock.now();
         let numbers = batch..(batch + BATCH).min(first + sagas);
-        let events =
-            numbers.map(|number| workload::asleep(saga, number, now)).collect::<anyhow::Result<_>>()?;
+        let events = numbers
+            .map(|number| workload::sleep_requested(saga, number, now))
+            .collect::<anyhow::Result<_>>()?;
         app.publish(events).await?;
     }
-    until("every instance sleeps", || {
+    wait_until("every instance waits", || {
         app.runtime.metrics().transitions() - before >= sagas && outbox_is_empty(app)
     })
     .await
 }
 
-/// Begins instances whose timers all fall due within one second, some time from now.
+/// Starts instances whose timers are all due within one second, some time from now.
 async fn fall_due_together(app: &App, first: u64) -> anyhow::Result<u64> {
-    let begin = app.clock.now();
+    let start_time = app.clock.now();
     for batch in (0..TIMERS).step_by(usize::try_from(BATCH)?) {
         let event = |n| {
             let within_a_second = i64::try_from(n * 1_000 / TIMERS)?;
-            let time = orlog_model::Timestamp::from_millis(begin.millis() + within_a_second);
-            workload::asleep(workload::NAPPER, first + n, time)
+            let time = orlog_model::Timestamp::from_millis(start_time.as_millis() + within_a_second);
+            workload::sleep_requested(workload::SHORT_SLEEPER, first + n, time)
         };
         app.publish((batch..batch + BATCH).map(event).collect::<anyhow::Result<_>>()?).await?;
     }
-    until("every timer is armed", || outbox_is_empty(app)).await?;
+    wait_until("every timer is armed", || outbox_is_empty(app)).await?;
     anyhow::ensure!(
-        app.clock.now() < begin.after(workload::NAP),
-        "this machine is too slow: timers were due already"
+        app.clock.now() < start_time.saturating_add(workload::SHORT_SLEEP),
+        "this machine is too slow: timers were already due"
     );
     Ok(TIMERS)
 }
@@ -166,8 +169,8 @@ fn count(app: &App, saga: &str) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// What the logs occupy, which does not grow with the instances: journals are cut behind the tables, the bus's log
-/// behind its consumers.
+/// Returns the disk space of the logs, which does not grow with the instances: journals are truncated
+/// after a flush, the log of the bus behind its consumers.
 fn disk_of_logs(data: &Path) -> anyhow::Result<u64> {
     let mut bytes = disk(&data.join("bus"))?;
     for entry in std::fs::read_dir(data)? {
@@ -183,12 +186,12 @@ fn bytes_per(now: u64, before: u64, count: u64) -> f64 {
     ratio(now.saturating_sub(before), float(count))
 }
 
-/// Waits for a fact.
-pub(super) async fn until(what: &str, mut fact: impl FnMut() -> bool) -> anyhow::Result<()> {
+/// Waits for a condition.
+pub(super) async fn wait_until(condition: &str, mut fact: impl FnMut() -> bool) -> anyhow::Result<()> {
     let wait = async {
         while !fact() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.with_context(|| format!("gave up waiting: {what}"))
+    tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("timed out waiting for: {condition}"))
 }

@@ -1,4 +1,4 @@
-//! Hears of every commit: tells clients that their saga has ended, and how late timers were.
+//! Observer of commits: notifies clients when their saga ends, and measures timer delays.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use orlog_actors::CommitObserver;
 use orlog_model::{Clock, Commit};
 use tokio::sync::oneshot;
 
-/// Lists of waiting clients, so that they seldom meet.
+/// Number of lists of waiting clients; reduces lock contention.
 const LISTS: usize = 64;
 
-/// See the top of this file.
-pub(super) struct Ends {
+/// Tracks ended sagas and timer delays.
+pub(super) struct CompletionTracker {
     waiting: Vec<Mutex<HashMap<u64, oneshot::Sender<()>>>>,
     ended: AtomicU64,
     late: Mutex<Vec<Duration>>,
     clock: Arc<dyn Clock>,
 }
 
-impl Ends {
+impl CompletionTracker {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             waiting: (0..LISTS).map(|_| Mutex::default()).collect(),
@@ -30,19 +30,20 @@ impl Ends {
         })
     }
 
-    /// Resolves when the saga with this number has ended, durably. Call it before the saga begins.
+    /// Returns a receiver that resolves when the saga with this number has ended durably. Call it before
+    /// the saga starts.
     pub(super) fn of(&self, number: u64) -> oneshot::Receiver<()> {
-        let (told, ended) = oneshot::channel();
-        self.list(number).lock().unwrap_or_else(PoisonError::into_inner).insert(number, told);
+        let (sender, ended) = oneshot::channel();
+        self.list(number).lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
         ended
     }
 
-    /// How many have ended.
+    /// Returns the number of ended sagas.
     pub(super) fn count(&self) -> u64 {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// How much later than due the consequences of timers were durable.
+    /// Returns the delays between due time and durable commit of the fired timers.
     pub(super) fn take_late(&self) -> Vec<Duration> {
         std::mem::take(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -53,11 +54,11 @@ impl Ends {
     }
 }
 
-impl CommitObserver for Ends {
-    fn committed(&self, commit: &Commit) {
+impl CommitObserver for CompletionTracker {
+    fn on_commit(&self, commit: &Commit) {
         let Some(instance) = &commit.instance else { return };
-        if commit.history.as_ref().is_some_and(|record| record.input.as_str().starts_with("timer:")) {
-            let late = self.clock.now().since(commit.at);
+        if commit.history.as_ref().is_some_and(|record| record.input_id.as_str().starts_with("timer:")) {
+            let late = self.clock.now().duration_since(commit.at);
             self.late.lock().unwrap_or_else(PoisonError::into_inner).push(late);
         }
         if !instance.status.is_final() {
@@ -65,11 +66,11 @@ impl CommitObserver for Ends {
         }
         self.ended.fetch_add(1, Ordering::AcqRel);
         let number = commit.key.correlation.as_str().rsplit('-').next().and_then(|n| n.parse().ok());
-        let told =
+        let sender =
             number.and_then(|n| self.list(n).lock().unwrap_or_else(PoisonError::into_inner).remove(&n));
-        if let Some(told) = told {
-            // An error means that the client has given up.
-            told.send(()).ok();
+        if let Some(sender) = sender {
+            // An error means that the client no longer waits.
+            sender.send(()).ok();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be asked of the bench.
+//! Options of the benchmark.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use clap::{Args, ValueEnum};
 
 use crate::config::{BusKind, ClusterMode, Config};
 
-/// What kind of load.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
-    /// Three steps, all good.
+    /// Three steps, all succeed.
     #[value(name = "A", alias = "a")]
     A,
     /// Three steps, the third fails.
     #[value(name = "B", alias = "b")]
     B,
-    /// Sleep on a timer.
+    /// Wait for a timer.
     #[value(name = "C", alias = "c")]
     C,
     /// Wake by signal.
@@ -27,54 +27,54 @@ pub enum Workload {
     E,
 }
 
-/// How the runner's files are synced.
+/// Sync mode of the files of the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
-    /// A commit returns after the disk has it.
+    /// A commit returns after the fsync.
     Sync,
-    /// The disk has it at most one interval later.
+    /// The fsync follows within one interval.
     Interval,
 }
 
-/// What shall be measured.
+/// Arguments of the benchmark.
 #[derive(Clone, Debug, Args)]
-pub struct Bench {
-    /// Which workload.
+pub struct BenchArgs {
+    /// Workload to run.
     #[arg(long, value_enum, ignore_case = true, default_value = "A")]
     pub workload: Workload,
-    /// Sagas under way at once (A, B, D, E).
+    /// Concurrent sagas (A, B, D, E).
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub concurrency: u32,
-    /// Sagas in all; by default as many as give a steady figure in some seconds.
+    /// Total number of sagas; default: enough for a stable result within seconds.
     #[arg(long)]
     pub sagas: Option<u64>,
-    /// No new saga is begun after this many seconds (A, B).
+    /// Seconds after which no new saga starts (A, B).
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
-    /// How the files are synced.
+    /// Sync mode of the files.
     #[arg(long, value_enum, default_value = "sync")]
     pub durability: Durability,
-    /// Where to keep the data; by default a folder beside the present one that is removed afterwards.
+    /// Data directory; default: a temporary directory beside the current one, removed at the end.
     #[arg(long)]
-    pub data: Option<PathBuf>,
-    /// On NATS: the server's address. Commits are replicated on its streams (A, B).
+    pub data_dir: Option<PathBuf>,
+    /// NATS server URL. Commits are replicated to its streams (A, B).
     #[arg(long, value_name = "URL")]
     pub nats: Option<String>,
-    /// The process of that server, whose processor time is counted too.
+    /// Process id of the NATS server, to include its CPU time.
     #[arg(long, value_name = "PID", requires = "nats")]
     pub server: Option<u32>,
-    /// Stores that the instances are divided into.
+    /// Number of shards.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: u16,
-    /// Send spans of every saga to this collector, to see what tracing costs (A, B).
+    /// OTLP collector for the spans of every saga, to measure the overhead of tracing (A, B).
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// A file that gets the number of every accepted saga; for workload E.
+    /// File that records the number of every accepted saga; for workload E.
     #[arg(long, hide = true)]
     pub accepted: Option<PathBuf>,
 }
 
-impl Bench {
+impl BenchArgs {
     pub(super) fn sagas(&self) -> u64 {
         let by_default = match self.workload {
             Workload::A | Workload::B => (u64::from(self.concurrency) * 200).clamp(2_000, 150_000),
@@ -85,7 +85,8 @@ impl Bench {
         self.sagas.unwrap_or(by_default)
     }
 
-    /// Whose saga this is: with several stores many tenants, so that each has some.
+    /// Returns the tenant of a saga. With several shards there are many tenants, so that each shard has
+    /// some.
     pub(super) fn tenant(&self, number: u64) -> String {
         if self.shards == 1 { String::new() } else { format!("t{}", number % 64) }
     }
@@ -95,7 +96,7 @@ impl Bench {
     }
 
     pub(super) fn config(&self, data: PathBuf) -> Config {
-        let mut config = Config { data, node: "bench".to_owned(), ..Config::default() };
+        let mut config = Config { data_dir: data, node_name: "bench".to_owned(), ..Config::default() };
         let durability = match self.durability {
             Durability::Sync => crate::config::Durability::Sync,
             Durability::Interval => crate::config::Durability::Interval,
@@ -107,8 +108,8 @@ impl Bench {
         if let Some(server) = &self.nats {
             config.bus.kind = BusKind::Nats;
             config.nats.servers = vec![server.clone()];
-            config.nats.own_aggregate_stream = true;
-            config.cluster.mode = ClusterMode::Leased;
+            config.nats.manage_aggregate_stream = true;
+            config.cluster.mode = ClusterMode::Leases;
         }
         config
     }

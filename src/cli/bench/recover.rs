@@ -1,4 +1,4 @@
-//! Workload E: a process under load is killed, and the next one goes on.
+//! Workload E: a process under load is killed, and the next process recovers.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -9,62 +9,62 @@ use anyhow::Context;
 use orlog_model::Status;
 
 use super::client::start;
-use super::idle_instances::until;
-use super::options::{Bench, Durability};
-use super::report::{Report, float};
-use super::resources::Used;
+use super::idle_instances::wait_until;
+use super::options::{BenchArgs, Durability};
+use super::report::{BenchReport, float};
+use super::resources::ResourceUsage;
 use super::workload;
 use crate::app::App;
 use crate::config::Config;
 
-/// How many sagas are accepted before the kill.
+/// Number of accepted sagas before the kill.
 const BEFORE_KILL: usize = 20_000;
 
-pub(super) async fn run(bench: &Bench, config: Config) -> anyhow::Result<Report> {
-    let accepted_file = config.data.with_extension("accepted");
-    let mut child = Killed(load(bench, &config.data, &accepted_file)?);
+pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
+    let accepted_file = config.data_dir.with_extension("accepted");
+    let mut child = KillOnDrop(load(bench, &config.data_dir, &accepted_file)?);
     let enough = || lines(&accepted_file).is_ok_and(|n| n >= BEFORE_KILL);
-    until("the load has begun", enough).await?;
-    child.0.kill().context("the load cannot be killed")?;
+    wait_until("the load has started", enough).await?;
+    child.0.kill().context("cannot kill the load process")?;
     child.0.wait()?;
 
     let accepted = numbers(&accepted_file)?;
     std::fs::remove_file(&accepted_file)?;
-    let (before, begun) = (Used::now()?, Instant::now());
+    let (before, started) = (ResourceUsage::now()?, Instant::now());
     let (app, _) = start(config).await?;
-    let opened = begun.elapsed();
+    let opened = started.elapsed();
     let mut left = accepted.clone();
-    let recovered = until("every accepted saga has ended", || {
+    let recovered = wait_until("every accepted saga has ended", || {
         left.retain(|number| !has_ended(&app, *number));
         left.is_empty()
     });
     if let Err(error) = recovered.await {
-        tracing::error!(%error, sagas = ?left, "not all accepted sagas ended");
+        tracing::error!(%error, sagas = ?left, "some accepted sagas did not end");
     }
-    let took = begun.elapsed();
+    let took = started.elapsed();
     let transitions = app.runtime.metrics().transitions();
-    let mut report = Report::of(bench);
-    report.rates(accepted.len() as u64, transitions, took, Used::now()?.since(before));
-    report.more.insert("open_ms", millis(opened));
-    report.more.insert("recovered_ms", millis(took));
-    report.more.insert("recovered_transitions", float(transitions));
-    report.more.insert("lost", float(left.len() as u64));
+    let mut report = BenchReport::of(bench);
+    report.rates(accepted.len() as u64, transitions, took, ResourceUsage::now()?.since(before));
+    report.extra.insert("open_ms", millis(opened));
+    report.extra.insert("recovered_ms", millis(took));
+    report.extra.insert("recovered_transitions", float(transitions));
+    report.extra.insert("lost", float(left.len() as u64));
     app.stop().await?;
     Ok(report)
 }
 
-/// A child that does not outlive the bench.
-struct Killed(Child);
+/// Child process that is killed on drop.
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that the process has already ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-fn load(bench: &Bench, data: &Path, accepted: &Path) -> anyhow::Result<Child> {
+fn load(bench: &BenchArgs, data: &Path, accepted: &Path) -> anyhow::Result<Child> {
     let durability = match bench.durability {
         Durability::Sync => "sync",
         Durability::Interval => "interval",
@@ -74,20 +74,20 @@ fn load(bench: &Bench, data: &Path, accepted: &Path) -> anyhow::Result<Child> {
         .arg(bench.sagas().to_string())
         .arg("--concurrency")
         .arg(bench.concurrency.to_string())
-        .arg("--data")
+        .arg("--data-dir")
         .arg(data)
         .arg("--accepted")
         .arg(accepted)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
-        .context("the load cannot be started")
+        .context("cannot start the load process")
 }
 
 fn has_ended(app: &App, number: u64) -> bool {
     let ended = || -> anyhow::Result<bool> {
         let key = workload::key("bench", number)?;
-        let reader = app.runtime.reader(&key).context("no shard owns it")?;
+        let reader = app.runtime.reader(&key).context("no shard owns the instance")?;
         Ok(reader.instance(&key)?.is_some_and(|instance| instance.status == Status::Completed))
     };
     ended().unwrap_or(false)
@@ -97,11 +97,11 @@ fn lines(file: &Path) -> anyhow::Result<usize> {
     Ok(std::io::BufReader::new(std::fs::File::open(file)?).lines().count())
 }
 
-/// The numbers in the file; the kill may have cut the last line.
+/// Returns the numbers in the file. The kill can truncate the last line.
 fn numbers(file: &Path) -> anyhow::Result<Vec<u64>> {
     let text = std::fs::read_to_string(file)?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| line.parse().context("a damaged line")).collect()
+    whole.lines().map(|line| line.parse().context("invalid line")).collect()
 }
 
 fn millis(duration: Duration) -> f64 {

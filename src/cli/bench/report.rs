@@ -1,47 +1,47 @@
-//! What was measured, for programs and for people.
+//! Report of a benchmark as JSON and as text.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::options::Bench;
-use super::resources::Used;
+use super::options::BenchArgs;
+use super::resources::ResourceUsage;
 
-/// The figures of one run. A figure that a workload does not have is 0.
+/// Results of one run. A metric that a workload does not have is 0.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// A to E.
+pub struct BenchReport {
+    /// Workload, A to E.
     pub workload: String,
-    /// Sagas under way at once.
+    /// Concurrent sagas.
     pub concurrency: u32,
-    /// `sync` or `interval`.
+    /// Durability mode, `sync` or `interval`.
     pub durability: String,
-    /// Sagas measured.
+    /// Number of measured sagas.
     pub sagas: u64,
-    /// Sagas that ended, each second.
+    /// Ended sagas per second.
     pub sagas_per_s: f64,
-    /// Transitions made durable, each second.
+    /// Durable transitions per second.
     pub transitions_per_s: f64,
-    /// Half of the sagas took no longer, milliseconds from publish to durable end.
+    /// Median latency from publish to durable end, in milliseconds.
     pub p50_ms: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of the latency, in milliseconds.
     pub p99_ms: f64,
-    /// The longest.
+    /// Maximum latency, in milliseconds.
     pub max_ms: f64,
-    /// Processor time of the process, user and system, for each transition, microseconds.
+    /// CPU time of the process (user and system) per transition, in microseconds.
     pub cpu_us_per_transition: f64,
     /// Resident memory at the end, MiB.
     pub rss_mib: f64,
-    /// Changes in a commit, on average.
+    /// Average number of transitions per commit.
     pub transitions_per_commit: f64,
-    /// Everything else, by name.
+    /// Additional metrics by name.
     #[serde(flatten)]
-    pub more: std::collections::BTreeMap<&'static str, f64>,
+    pub extra: std::collections::BTreeMap<&'static str, f64>,
 }
 
-impl Report {
-    /// The head of a report.
-    pub(super) fn of(bench: &Bench) -> Self {
+impl BenchReport {
+    /// Creates a report with the parameters of the run.
+    pub(super) fn of(bench: &BenchArgs) -> Self {
         Self {
             workload: format!("{:?}", bench.workload),
             concurrency: bench.concurrency,
@@ -50,8 +50,8 @@ impl Report {
         }
     }
 
-    /// Fills in rates from what was used within `took`.
-    pub(super) fn rates(&mut self, sagas: u64, transitions: u64, took: Duration, used: Used) {
+    /// Sets the rates from the resource usage within `duration`.
+    pub(super) fn rates(&mut self, sagas: u64, transitions: u64, took: Duration, used: ResourceUsage) {
         self.sagas = sagas;
         self.sagas_per_s = ratio(sagas, took.as_secs_f64());
         self.transitions_per_s = ratio(transitions, took.as_secs_f64());
@@ -59,7 +59,7 @@ impl Report {
         self.rss_mib = float(used.resident) / f64::from(1 << 20);
     }
 
-    /// Fills in the latencies.
+    /// Sets the latencies.
     pub(super) fn latencies(&mut self, mut all: Vec<Duration>) {
         all.sort_unstable();
         self.p50_ms = percentile(&all, 50);
@@ -68,19 +68,20 @@ impl Report {
     }
 }
 
-/// The value that `percent` of all do not exceed, in milliseconds; 0 when there is none. `sorted` is in rising order.
+/// Returns the given percentile in milliseconds; 0 if there are no values. `sorted` is in ascending
+/// order.
 pub(super) fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted.get(rank).map_or(0.0, |d| d.as_secs_f64() * 1e3)
 }
 
-/// Per second, or per anything.
+/// Returns the count divided by `by`.
 pub(super) fn ratio(count: u64, by: f64) -> f64 {
     float(count) / by.max(1e-9)
 }
 
-/// Exact below 2^53.
-#[expect(clippy::cast_precision_loss, reason = "counts and bytes of a bench stay far below 2^53")]
+/// Converts a count to a float; exact below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "counts and bytes of a benchmark are far below 2^53")]
 pub(super) fn float(count: u64) -> f64 {
     count as f64
 }

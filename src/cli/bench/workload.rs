@@ -1,18 +1,18 @@
-//! The sagas, effects and events that are measured.
+//! Sagas, effects and events of the benchmark.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use async_trait::async_trait;
-use orlog_effect::{Attempt, Native, Policy, Provider, Refusal, Reply, Upstream};
+use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
 use orlog_model::{
     CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, TenantId, Timestamp, WorkItem,
 };
-use orlog_program::{Problem, Program, compile_yaml};
+use orlog_program::{Diagnostic, Program, compile_yaml};
 use serde_json::json;
 
-/// Three steps, and what undoes them; the third fails when the event says so.
+/// Definition with three steps and their compensations; the third step fails if the event requests it.
 const THREE_STEPS: &str = r"
 saga: bench
 version: 1
@@ -36,7 +36,7 @@ steps:
     fail: ShipFailed
 ";
 
-/// One step that waits for an event or for its time to pass.
+/// Returns a definition with one step that waits for an event or its timeout.
 fn nap(name: &str, timeout: &str) -> String {
     format!(
         r"
@@ -55,49 +55,52 @@ steps:
     )
 }
 
-/// The saga that sleeps for a month.
+/// Saga that waits for a month.
 pub(super) const SLEEPER: &str = "sleeper";
-/// The saga that sleeps until [`NAP`] is over.
-pub(super) const NAPPER: &str = "napper";
-/// How long a napper sleeps.
-pub(super) const NAP: Duration = Duration::from_secs(20);
+/// Saga that waits for [`SHORT_SLEEP`].
+pub(super) const SHORT_SLEEPER: &str = "short_sleeper";
+/// Wait time of the short sleeper.
+pub(super) const SHORT_SLEEP: Duration = Duration::from_secs(20);
 
-/// All programs.
+/// Returns all programs.
 pub(super) fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
-    let sources = [THREE_STEPS.to_owned(), nap(SLEEPER, "30d"), nap(NAPPER, "20s")];
+    let sources = [THREE_STEPS.to_owned(), nap(SLEEPER, "30d"), nap(SHORT_SLEEPER, "20s")];
     let compiled = sources.iter().map(|source| compile_yaml(source, "bench.saga.yaml"));
-    let compiled: Result<Vec<_>, Vec<Problem>> = compiled.collect();
+    let compiled: Result<Vec<_>, Vec<Diagnostic>> = compiled.collect();
     let compiled = compiled
         .map_err(|problems| anyhow!("{}", problems.first().map_or(String::new(), ToString::to_string)))?;
     Ok(compiled.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>).collect())
 }
 
-/// All effects, and a Gateway that accepts every command.
+/// Returns all effects, and a gateway that accepts every command.
 pub(super) fn upstreams() -> Vec<Upstream> {
-    let done = |_: orlog_effect::PlainCall<'_>| Ok::<_, Refusal>(json!({ "ok": true }));
-    let native = Native::new()
-        .plain("bench.reserve", done)
-        .plain("bench.charge", done)
-        .plain("bench.release", done)
-        .plain("bench.refund", done)
-        .plain("bench.ship", |call| match call.effect.payload["fails"].as_bool() {
-            Some(true) => Err(Refusal::failed("no_carrier", "nobody ships this")),
+    let done = |_: orlog_effect::SyncFunctionCall<'_>| Ok::<_, ProviderError>(json!({ "ok": true }));
+    let native = FunctionProvider::new()
+        .sync_effect("bench.reserve", done)
+        .sync_effect("bench.charge", done)
+        .sync_effect("bench.release", done)
+        .sync_effect("bench.refund", done)
+        .sync_effect("bench.ship", |call| match call.effect.payload["fails"].as_bool() {
+            Some(true) => Err(ProviderError::permanent("no_carrier", "no carrier is available")),
             _ => Ok(json!({ "ok": true })),
         });
-    let policy = Policy { concurrency: 16_384, ..Policy::in_process() };
-    vec![native.upstream("bench", policy), Upstream::gateway(Arc::new(Accepting), Policy::in_process())]
+    let policy = Policy { max_concurrency: 16_384, ..Policy::in_process() };
+    vec![
+        native.upstream("bench", policy),
+        Upstream::gateway(Arc::new(AcceptAllGateway), Policy::in_process()),
+    ]
 }
 
-struct Accepting;
+struct AcceptAllGateway;
 
 #[async_trait]
-impl Provider for Accepting {
-    async fn perform(&self, _: &WorkItem, _: Attempt) -> Result<Reply, Refusal> {
+impl Provider for AcceptAllGateway {
+    async fn execute(&self, _: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
         Ok(Reply::default())
     }
 }
 
-/// The name of instance `number` of a saga.
+/// Returns the key of instance `number` of a saga.
 pub(super) fn key(saga: &str, number: u64) -> anyhow::Result<InstanceKey> {
     Ok(InstanceKey {
         tenant: TenantId::default_tenant(),
@@ -106,14 +109,14 @@ pub(super) fn key(saga: &str, number: u64) -> anyhow::Result<InstanceKey> {
     })
 }
 
-/// The event that begins instance `number` of the three-step saga.
+/// Returns the start event of instance `number` of the three-step saga.
 pub(super) fn started(tenant: &str, number: u64, fails: bool, time: Timestamp) -> anyhow::Result<Event> {
     let data = json!({ "id": format!("b-{number}"), "fails": fails });
     Ok(Event { tenant: TenantId::new(tenant)?, ..event("BenchStarted", number, time, data)? })
 }
 
-/// The event that begins instance `number` of a sleeping saga.
-pub(super) fn asleep(saga: &str, number: u64, time: Timestamp) -> anyhow::Result<Event> {
+/// Returns the start event of instance `number` of a waiting saga.
+pub(super) fn sleep_requested(saga: &str, number: u64, time: Timestamp) -> anyhow::Result<Event> {
     event(&format!("{saga}-started"), number, time, json!({ "id": format!("b-{number}") }))
 }
 

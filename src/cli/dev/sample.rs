@@ -1,20 +1,20 @@
-//! A sample event that begins an instance of a definition in force.
+//! Sample event that starts an instance of an active definition.
 
 use serde_json::{Map, Value, json};
 
-use orlog_program::Correlate;
+use orlog_program::CorrelationSpec;
 
-use crate::definitions::Definition;
+use crate::definitions::LoadedDefinition;
 
 const CORRELATION: &str = "demo-1";
 
-/// The event as text for a shell's single quotes: no name in it holds one.
-pub(super) fn event(definitions: &[Definition]) -> String {
-    let begins = definitions.iter().find_map(|definition| {
-        let starts = definition.program.manifest().triggers.iter().find(|trigger| trigger.starts)?;
+/// Returns the event as text for single quotes of a shell; no name in it contains one.
+pub(super) fn event(definitions: &[LoadedDefinition]) -> String {
+    let start_event = definitions.iter().find_map(|definition| {
+        let starts = definition.program.manifest().subscriptions.iter().find(|trigger| trigger.starts)?;
         Some((definition, starts.kind.to_string()))
     });
-    let (kind, data) = match begins {
+    let (kind, data) = match start_event {
         Some((definition, kind)) => (kind, data(definition)),
         None => ("Hello".to_owned(), json!({ "greeting": "hello" })),
     };
@@ -24,8 +24,8 @@ pub(super) fn event(definitions: &[Definition]) -> String {
     event.to_string().replace('\'', "")
 }
 
-/// Every field of the event that the definition's variables read, and the one that names the instance.
-fn data(definition: &Definition) -> Value {
+/// Returns every event field that the variables of the definition read, and the correlation field.
+fn data(definition: &LoadedDefinition) -> Value {
     let mut data = Map::new();
     let Some(compiled) = &definition.compiled else { return Value::Object(data) };
     let form = compiled.definition();
@@ -34,17 +34,17 @@ fn data(definition: &Definition) -> Value {
         put(&mut data, &path, json!(1));
     }
     match &form.correlate {
-        Correlate::Field(path) => put(&mut data, path, json!(CORRELATION)),
-        Correlate::ByType(paths) => {
+        CorrelationSpec::Field(path) => put(&mut data, path, json!(CORRELATION)),
+        CorrelationSpec::ByType(paths) => {
             let starts = form.start.iter().filter_map(|kind| paths.get(kind));
             starts.for_each(|path| put(&mut data, path, json!(CORRELATION)));
         }
-        Correlate::Envelope => {}
+        CorrelationSpec::Envelope => {}
     }
     Value::Object(data)
 }
 
-/// The paths after `event.` in a text of expressions.
+/// Returns the paths after `event.` in the text of expressions.
 fn fields(text: &str) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let paths = text.split("event.").skip(1).map(|rest| {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_fields_that_expressions_read() {
+    fn collects_fields_read_by_expressions() {
         let text = r#"{"a":"=event.orderId","b":"=event.customer.email + event.total"}"#;
         assert_eq!(fields(text), ["orderId", "customer.email", "total"]);
     }

@@ -1,17 +1,17 @@
-//! Why a copy does not go on.
+//! Errors that stop an export.
 
-use crate::cli::exit::Failure;
+use crate::cli::exit::CommandError;
 
-/// Why it does not go on.
-pub(super) enum Stop {
-    /// It may go on later.
-    Passing(Failure),
-    /// It will not.
-    Final(Failure),
+/// Error that stops an export.
+pub(super) enum ExportError {
+    /// A retry can succeed.
+    Transient(CommandError),
+    /// A retry cannot succeed.
+    Permanent(CommandError),
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Final(failure)
+impl From<CommandError> for ExportError {
+    fn from(failure: CommandError) -> Self {
+        ExportError::Permanent(failure)
     }
 }

@@ -1,20 +1,20 @@
-//! Lines as they come, in a file or on standard output. In a file the last cursor says where it goes on.
+//! JSON lines in a file or on standard output. In a file, the last cursor is the resume position.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 
 use serde_json::Value;
 
-use super::page::Page;
-use crate::cli::exit::Failure;
+use super::page::ExportPage;
+use crate::cli::exit::CommandError;
 
-/// Where lines go.
-pub(super) enum Lines {
+/// Target for JSON lines.
+pub(super) enum LineSink {
     Standard,
     Path { path: String, file: Option<File> },
 }
 
-impl Lines {
+impl LineSink {
     pub(super) fn new(to: &str) -> Self {
         match to {
             "-" => Self::Standard,
@@ -22,25 +22,25 @@ impl Lines {
         }
     }
 
-    /// Opens the file, drops the end of an answer that was not written whole, and reads the last cursor.
-    pub(super) fn open(&mut self) -> Result<Option<String>, Failure> {
+    /// Opens the file, removes an incomplete response at the end, and reads the last cursor.
+    pub(super) fn open(&mut self) -> Result<Option<String>, CommandError> {
         let Self::Path { path, file } = self else { return Ok(None) };
-        let wrong = |error: io::Error| Failure::failed(format!("{path}: {error}"));
+        let file_error = |error: io::Error| CommandError::failed(format!("{path}: {error}"));
         let mut opened =
-            OpenOptions::new().read(true).append(true).create(true).open(&*path).map_err(wrong)?;
-        let (cursor, whole) = last_cursor(&opened).map_err(wrong)?;
-        if cursor.is_none() && !is_ours(&opened).map_err(wrong)? {
-            let what = "it holds something else than an export; name another file";
-            return Err(Failure::usage(format!("--to {path}: {what}")));
+            OpenOptions::new().read(true).append(true).create(true).open(&*path).map_err(file_error)?;
+        let (cursor, whole) = last_cursor(&opened).map_err(file_error)?;
+        if cursor.is_none() && !is_ours(&opened).map_err(file_error)? {
+            let reason = "the file is not an export; use another file";
+            return Err(CommandError::usage(format!("--to {path}: {reason}")));
         }
-        // Of the last answer only a part may have been written.
-        opened.set_len(whole).map_err(wrong)?;
-        opened.seek(SeekFrom::End(0)).map_err(wrong)?;
+        // The last response can be incomplete.
+        opened.set_len(whole).map_err(file_error)?;
+        opened.seek(SeekFrom::End(0)).map_err(file_error)?;
         *file = Some(opened);
         Ok(cursor)
     }
 
-    pub(super) fn take(&mut self, page: &Page) -> Result<(), Failure> {
+    pub(super) fn take(&mut self, page: &ExportPage) -> Result<(), CommandError> {
         match self {
             Self::Standard => {
                 let mut out = io::stdout().lock();
@@ -48,15 +48,15 @@ impl Lines {
                 Ok(out.flush()?)
             }
             Self::Path { path, file } => {
-                let file = file.as_mut().expect("it was opened");
+                let file = file.as_mut().expect("the file is open");
                 let written = file.write_all(page.text.as_bytes()).and_then(|()| file.sync_data());
-                written.map_err(|error| Failure::failed(format!("{path}: {error}")))
+                written.map_err(|error| CommandError::failed(format!("{path}: {error}")))
             }
         }
     }
 }
 
-/// Whether it begins like an export, or not at all.
+/// Returns whether the file is empty or starts like an export.
 fn is_ours(mut file: &File) -> io::Result<bool> {
     const BEGINNING: &[u8] = br#"{"kind":"#;
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ fn is_ours(mut file: &File) -> io::Result<bool> {
     Ok(BEGINNING.starts_with(&found))
 }
 
-/// The last cursor of a file, and the bytes up to the end of its line.
+/// Returns the last cursor of a file, and the offset after its line.
 fn last_cursor(file: &File) -> io::Result<(Option<String>, u64)> {
     let (mut reader, mut line) = (BufReader::new(file), Vec::new());
     let (mut at, mut found) = (0, (None, 0));

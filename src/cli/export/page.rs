@@ -1,43 +1,50 @@
-//! An answer of the export: lines, and where to go on.
+//! Response of the export: lines and the next cursor.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::error::Stop;
-use crate::cli::exit::{Exit, Failure};
+use super::error::ExportError;
+use crate::cli::exit::{CommandError, CommandExit};
 
-/// One answer.
-pub(super) struct Page {
-    /// The lines as they came, the last one among them.
+/// One response.
+pub(super) struct ExportPage {
+    /// All lines as received, including the last one.
     pub(super) text: String,
-    /// Those that say something.
+    /// Lines with data.
     pub(super) lines: Vec<Value>,
-    /// Where to go on.
+    /// Cursor of the next request.
     pub(super) cursor: String,
-    /// There is more at once.
+    /// More lines are available immediately.
     pub(super) more: bool,
-    /// The first pass goes on.
-    pub(super) scanning: bool,
+    /// The snapshot is not complete yet.
+    pub(super) snapshotting: bool,
 }
 
-impl Page {
-    /// Reads an answer; one without its last line was cut off.
-    pub(super) fn read(text: &str) -> Result<Self, Stop> {
-        let cut = |why: String| Stop::Passing(Failure::new(Exit::Unavailable, why));
+impl ExportPage {
+    /// Parses a response; without its last line it is truncated.
+    pub(super) fn read(text: &str) -> Result<Self, ExportError> {
+        let cut =
+            |reason: String| ExportError::Transient(CommandError::new(CommandExit::Unavailable, reason));
         let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
         let mut lines =
-            lines.map_err(|error| cut(format!("the node's answer is no lines of JSON: {error}")))?;
+            lines.map_err(|error| cut(format!("the response of the node is not JSON lines: {error}")))?;
         let last = lines.pop().filter(|last| last["kind"] == "cursor");
         let cursor = last.as_ref().and_then(|last| last["cursor"].as_str()).map(str::to_owned);
         let (Some(last), Some(cursor)) = (last, cursor) else {
-            return Err(cut("the node's answer was cut off".to_owned()));
+            return Err(cut("the response of the node is truncated".to_owned()));
         };
         let is = |field: &str| last[field] == json!(true);
-        Ok(Self { text: text.to_owned(), lines, cursor, more: is("more"), scanning: is("scanning") })
+        Ok(Self {
+            text: text.to_owned(),
+            lines,
+            cursor,
+            more: is("has_more"),
+            snapshotting: is("snapshotting"),
+        })
     }
 
-    /// The last word about each thing of a kind, those that are there and those that are gone.
+    /// Returns the latest lines of a kind: existing entities and deleted entities.
     pub(super) fn of(&self, kind: &str) -> (Vec<&Value>, Vec<&Value>) {
         let of_kind = self.lines.iter().filter(|line| line["kind"] == kind);
         let last: BTreeMap<String, &Value> =
@@ -50,19 +57,19 @@ impl Page {
 mod tests {
     use super::*;
 
-    const LAST: &str = r#"{"kind":"cursor","cursor":"c","more":true,"scanning":false}"#;
+    const LAST: &str = r#"{"kind":"cursor","cursor":"c","has_more":true,"snapshotting":false}"#;
 
     #[test]
-    fn the_last_word_holds_and_a_cut_answer_is_none() {
+    fn last_cursor_wins_and_truncated_page_is_rejected() {
         let put =
             |n: u8, op: &str| format!(r#"{{"kind":"task","op":"{op}","tenant":"","key":{{"id":{n}}}}}"#);
         let text = [put(1, "put"), put(2, "put"), put(1, "delete"), LAST.to_owned()].join("\n");
-        let page = Page::read(&text).ok().unwrap();
-        let (there, gone) = page.of("task");
-        assert_eq!((there.len(), gone.len(), page.of("instance").0.len()), (1, 1, 0));
-        assert_eq!((page.cursor.as_str(), page.more, page.scanning), ("c", true, false));
+        let page = ExportPage::read(&text).ok().unwrap();
+        let (there, removed) = page.of("task");
+        assert_eq!((there.len(), removed.len(), page.of("instance").0.len()), (1, 1, 0));
+        assert_eq!((page.cursor.as_str(), page.more, page.snapshotting), ("c", true, false));
         for cut in ["", &put(1, "put"), &text[..text.len() - 3]] {
-            assert!(Page::read(cut).is_err(), "{cut}");
+            assert!(ExportPage::read(cut).is_err(), "{cut}");
         }
     }
 }

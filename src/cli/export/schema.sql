@@ -1,14 +1,14 @@
--- What `orlog export` keeps in PostgreSQL, format 1. Made by it where it is missing.
+-- Tables of `orlog export` in PostgreSQL, format 2. Created if missing.
 
--- One row for each tenant that is exported (`tenant:<name>`), or one for all of them (`all`).
+-- One row per exported tenant (`tenant:<name>`), or one for all tenants (`all`).
 CREATE TABLE orlog_export (
-    scope      text PRIMARY KEY,
-    format     integer NOT NULL,
-    kinds      text NOT NULL,
-    cursor     text,
-    scanning   boolean NOT NULL,  -- the first pass is not over: something may be missing
-    generation bigint NOT NULL,   -- grows when everything is copied anew
-    updated_at timestamptz NOT NULL
+    scope        text PRIMARY KEY,
+    format       integer NOT NULL,
+    kinds        text NOT NULL,
+    cursor       text,
+    snapshotting boolean NOT NULL,  -- true: the first pass is incomplete
+    generation   bigint NOT NULL,   -- grows with every new snapshot
+    updated_at   timestamptz NOT NULL
 );
 
 CREATE TABLE orlog_instances (
@@ -25,8 +25,8 @@ CREATE TABLE orlog_instances (
     state              jsonb,
     last_error_code    text,
     last_error_message text,
-    parent             jsonb,          -- saga, correlation, work_id, depth of the saga that began it
-    last_input         text NOT NULL,
+    parent             jsonb,          -- saga, correlation, work_id, depth of the parent saga
+    last_input_id      text NOT NULL,
     node               text NOT NULL,
     trace_id           text,
     created_at         timestamptz,
@@ -46,7 +46,7 @@ CREATE TABLE orlog_tasks (
     status      text NOT NULL,   -- open, claimed, completed, closed
     tag         text NOT NULL,
     title       text NOT NULL,
-    roles       text[] NOT NULL, -- empty: everybody
+    roles       text[] NOT NULL, -- empty: all roles
     assignee    text,
     claimed_by  text,
     due         timestamptz,
@@ -63,13 +63,13 @@ CREATE TABLE orlog_tasks (
 CREATE INDEX orlog_tasks_status ON orlog_tasks (tenant, status, due);
 CREATE INDEX orlog_tasks_instance ON orlog_tasks (tenant, saga, correlation);
 
--- In the order of `number` within a task; rows are only added, and removed with their task.
+-- Ordered by `sequence` within a task. Rows are only inserted, and deleted with their task.
 CREATE TABLE orlog_task_events (
     tenant     text NOT NULL,
     task       uuid NOT NULL,
-    number     bigint NOT NULL,
-    what       text NOT NULL, -- opened, claimed, released, reassigned, escalated, completed, closed
-    by         text,          -- null: the saga
+    sequence   bigint NOT NULL,
+    kind       text NOT NULL, -- opened, claimed, released, reassigned, escalated, completed, closed
+    user_name  text,          -- null: the saga
     reason     text,
     at         timestamptz,
     assignee   text,
@@ -78,24 +78,24 @@ CREATE TABLE orlog_task_events (
     shard      integer NOT NULL,
     position   bigint NOT NULL,
     generation bigint NOT NULL,
-    PRIMARY KEY (tenant, task, number)
+    PRIMARY KEY (tenant, task, sequence)
 );
 
--- One row a transition; only with --kinds …,history.
+-- One row per transition; only with --kinds …,history.
 CREATE TABLE orlog_history (
     tenant      text NOT NULL,
     saga        text NOT NULL,
     correlation text NOT NULL,
     version     bigint NOT NULL,
     at          timestamptz,
-    input       text NOT NULL,
-    label       text NOT NULL,
+    input_id    text NOT NULL,
+    input_label text NOT NULL,
     note        text NOT NULL,
     status      text NOT NULL,
     work        jsonb NOT NULL, -- a list of label, id
     kind        text,
     node        text,
-    waited_ms   numeric,
+    delay_ms    numeric,
     shard       integer NOT NULL,
     position    bigint NOT NULL,
     generation  bigint NOT NULL,

@@ -1,25 +1,27 @@
-//! The statements that keep the tables. Each takes a whole answer at once, as one JSON text.
+//! SQL statements that maintain the tables. Each statement applies a whole response, passed as one JSON
+//! text.
 //!
-//! A row gives way to what was said of a later commit, or in a later generation, and to nothing else.
+//! A row is replaced only by data of a later commit or of a later generation.
 
-/// The tables.
+/// Schema of the tables.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
-/// How the lines of one kind become rows of one table.
-pub(super) struct Kind {
-    /// As lines have it.
+/// Statements that convert the lines of one kind to rows of one table.
+pub(super) struct EntityStatements {
+    /// Name of the kind in the lines.
     pub(super) name: &'static str,
-    /// Puts rows: the lines, the generation.
+    /// Upserts rows. Parameters: lines, generation.
     pub(super) put: &'static str,
-    /// Deletes rows: the lines, the generation.
+    /// Deletes rows. Parameters: lines, generation.
     pub(super) delete: &'static str,
-    /// Deletes what the first pass of this generation has not seen: the generation; the tenant, or null for all.
+    /// Deletes rows that the snapshot of this generation does not contain. Parameters: generation; tenant,
+    /// or null for all.
     pub(super) sweep: &'static str,
 }
 
 macro_rules! kind {
     ($name:literal, $table:literal, key: [$($key:ident as $kind:literal = $from:literal),+], fields: [$($field:ident = $value:literal),+]) => {
-        Kind {
+        EntityStatements {
             name: $name,
             put: concat!(
                 "INSERT INTO ", $table, " (tenant, shard, position, generation",
@@ -42,8 +44,8 @@ macro_rules! kind {
     };
 }
 
-/// All of them.
-pub(super) const KINDS: [Kind; 4] = [
+/// All kinds.
+pub(super) const KINDS: [EntityStatements; 4] = [
     kind!("instance", "orlog_instances",
     key: [saga as "text" = "saga", correlation as "text" = "correlation"],
     fields: [
@@ -51,14 +53,14 @@ pub(super) const KINDS: [Kind; 4] = [
         status = "v->>'status'",
         paused = "(v->>'paused')::boolean",
         version = "(v->>'version')::bigint",
-        definition_version = "(v->'program'->>'version')::bigint",
-        definition_hash = "v->'program'->>'hash'",
+        definition_version = "(v->'definition'->>'version')::bigint",
+        definition_hash = "v->'definition'->>'hash'",
         waits = "v->'waits'",
         state = "nullif(v->'state', 'null')",
         last_error_code = "v->'last_error'->>'code'",
         last_error_message = "v->'last_error'->>'message'",
         parent = "nullif(v->'parent', 'null')",
-        last_input = "v->>'last_input'",
+        last_input_id = "v->>'last_input_id'",
         node = "v->>'node'",
         trace_id = "v->>'trace_id'",
         created_at = "(v->>'created_at')::timestamptz",
@@ -83,10 +85,10 @@ pub(super) const KINDS: [Kind; 4] = [
         updated_at = "(v->>'updated_at')::timestamptz"
     ]),
     kind!("task_event", "orlog_task_events",
-    key: [task as "uuid" = "task", number as "bigint" = "number"],
+    key: [task as "uuid" = "task", sequence as "bigint" = "sequence"],
     fields: [
-        what = "v->>'what'",
-        by = "v->>'by'",
+        kind = "v->>'kind'",
+        user_name = "v->>'user'",
         reason = "v->>'reason'",
         at = "(v->>'at')::timestamptz",
         assignee = "v->>'assignee'",
@@ -97,25 +99,27 @@ pub(super) const KINDS: [Kind; 4] = [
     key: [saga as "text" = "saga", correlation as "text" = "correlation", version as "bigint" = "version"],
     fields: [
         at = "(v->>'at')::timestamptz",
-        input = "v->>'input'",
-        label = "v->>'label'",
+        input_id = "v->>'input_id'",
+        input_label = "v->>'input_label'",
         note = "v->>'note'",
         status = "v->>'status'",
         work = "v->'work'",
         kind = "v->>'kind'",
         node = "v->>'node'",
-        waited_ms = "(v->>'waited_ms')::numeric"
+        delay_ms = "(v->>'delay_ms')::numeric"
     ]),
 ];
 
-/// The row of a scope: its format, kinds, cursor, generation, and whether its first pass goes on.
-pub(super) const FIND: &str =
-    "SELECT format, kinds, cursor, generation, scanning FROM orlog_export WHERE scope = $1";
-/// Begins a generation: scope, format, kinds. Gives its number.
-pub(super) const BEGIN: &str = "INSERT INTO orlog_export (scope, format, kinds, cursor, scanning, generation, updated_at) \
+/// Selects the row of a scope: format, kinds, cursor, generation, and whether its snapshot is
+/// incomplete.
+pub(super) const SELECT_STATE: &str =
+    "SELECT format, kinds, cursor, generation, snapshotting FROM orlog_export WHERE scope = $1";
+/// Starts a generation. Parameters: scope, format, kinds. Returns the generation number.
+pub(super) const INSERT_STATE: &str = "INSERT INTO orlog_export (scope, format, kinds, cursor, snapshotting, generation, updated_at) \
      VALUES ($1, $2, $3, NULL, true, (SELECT coalesce(max(generation), 0) + 1 FROM orlog_export), now()) \
-     ON CONFLICT (scope) DO UPDATE SET format = excluded.format, kinds = excluded.kinds, cursor = NULL, scanning = true, \
+     ON CONFLICT (scope) DO UPDATE SET format = excluded.format, kinds = excluded.kinds, cursor = NULL, snapshotting = true, \
      generation = excluded.generation, updated_at = excluded.updated_at RETURNING generation";
-/// Moves the cursor: scope, new cursor, scanning, generation, old cursor. Nothing happens where somebody else has moved it.
-pub(super) const MOVE: &str = "UPDATE orlog_export SET cursor = $2, scanning = $3, updated_at = now() \
+/// Moves the cursor. Parameters: scope, new cursor, snapshotting, generation, old cursor. Has no effect if
+/// another export moved the cursor.
+pub(super) const UPDATE_STATE: &str = "UPDATE orlog_export SET cursor = $2, snapshotting = $3, updated_at = now() \
      WHERE scope = $1 AND generation = $4 AND cursor IS NOT DISTINCT FROM $5";

@@ -1,58 +1,58 @@
-//! Where a copy is kept.
+//! Target of an export.
 
 use std::str::FromStr as _;
 
 use orlog_effect::secret::{Secret, SecretRef};
 
-use super::error::Stop;
-use super::file::Lines;
-use super::page::Page;
-use super::postgres::Postgres;
-use crate::cli::exit::Failure;
+use super::error::ExportError;
+use super::file::LineSink;
+use super::page::ExportPage;
+use super::postgres::PostgresTarget;
+use crate::cli::exit::CommandError;
 
-/// Where a copy is kept.
-pub(super) enum Target {
+/// Target of an export.
+pub(super) enum ExportTarget {
     /// A file, or standard output.
-    Lines(Lines),
-    /// Tables.
-    Postgres(Box<Postgres>),
+    Lines(LineSink),
+    /// PostgreSQL tables.
+    Postgres(Box<PostgresTarget>),
 }
 
-impl Target {
-    /// `scope` says whose data, `kinds` which.
-    pub(super) fn new(to: &str, scope: String, kinds: String) -> Result<Self, Failure> {
-        let wrong = |error: String| Failure::usage(format!("--to: {error}"));
+impl ExportTarget {
+    /// Creates a target; `scope` names the tenants, `kinds` the exported kinds.
+    pub(super) fn new(to: &str, scope: String, kinds: String) -> Result<Self, CommandError> {
+        let usage_error = |error: String| CommandError::usage(format!("--to: {error}"));
         let url = match SecretRef::from_str(to) {
-            Ok(reference) => Some(reference.resolve().map_err(|error| wrong(error.to_string()))?),
+            Ok(reference) => Some(reference.resolve().map_err(|error| usage_error(error.to_string()))?),
             Err(_) => to.contains("://").then(|| Secret::new(to)),
         };
         match url {
             Some(url) if is_postgres(&url) => {
-                Ok(Self::Postgres(Box::new(Postgres::new(&url, scope, kinds).map_err(wrong)?)))
+                Ok(Self::Postgres(Box::new(PostgresTarget::new(&url, scope, kinds).map_err(usage_error)?)))
             }
-            Some(_) => Err(wrong("the URL does not begin with postgres://".to_owned())),
-            None => Ok(Self::Lines(Lines::new(to))),
+            Some(_) => Err(usage_error("the URL does not start with postgres://".to_owned())),
+            None => Ok(Self::Lines(LineSink::new(to))),
         }
     }
 
-    /// Gets ready; the cursor that it stands at, if it has one.
-    pub(super) async fn open(&mut self) -> Result<Option<String>, Stop> {
+    /// Opens the target and returns its cursor, if it has one.
+    pub(super) async fn open(&mut self) -> Result<Option<String>, ExportError> {
         match self {
             Self::Lines(lines) => Ok(lines.open()?),
             Self::Postgres(postgres) => postgres.open().await,
         }
     }
 
-    /// Everything is told from the beginning.
-    pub(super) async fn begin(&mut self) -> Result<(), Stop> {
+    /// Starts a new snapshot.
+    pub(super) async fn start(&mut self) -> Result<(), ExportError> {
         match self {
             Self::Lines(_) => Ok(()),
-            Self::Postgres(postgres) => postgres.begin().await,
+            Self::Postgres(postgres) => postgres.start().await,
         }
     }
 
-    /// Keeps an answer and its cursor, both or neither.
-    pub(super) async fn take(&mut self, page: &Page) -> Result<(), Stop> {
+    /// Stores a response and its cursor atomically.
+    pub(super) async fn take(&mut self, page: &ExportPage) -> Result<(), ExportError> {
         match self {
             Self::Lines(lines) => Ok(lines.take(page)?),
             Self::Postgres(postgres) => postgres.take(page).await,

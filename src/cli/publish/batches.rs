@@ -1,53 +1,53 @@
-//! Cuts a sequence of events into requests: so many events, so many bytes, in their order.
+//! Splits a sequence of events into requests with a maximum number of events and bytes, in order.
 
 use std::iter::Peekable;
 
 use serde_json::Value;
 
-use crate::cli::exit::Failure;
+use crate::cli::exit::CommandError;
 
-/// Bytes of events in one request, at most; half of what a node takes by default.
-const MOST_BYTES: usize = 4 << 20;
+/// Maximum bytes of events per request; half of the default limit of a node.
+const MAX_BATCH_BYTES: usize = 4 << 20;
 
-/// An event and where it stands.
-pub(in crate::cli) struct Line {
-    /// The number of its line, from 1.
+/// Event and its position in the file.
+pub(in crate::cli) struct EventLine {
+    /// Line number, from 1.
     pub(in crate::cli) number: u64,
-    /// Its length in the file.
+    /// Length in the file, in bytes.
     pub(in crate::cli) bytes: usize,
     /// The event.
     pub(in crate::cli) event: Value,
 }
 
-/// The events of one request.
+/// Events of one request.
 pub(super) struct Batch {
-    /// The events, an array.
+    /// Events as a JSON array.
     pub(super) events: Value,
-    /// The number of each one's line.
+    /// Line number of each event.
     pub(super) lines: Vec<u64>,
-    /// Their length in the file.
+    /// Length in the file, in bytes.
     pub(super) bytes: usize,
 }
 
-/// The requests that a sequence of events makes. Ends after the first line that cannot be read.
+/// Iterator of requests from a sequence of events. Ends after the first unreadable line.
 pub(super) struct Batches<I: Iterator> {
     lines: Peekable<I>,
-    most: usize,
+    max_events: usize,
 }
 
-impl<I: Iterator<Item = Result<Line, Failure>>> Batches<I> {
-    pub(super) fn new(lines: I, most: usize) -> Self {
-        Self { lines: lines.peekable(), most }
+impl<I: Iterator<Item = Result<EventLine, CommandError>>> Batches<I> {
+    pub(super) fn new(lines: I, max_events: usize) -> Self {
+        Self { lines: lines.peekable(), max_events }
     }
 }
 
-impl<I: Iterator<Item = Result<Line, Failure>>> Iterator for Batches<I> {
-    type Item = Result<Batch, Failure>;
+impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I> {
+    type Item = Result<Batch, CommandError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (mut events, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let fits = |count: usize, bytes: usize, next: &Result<Line, Failure>| match next {
-            Ok(line) => count == 0 || (count < self.most && bytes + line.bytes <= MOST_BYTES),
+        let fits = |count: usize, bytes: usize, next: &Result<EventLine, CommandError>| match next {
+            Ok(line) => count == 0 || (count < self.max_events && bytes + line.bytes <= MAX_BATCH_BYTES),
             Err(_) => count == 0,
         };
         while let Some(next) = self.lines.next_if(|next| fits(events.len(), bytes, next)) {
@@ -69,20 +69,20 @@ mod tests {
     use super::*;
 
     #[expect(clippy::unnecessary_wraps, reason = "it stands for what a reader yields")]
-    fn line(number: u64, bytes: usize) -> Result<Line, Failure> {
-        Ok(Line { number, bytes, event: Value::from(number) })
+    fn line(number: u64, bytes: usize) -> Result<EventLine, CommandError> {
+        Ok(EventLine { number, bytes, event: Value::from(number) })
     }
 
     #[test]
-    fn keeps_the_order_and_both_bounds() {
-        let lines = vec![line(1, 10), line(2, 10), line(3, 10), line(4, MOST_BYTES), line(5, 1)];
+    fn batches_keep_order_and_limits() {
+        let lines = vec![line(1, 10), line(2, 10), line(3, 10), line(4, MAX_BATCH_BYTES), line(5, 1)];
         let batches = Batches::new(lines.into_iter(), 2).map(|batch| batch.unwrap().lines);
         assert_eq!(batches.collect::<Vec<_>>(), [vec![1, 2], vec![3], vec![4], vec![5]]);
     }
 
     #[test]
-    fn what_comes_before_a_wrong_line_is_sent() {
-        let lines = vec![line(1, 10), Err(Failure::failed("line 2")), line(3, 10)];
+    fn lines_before_an_invalid_one_are_sent() {
+        let lines = vec![line(1, 10), Err(CommandError::failed("line 2")), line(3, 10)];
         let mut batches = Batches::new(lines.into_iter(), 9);
         assert_eq!(batches.next().unwrap().unwrap().lines, [1]);
         assert!(batches.next().unwrap().is_err());

@@ -1,47 +1,47 @@
-//! CSV with a head: some columns become attributes of an event, the others its data.
+//! CSV with a header line: some columns become attributes of an event, the others its data.
 
 use std::io::Read;
 
 use jiff::civil;
 use jiff::tz::TimeZone;
-use orlog_model::{Timestamp, derived_id};
+use orlog_model::{Timestamp, derive_id};
 use serde_json::{Map, Value, json};
 
-use crate::cli::exit::Failure;
+use crate::cli::exit::CommandError;
 
-use super::batches::Line;
+use super::batches::EventLine;
 
-/// Which columns mean what.
+/// Mapping of columns to event attributes.
 #[derive(Clone, Debug, clap::Args)]
-#[expect(clippy::struct_field_names, reason = "the fields are the names of the flags")]
+#[expect(clippy::struct_field_names, reason = "the field names are the flag names")]
 pub(in crate::cli) struct Columns {
-    /// Read CSV with a head line, one event a row
+    /// Read CSV with a header line, one event a row
     #[arg(long, requires = "correlation_column")]
     csv: bool,
-    /// The column with the event's type
+    /// Column with the event type
     #[arg(long, value_name = "COLUMN", requires = "csv", conflicts_with = "event_type")]
     type_column: Option<String>,
-    /// The type of every event, where no column has it
+    /// Type of every event, if no column contains it
     #[arg(long = "type", id = "event_type", value_name = "TYPE", requires = "csv")]
     event_type: Option<String>,
-    /// The column with the correlation id
+    /// Column with the correlation id
     #[arg(long, value_name = "COLUMN", requires = "csv")]
     correlation_column: Option<String>,
-    /// The column with the time: RFC 3339, or a date with or without a time, then in UTC; now where absent
+    /// Column with the time: RFC 3339, or a date with or without a time in UTC; default: the current time
     #[arg(long, value_name = "COLUMN", requires = "csv")]
     time_column: Option<String>,
-    /// The column with the event's id; derived from the row where absent, so that the same file makes the same ids
+    /// Column with the event id; default: derived from the row, so that the same file gives the same ids
     #[arg(long, value_name = "COLUMN", requires = "csv")]
     id_column: Option<String>,
-    /// The columns that become the event's data; all others where absent
+    /// Columns that become the data of the event; default: all other columns
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv")]
     data_columns: Vec<String>,
-    /// The source of the events
+    /// Source of the events
     #[arg(long, value_name = "URI", default_value = "urn:orlog:csv", requires = "csv")]
     source: String,
 }
 
-/// Where the columns are in this file.
+/// Column indexes in this file.
 struct Mapping {
     head: Vec<String>,
     kind: Result<usize, String>,
@@ -53,46 +53,48 @@ struct Mapping {
 }
 
 impl Columns {
-    /// Itself, where CSV is asked for.
-    pub(super) fn wanted(&self) -> Option<&Self> {
+    /// Returns the columns if CSV is requested.
+    pub(super) fn csv_columns(&self) -> Option<&Self> {
         self.csv.then_some(self)
     }
 }
 
-/// The events in a table.
+/// Returns the events of a CSV table.
 pub(super) fn read(
     input: Box<dyn Read>,
     columns: &Columns,
-) -> Result<Box<dyn Iterator<Item = Result<Line, Failure>>>, Failure> {
+) -> Result<Box<dyn Iterator<Item = Result<EventLine, CommandError>>>, CommandError> {
     let mut table = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-    let head = table.headers().map_err(|error| Failure::failed(format!("the head of the table: {error}")))?;
+    let head =
+        table.headers().map_err(|error| CommandError::failed(format!("invalid CSV header: {error}")))?;
     let map = Mapping::new(head.iter().map(str::to_owned).collect(), columns)?;
     let rows = table.into_records().map(move |row| {
-        let row = row.map_err(|error| Failure::failed(format!("the table cannot be read: {error}")))?;
+        let row = row.map_err(|error| CommandError::failed(format!("cannot read the CSV table: {error}")))?;
         let number = row.position().map_or(0, csv::Position::line);
-        let event =
-            map.event(number, &row).map_err(|why| Failure::failed(format!("line {number}: {why}")))?;
-        Ok(Line { number, bytes: row.as_slice().len() + row.len(), event })
+        let event = map
+            .event(number, &row)
+            .map_err(|reason| CommandError::failed(format!("line {number}: {reason}")))?;
+        Ok(EventLine { number, bytes: row.as_slice().len() + row.len(), event })
     });
     Ok(Box::new(rows))
 }
 
 impl Mapping {
-    fn new(head: Vec<String>, columns: &Columns) -> Result<Self, Failure> {
+    fn new(head: Vec<String>, columns: &Columns) -> Result<Self, CommandError> {
         let find = |name: &String| {
             head.iter().position(|column| column == name).ok_or_else(|| {
                 let known = head.join(", ");
-                Failure::usage(format!("there is no column {name:?}; there are: {known}"))
+                CommandError::usage(format!("unknown column {name:?}; columns: {known}"))
             })
         };
         let kind = match (&columns.type_column, &columns.event_type) {
             (Some(column), _) => Ok(find(column)?),
             (None, Some(kind)) => Err(kind.clone()),
             (None, None) => {
-                return Err(Failure::usage("give --type-column or --type: every event has a type"));
+                return Err(CommandError::usage("the event type is missing; set --type-column or --type"));
             }
         };
-        let correlation = columns.correlation_column.as_ref().expect("--csv requires it");
+        let correlation = columns.correlation_column.as_ref().expect("clap requires the column with --csv");
         let (correlation, time) = (find(correlation)?, columns.time_column.as_ref().map(find).transpose()?);
         let id = columns.id_column.as_ref().map(find).transpose()?;
         let used = [kind.as_ref().ok().copied(), Some(correlation), time, id];
@@ -105,22 +107,22 @@ impl Mapping {
     }
 
     fn event(&self, number: u64, row: &csv::StringRecord) -> Result<Value, String> {
-        let cell = |index: usize| row.get(index).unwrap_or_default();
-        let time = self.time.map(|index| time(cell(index))).transpose()?;
+        let field = |index: usize| row.get(index).unwrap_or_default();
+        let time = self.time.map(|index| time(field(index))).transpose()?;
         let id = match self.id {
-            Some(index) => cell(index).to_owned(),
+            Some(index) => field(index).to_owned(),
             None => self.id(number, row, time.unwrap_or_default()),
         };
-        let kind = self.kind.as_ref().map_or_else(String::as_str, |index| cell(*index));
-        let filled = self.data.iter().filter(|index| !cell(**index).is_empty());
+        let kind = self.kind.as_ref().map_or_else(String::as_str, |index| field(*index));
+        let filled = self.data.iter().filter(|index| !field(**index).is_empty());
         let data: Map<String, Value> =
-            filled.map(|index| (self.head[*index].clone(), value(cell(*index)))).collect();
+            filled.map(|index| (self.head[*index].clone(), value(field(*index)))).collect();
         let mut event = json!({
             "specversion": "1.0",
             "id": id,
             "source": self.source,
             "type": kind,
-            "correlationid": cell(self.correlation),
+            "correlationid": field(self.correlation),
             "data": data,
         });
         if let Some(time) = time {
@@ -131,14 +133,14 @@ impl Mapping {
 
     fn id(&self, number: u64, row: &csv::StringRecord, at: Timestamp) -> String {
         let number = number.to_string();
-        let cells = row.iter().map(str::as_bytes);
+        let fields = row.iter().map(str::as_bytes);
         let parts: Vec<&[u8]> =
-            [self.source.as_bytes(), number.as_bytes()].into_iter().chain(cells).collect();
-        derived_id(at, &parts).to_string()
+            [self.source.as_bytes(), number.as_bytes()].into_iter().chain(fields).collect();
+        derive_id(at, &parts).to_string()
     }
 }
 
-/// RFC 3339; or a civil time or date, which is taken for UTC.
+/// Parses an RFC 3339 time, or a civil time or date in UTC.
 fn time(text: &str) -> Result<Timestamp, String> {
     let iso = text.replace('/', "-");
     let civil = || {
@@ -148,16 +150,17 @@ fn time(text: &str) -> Result<Timestamp, String> {
     };
     let parsed = Timestamp::parse(&iso).ok().or_else(civil);
     parsed.ok_or_else(|| {
-        format!("{text:?} is no time such as 2026-11-21T08:30:00Z, 2026-11-21 08:30:00 or 2026-11-21")
+        format!("invalid time {text:?}; expected 2026-11-21T08:30:00Z, 2026-11-21 08:30:00 or 2026-11-21")
     })
 }
 
-/// A number or a truth value where writing it again gives the same text (so `007` stays text), else text.
-fn value(cell: &str) -> Value {
-    let parsed: Option<Value> = serde_json::from_str(cell).ok();
+/// Converts a cell to a number or a Boolean if its serialized form equals the cell (so `007` stays
+/// text), else to text.
+fn value(field: &str) -> Value {
+    let parsed: Option<Value> = serde_json::from_str(field).ok();
     match parsed.map(|value| (value.to_string(), value)) {
-        Some((text, value @ (Value::Number(_) | Value::Bool(_)))) if text == cell => value,
-        _ => Value::from(cell),
+        Some((text, value @ (Value::Number(_) | Value::Bool(_)))) if text == field => value,
+        _ => Value::from(field),
     }
 }
 
@@ -196,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn the_same_file_makes_the_same_ids() {
+    fn event_ids_are_deterministic() {
         assert_eq!(events(&columns()), events(&columns()));
         assert_ne!(events(&columns())[0]["id"], events(&columns())[1]["id"]);
     }
 
     #[test]
-    fn a_column_that_is_not_there_is_named_with_those_that_are() {
+    fn unknown_column_error_lists_columns() {
         let columns = Columns { time_column: Some("date".to_owned()), ..columns() };
         let error = read(Box::new(TABLE), &columns).err().unwrap().to_string();
-        assert_eq!(error, "there is no column \"date\"; there are: case, activity, when, amount, points");
+        assert_eq!(error, "unknown column \"date\"; columns: case, activity, when, amount, points");
     }
 }

@@ -1,15 +1,15 @@
-//! JSON Lines: one event a line, empty lines skipped. Whether it is an event is for the node to say.
+//! JSON Lines: one event a line; empty lines are skipped. The node validates the events.
 
 use std::io::BufRead;
 
 use serde_json::Value;
 
-use crate::cli::exit::Failure;
+use crate::cli::exit::CommandError;
 
-use super::batches::Line;
+use super::batches::EventLine;
 
-/// The events in a text.
-pub(super) fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<Line, Failure>> {
+/// Returns the events of a JSON Lines input.
+pub(super) fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<EventLine, CommandError>> {
     let mut number = 0;
     let mut buffer = Vec::new();
     std::iter::from_fn(move || {
@@ -21,21 +21,21 @@ pub(super) fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<Line,
                 Ok(_) if buffer.trim_ascii().is_empty() => {}
                 Ok(bytes) => return Some(parse(number, bytes, &buffer)),
                 Err(error) => {
-                    return Some(Err(Failure::failed(format!("line {number} cannot be read: {error}"))));
+                    return Some(Err(CommandError::failed(format!("cannot read line {number}: {error}"))));
                 }
             }
         }
     })
 }
 
-fn parse(number: u64, bytes: usize, line: &[u8]) -> Result<Line, Failure> {
+fn parse(number: u64, bytes: usize, line: &[u8]) -> Result<EventLine, CommandError> {
     let event: Value = serde_json::from_slice(line).map_err(|error| {
-        Failure::failed(format!("line {number} is not JSON (column {}): {error}", error.column()))
+        CommandError::failed(format!("line {number} is not JSON (column {}): {error}", error.column()))
     })?;
     if event.is_object() {
-        Ok(Line { number, bytes, event })
+        Ok(EventLine { number, bytes, event })
     } else {
-        Err(Failure::failed(format!("line {number} is no JSON object; give one event a line")))
+        Err(CommandError::failed(format!("line {number} is not a JSON object; write one event a line")))
     }
 }
 
@@ -44,10 +44,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_one_event_a_line_and_names_the_line_of_a_mistake() {
+    fn parses_json_lines_and_reports_line_numbers() {
         let mut lines = read(&b"{\"id\":1}\n\n[1]\n{"[..]);
         assert_eq!(lines.next().unwrap().unwrap().number, 1);
-        assert!(lines.next().unwrap().err().unwrap().to_string().starts_with("line 3 is no JSON object"));
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .err()
+                .unwrap()
+                .to_string()
+                .starts_with("line 3 is not a JSON object; write one event a line")
+        );
         assert!(lines.next().unwrap().err().unwrap().to_string().starts_with("line 4 is not JSON"));
     }
 }

@@ -1,10 +1,10 @@
-//! How far a publication has come, for whoever watches a terminal.
+//! Progress display of a publish command on a terminal.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar where the length is known, a counter where not, nothing where nobody watches.
+/// Progress bar if the length is known, else a counter; hidden without a terminal.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -13,25 +13,25 @@ impl Progress {
             return Self(ProgressBar::hidden());
         }
         let (bar, template) = match bytes {
-            Some(bytes) => (ProgressBar::new(bytes), "{bar:32} {percent}% {msg} (ready in {eta})"),
+            Some(bytes) => (ProgressBar::new(bytes), "{bar:32} {percent}% {msg} (ETA {eta})"),
             None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
         };
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         Self(bar)
     }
 
-    /// So many bytes more, so many events in all.
+    /// Adds bytes and sets the total number of events.
     pub(super) fn advance(&self, bytes: usize, events: u64) {
         self.0.inc(bytes as u64);
         self.0.set_message(format!("{events} events"));
     }
 
-    /// The node does not take it now.
+    /// Shows that the node is unavailable.
     pub(super) fn wait(&self, attempt: u32) {
-        self.0.set_message(format!("waiting for the node (try {attempt})"));
+        self.0.set_message(format!("waiting for the node (attempt {attempt})"));
     }
 
-    /// It is done.
+    /// Finishes the display.
     pub(super) fn finish(&self) {
         self.0.finish_and_clear();
     }

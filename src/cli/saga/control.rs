@@ -1,78 +1,84 @@
-//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete`: tell one instance what to do; the answer comes when it is
-//! durable.
+//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete`: sends a control request to one
+//! instance. The response arrives after the commit is durable.
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::client::Client;
+use crate::cli::client::ApiClient;
 use crate::cli::console::{Console, text};
-use crate::cli::exit::Failure;
+use crate::cli::exit::CommandError;
 
-use super::instance_arg::Which;
+use super::instance_arg::InstanceArgs;
 
-/// Circumstances of an instruction.
+/// Common options of a control request.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Plain {
+pub(in crate::cli) struct ControlArgs {
     #[command(flatten)]
-    which: Which,
-    /// Makes sending it again harmless
+    which: InstanceArgs,
+    /// Idempotency key of the request
     #[arg(long)]
     id: Option<String>,
-    /// Refused unless the instance stands at this state version
+    /// Reject the request unless the instance has this version
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-    /// Who says so, for the history
+    /// User name recorded in the history
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
-    by: Option<String>,
-    /// Why, for the history
+    user: Option<String>,
+    /// Reason recorded in the history
     #[arg(long)]
     reason: Option<String>,
 }
 
-/// A signal.
+/// Signal to one instance.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Signal {
+pub(in crate::cli) struct SignalArgs {
     #[command(flatten)]
-    plain: Plain,
-    /// The event's type
+    control: ControlArgs,
+    /// Event type
     #[arg(long = "type", value_name = "TYPE")]
     kind: String,
-    /// The event's payload, as JSON
+    /// Event payload as JSON
     #[arg(long, value_name = "JSON", default_value = "null")]
     data: String,
 }
 
-pub(super) async fn plain(verb: &str, args: Plain, console: &Console) -> Result<(), Failure> {
+pub(super) async fn send_action(
+    verb: &str,
+    args: ControlArgs,
+    console: &Console,
+) -> Result<(), CommandError> {
     instruct(verb, &args, Map::new(), console).await
 }
 
-pub(super) async fn signal(args: Signal, console: &Console) -> Result<(), Failure> {
+pub(super) async fn signal(args: SignalArgs, console: &Console) -> Result<(), CommandError> {
     let data: Value = serde_json::from_str(&args.data)
-        .map_err(|error| Failure::usage(format!("--data is not JSON: {error}")))?;
+        .map_err(|error| CommandError::usage(format!("--data is not JSON: {error}")))?;
     let fields = [("type".to_owned(), json!(args.kind)), ("data".to_owned(), data)];
-    instruct("signal", &args.plain, Map::from_iter(fields), console).await
+    instruct("signal", &args.control, Map::from_iter(fields), console).await
 }
 
 async fn instruct(
     verb: &str,
-    args: &Plain,
+    args: &ControlArgs,
     mut body: Map<String, Value>,
     console: &Console,
-) -> Result<(), Failure> {
-    let words = [("id", &args.id), ("by", &args.by), ("reason", &args.reason)];
-    body.extend(words.into_iter().filter_map(|(name, word)| Some((name.to_owned(), json!(word.as_ref()?)))));
+) -> Result<(), CommandError> {
+    let fields = [("id", &args.id), ("user", &args.user), ("reason", &args.reason)];
+    body.extend(
+        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))),
+    );
     body.extend(args.expected_version.iter().map(|version| ("expected_version".to_owned(), json!(version))));
-    let client = Client::new(&args.which.server)?;
-    let answer = client.post(&args.which.path(Some(verb)), Some(&Value::Object(body))).await?;
+    let client = ApiClient::new(&args.which.server)?;
+    let response = client.post(&args.which.path(Some(verb)), Some(&Value::Object(body))).await?;
     if console.is_json() {
-        return console.json(&answer);
+        return console.json(&response);
     }
-    let status = console.painted(&text(&answer, "status"));
-    let paused = if answer["paused"].as_bool().unwrap_or_default() { ", paused" } else { "" };
-    let why = Some(text(&answer, "why")).filter(|why| !why.is_empty());
-    let unchanged = why.map(|why| format!("; nothing changed: {why}")).unwrap_or_default();
-    let Which { saga, correlation, .. } = &args.which;
+    let status = console.painted(&text(&response, "status"));
+    let paused = if response["paused"].as_bool().unwrap_or_default() { ", paused" } else { "" };
+    let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
+    let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
+    let InstanceArgs { saga, correlation, .. } = &args.which;
     console.line(&format!(
         "{saga} {correlation}: {status}{paused}, version {}{unchanged}",
-        text(&answer, "version")
+        text(&response, "version")
     ))
 }

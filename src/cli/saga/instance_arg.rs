@@ -1,20 +1,20 @@
-//! The instance that a command is about, and the node that has it.
+//! Arguments that select an instance and its node.
 
-use crate::cli::client::{Server, path};
+use crate::cli::client::{ServerArgs, path};
 
-/// Which instance.
+/// Instance to select.
 #[derive(Debug, clap::Args)]
-pub(super) struct Which {
-    /// The definition's name
+pub(super) struct InstanceArgs {
+    /// Saga name
     pub(super) saga: String,
-    /// The correlation id
+    /// Correlation id
     pub(super) correlation: String,
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: ServerArgs,
 }
 
-impl Which {
-    /// The path of the instance, or of something below it.
+impl InstanceArgs {
+    /// Returns the API path of the instance, or of an action on it.
     pub(super) fn path(&self, verb: Option<&str>) -> String {
         let mut parts = vec!["v1", "sagas", &self.saga, &self.correlation];
         parts.extend(verb);

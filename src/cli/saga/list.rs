@@ -1,46 +1,46 @@
-//! `orlog saga list`: instances, page after page until there are enough.
+//! `orlog saga list`: lists instances, page by page up to the limit.
 
 use serde_json::{Value, json};
 
-use crate::cli::client::{Client, Server};
-use crate::cli::console::{Console, items, remark, text};
-use crate::cli::exit::Failure;
+use crate::cli::client::{ApiClient, ServerArgs};
+use crate::cli::console::{Console, items, note, text};
+use crate::cli::exit::CommandError;
 
-/// Which instances.
+/// Filter of instances.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Of this saga only
+    /// Filter by saga
     #[arg(long)]
     saga: Option<String>,
-    /// In these statuses only: running, compensating, completed, failed, cancelled, stuck
+    /// Filter by status: running, compensating, completed, failed, cancelled, stuck
     #[arg(long, value_delimiter = ',')]
     status: Vec<String>,
-    /// With a correlation id that begins so
+    /// Filter by prefix of the correlation id
     #[arg(long)]
     prefix: Option<String>,
-    /// Last changed then or later (RFC 3339)
+    /// Updated at or after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     updated_from: Option<String>,
-    /// Last changed before (RFC 3339)
+    /// Updated before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     updated_until: Option<String>,
-    /// Started then or later (RFC 3339)
+    /// Started at or after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_from: Option<String>,
-    /// Started before (RFC 3339)
+    /// Started before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_until: Option<String>,
-    /// That this condition in CEL holds of, for example "vars.total > 100" (docs/queries.md)
+    /// Filter with a CEL condition, for example "vars.total > 100" (docs/queries.md)
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
-    /// At most so many
+    /// Maximum number of results
     #[arg(long, default_value_t = 100)]
     limit: usize,
-    /// Go on where an earlier list ended
+    /// Cursor of the previous page
     #[arg(long)]
     cursor: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 impl Args {
@@ -60,11 +60,12 @@ impl Args {
     }
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
     let (mut failed, mut failure) = (0, None);
-    // A page may be short, or empty, and have a next one: the node looks at a bounded number of instances for each.
+    // A page can be short or empty and still have a next page: the node scans a bounded number of
+    // instances.
     while found.len() < args.limit {
         let mut query = args.query();
         query.push(("limit", (args.limit - found.len()).to_string()));
@@ -73,22 +74,22 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         found.extend_from_slice(items(&page, "items"));
         failed += page["failed"].as_u64().unwrap_or_default();
         failure = failure.or_else(|| page["failure"].as_str().map(str::to_owned));
-        cursor = page["next"].as_str().map(str::to_owned);
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
             break;
         }
     }
     if console.is_json() {
-        return console.json(&json!({ "items": found, "next": cursor }));
+        return console.json(&json!({ "items": found, "next_cursor": cursor }));
     }
     let rows: Vec<_> = found.iter().map(row).collect();
-    let head = ["SAGA", "CORRELATION", "STATUS", "VERSION", "WAITS FOR", "UPDATED"];
+    let head = ["SAGA", "CORRELATION", "STATUS", "VERSION", "WAITING FOR", "UPDATED"];
     console.table(&head, &rows, "no instances")?;
-    if let Some(why) = failure {
-        remark(&format!("of {failed} it cannot be told, the first is {why}"));
+    if let Some(reason) = failure {
+        note(&format!("filter failed for {failed} instances; first: {reason}"));
     }
     if let Some(cursor) = cursor {
-        remark(&format!("there may be more: --cursor {cursor}, or a higher --limit"));
+        note(&format!("more results possible; use --cursor {cursor}, or raise --limit"));
     }
     Ok(())
 }

@@ -1,28 +1,28 @@
-//! `orlog saga show`: where an instance stands, what it waits for, and its history.
+//! `orlog saga show`: shows the state of an instance, what it waits for, and its history.
 
 use serde_json::Value;
 
-use crate::cli::client::Client;
-use crate::cli::console::{Console, items, remark, text};
-use crate::cli::exit::Failure;
+use crate::cli::client::ApiClient;
+use crate::cli::console::{Console, items, note, text};
+use crate::cli::exit::CommandError;
 
-use super::instance_arg::Which;
+use super::instance_arg::InstanceArgs;
 
-/// Which instance, and how much of its history.
+/// Instance and page of its history.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Records of the history behind this version only
+    which: InstanceArgs,
+    /// Show only history entries after this version
     #[arg(long, value_name = "VERSION", default_value_t = 0)]
     history_after: u64,
-    /// Records of the history at most
+    /// Maximum number of history entries
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     history_limit: usize,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.which.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.which.server)?;
     let history = [
         ("history_after", args.history_after.to_string()),
         ("history_limit", args.history_limit.to_string()),
@@ -35,18 +35,14 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
     steps(&instance["state"], console)?;
     console.line("")?;
     let records: Vec<_> = items(&instance["history"], "items").iter().map(record).collect();
-    console.table(
-        &["VERSION", "AT", "INPUT", "WHAT HAPPENED", "STATUS", "ASKED FOR"],
-        &records,
-        "no history",
-    )?;
+    console.table(&["VERSION", "TIME", "INPUT", "NOTE", "STATUS", "WORK"], &records, "no history")?;
     if let Some(next) = instance["history"]["next"].as_u64() {
-        remark(&format!("there is more history: --history-after {next}"));
+        note(&format!("more history available; use --history-after {next}"));
     }
     Ok(())
 }
 
-fn facts(instance: &Value, console: &Console) -> Result<(), Failure> {
+fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let status = console.painted(&text(instance, "status"));
     let paused = if instance["paused"].as_bool().unwrap_or_default() { " (paused)" } else { "" };
     console.line(&format!(
@@ -54,7 +50,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), Failure> {
         text(instance, "saga"),
         text(instance, "correlation")
     ))?;
-    let program = &instance["program"];
+    let definition = &instance["definition"];
     let error = &instance["last_error"];
     let joined = |field: &str, show: &dyn Fn(&Value) -> String| {
         items(instance, field).iter().map(show).collect::<Vec<_>>().join(", ")
@@ -67,14 +63,17 @@ fn facts(instance: &Value, console: &Console) -> Result<(), Failure> {
         items(&instance["outbox"], "items").iter().map(|item| text(item, "label")).collect::<Vec<_>>();
     let lines = [
         ("reference", text(instance, "reference")),
-        ("definition", format!("version {}, {}", text(program, "version"), text(program, "hash"))),
+        ("definition", format!("version {}, {}", text(definition, "version"), text(definition, "hash"))),
         ("state version", text(instance, "version")),
         ("started", text(instance, "created_at")),
         ("updated", format!("{} by {}", text(instance, "updated_at"), text(instance, "node"))),
-        ("waits for", joined("waits", &|wait| until("name", "until", wait))),
+        ("waiting for", joined("waits", &|wait| until("name", "until", wait))),
         ("timers", joined("timers", &|timer| until("name", "due", timer))),
         ("outbox", outbox.join(", ")),
-        ("kept inputs", Some(text(instance, "held")).filter(|held| held != "0").unwrap_or_default()),
+        (
+            "buffered inputs",
+            Some(text(instance, "buffered_inputs")).filter(|buffered| buffered != "0").unwrap_or_default(),
+        ),
         (
             "last error",
             if error.is_null() {
@@ -87,19 +86,19 @@ fn facts(instance: &Value, console: &Console) -> Result<(), Failure> {
     ];
     let lines = lines.into_iter().chain(state(&instance["state"]));
     for (name, value) in lines.filter(|(_, value)| !value.is_empty()) {
-        console.line(&format!("  {name:<14} {value}"))?;
+        console.line(&format!("  {name:<15} {value}"))?;
     }
     Ok(())
 }
 
-/// Whether it is the state of a definition, which has steps to tabulate.
+/// Returns whether the state belongs to a definition with steps.
 fn has_steps(state: &Value) -> bool {
     let is_step = |step: &Value| step["id"].is_string() && step["state"].is_string();
     let steps = state["steps"].as_array().is_some_and(|steps| steps.iter().all(is_step));
     steps && state["phase"].is_string() && state["vars"].is_object()
 }
 
-/// The state but for its steps.
+/// Returns the fields of the state except its steps.
 fn state(state: &Value) -> Vec<(&'static str, String)> {
     if !has_steps(state) {
         return vec![("state", state.to_string())];
@@ -108,20 +107,20 @@ fn state(state: &Value) -> Vec<(&'static str, String)> {
     vec![("failed step", text(&state["failure"], "step")), ("vars", vars.unwrap_or_default())]
 }
 
-fn steps(state: &Value, console: &Console) -> Result<(), Failure> {
+fn steps(state: &Value, console: &Console) -> Result<(), CommandError> {
     if !has_steps(state) {
         return Ok(());
     }
     console.line("")?;
     let row = |step: &Value| ["id", "state", "until"].map(|field| text(step, field)).to_vec();
     let rows: Vec<_> = items(state, "steps").iter().map(row).collect();
-    console.table(&["STEP", "STATE", "UNTIL"], &rows, "no steps")
+    console.table(&["STEP", "STATE", "DEADLINE"], &rows, "no steps")
 }
 
 fn record(record: &Value) -> Vec<String> {
     let work = items(record, "work").iter().map(|work| text(work, "label")).collect::<Vec<_>>().join(", ");
     let mut row: Vec<_> =
-        ["version", "at", "label", "note", "status"].map(|field| text(record, field)).into();
+        ["version", "at", "input_label", "note", "status"].map(|field| text(record, field)).into();
     row.push(work);
     row
 }

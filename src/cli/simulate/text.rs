@@ -1,19 +1,19 @@
-//! A simulation in lines for people.
+//! Text report of a simulation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_simulator::simulate::{Differences, Report};
+use orlog_simulator::simulate::{SimulationDiff, SimulationReport};
 
-/// What became of everything.
-pub(super) fn report(report: &Report) -> Vec<String> {
+/// Formats the results of a simulation.
+pub(super) fn report(report: &SimulationReport) -> Vec<String> {
     let mut lines = vec![format!("{} events, {} instances", report.events, report.instances)];
     for (saga, statuses) in &report.statuses {
         lines.push(format!("{saga}: {}", counts(statuses)));
         if let Some(took) = report.durations.get(saga) {
             let show = |millis| span(Duration::from_millis(millis));
             lines.push(format!(
-                "  {} ended; took p50 {}, p90 {}, p99 {}, at most {}",
+                "  {} ended; duration p50 {}, p90 {}, p99 {}, max {}",
                 took.count,
                 show(took.p50_millis),
                 show(took.p90_millis),
@@ -22,36 +22,37 @@ pub(super) fn report(report: &Report) -> Vec<String> {
             ));
         }
         let steps = report.steps.get(saga).into_iter().flatten();
-        lines.extend(steps.map(|(step, marks)| format!("  step {step}: {}", counts(marks))));
+        lines.extend(steps.map(|(step, states)| format!("  step {step}: {}", counts(states))));
     }
     let parts = [
         ("asked for", &report.work),
         ("timers fired", &report.timers_fired),
-        ("set aside", &report.dead_letters),
+        ("dead-lettered", &report.dead_letters),
         ("changed nothing", &report.ignored),
     ];
     for (name, found) in parts {
         lines.extend((!found.is_empty()).then(|| format!("{name}:")));
-        lines.extend(found.iter().map(|(what, count)| format!("  {count:>8}  {what}")));
+        lines.extend(found.iter().map(|(label, count)| format!("  {count:>8}  {label}")));
     }
     lines
 }
 
-/// What is different with other definitions.
-pub(super) fn differences(found: &Differences) -> Vec<String> {
-    let mut lines = vec![format!("compared: {} are the same", found.same)];
+/// Formats the differences to a second set of definitions.
+pub(super) fn differences(found: &SimulationDiff) -> Vec<String> {
+    let mut lines = vec![format!("compared: {} unchanged", found.same)];
     lines.extend(found.status_changed.iter().map(|(change, count)| format!("  {count:>8}  {change}")));
     let others = [
-        ("ask for other things", found.work_differs),
-        ("began only before", found.only_before),
-        ("begin only now", found.only_after),
+        ("request other work", found.work_differs),
+        ("started only before", found.only_before),
+        ("start only now", found.only_after),
     ];
-    lines.extend(others.iter().filter(|(_, n)| *n > 0).map(|(what, count)| format!("  {count:>8}  {what}")));
+    lines
+        .extend(others.iter().filter(|(_, n)| *n > 0).map(|(label, count)| format!("  {count:>8}  {label}")));
     for example in &found.examples {
         lines.push(format!("{} {}", example.saga, example.correlation));
-        for (sign, life) in [("-", &example.before), ("+", &example.after)] {
-            let life = life.as_ref().map(|(status, work)| format!("{status}: {}", work.join(", ")));
-            lines.push(format!("  {sign} {}", life.unwrap_or_else(|| "not begun".to_owned())));
+        for (sign, run) in [("-", &example.before), ("+", &example.after)] {
+            let run = run.as_ref().map(|(status, work)| format!("{status}: {}", work.join(", ")));
+            lines.push(format!("  {sign} {}", run.unwrap_or_else(|| "not begun".to_owned())));
         }
     }
     lines
@@ -62,7 +63,7 @@ fn counts(counts: &BTreeMap<String, usize>) -> String {
     parts.join(", ")
 }
 
-/// Two units at most: `60d 12h`.
+/// Formats a duration with at most two units: `60d 12h`.
 fn span(duration: Duration) -> String {
     let mut left = duration.as_millis();
     let mut parts = Vec::new();

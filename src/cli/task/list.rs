@@ -1,37 +1,37 @@
-//! `orlog task list`: tasks, page after page until there are enough.
+//! `orlog task list`: lists tasks, page by page up to the limit.
 
 use serde_json::{Value, json};
 
-use crate::cli::client::{Client, Server};
-use crate::cli::console::{Console, items, remark, text};
-use crate::cli::exit::Failure;
+use crate::cli::client::{ApiClient, ServerArgs};
+use crate::cli::console::{Console, items, note, text};
+use crate::cli::exit::CommandError;
 
-/// Which tasks.
+/// Filter of tasks.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// In these statuses only: open, claimed, completed, closed
+    /// Filter by status: open, claimed, completed, closed
     #[arg(long, value_delimiter = ',', default_value = "open,claimed")]
     status: Vec<String>,
-    /// That somebody with this role may take
+    /// Filter by role that may claim the task
     #[arg(long)]
     role: Option<String>,
-    /// That this person is to do, or has taken
+    /// Filter by assignee or claimant
     #[arg(long, value_name = "NAME")]
     assignee: Option<String>,
-    /// Of this saga only
+    /// Filter by saga
     #[arg(long)]
     saga: Option<String>,
-    /// Of the instances with this correlation id only
+    /// Filter by correlation id
     #[arg(long)]
     correlation: Option<String>,
-    /// At most so many
+    /// Maximum number of results
     #[arg(long, default_value_t = 100)]
     limit: usize,
-    /// Go on where an earlier list ended
+    /// Cursor of the previous page
     #[arg(long)]
     cursor: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 impl Args {
@@ -47,8 +47,8 @@ impl Args {
     }
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
     while found.len() < args.limit {
         let mut query = args.query();
@@ -56,26 +56,26 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
         let page = client.get("/v1/tasks", &query).await?;
         found.extend_from_slice(items(&page, "items"));
-        cursor = page["next"].as_str().map(str::to_owned);
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
             break;
         }
     }
     if console.is_json() {
-        return console.json(&json!({ "items": found, "next": cursor }));
+        return console.json(&json!({ "items": found, "next_cursor": cursor }));
     }
     let rows: Vec<_> = found.iter().map(row).collect();
-    let head = ["ID", "TITLE", "STATUS", "ROLES", "WHO", "DUE", "SAGA", "CORRELATION"];
+    let head = ["ID", "TITLE", "STATUS", "ROLES", "ASSIGNEE", "DUE", "SAGA", "CORRELATION"];
     console.table(&head, &rows, "no tasks")?;
     if let Some(cursor) = cursor {
-        remark(&format!("there may be more: --cursor {cursor}, or a higher --limit"));
+        note(&format!("more results possible; use --cursor {cursor}, or raise --limit"));
     }
     Ok(())
 }
 
 fn row(task: &Value) -> Vec<String> {
     let roles = items(task, "roles").iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
-    let who = match text(task, "claimed_by") {
+    let assignee = match text(task, "claimed_by") {
         claimed if claimed.is_empty() => text(task, "assignee"),
         claimed => claimed,
     };
@@ -84,7 +84,7 @@ fn row(task: &Value) -> Vec<String> {
         text(task, "title"),
         text(task, "status"),
         roles,
-        who,
+        assignee,
         text(task, "due"),
         text(task, "saga"),
         text(task, "correlation"),

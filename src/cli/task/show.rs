@@ -1,22 +1,22 @@
-//! `orlog task show`: what somebody is asked, and what happened.
+//! `orlog task show`: shows a task and its events.
 
 use serde_json::Value;
 
-use crate::cli::client::{Client, Server, path};
+use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, items, text};
-use crate::cli::exit::Failure;
+use crate::cli::exit::CommandError;
 
-/// Which task.
+/// Task to show.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The task's id
+    /// Task id
     task: String,
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
-pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
+pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
     let task = client.get(&path(&["v1", "tasks", &args.task]), &[]).await?;
     if console.is_json() {
         return console.json(&task);
@@ -28,19 +28,19 @@ pub(super) async fn perform(args: Args, console: &Console) -> Result<(), Failure
         ("saga", format!("{} {}", text(&task, "saga"), text(&task, "correlation"))),
         ("step", text(&task, "tag")),
         ("roles", joined("roles")),
-        ("assigned to", text(&task, "assignee")),
+        ("assignee", text(&task, "assignee")),
         ("claimed by", text(&task, "claimed_by")),
         ("due", text(&task, "due")),
         ("outcomes", joined("outcomes")),
-        ("chosen", text(&task, "outcome")),
+        ("outcome", text(&task, "outcome")),
         ("data", text(&task, "data")),
     ];
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
         console.line(&format!("  {name:<14} {value}"))?;
     }
     console.line("")?;
-    let fields = ["at", "what", "by", "assignee", "outcome", "reason"];
+    let fields = ["at", "kind", "user", "assignee", "outcome", "reason"];
     let rows: Vec<Vec<String>> =
         items(&task, "events").iter().map(|event| fields.map(|field| text(event, field)).into()).collect();
-    console.table(&["AT", "WHAT", "BY", "TO", "CHOSEN", "REASON"], &rows, "no events")
+    console.table(&["TIME", "EVENT", "USER", "ASSIGNEE", "OUTCOME", "REASON"], &rows, "no events")
 }

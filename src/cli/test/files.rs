@@ -1,46 +1,47 @@
-//! Finds test files and the definitions they are about.
+//! Finds test files and the definitions under test.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orlog_model::SagaName;
-use orlog_program::{Problem, Program};
-use orlog_simulator::Programs;
-use orlog_simulator::test_file::Book;
+use orlog_program::{Diagnostic, Program};
+use orlog_simulator::SimulatorPrograms;
+use orlog_simulator::test_file::TestFile;
 
 use crate::definitions;
 
-/// What the name of a test file ends with.
+/// Suffix of test file names.
 pub(super) const SUFFIX: &str = ".saga.test.yaml";
 
-/// A test file that was read, with the definitions of its folder.
-pub(super) struct Suite {
+/// Parsed test file with the definitions of its directory.
+pub(super) struct TestSuite {
     pub(super) file: String,
-    pub(super) book: Book,
+    pub(super) test_file: TestFile,
     pub(super) saga: SagaName,
-    pub(super) programs: Arc<Programs>,
+    pub(super) programs: Arc<SimulatorPrograms>,
 }
 
-/// The test files under a path, in the order of their names; instead of one, what is wrong.
-pub(super) fn find(path: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
+/// Returns the test files under a path, sorted by name, with diagnostics in place of unreadable
+/// entries.
+pub(super) fn find(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
-    let wrong = |error: std::io::Error| vec![problem(path, format!("cannot be read: {error}"))];
+    let read_error = |error: std::io::Error| vec![problem(path, format!("cannot be read: {error}"))];
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
         Err(error) => Err(error),
     };
     let mut paths: Vec<_> = match entries {
         Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
-        Err(error) => return vec![Err(wrong(error))],
+        Err(error) => return vec![Err(read_error(error))],
     };
     paths.sort();
-    paths.iter().flat_map(|path| inside(path)).collect()
+    paths.iter().flat_map(|path| expand(path)).collect()
 }
 
-/// Hidden folders are left alone, and links, which may go round in circles.
-fn inside(path: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
+/// Searches a directory. Skips hidden directories, and symbolic links, because they can form cycles.
+fn expand(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let hidden = name.starts_with('.') || name == "target";
     if path.is_dir() && !path.is_symlink() && !hidden {
@@ -49,31 +50,39 @@ fn inside(path: &Path) -> Vec<Result<PathBuf, Vec<Problem>>> {
     if name.ends_with(SUFFIX) { vec![Ok(path.to_owned())] } else { Vec::new() }
 }
 
-/// Reads a test file and compiles what it is about.
-pub(super) fn read(file: &Path) -> Result<Suite, Vec<Problem>> {
-    let shown = file.display().to_string();
+/// Reads a test file and compiles the definition under test.
+pub(super) fn read(file: &Path) -> Result<TestSuite, Vec<Diagnostic>> {
+    let display_path = file.display().to_string();
     let text = std::fs::read_to_string(file)
         .map_err(|error| vec![problem(file, format!("cannot be read: {error}"))])?;
-    let book = Book::read(&text, &shown)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let tested = definitions::read(&folder.join(&book.definition))?;
-    let saga = tested.program.reference().saga.clone();
-    let mut programs = beside(folder, &saga);
+    let test_file = TestFile::parse(&text, &display_path)?;
+    let dir = file.parent().unwrap_or(Path::new(""));
+    let tested = definitions::load_file(&dir.join(&test_file.definition))?;
+    let saga = tested.program.definition_ref().saga.clone();
+    let mut programs = sibling_definitions(dir, &saga);
     programs.push(tested.program);
-    Ok(Suite { file: shown, book, saga, programs: Arc::new(Programs::new(programs)) })
+    Ok(TestSuite {
+        file: display_path,
+        test_file,
+        saga,
+        programs: Arc::new(SimulatorPrograms::new(programs)),
+    })
 }
 
-/// The other definitions of a folder: sagas that the tested one begins, or that begin with its facts. Those that are wrong
-/// are not there; `orlog check` says what is wrong with them.
-pub(in crate::cli) fn beside(folder: &Path, saga: &SagaName) -> Vec<Arc<dyn Program>> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let files = definitions::list(folder).into_iter().filter_map(Result::ok);
-    let found = files.filter_map(|file| definitions::read(&file).ok());
-    found.map(|definition| definition.program).filter(|program| program.reference().saga != *saga).collect()
+/// Returns the other definitions of a directory: sagas that the tested saga starts, or that start on
+/// its facts. Invalid definitions are omitted; `orlog check` reports their diagnostics.
+pub(in crate::cli) fn sibling_definitions(dir: &Path, saga: &SagaName) -> Vec<Arc<dyn Program>> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let files = definitions::list_files(dir).into_iter().filter_map(Result::ok);
+    let found = files.filter_map(|file| definitions::load_file(&file).ok());
+    found
+        .map(|definition| definition.program)
+        .filter(|program| program.definition_ref().saga != *saga)
+        .collect()
 }
 
-/// A problem with a file as a whole.
-fn problem(file: &Path, message: String) -> Problem {
+/// Creates a diagnostic about a whole file.
+fn problem(file: &Path, message: String) -> Diagnostic {
     let file = file.display().to_string();
-    Problem { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
+    Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
 }

@@ -1,43 +1,46 @@
-//! Runs again whenever a file changes: looks at the times of files a few times a second.
+//! Reruns the tests when a file changes. Polls the modification times several times a second.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::files;
-use crate::cli::console::remark;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::console::note;
+use crate::cli::exit::{CommandError, CommandExit};
 use crate::definitions;
 
-/// The pause between two looks.
+/// Poll interval. Default: 300 ms.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Runs at once and after every change, until the process is ended or nobody reads what it writes. What is wrong with a
-/// file that is being written is told, and the next change is waited for.
-pub(super) fn forever(paths: &[PathBuf], run: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+/// Runs immediately and after every change, until the process is stopped or its output is closed.
+/// Reports the errors of an incompletely written file and waits for the next change.
+pub(super) fn run_on_change(
+    paths: &[PathBuf],
+    run: impl Fn() -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     loop {
-        let before = look(paths);
+        let before = poll(paths);
         if let Err(failure) = run() {
-            if failure.exit() == Exit::Done {
+            if failure.exit() == CommandExit::Done {
                 return Ok(());
             }
-            remark(&format!("error: {failure}"));
+            note(&format!("error: {failure}"));
         }
-        remark("waiting for a change; end with ctrl-c");
-        while look(paths) == before {
+        note("waiting for changes; stop with Ctrl-C");
+        while poll(paths) == before {
             std::thread::park_timeout(PAUSE);
         }
     }
 }
 
-/// When the test files and all definitions beside them were changed last.
-fn look(paths: &[PathBuf]) -> BTreeMap<PathBuf, Option<SystemTime>> {
+/// Returns the modification times of the test files and of all definitions in their directories.
+fn poll(paths: &[PathBuf]) -> BTreeMap<PathBuf, Option<SystemTime>> {
     let tests: Vec<_> = paths.iter().flat_map(|path| files::find(path)).filter_map(Result::ok).collect();
-    let folders = tests.iter().map(|file| match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+    let dirs = tests.iter().map(|file| match file.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
         _ => PathBuf::from("."),
     });
-    let definitions = folders.flat_map(|folder| definitions::list(&folder)).filter_map(Result::ok);
+    let definitions = dirs.flat_map(|dir| definitions::list_files(&dir)).filter_map(Result::ok);
     let all: Vec<_> = definitions.collect();
     tests.into_iter().chain(all).map(|file| (file.clone(), changed(&file))).collect()
 }

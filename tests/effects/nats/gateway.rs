@@ -1,4 +1,4 @@
-//! The gateway, asked over NATS. Whoever answers speaks the protocol itself.
+//! Gateway over NATS. The responder implements the protocol itself.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::node;
-use crate::node::Folders;
+use crate::node::Dirs;
 
 const ORDER: &str = r"
 saga: order
@@ -23,10 +23,10 @@ steps:
     ok: StockReserved
 ";
 
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+type ReceivedCommands = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Answers every question under `gateway.>` with the status that its command asks for.
-async fn gateway(server: &NatsServer, asked: Asked) {
+/// Responds to every request under `gateway.>` with the status that its command requests.
+async fn gateway(server: &NatsServer, received: ReceivedCommands) {
     let stream = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
@@ -37,22 +37,23 @@ async fn gateway(server: &NatsServer, asked: Asked) {
     tokio::spawn(async move {
         let mut line = String::new();
         while reader.read_line(&mut line).await.is_ok_and(|read| read > 0) {
-            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let fields: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             line.clear();
-            match words.first().map(String::as_str) {
+            match fields.first().map(String::as_str) {
                 Some("PING") => writer.write_all(b"PONG\r\n").await.unwrap(),
                 Some("PONG") => drop(ready.take().map(|ready| ready.send(()))),
                 Some("HMSG") => {
-                    let [subject, reply, headers, all] = [1, 3, 4, 5].map(|index| words[index].clone());
+                    let [subject, reply, headers, all] = [1, 3, 4, 5].map(|index| fields[index].clone());
                     let (headers, all): (usize, usize) = (headers.parse().unwrap(), all.parse().unwrap());
                     let mut bytes = vec![0; all + 2];
                     reader.read_exact(&mut bytes).await.unwrap();
                     let command: Value = serde_json::from_slice(&bytes[headers..all]).unwrap();
                     let status = command["payload_json"]["status"].as_u64().unwrap_or(202);
-                    asked.lock().unwrap().push((subject, command));
-                    let head = format!("NATS/1.0\r\nstatus: {status}\r\n\r\n");
-                    let answer = format!("HPUB {reply} {} {}\r\n{head}{{}}\r\n", head.len(), head.len() + 2);
-                    writer.write_all(answer.as_bytes()).await.unwrap();
+                    received.lock().unwrap().push((subject, command));
+                    let header = format!("NATS/1.0\r\nstatus: {status}\r\n\r\n");
+                    let response =
+                        format!("HPUB {reply} {} {}\r\n{header}{{}}\r\n", header.len(), header.len() + 2);
+                    writer.write_all(response.as_bytes()).await.unwrap();
                 }
                 _ => {}
             }
@@ -62,15 +63,15 @@ async fn gateway(server: &NatsServer, asked: Asked) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_are_accepted_and_refused_over_nats_and_wait_for_somebody_to_listen() {
+async fn nats_gateway_accepts_rejects_and_retries_without_responders() {
     let Some(server) = NatsServer::start() else { return };
-    let folders = Folders::new(&[]);
-    std::fs::remove_file(folders.path("definitions").join("payment.saga.yaml")).unwrap();
-    folders.define("order", ORDER);
-    let node = node(&server, &folders, Role::Combined, |config| {
+    let dirs = Dirs::new(&[]);
+    std::fs::remove_file(dirs.path("definitions").join("payment.saga.yaml")).unwrap();
+    dirs.define("order", ORDER);
+    let node = node(&server, &dirs, Role::Combined, |config| {
         let gateway = json!({
             "subject": "gateway.{tenant}.{aggregate_type}",
-            "backoff": { "first": "10ms", "max": "50ms" },
+            "backoff": { "initial": "10ms", "max": "50ms" },
         });
         config.gateway = Some(serde_json::from_value(gateway).unwrap());
     })
@@ -80,23 +81,23 @@ async fn commands_are_accepted_and_refused_over_nats_and_wait_for_somebody_to_li
         let event = json!({
             "specversion": "1.0", "id": format!("e-{order}"), "source": "urn:test", "type": "OrderPlaced", "data": data,
         });
-        let (code, answer) = node.ask(axum::http::Method::POST, "acme", "/v1/events", &event).await;
-        assert_eq!(code, axum::http::StatusCode::ACCEPTED, "{answer}");
+        let (code, response) = node.ask(axum::http::Method::POST, "acme", "/v1/events", &event).await;
+        assert_eq!(code, axum::http::StatusCode::ACCEPTED, "{response}");
     };
-    // Nobody listens yet: it is tried again until somebody does.
+    // No responder is subscribed yet; the request is retried until one is.
     place("o-1", 202).await;
     let is_there = |saga: &Value| saga["status"] == "running";
     node.until("acme", "/v1/sagas/order/o-1", is_there).await;
-    let asked = Asked::default();
-    gateway(&server, Arc::clone(&asked)).await;
-    super::until(async || (!asked.lock().unwrap().is_empty()).then_some(())).await;
+    let received = ReceivedCommands::default();
+    gateway(&server, Arc::clone(&received)).await;
+    super::until(async || (!received.lock().unwrap().is_empty()).then_some(())).await;
     place("o-2", 422).await;
     assert_eq!(node.end_of("acme", "order", "o-2").await["status"], "failed");
-    let asked = asked.lock().unwrap().clone();
-    assert_eq!(asked.len(), 2);
-    assert_eq!(asked[0].0, "gateway.acme.inventory");
+    let received = received.lock().unwrap().clone();
+    assert_eq!(received.len(), 2);
+    assert_eq!(received[0].0, "gateway.acme.inventory");
     assert_eq!(
-        (&asked[0].1["command_type"], &asked[0].1["tenant_id"]),
+        (&received[0].1["command_type"], &received[0].1["tenant_id"]),
         (&json!("ReserveStock"), &json!("acme"))
     );
     node.app.stop().await.unwrap();

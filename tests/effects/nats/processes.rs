@@ -1,4 +1,4 @@
-//! Roles as processes of the real binary, of which one is killed in the middle.
+//! Roles as processes of the real binary; one is killed under load.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{count, node, until};
-use crate::http_upstream::Shop;
-use crate::node::Folders;
+use crate::http_upstream::HttpUpstream;
+use crate::node::Dirs;
 
-/// A process of the binary. Killed when it is dropped.
+/// Process of the binary; killed on drop.
 struct Process {
     child: Child,
     address: String,
@@ -28,7 +28,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    async fn start(server: &NatsServer, folders: &Folders, role: &str, name: &str) -> Self {
+    async fn start(server: &NatsServer, dirs: &Dirs, role: &str, name: &str) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
         let text = |path: &Path| path.display().to_string();
@@ -37,26 +37,27 @@ impl Process {
             command.env_remove(name);
         }
         command.arg("run").envs([
-            ("ORLOG_ROLES", role),
-            ("ORLOG_NODE", name),
+            ("ORLOG_ROLE", role),
+            ("ORLOG_NODE_NAME", name),
             ("ORLOG_LISTEN", &listen),
-            ("ORLOG_DATA", &text(&folders.path(&format!("data-{name}")))),
-            ("ORLOG_DEFINITIONS", &text(&folders.path("definitions"))),
-            ("ORLOG_EFFECTS", &text(&folders.path("effects"))),
+            ("ORLOG_DATA_DIR", &text(&dirs.path(&format!("data-{name}")))),
+            ("ORLOG_DEFINITIONS_DIR", &text(&dirs.path("definitions"))),
+            ("ORLOG_UPSTREAMS_DIR", &text(&dirs.path("effects"))),
             ("ORLOG_BUS__KIND", "nats"),
             ("ORLOG_NATS__SERVERS", &server.url()),
-            ("ORLOG_NATS__OWN_AGGREGATE_STREAM", "true"),
+            ("ORLOG_NATS__MANAGE_AGGREGATE_STREAM", "true"),
             ("ORLOG_QUEUE__ACK_WAIT", "1s"),
-            ("ORLOG_QUEUE__IN_FLIGHT", "8"),
+            ("ORLOG_QUEUE__MAX_IN_FLIGHT", "8"),
         ]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let process = Self { child, address: listen };
-        until(async || process.ask("GET", "/ready", "").await.ok().filter(|answer| answer.0 == 200)).await;
+        until(async || process.request("GET", "/ready", "").await.ok().filter(|response| response.0 == 200))
+            .await;
         process
     }
 
-    /// The status and the body of the answer to a request.
-    async fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+    /// Sends a request; returns the status and the body of the response.
+    async fn request(&self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(&self.address).await?;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: application/cloudevents+json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -64,15 +65,15 @@ impl Process {
             body.len()
         );
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or_default();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+        let status = head.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or_default();
         Ok((status, body.to_owned()))
     }
 
     async fn get(&self, path: &str) -> Value {
-        serde_json::from_str(&self.ask("GET", path, "").await.unwrap().1).unwrap()
+        serde_json::from_str(&self.request("GET", path, "").await.unwrap().1).unwrap()
     }
 
     fn terminate(&mut self) -> Option<i32> {
@@ -82,58 +83,58 @@ impl Process {
     }
 }
 
-fn pay(shop: &Shop) -> String {
+fn pay(shop: &HttpUpstream) -> String {
     format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_killed_leaves_its_effects_to_another() {
+async fn effects_of_a_killed_worker_are_reassigned() {
     const ORDERS: usize = 60;
     let Some(server) = NatsServer::start() else { return };
-    let shop = Shop::open().await;
-    let folders = Folders::new(&[("pay", &pay(&shop))]);
-    let sagas = node(&server, &folders, Role::Saga, |_| {}).await;
-    let mut dies = Process::start(&server, &folders, "effect", "dies").await;
+    let shop = HttpUpstream::open().await;
+    let dirs = Dirs::new(&[("pay", &pay(&shop))]);
+    let sagas = node(&server, &dirs, Role::Saga, |_| {}).await;
+    let mut killed = Process::start(&server, &dirs, "effect", "dies").await;
     shop.permits.forget_permits(usize::MAX);
     for number in 0..ORDERS {
         sagas.pay("", &format!("o-{number}"), json!({})).await;
     }
-    // It has as much in hand as it may, and none of that has been answered.
-    shop.asked_times(8).await;
-    dies.child.kill().unwrap();
-    dies.child.wait().unwrap();
+    // The maximum number of calls is in flight, and none has a response.
+    shop.wait_for_requests(8).await;
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
     shop.permits.add_permits(1_000_000);
-    let mut lives = Process::start(&server, &folders, "effect", "lives").await;
+    let mut survivor = Process::start(&server, &dirs, "effect", "lives").await;
     for number in 0..ORDERS {
         assert_eq!(sagas.end("", &format!("o-{number}")).await["status"], "completed");
     }
-    let asked = shop.asked();
+    let received = shop.received();
     let keys: std::collections::BTreeSet<_> =
-        asked.iter().map(|asked| asked.header("idempotency-key")).collect();
+        received.iter().map(|received| received.header("idempotency-key")).collect();
     assert_eq!(keys.len(), ORDERS, "one key an order");
-    assert_eq!(asked.len(), ORDERS + 8, "those that it had in hand were asked for twice");
+    assert_eq!(received.len(), ORDERS + 8, "those that it had in hand were asked for twice");
     assert_eq!(count(&server, "WORKFLOW_EVENTS", "effect_result.>").await, ORDERS as u64);
-    assert_eq!(lives.terminate(), Some(0));
+    assert_eq!(survivor.terminate(), Some(0));
     sagas.app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_of_the_binary_share_the_work() {
+async fn two_effect_processes_share_the_work() {
     let Some(server) = NatsServer::start() else { return };
-    let shop: Arc<Shop> = Shop::open().await;
-    let folders = Folders::new(&[("pay", &pay(&shop))]);
-    let mut sagas = Process::start(&server, &folders, "saga", "sagas").await;
-    let mut effects = Process::start(&server, &folders, "effect", "effects").await;
+    let shop: Arc<HttpUpstream> = HttpUpstream::open().await;
+    let dirs = Dirs::new(&[("pay", &pay(&shop))]);
+    let mut sagas = Process::start(&server, &dirs, "saga", "sagas").await;
+    let mut effects = Process::start(&server, &dirs, "effect", "effects").await;
     assert_eq!(effects.get("/info").await["roles"], json!(["effect"]));
     let event = json!({
         "specversion": "1.0", "id": "e-1", "source": "urn:test", "type": "PaymentAsked", "data": { "orderId": "o-1" },
     });
-    assert_eq!(sagas.ask("POST", "/v1/events", &event.to_string()).await.unwrap().0, 202);
+    assert_eq!(sagas.request("POST", "/v1/events", &event.to_string()).await.unwrap().0, 202);
     until(async || {
         let saga = sagas.get("/v1/sagas/payment/o-1").await;
         (saga["status"] == "completed").then_some(())
     })
     .await;
-    assert_eq!(shop.asked().len(), 1);
+    assert_eq!(shop.received().len(), 1);
     assert_eq!((effects.terminate(), sagas.terminate()), (Some(0), Some(0)));
 }

@@ -1,4 +1,4 @@
-//! Bounds that hold whatever a script does.
+//! Limits that a script cannot exceed.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use orlog_testkit::provider_suite::START;
 use serde_json::{Value, json};
 
 use super::{failed, is_there, job, perform, run, upstream};
-use crate::node::PATIENCE;
+use crate::node::TIMEOUT;
 
-/// How many processes there are that have the job's id in their environment.
+/// Returns the number of processes with the job's id in their environment.
 fn alive(item: &WorkItem) -> usize {
-    let mark = format!("ORLOG_ID={}", item.id).into_bytes();
+    let marker = format!("ORLOG_ID={}", item.id).into_bytes();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
-    environments.filter(|env| env.split(|byte| *byte == 0).any(|variable| variable == mark)).count()
+    environments.filter(|env| env.split(|byte| *byte == 0).any(|variable| variable == marker)).count()
 }
 
 async fn until_alive(item: &WorkItem, fits: impl Fn(usize) -> bool) {
@@ -24,48 +24,48 @@ async fn until_alive(item: &WorkItem, fits: impl Fn(usize) -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    let found = tokio::time::timeout(PATIENCE, fitting).await;
+    let found = tokio::time::timeout(TIMEOUT, fitting).await;
     assert!(found.is_ok(), "{} processes are alive", alive(item));
 }
 
-/// A folder of this name that is left over.
-fn leftovers(answer: &Value) -> bool {
-    std::path::Path::new(answer["home"].as_str().unwrap()).exists()
+/// Returns whether a directory of this name is left over.
+fn leftovers(result: &Value) -> bool {
+    std::path::Path::new(result["home"].as_str().unwrap()).exists()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_is_given_up_leaves_no_process_however_deep_it_hides() {
+async fn cancelled_job_leaves_no_descendant_process() {
     let hidden = "setsid sleep 1000 & (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 1000";
     let (upstream, item) = (upstream(&json!({})), job("sh", 1, hidden, &json!({})));
     let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
-    let work = upstream.provider.perform(&item, attempt);
+    let work = upstream.provider.execute(&item, attempt);
     tokio::select! {
-        answer = work => panic!("it sleeps, yet {answer:?}"),
+        result = work => panic!("it sleeps, yet {result:?}"),
         () = until_alive(&item, |alive| alive >= 5) => {}
     }
     until_alive(&item, |alive| alive == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_is_over_leaves_no_process_behind() {
+async fn finished_job_leaves_no_process() {
     let script = "setsid sleep 1000 >/dev/null 2>&1 & sleep 1000 & echo \"{\\\"home\\\": \\\"$HOME\\\"}\"";
     let (upstream, item) = (upstream(&json!({})), job("sh", 1, script, &json!({})));
-    let answer = perform(&upstream, &item).await.unwrap();
+    let result = perform(&upstream, &item).await.unwrap();
     assert_eq!(alive(&item), 0);
-    until_gone(&answer.payload).await;
+    until_removed(&result.payload).await;
 }
 
-async fn until_gone(answer: &Value) {
-    let gone = async {
-        while leftovers(answer) {
+async fn until_removed(result: &Value) {
+    let removed = async {
+        while leftovers(result) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, gone).await.expect("its folder goes");
+    tokio::time::timeout(TIMEOUT, removed).await.expect("its directory is deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endless_output_is_cut_off() {
+async fn output_limit_is_enforced() {
     for (script, code) in [("yes", "output_too_long"), ("yes >&2 & sleep 0.3; kill $!; exit 4", "exit_4")] {
         let (upstream, item) =
             (upstream(&json!({ "max_output_bytes": 100_000 })), job("sh", 1, script, &json!({})));
@@ -75,22 +75,22 @@ async fn endless_output_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_bomb_stays_small() {
+async fn process_limit_contains_a_fork_bomb() {
     if !is_there("python3") {
         return;
     }
     let bomb = "import os, time, json, sys\nn = 0\ntry:\n  while n < 5000:\n    if os.fork() == 0:\n      time.sleep(1000)\n    n += 1\nexcept OSError as e:\n  print(json.dumps({'n': n, 'errno': e.errno}))";
     let upstream = upstream(&json!({ "limits": { "processes": 30 } }));
     let item = job("python", 1, bomb, &json!({}));
-    let answer = perform(&upstream, &item).await.unwrap().payload;
-    assert_eq!(answer["errno"], 11, "{answer}");
-    // Jobs of other tests that end meanwhile make room.
-    assert!(answer["n"].as_u64().unwrap() < 1000, "{answer}");
+    let result = perform(&upstream, &item).await.unwrap().payload;
+    assert_eq!(result["errno"], 11, "{result}");
+    // Jobs of other tests that end meanwhile free resources.
+    assert!(result["n"].as_u64().unwrap() < 1000, "{result}");
     assert_eq!(alive(&item), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_time_and_files_have_limits() {
+async fn memory_cpu_and_file_limits_are_enforced() {
     if !is_there("python3") {
         return;
     }
@@ -114,7 +114,7 @@ async fn memory_time_and_files_have_limits() {
     assert!(message.contains("Too many open files"), "{message}");
 }
 
-/// Tries to do it, and tells by which error it could not.
+/// Script that tries an action and reports the error.
 const TRY: &str = r"
 import json, os, socket, sys
 given = json.load(sys.stdin)['args']
@@ -140,23 +140,23 @@ print(json.dumps({
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_network_no_files_of_others_no_processes_of_others() {
+async fn sandbox_blocks_network_foreign_files_and_processes() {
     if !is_there("python3") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let secret = folder.path().join("secret");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let secret = dir.path().join("secret");
     std::fs::write(&secret, "canary").unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let args = json!({
-        "outside": folder.path().join("outside"), "secret": secret, "pid": std::process::id(),
+        "outside": dir.path().join("outside"), "secret": secret, "pid": std::process::id(),
         "port": listener.local_addr().unwrap().port(),
     });
     let upstream = upstream(&json!({ "isolation": "required" }));
-    let answer = perform(&upstream, &job("python", 1, TRY, &json!({ "args": args }))).await;
-    if let Err(refusal) = &answer
-        && format!("{refusal:?}").contains("the kernel has no Landlock")
+    let result = perform(&upstream, &job("python", 1, TRY, &json!({ "args": args }))).await;
+    if let Err(error) = &result
+        && format!("{error:?}").contains("the kernel does not support Landlock")
     {
         orlog_testkit::servers::skipped("Landlock");
         return;
@@ -166,18 +166,18 @@ async fn no_network_no_files_of_others_no_processes_of_others() {
         "own": "fine", "outside": no, "mkdir": no, "secret": no, "environ": no, "tcp": no, "udp": no, "unix": no,
         "kill": no, "etc": "done",
     });
-    assert_eq!(answer.unwrap().payload, expected);
+    assert_eq!(result.unwrap().payload, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_allowed_can_be_read_and_written() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let path = folder.path().display().to_string();
+async fn sandbox_allows_configured_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let path = dir.path().display().to_string();
     let upstream: Upstream = upstream(&json!({ "write": [path], "isolation": "best_effort" }));
     let script = format!("echo made > {path}/film && cat {path}/film");
-    let answer = perform(&upstream, &job("sh", 1, &script, &json!({}))).await.unwrap();
-    assert_eq!(answer.payload, json!({ "text": "made" }));
-    assert_eq!(std::fs::read_to_string(folder.path().join("film")).unwrap(), "made\n");
+    let result = perform(&upstream, &job("sh", 1, &script, &json!({}))).await.unwrap();
+    assert_eq!(result.payload, json!({ "text": "made" }));
+    assert_eq!(std::fs::read_to_string(dir.path().join("film")).unwrap(), "made\n");
     assert_eq!(run("sh", "cat", &json!({ "args": "é" })).await["args"], "é");
 }

@@ -1,80 +1,80 @@
-//! The flow of `examples/media` with its jobs run for real.
+//! The flow of `examples/media` with real jobs.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
-use orlog::{App, Config, Seams};
+use orlog::{App, AppOverrides, Config};
 use serde_json::{Value, json};
 
 use super::{HELPER, is_there};
 use crate::docs::with;
-use crate::http_upstream::Shop;
-use crate::node::{Folders, Node};
+use crate::http_upstream::HttpUpstream;
+use crate::node::{Dirs, Node};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/media");
 
-/// A node with the example in a place that jobs can read, whoever they run as.
-async fn node(shop: &Shop) -> (Node, tempfile::TempDir) {
-    let folders = Folders::new(&[]);
+/// Starts a node with the example in a directory that jobs of every user can read.
+async fn node(shop: &HttpUpstream) -> (Node, tempfile::TempDir) {
+    let dirs = Dirs::new(&[]);
     let film = tempfile::tempdir().unwrap();
     std::fs::set_permissions(film.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let (bin, lib) = (format!("{EXAMPLE}/bin"), format!("{EXAMPLE}/lib"));
     assert!(Command::new("cp").args(["-r", &bin, &lib]).arg(film.path()).status().unwrap().success());
-    let place = film.path().display().to_string();
+    let path = film.path().display().to_string();
     let text = std::fs::read_to_string(Path::new(EXAMPLE).join("jobs.toml")).unwrap();
     let text = with(
-        &with(&text, "/srv/media", &place),
+        &with(&text, "/srv/media", &path),
         "kind = \"script\"",
         &format!("kind = \"script\"\nhelper = {HELPER:?}"),
     );
-    folders.describe("jobs", &text);
-    folders.describe(
+    dirs.describe("jobs", &text);
+    dirs.describe(
         "storage",
         &format!("base_url = {:?}\n[effects.\"storage.delete\"]\npath = \"/delete\"\n", shop.url),
     );
     let saga = std::fs::read_to_string(Path::new(EXAMPLE).join("media.saga.yaml")).unwrap();
-    folders.define("media", &saga);
-    std::fs::remove_file(folders.path("definitions").join("payment.saga.yaml")).unwrap();
+    dirs.define("media", &saga);
+    std::fs::remove_file(dirs.path("definitions").join("payment.saga.yaml")).unwrap();
     let config = Config {
-        data: folders.path("data"),
-        definitions: Some(folders.path("definitions")),
-        effects: Some(folders.path("effects")),
+        data_dir: dirs.path("data"),
+        definitions_dir: Some(dirs.path("definitions")),
+        upstreams_dir: Some(dirs.path("effects")),
         gateway: Some(serde_json::from_value(json!({ "base_url": shop.url })).unwrap()),
         ..Config::default()
     };
-    let app = App::start_with(config, Seams::default()).await.unwrap();
+    let app = App::start_with(config, AppOverrides::default()).await.unwrap();
     let router = orlog::api::router(Arc::clone(&app));
-    (Node { app, router, folder: Arc::clone(&folders.0) }, film)
+    (Node { app, router, dir: Arc::clone(&dirs.0) }, film)
 }
 
-async fn tell(node: &Node, id: &str, kind: &str, data: Value) {
+async fn send_event(node: &Node, id: &str, kind: &str, data: Value) {
     let event = json!({ "specversion": "1.0", "id": id, "source": "urn:test", "type": kind, "data": data });
-    let (status, answer) = node.ask(Method::POST, "", "/v1/events", &event).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+    let (status, response) = node.ask(Method::POST, "", "/v1/events", &event).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_film_is_made_by_real_jobs() {
+async fn media_flow_runs_with_real_jobs() {
     if !is_there("python3") {
         return;
     }
-    let shop = Shop::open().await;
+    let shop = HttpUpstream::open().await;
     let (node, _film) = node(&shop).await;
     let format = |name: &str| json!({ "name": name, "size": "640x360", "bitrate": "800k" });
     let formats = json!([format("low"), format("mid"), format("high"), format("top")]);
-    tell(
+    send_event(
         &node,
         "e-1",
         "VideoUploaded",
         json!({ "videoId": "v1", "source": "s3://in/v1.mov", "formats": formats }),
     )
     .await;
-    // The command to the catalogue is the last thing that is asked of the world.
-    let asked = shop.asked_times(1).await;
-    assert_eq!(asked[0].uri.path(), "/v1/commands");
-    tell(&node, "e-2", "VideoPublished", json!({ "videoId": "v1" })).await;
+    // The command to the catalogue is the last external call.
+    let received = shop.wait_for_requests(1).await;
+    assert_eq!(received[0].uri.path(), "/v1/commands");
+    send_event(&node, "e-2", "VideoPublished", json!({ "videoId": "v1" })).await;
     let saga = node.end_of("", "media", "v1").await;
     assert_eq!(saga["status"], "completed", "{saga}");
     let state = &saga["state"];

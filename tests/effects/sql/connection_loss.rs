@@ -1,8 +1,8 @@
-//! The answer to a commit is lost, and the marker tells what became of it.
+//! The response to a commit is lost, and the marker reports its result.
 
 use std::sync::Arc;
 
-use orlog_effect::{Probe, Reply, Trouble};
+use orlog_effect::{ProbeResult, Reply, TransientCause};
 use orlog_testkit::servers;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{Database, order, perform, postgres, troubled};
 
-/// A line to the server that is cut when the answer to a commit comes back.
+/// Starts a proxy to the server that closes the connection when the response to a commit arrives.
 async fn cut(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -24,19 +24,19 @@ async fn cut(port: u16) -> u16 {
 }
 
 async fn carry(mut client: TcpStream, mut server: TcpStream) {
-    let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let (mut request, mut response) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let mut committing = false;
     loop {
         tokio::select! {
-            read = client.read(&mut asked) => match read {
+            read = client.read(&mut request) => match read {
                 Ok(length @ 1..) => {
-                    committing |= asked[..length].windows(6).any(|word| word == b"COMMIT");
-                    server.write_all(&asked[..length]).await.unwrap();
+                    committing |= request[..length].windows(6).any(|window| window == b"COMMIT");
+                    server.write_all(&request[..length]).await.unwrap();
                 }
                 Ok(0) | Err(_) => return,
             },
-            read = server.read(&mut answered) => match read {
-                Ok(length @ 1..) if !committing => client.write_all(&answered[..length]).await.unwrap(),
+            read = server.read(&mut response) => match read {
+                Ok(length @ 1..) if !committing => client.write_all(&response[..length]).await.unwrap(),
                 Ok(_) | Err(_) => return,
             },
         }
@@ -44,31 +44,32 @@ async fn carry(mut client: TcpStream, mut server: TcpStream) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_lost_while_committing_is_found_at_the_marker() {
+async fn lost_commit_response_is_resolved_by_the_marker() {
     let Some(database) = postgres().await else { return };
     let server = servers::postgres().unwrap();
     database.stock(9).await;
-    // The table of the markers is made over the good line: its commit would be cut as well.
+    // The marker table is created over a direct connection, because the proxy would interrupt its commit
+    // too.
     let take = json!({ "x.take": { "statement": "UPDATE stock SET free = free - 1 RETURNING free", "answer": "row" } });
-    let good = database.upstream(&take);
-    perform(&good, "x.take", 1, json!({})).await.unwrap();
+    let direct = database.upstream(&take);
+    perform(&direct, "x.take", 1, json!({})).await.unwrap();
     let url = std::fs::read_to_string(database.url.strip_prefix("file:").unwrap()).unwrap();
-    let bad_url = url.replace(&format!(":{}/", server.port), &format!(":{}/", cut(server.port).await));
-    let bad = Database { dialect: "postgres", url: server.secret(&bad_url), _folder: None };
-    let config = json!({ "database": "postgres", "url": bad.url, "effects": take });
+    let proxied_url = url.replace(&format!(":{}/", server.port), &format!(":{}/", cut(server.port).await));
+    let proxied = Database { dialect: "postgres", url: server.secret(&proxied_url), _dir: None };
+    let config = json!({ "database": "postgres", "url": proxied.url, "effects": take });
     let config: orlog_effect::config::SqlConfig = serde_json::from_value(config).unwrap();
     let upstream = Arc::new(config.upstream("shop").unwrap());
-    troubled(perform(&upstream, "x.take", 2, json!({})).await, Trouble::Lost);
+    troubled(perform(&upstream, "x.take", 2, json!({})).await, TransientCause::ResponseLost);
     assert_eq!(database.free().await, json!(7));
     let item = order("x.take", 2, json!({}));
-    let done = Probe::Done(Reply::from(json!({ "free": 7 })));
-    assert_eq!(good.provider.probe(&item).await, done);
-    assert_eq!(perform(&good, "x.take", 2, json!({})).await.unwrap().payload, json!({ "free": 7 }));
-    assert_eq!(good.provider.probe(&order("x.take", 3, json!({}))).await, Probe::NotDone);
+    let done = ProbeResult::Done(Reply::from(json!({ "free": 7 })));
+    assert_eq!(direct.provider.probe(&item).await, done);
+    assert_eq!(perform(&direct, "x.take", 2, json!({})).await.unwrap().payload, json!({ "free": 7 }));
+    assert_eq!(direct.provider.probe(&order("x.take", 3, json!({}))).await, ProbeResult::NotDone);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_goes_away_while_committing_leaves_doubt_and_the_marker_resolves_it() {
+async fn connection_loss_during_commit_is_in_doubt_until_the_marker_resolves_it() {
     let Some(database) = postgres().await else { return };
     database.stock(9).await;
     database
@@ -79,7 +80,7 @@ async fn a_server_that_goes_away_while_committing_leaves_doubt_and_the_marker_re
         .await;
     let upstream =
         database.upstream(&json!({ "x.take": { "statement": "UPDATE stock SET free = free - 1" } }));
-    troubled(perform(&upstream, "x.take", 1, json!({})).await, Trouble::Lost);
-    assert_eq!(upstream.provider.probe(&order("x.take", 1, json!({}))).await, Probe::NotDone);
+    troubled(perform(&upstream, "x.take", 1, json!({})).await, TransientCause::ResponseLost);
+    assert_eq!(upstream.provider.probe(&order("x.take", 1, json!({}))).await, ProbeResult::NotDone);
     assert_eq!(database.free().await, json!(9));
 }

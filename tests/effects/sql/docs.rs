@@ -1,31 +1,31 @@
-//! What docs/providers/sql.md shows is what works.
+//! Tests of the examples in docs/providers/sql.md.
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::postgres;
 use crate::docs::{block, with};
-use crate::node::Folders;
+use crate::node::Dirs;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_of_the_page_reserves_once_and_fails_where_there_is_none() {
+async fn documented_example_works() {
     let Some(database) = postgres().await else { return };
     for statement in block("sql.md", "stock.sql").split(';').filter(|text| !text.trim().is_empty()) {
         database.run(statement).await;
     }
     database.run("INSERT INTO stock VALUES ('kettle', 3)").await;
     let config = with(&block("sql.md", "stock.toml"), "env:STOCK_DATABASE_URL", &database.url);
-    let folders = Folders::new(&[("stock", &config)]);
-    folders.define("reservation", &block("sql.md", "reservation.saga.yaml"));
-    std::fs::remove_file(folders.path("definitions").join("payment.saga.yaml")).unwrap();
-    let node = folders.start().await;
+    let dirs = Dirs::new(&[("stock", &config)]);
+    dirs.define("reservation", &block("sql.md", "reservation.saga.yaml"));
+    std::fs::remove_file(dirs.path("definitions").join("payment.saga.yaml")).unwrap();
+    let node = dirs.start().await;
     for (order, qty) in [("o-1", 2), ("o-2", 2), ("o-3", 1)] {
         let data = json!({ "orderId": order, "item": { "sku": "kettle" }, "qty": qty });
         let event = json!({
             "specversion": "1.0", "id": order, "source": "urn:test", "type": "OrderPlaced", "data": data,
         });
-        let (status, answer) = node.ask(Method::POST, "", "/v1/events", &event).await;
-        assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+        let (status, response) = node.ask(Method::POST, "", "/v1/events", &event).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{response}");
         let saga = node.end_of("", "reservation", order).await;
         if order == "o-2" {
             assert!(saga["status"] == "failed" && saga.to_string().contains("out_of_stock"), "{saga}");
@@ -34,8 +34,8 @@ async fn the_example_of_the_page_reserves_once_and_fails_where_there_is_none() {
             assert!(saga["state"]["vars"]["reservation"].is_number(), "{saga}");
         }
     }
-    let left = database.run("SELECT free, (SELECT count(*) FROM reserved) AS reserved FROM stock").await;
-    assert_eq!(left, json!([{ "free": 0, "reserved": 2 }]));
+    let remaining = database.run("SELECT free, (SELECT count(*) FROM reserved) AS reserved FROM stock").await;
+    assert_eq!(remaining, json!([{ "free": 0, "reserved": 2 }]));
     assert_eq!(
         database.run("SELECT DISTINCT effect FROM orlog_effect").await,
         json!([{ "effect": "stock.reserve" }])
@@ -45,7 +45,7 @@ async fn the_example_of_the_page_reserves_once_and_fails_where_there_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tables_of_the_page_are_those_that_are_made() {
+async fn documented_tables_match() {
     let tables = block("sql.md", "orlog_effect.sql");
     for database in super::databases().await {
         let title = match database.dialect {

@@ -1,10 +1,10 @@
-//! What goes into a database and comes out of it keeps its type and its digits.
+//! Database values keep their type and their digits in both directions.
 
 use serde_json::{Value, json};
 
 use super::{Database, failed, perform, postgres, sqlite};
 
-/// Puts values in by their names, and reads them again.
+/// Inserts values by name and reads them again.
 async fn there_and_back(database: &Database, columns: &[(&str, &str)], values: &Value) -> Value {
     let list = |each: fn(&str, &str) -> String| {
         columns.iter().map(|(name, kind)| each(name, kind)).collect::<Vec<_>>().join(", ")
@@ -17,7 +17,7 @@ async fn there_and_back(database: &Database, columns: &[(&str, &str)], values: &
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_keeps_every_type() {
+async fn postgres_round_trips_every_type() {
     let Some(database) = postgres().await else { return };
     database.run("CREATE TYPE mood AS ENUM ('fine', 'ill')").await;
     database.run("CREATE DOMAIN cents AS bigint CHECK (VALUE >= 0)").await;
@@ -55,15 +55,15 @@ async fn postgres_keeps_every_type() {
     expected["c"] = json!("12345678901234567890.5000");
     expected["k"] = json!("2026-11-21T07:00:00.25Z");
     assert_eq!(there_and_back(&database, &columns, &values).await, expected);
-    let ends = database.run("SELECT 'infinity'::timestamptz AS a, '-infinity'::date AS b, 'NaN'::float8 AS c, '4713-01-01 BC'::date AS d").await;
+    let extremes = database.run("SELECT 'infinity'::timestamptz AS a, '-infinity'::date AS b, 'NaN'::float8 AS c, '4713-01-01 BC'::date AS d").await;
     assert_eq!(
-        (&ends[0]["a"], &ends[0]["b"], &ends[0]["c"]),
+        (&extremes[0]["a"], &extremes[0]["b"], &extremes[0]["c"]),
         (&json!("infinity"), &json!("-infinity"), &json!("NaN"))
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_refuses_what_has_no_form_before_it_is_done() {
+async fn postgres_rejects_unsupported_types_before_executing() {
     let Some(database) = postgres().await else { return };
     database.run("CREATE TABLE t (a int, b inet)").await;
     let upstream = database.upstream(&json!({
@@ -75,12 +75,12 @@ async fn postgres_refuses_what_has_no_form_before_it_is_done() {
     assert!(message.contains("INET") && message.contains("cast it to text"), "{message}");
     assert_eq!(database.run("SELECT count(*) AS n FROM t").await, json!([{ "n": 0 }]));
     assert_eq!(perform(&upstream, "x.text", 2, values).await.unwrap().payload, json!({ "b": "10.0.0.1" }));
-    let wrong = json!({ "a": "seven", "b": "10.0.0.1" });
-    failed(perform(&upstream, "x.text", 3, wrong).await, "22P02");
+    let invalid = json!({ "a": "seven", "b": "10.0.0.1" });
+    failed(perform(&upstream, "x.text", 3, invalid).await, "22P02");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mariadb_keeps_every_type() {
+async fn mariadb_round_trips_every_type() {
     let Some(database) = super::mariadb().await else { return };
     let columns = [
         ("a", "int"),
@@ -110,7 +110,7 @@ async fn mariadb_keeps_every_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_keeps_what_it_stores() {
+async fn sqlite_round_trips_values() {
     let database = sqlite();
     let columns =
         [("a", "integer"), ("b", "real"), ("c", "text"), ("d", "boolean"), ("e", "blob"), ("f", "text")];

@@ -1,77 +1,87 @@
-//! What an instance keeps until it begins or is resumed: read, applied oldest first, or dropped when its time is over.
+//! Buffered inputs of an instance: loaded, applied oldest first after start or resume, or dropped when
+//! they expire.
 
-use orlog_engine::{Decision, Kept, MAX_EARLY};
+use orlog_engine::{BufferedInputRef, Decision, MAX_EARLY_INPUTS};
 use orlog_model::{Commit, Input};
 use ractor::ActorProcessingErr;
 
 use super::State;
-use crate::instance::completion::Done;
-use crate::telemetry::about;
+use crate::instance::completion::Completion;
+use crate::telemetry::log_instance;
 
-/// Kept inputs read at once after a resume.
-const HELD_PAGE: usize = 64;
+/// Number of buffered inputs read per page after a resume.
+const BUFFER_PAGE: usize = 64;
 
 impl State {
-    /// Reads what is kept for an instance that does not exist, numbers and all.
-    pub(super) async fn load_early(&mut self) -> Result<(), ActorProcessingErr> {
-        self.cell.durable().await;
-        let rows = self.directory.context.reader.held(&self.cell.key, MAX_EARLY)?;
-        let kept = |(number, input)| match input {
-            Input::Early(early) => Some(Kept { number, id: early.input.id(), until: early.until }),
+    /// Loads the buffered inputs of an instance that does not exist, with their numbers.
+    pub(super) async fn load_early_inputs(&mut self) -> Result<(), ActorProcessingErr> {
+        self.mailbox.wait_durable().await;
+        let rows = self.directory.context.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
+        let buffered = |(number, input)| match input {
+            Input::Early(early) => {
+                Some(BufferedInputRef { number, id: early.input.id(), expires_at: early.expires_at })
+            }
             _ => None,
         };
-        self.early = rows.into_iter().filter_map(kept).collect();
+        self.early = rows.into_iter().filter_map(buffered).collect();
         Ok(())
     }
 
     pub(super) fn expired(&mut self, numbers: &[u64]) {
         let context = &self.directory.context;
-        context.metrics.early_expired.inc_by(numbers.len() as u64);
+        context.metrics.buffered_expired.inc_by(numbers.len() as u64);
         let count = numbers.len();
-        about!(
+        log_instance!(
             INFO,
-            self.cell.key,
+            self.mailbox.key,
             None,
             count,
-            "dropped what came early: the instance did not begin in time"
+            "dropped early inputs: the instance did not start in time"
         );
-        self.early.retain(|kept| !numbers.contains(&kept.number));
+        self.early.retain(|buffered| !numbers.contains(&buffered.number));
     }
 
-    /// Applies what was kept until the instance began or was resumed, oldest first.
-    pub(super) async fn apply_held(&mut self) -> Result<(), ActorProcessingErr> {
+    /// Applies the inputs that were buffered until the instance started or was resumed, oldest first.
+    pub(super) async fn apply_buffered(&mut self) -> Result<(), ActorProcessingErr> {
         self.early.clear();
         loop {
-            self.cell.durable().await;
-            let page = self.directory.context.reader.held(&self.cell.key, HELD_PAGE)?;
+            self.mailbox.wait_durable().await;
+            let page = self.directory.context.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
-            about!(DEBUG, self.cell.key, self.trace(), count = page.len(), last, "applying kept inputs");
+            log_instance!(
+                DEBUG,
+                self.mailbox.key,
+                self.trace(),
+                count = page.len(),
+                last,
+                "applying buffered inputs"
+            );
             for (number, input) in page {
-                self.apply_one_held(number, &input.unkept());
-                // A program that broke down pauses its instance: the rest stays kept.
-                if self.has_kept() {
+                self.apply_one_buffered(number, &input.into_inner());
+                // A crashed program pauses its instance: the other inputs stay buffered.
+                if self.has_buffered() {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn apply_one_held(&mut self, number: u64, input: &Input) {
-        let begun = self.begin();
-        let mut commit = match self.decide(input, self.cell.deaths() + 1) {
-            Decision::Commit(commit) | Decision::Ignore { clear: Some(commit), .. } => *commit,
-            Decision::Ignore { clear: None, .. } | Decision::Refuse(_) => {
-                Commit::empty(self.cell.key.clone(), self.directory.context.clock.now())
+    fn apply_one_buffered(&mut self, number: u64, input: &Input) {
+        let started = self.trace_start();
+        let mut commit = match self.decide(input, self.mailbox.crashes() + 1) {
+            Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,
+            Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
+                Commit::empty(self.mailbox.key.clone(), self.directory.context.clock.now())
             }
         };
-        commit.release.push(number);
-        if commit.dead_letter.is_none() && !matches!(input, Input::Outcome(_) | Input::Timer(_)) {
-            // Also where nothing came of it: it was taken.
-            commit.applied = Some(input.id());
+        commit.unbuffer.push(number);
+        if commit.dead_letter.is_none() && !matches!(input, Input::WorkResult(_) | Input::Timer(_)) {
+            // Also if the input was ignored: it was consumed.
+            commit.dedupe_key = Some(input.id());
         }
-        let decided = self.follow(&mut commit, input, begun);
-        self.remember(&mut commit);
-        self.cell.expect_commit(self.has_ended());
-        self.submit(commit, decided, None, Done::Nothing);
+        let decided = self.follow(&mut commit, input, started);
+        self.update_buffered(&mut commit);
+        self.mailbox.expect_commit(self.has_ended());
+        self.submit(commit, decided, None, Completion::None);
     }
 }

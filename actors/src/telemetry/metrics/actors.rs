@@ -1,11 +1,11 @@
-//! Which actors live, and how much waits for them.
+//! Gauges of live actors and their queued messages.
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::sink::{By1, Sheet};
+use super::sink::{Labels1, MetricSink};
 
-/// The kinds of actors.
+/// Kinds of actors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActorKind {
     Root,
@@ -17,10 +17,10 @@ pub(crate) enum ActorKind {
     Relay,
     Timer,
     Ingester,
-    Postman,
+    DeadLetterPublisher,
     Saga,
-    Foreman,
-    Crew,
+    WorkerSupervisor,
+    WorkerGroup,
 }
 
 impl ActorKind {
@@ -34,13 +34,13 @@ impl ActorKind {
         ActorKind::Relay,
         ActorKind::Timer,
         ActorKind::Ingester,
-        ActorKind::Postman,
+        ActorKind::DeadLetterPublisher,
         ActorKind::Saga,
-        ActorKind::Foreman,
-        ActorKind::Crew,
+        ActorKind::WorkerSupervisor,
+        ActorKind::WorkerGroup,
     ];
 
-    /// The word people and metrics see.
+    /// Returns the name for logs and metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             ActorKind::Root => "root",
@@ -52,26 +52,26 @@ impl ActorKind {
             ActorKind::Relay => "relay",
             ActorKind::Timer => "timer",
             ActorKind::Ingester => "ingester",
-            ActorKind::Postman => "postman",
+            ActorKind::DeadLetterPublisher => "dead_letter_publisher",
             ActorKind::Saga => "saga",
-            ActorKind::Foreman => "foreman",
-            ActorKind::Crew => "crew",
+            ActorKind::WorkerSupervisor => "worker_supervisor",
+            ActorKind::WorkerGroup => "worker_group",
         }
     }
 }
 
-/// The gauges, each looked up once.
+/// Cached gauges of all actor kinds.
 #[derive(Debug)]
-pub(super) struct Census {
-    live: Family<By1, Gauge>,
-    waiting: Family<By1, Gauge>,
+pub(super) struct ActorGauges {
+    live: Family<Labels1, Gauge>,
+    waiting: Family<Labels1, Gauge>,
     /// In the order of [`ActorKind::ALL`].
     by_kind: [(Gauge, Gauge); ActorKind::ALL.len()],
 }
 
-/// Those whose messages are counted where they are sent, and the two of which it is looked up what waits. All others are told
-/// only of lives and ends.
-const COUNTED: [ActorKind; 6] = [
+/// Actor kinds whose messages are counted when sent, and the two whose mailbox depth is sampled. All
+/// other kinds receive lifecycle messages only.
+const COUNTED_KINDS: [ActorKind; 6] = [
     ActorKind::Relay,
     ActorKind::Timer,
     ActorKind::Provider,
@@ -80,57 +80,57 @@ const COUNTED: [ActorKind; 6] = [
     ActorKind::Committer,
 ];
 
-impl Default for Census {
+impl Default for ActorGauges {
     fn default() -> Self {
-        let (live, waiting) = (Family::<By1, Gauge>::default(), Family::<By1, Gauge>::default());
+        let (live, waiting) = (Family::<Labels1, Gauge>::default(), Family::<Labels1, Gauge>::default());
         let by_kind = ActorKind::ALL.map(|kind| {
             let label = [("kind", kind.as_str())];
-            let depth = COUNTED.contains(&kind).then(|| waiting.get_or_create(&label).clone());
+            let depth = COUNTED_KINDS.contains(&kind).then(|| waiting.get_or_create(&label).clone());
             (live.get_or_create(&label).clone(), depth.unwrap_or_default())
         });
         Self { live, waiting, by_kind }
     }
 }
 
-impl Census {
-    pub(super) fn show(&self, sheet: &mut impl Sheet) {
-        sheet.put("actors_live", self.live.clone());
-        sheet.put("mailbox_depth", self.waiting.clone());
+impl ActorGauges {
+    pub(super) fn register(&self, sink: &mut impl MetricSink) {
+        sink.register("actors_live", self.live.clone());
+        sink.register("mailbox_depth", self.waiting.clone());
     }
 
-    pub(super) fn begin(&self, kind: ActorKind) -> Alive {
+    pub(super) fn start(&self, kind: ActorKind) -> LiveActorGuard {
         let live = self.by_kind[kind as usize].0.clone();
         live.inc();
-        Alive(live)
+        LiveActorGuard(live)
     }
 
-    pub(super) fn look(&self, kind: ActorKind, messages: u64) {
+    pub(super) fn set_depth(&self, kind: ActorKind, messages: u64) {
         self.by_kind[kind as usize].1.set(i64::try_from(messages).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn wait(&self, kind: ActorKind, messages: usize) -> Waiting {
+    pub(super) fn wait(&self, kind: ActorKind, messages: usize) -> MailboxGuard {
         let waiting = self.by_kind[kind as usize].1.clone();
         let messages = i64::try_from(messages).unwrap_or(i64::MAX);
         waiting.inc_by(messages);
-        Waiting(waiting, messages)
+        MailboxGuard(waiting, messages)
     }
 }
 
-/// Held by an actor's state: it lives.
+/// Guard in an actor's state that counts it as live.
 #[derive(Debug)]
-pub(crate) struct Alive(Gauge);
+pub(crate) struct LiveActorGuard(Gauge);
 
-impl Drop for Alive {
+impl Drop for LiveActorGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-/// Travels with messages until they are taken, or nobody is there any more to take them.
+/// Guard that accompanies messages until they are received or their actor stops.
 #[derive(Debug)]
-pub(crate) struct Waiting(Gauge, i64);
+pub(crate) struct MailboxGuard(Gauge, i64);
 
-impl Drop for Waiting {
+impl Drop for MailboxGuard {
     fn drop(&mut self) {
         self.0.dec_by(self.1);
     }
@@ -141,13 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_counted_no_more() {
-        let census = Census::default();
-        let relay = census.begin(ActorKind::Relay);
-        let (one, three) = (census.wait(ActorKind::Relay, 1), census.wait(ActorKind::Relay, 3));
+    fn dropped_actors_are_not_counted() {
+        let gauges = ActorGauges::default();
+        let relay = gauges.start(ActorKind::Relay);
+        let (one, three) = (gauges.wait(ActorKind::Relay, 1), gauges.wait(ActorKind::Relay, 3));
         let read = || {
             let label = [("kind", "relay")];
-            (census.live.get_or_create(&label).get(), census.waiting.get_or_create(&label).get())
+            (gauges.live.get_or_create(&label).get(), gauges.waiting.get_or_create(&label).get())
         };
         assert_eq!(read(), (1, 4));
         drop(three);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_its_place() {
+    fn every_actor_kind_has_an_index() {
         for (index, kind) in ActorKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }

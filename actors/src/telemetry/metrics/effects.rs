@@ -1,79 +1,79 @@
-//! What becomes of work items, by upstream. Series are bounded by the configuration.
+//! Metrics of work results by upstream. The configuration bounds the number of series.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use orlog_model::Verdict;
+use orlog_model::WorkOutcome;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::sink::{Sheet, seconds};
+use super::sink::{MetricSink, seconds};
 
 type ByUpstream = [(&'static str, String); 2];
 
-/// All upstreams.
+/// Metrics of all upstreams.
 #[derive(Debug)]
-pub(crate) struct Effects {
-    performed: Family<ByUpstream, Counter>,
+pub(crate) struct EffectMetrics {
+    completed: Family<ByUpstream, Counter>,
     seconds: Family<ByUpstream, Histogram, fn() -> Histogram>,
-    /// Each upstream's, looked up once.
-    known: RwLock<BTreeMap<String, Arc<Verdicts>>>,
+    /// Cached metrics of each upstream.
+    known: RwLock<BTreeMap<String, Arc<OutcomeMetrics>>>,
 }
 
-impl Default for Effects {
+impl Default for EffectMetrics {
     fn default() -> Self {
         Self {
-            performed: Family::default(),
+            completed: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             known: RwLock::default(),
         }
     }
 }
 
-impl Effects {
-    pub(super) fn show(&self, sheet: &mut impl Sheet) {
-        sheet.put("effects_performed_total", self.performed.clone());
-        sheet.put("effect_seconds", self.seconds.clone());
+impl EffectMetrics {
+    pub(super) fn register(&self, sink: &mut impl MetricSink) {
+        sink.register("effects_completed_total", self.completed.clone());
+        sink.register("effect_seconds", self.seconds.clone());
     }
 
-    /// Those of an upstream.
-    pub(crate) fn verdicts(&self, upstream: &str) -> Arc<Verdicts> {
+    /// Returns the metrics of an upstream.
+    pub(crate) fn outcomes(&self, upstream: &str) -> Arc<OutcomeMetrics> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(upstream).cloned();
         known.unwrap_or_else(|| {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            let begin = || Arc::new(Verdicts::of_upstream(upstream, self));
-            Arc::clone(known.entry(upstream.to_owned()).or_insert_with(begin))
+            let create = || Arc::new(OutcomeMetrics::of_upstream(upstream, self));
+            Arc::clone(known.entry(upstream.to_owned()).or_insert_with(create))
         })
     }
 
-    fn of(&self, upstream: &str, outcome: &str) -> Figures {
+    fn of(&self, upstream: &str, outcome: &str) -> UpstreamGauges {
         let labels = [("upstream", upstream.to_owned()), ("outcome", outcome.to_owned())];
-        Figures {
-            performed: self.performed.get_or_create(&labels).clone(),
+        UpstreamGauges {
+            completed: self.completed.get_or_create(&labels).clone(),
             seconds: self.seconds.get_or_create(&labels).clone(),
         }
     }
 }
 
 #[derive(Debug)]
-struct Figures {
-    performed: Counter,
+struct UpstreamGauges {
+    completed: Counter,
     seconds: Histogram,
 }
 
-/// One upstream's.
+/// Metrics of one upstream.
 #[derive(Debug)]
-pub(crate) struct Verdicts {
-    accepted: Figures,
-    succeeded: Figures,
-    failed: Figures,
-    timed_out: Figures,
+pub(crate) struct OutcomeMetrics {
+    accepted: UpstreamGauges,
+    succeeded: UpstreamGauges,
+    failed: UpstreamGauges,
+    timed_out: UpstreamGauges,
 }
 
-impl Verdicts {
-    fn of_upstream(upstream: &str, effects: &Effects) -> Self {
+impl OutcomeMetrics {
+    fn of_upstream(upstream: &str, effects: &EffectMetrics) -> Self {
         Self {
             accepted: effects.of(upstream, "accepted"),
             succeeded: effects.of(upstream, "succeeded"),
@@ -82,15 +82,15 @@ impl Verdicts {
         }
     }
 
-    /// A work item ended like this, so long after it was offered.
-    pub(crate) fn count(&self, verdict: &Verdict, took: Duration) {
-        let figures = match verdict {
-            Verdict::Accepted => &self.accepted,
-            Verdict::Succeeded { .. } => &self.succeeded,
-            Verdict::Failed { .. } => &self.failed,
-            Verdict::TimedOut { .. } => &self.timed_out,
+    /// Counts a completed work item with its outcome and the time since dispatch.
+    pub(crate) fn count(&self, outcome: &WorkOutcome, duration: Duration) {
+        let metrics = match outcome {
+            WorkOutcome::Accepted => &self.accepted,
+            WorkOutcome::Succeeded { .. } => &self.succeeded,
+            WorkOutcome::Failed { .. } => &self.failed,
+            WorkOutcome::TimedOut { .. } => &self.timed_out,
         };
-        figures.performed.inc();
-        figures.seconds.observe(took.as_secs_f64());
+        metrics.completed.inc();
+        metrics.seconds.observe(duration.as_secs_f64());
     }
 }

@@ -1,4 +1,4 @@
-//! Where figures go, and the shapes that many of them have.
+//! Sink of metrics, and common label types.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Takes figures by the names under which they are shown, without the prefix `orlog_`.
-pub trait Sheet {
-    /// Shows this one from now on.
-    fn put(
+/// Registers metrics by their exported names without the prefix `orlog_`.
+pub trait MetricSink {
+    /// Registers a metric.
+    fn register(
         &mut self,
         name: &'static str,
         metric: impl EncodeMetric + TypedMetric + fmt::Debug + Send + Sync + 'static,
@@ -17,11 +17,11 @@ pub trait Sheet {
 }
 
 /// One label.
-pub(super) type By1 = [(&'static str, &'static str); 1];
+pub(super) type Labels1 = [(&'static str, &'static str); 1];
 /// Two labels.
-pub(super) type By2 = [(&'static str, &'static str); 2];
+pub(super) type Labels2 = [(&'static str, &'static str); 2];
 
-/// From a tenth of a millisecond to a quarter of a minute.
+/// Creates a histogram from 0.1 ms to 15 s.
 pub(super) fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.5, 14))
 }

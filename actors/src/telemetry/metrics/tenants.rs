@@ -1,38 +1,38 @@
-//! What happens for each tenant, for as many tenants as are allowed; the rest are counted together as `other`.
+//! Metrics per tenant, up to a maximum number of tenants; all others share the series `other`.
 //!
-//! Whoever comes first has a series of its own, until the process ends: a series that went over to another tenant would
-//! lie to whoever adds it up.
+//! The first tenants get a series of their own until the process ends. Reassigning a series to another
+//! tenant would make sums incorrect.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_model::{Instance, Standing, Status, TenantId};
+use orlog_model::{Instance, Status, StatusSnapshot, TenantId};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::sink::Sheet;
+use super::sink::MetricSink;
 
-/// The name under which all others are counted, together with a tenant that is called so.
+/// Label of the shared series; also counts a tenant of this name.
 const OTHER: &str = "other";
 
 type ByTenant = [(&'static str, String); 1];
 
-/// All tenants.
+/// Metrics of all tenants.
 #[derive(Debug)]
-pub(crate) struct Tenants {
-    most: usize,
+pub(crate) struct TenantMetrics {
+    max_series: usize,
     transitions: Family<ByTenant, Counter>,
     started: Family<ByTenant, Counter>,
     ended: Family<[(&'static str, String); 2], Counter>,
     stuck: Family<ByTenant, Counter>,
     dead_letters: Family<ByTenant, Counter>,
-    known: RwLock<HashMap<TenantId, Arc<OfTenant>>>,
-    other: RwLock<Option<Arc<OfTenant>>>,
+    known: RwLock<HashMap<TenantId, Arc<TenantCounters>>>,
+    other: RwLock<Option<Arc<TenantCounters>>>,
 }
 
-/// The counters of one tenant, or of all that have none of their own.
+/// Counters of one tenant, or of all tenants in the shared series.
 #[derive(Debug)]
-pub(crate) struct OfTenant {
+pub(crate) struct TenantCounters {
     transitions: Counter,
     started: Counter,
     completed: Counter,
@@ -42,9 +42,9 @@ pub(crate) struct OfTenant {
     pub(crate) dead_letters: Counter,
 }
 
-impl OfTenant {
-    /// A transition led from one standing to another; nowhere before the first.
-    pub(crate) fn count(&self, before: Option<Standing>, after: &Instance) {
+impl TenantCounters {
+    /// Counts a transition between two status snapshots; `before` is `None` for the first transition.
+    pub(crate) fn count(&self, before: Option<StatusSnapshot>, after: &Instance) {
         self.transitions.inc();
         if after.version == 1 {
             self.started.inc();
@@ -62,10 +62,10 @@ impl OfTenant {
     }
 }
 
-impl Tenants {
-    pub(super) fn new(most: usize) -> Self {
+impl TenantMetrics {
+    pub(super) fn new(max_series: usize) -> Self {
         Self {
-            most,
+            max_series,
             transitions: Family::default(),
             started: Family::default(),
             ended: Family::default(),
@@ -76,18 +76,18 @@ impl Tenants {
         }
     }
 
-    pub(super) fn show(&self, sheet: &mut impl Sheet) {
-        sheet.put("tenant_transitions_total", self.transitions.clone());
-        sheet.put("tenant_instances_started_total", self.started.clone());
-        sheet.put("tenant_instances_ended_total", self.ended.clone());
-        sheet.put("tenant_instances_stuck_total", self.stuck.clone());
-        sheet.put("tenant_dead_letters_total", self.dead_letters.clone());
+    pub(super) fn register(&self, sink: &mut impl MetricSink) {
+        sink.register("tenant_transitions_total", self.transitions.clone());
+        sink.register("tenant_instances_started_total", self.started.clone());
+        sink.register("tenant_instances_ended_total", self.ended.clone());
+        sink.register("tenant_instances_stuck_total", self.stuck.clone());
+        sink.register("tenant_dead_letters_created_total", self.dead_letters.clone());
     }
 
-    /// The counters of a tenant.
-    pub(crate) fn of(&self, tenant: &TenantId) -> Arc<OfTenant> {
+    /// Returns the counters of a tenant.
+    pub(crate) fn counters(&self, tenant: &TenantId) -> Arc<TenantCounters> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let full = known.len() >= self.most;
+        let full = known.len() >= self.max_series;
         if let Some(own) = known.get(tenant) {
             return Arc::clone(own);
         }
@@ -96,29 +96,29 @@ impl Tenants {
             return self.other();
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= self.most {
+        if known.len() >= self.max_series {
             drop(known);
             return self.other();
         }
-        let own = known.entry(tenant.clone()).or_insert_with(|| Arc::new(self.begin(tenant.as_str())));
+        let own = known.entry(tenant.clone()).or_insert_with(|| Arc::new(self.create(tenant.as_str())));
         Arc::clone(own)
     }
 
-    fn other(&self) -> Arc<OfTenant> {
+    fn other(&self) -> Arc<TenantCounters> {
         let other = self.other.read().unwrap_or_else(PoisonError::into_inner).clone();
         other.unwrap_or_else(|| {
             let mut other = self.other.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(other.get_or_insert_with(|| Arc::new(self.begin(OTHER))))
+            Arc::clone(other.get_or_insert_with(|| Arc::new(self.create(OTHER))))
         })
     }
 
-    fn begin(&self, tenant: &str) -> OfTenant {
+    fn create(&self, tenant: &str) -> TenantCounters {
         let one = [("tenant", tenant.to_owned())];
         let ended = |status: Status| {
             let labels = [("tenant", tenant.to_owned()), ("status", status.as_str().to_owned())];
             self.ended.get_or_create(&labels).clone()
         };
-        OfTenant {
+        TenantCounters {
             transitions: self.transitions.get_or_create(&one).clone(),
             started: self.started.get_or_create(&one).clone(),
             completed: ended(Status::Completed),
@@ -130,17 +130,17 @@ impl Tenants {
     }
 }
 
-/// Remembers the tenant that was counted last: of a group of commits most are of few tenants.
+/// Cache of the last tenant: most commits of a group belong to few tenants.
 #[derive(Debug, Default)]
-pub(crate) struct Passing(Option<(TenantId, Arc<OfTenant>)>);
+pub(crate) struct TenantCache(Option<(TenantId, Arc<TenantCounters>)>);
 
-impl Passing {
-    /// The counters of a tenant.
-    pub(crate) fn counters(&mut self, tenants: &Tenants, tenant: &TenantId) -> &OfTenant {
+impl TenantCache {
+    /// Returns the counters of a tenant.
+    pub(crate) fn counters(&mut self, tenants: &TenantMetrics, tenant: &TenantId) -> &TenantCounters {
         if self.0.as_ref().is_none_or(|(last, _)| last != tenant) {
             self.0 = None;
         }
-        &self.0.get_or_insert_with(|| (tenant.clone(), tenants.of(tenant))).1
+        &self.0.get_or_insert_with(|| (tenant.clone(), tenants.counters(tenant))).1
     }
 }
 
@@ -149,11 +149,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenants_beyond_the_bound_share_a_series() {
-        let tenants = Tenants::new(2);
-        let mut passing = Passing::default();
+    fn tenants_beyond_the_limit_share_a_series() {
+        let tenants = TenantMetrics::new(2);
+        let mut tenant_cache = TenantCache::default();
         for name in ["a", "b", "c", "d", "a", "", "c"] {
-            passing.counters(&tenants, &TenantId::new(name).unwrap()).transitions.inc();
+            tenant_cache.counters(&tenants, &TenantId::new(name).unwrap()).transitions.inc();
         }
         let of = |name: &str| tenants.transitions.get_or_create(&[("tenant", name.to_owned())]).get();
         assert_eq!((of("a"), of("b"), of(OTHER)), (2, 1, 4));

@@ -1,4 +1,4 @@
-//! The attributes of an event and their rules, the same whatever format they came in.
+//! Attributes of an event and their rules, equal for all formats.
 
 use std::borrow::Cow;
 
@@ -7,22 +7,26 @@ use serde_json::Value;
 
 use super::error::DecodeError;
 
-/// Where attributes are looked up: by their CloudEvents names.
+/// Lookup of attributes by their CloudEvents names.
 pub(super) trait Attributes {
-    /// The text of an attribute, `None` where it is absent or null.
+    /// Returns the text of an attribute, `None` if it is absent or null.
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError>;
 
-    /// What the attribute is called in this format, for errors.
+    /// Returns the name of the attribute in this format, for errors.
     fn label(&self, attribute: &str) -> String;
 }
 
-/// The event that the attributes and the data make.
-pub(super) fn event(from: &impl Attributes, data: Value, defaults: &Defaults) -> Result<Event, DecodeError> {
+/// Builds the event from the attributes and the data.
+pub(super) fn event(
+    from: &impl Attributes,
+    data: Value,
+    defaults: &DecodeDefaults,
+) -> Result<Event, DecodeError> {
     spec_version(from)?;
     let tenant = optional(from, "tenantid", TenantId::new)?;
     Ok(Event {
         id: required(from, "id", EventId::new)?,
-        tenant: agree(tenant, defaults)?,
+        tenant: resolve_tenant(tenant, defaults)?,
         kind: required(from, "type", EventType::new)?,
         source: text(from, "source")?.ok_or_else(|| missing(from, "source"))?,
         subject: text(from, "subject")?,
@@ -38,8 +42,11 @@ pub(super) fn event(from: &impl Attributes, data: Value, defaults: &Defaults) ->
     })
 }
 
-/// The tenant, where what the event claims agrees with who vouches for it.
-pub(super) fn agree(claimed: Option<TenantId>, defaults: &Defaults) -> Result<TenantId, DecodeError> {
+/// Returns the tenant if the tenant of the event matches the expected tenant.
+pub(super) fn resolve_tenant(
+    claimed: Option<TenantId>,
+    defaults: &DecodeDefaults,
+) -> Result<TenantId, DecodeError> {
     match (claimed, &defaults.tenant) {
         (Some(claimed), Some(expected)) if claimed != *expected => {
             Err(DecodeError::Tenant { claimed: claimed.to_string(), expected: expected.to_string() })
@@ -50,7 +57,7 @@ pub(super) fn agree(claimed: Option<TenantId>, defaults: &Defaults) -> Result<Te
     }
 }
 
-/// An id, checked by its own rules.
+/// Parses an id and checks its rules.
 pub(super) fn id<T>(
     label: &str,
     text: &str,
@@ -59,27 +66,27 @@ pub(super) fn id<T>(
     new(text.to_owned()).map_err(|e| DecodeError::invalid(label, e.to_string(), text))
 }
 
-/// Free text of bounded length without control characters.
+/// Checks free text: bounded length, no control characters.
 pub(super) fn free_text(label: &str, text: &str) -> Result<String, DecodeError> {
     let rule = if text.is_empty() {
         "it must not be empty".to_owned()
     } else if text.len() > MAX_TEXT_BYTES {
         format!("it is {} bytes long, the limit is {MAX_TEXT_BYTES}", text.len())
     } else if text.chars().any(char::is_control) {
-        "it must hold no control characters".to_owned()
+        "it must not contain control characters".to_owned()
     } else {
         return Ok(text.to_owned());
     };
     Err(DecodeError::invalid(label, rule, text))
 }
 
-/// An RFC 3339 time.
+/// Parses an RFC 3339 time.
 pub(super) fn time(label: &str, text: &str) -> Result<Timestamp, DecodeError> {
     let rule = "it must be an RFC 3339 time such as 2026-11-21T08:30:00Z";
     Timestamp::parse(text).map_err(|_| DecodeError::invalid(label, rule, text))
 }
 
-/// A payload's schema version: 1 or more.
+/// Parses the schema version of a payload: 1 or more.
 pub(super) fn version(label: &str, text: &str) -> Result<u32, DecodeError> {
     let version = text.parse::<u32>().ok().filter(|version| *version > 0);
     version.ok_or_else(|| DecodeError::invalid(label, "it must be a whole number from 1 to 4294967295", text))
@@ -120,26 +127,26 @@ fn optional_time(from: &impl Attributes) -> Result<Option<Timestamp>, DecodeErro
 fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
     let rule = match attribute {
         "specversion" => "it must be \"1.0\"",
-        "id" => "it identifies the event and makes sending it twice harmless",
-        "type" => "it says what happened, for example OrderPlaced",
-        _ => "it says who publishes the event, for example urn:shop",
+        "id" => "it identifies the event and makes repeated publishes idempotent",
+        "type" => "it names the event type, for example OrderPlaced",
+        _ => "it identifies the publisher of the event, for example urn:shop",
     };
     DecodeError::Missing { attribute: from.label(attribute), rule }
 }
 
-/// The largest message that is read or built, in bytes: subject, id, headers and body together.
+/// Maximum size of a message that is read or built, in bytes: subject, id, headers and body together.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// The longest `source`, `subject` and `causationid`, in bytes.
+/// Maximum length of `source`, `subject` and `causationid`, in bytes.
 pub const MAX_TEXT_BYTES: usize = 512;
 
-/// What holds where an event does not say.
+/// Defaults for attributes that an event omits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// The tenant that the subject or the `x-tenant-id` header vouches for: an event that names another one is refused.
-    /// `None`: nobody vouches; the event names its tenant or belongs to the default one.
+pub struct DecodeDefaults {
+    /// Tenant of the subject or of the `x-tenant-id` header. An event with another tenant is rejected.
+    /// `None`: no tenant is expected; the event specifies its tenant or belongs to the default tenant.
     pub tenant: Option<TenantId>,
-    /// The time of an event that states none. For a delivery this is when it was published, so that decoding it again
-    /// makes the same event.
+    /// Time of an event without a time. For a delivery this is the publish time, so that decoding the
+    /// message again returns an equal event.
     pub now: Timestamp,
 }

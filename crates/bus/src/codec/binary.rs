@@ -1,18 +1,18 @@
-//! CloudEvents in binary mode: every attribute a header, the body the data.
+//! CloudEvents in binary mode: every attribute is a header, the body is the data.
 
 use std::borrow::Cow;
 
 use orlog_model::Event;
 
 use super::attributes::{self, Attributes};
-use super::attributes::{Defaults, MAX_MESSAGE_BYTES};
+use super::attributes::{DecodeDefaults, MAX_MESSAGE_BYTES};
 use super::data;
 use super::error::DecodeError;
 use crate::subject::escape;
 
 const PREFIX: &str = "ce-";
 
-/// The attributes that are read; others are not kept.
+/// Attributes that the codec reads; it discards all others.
 const NAMES: [&str; 11] = [
     "specversion",
     "id",
@@ -27,16 +27,17 @@ const NAMES: [&str; 11] = [
     "traceparent",
 ];
 
-/// Reads an event from headers (`ce-id` …, `traceparent`, `content-type`; names in any case) and a body.
+/// Reads an event from headers (`ce-id` …, `traceparent`, `content-type`; names in any case) and a
+/// body.
 ///
-/// Header values are percent-decoded, as the HTTP binding of CloudEvents asks.
+/// Header values are percent-decoded, as the HTTP binding of CloudEvents requires.
 ///
 /// # Errors
-/// When an attribute is missing, malformed or given twice, or the body is not what its content type says.
+/// If an attribute is missing, malformed or duplicated, or if the body does not match its content type.
 pub fn from_binary<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     body: &[u8],
-    defaults: &Defaults,
+    defaults: &DecodeDefaults,
 ) -> Result<Event, DecodeError> {
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge { size: body.len(), limit: MAX_MESSAGE_BYTES });
@@ -46,15 +47,15 @@ pub fn from_binary<'a>(
     for (name, value) in headers {
         if name.eq_ignore_ascii_case("content-type") {
             content_type = value;
-        } else if let Some(place) = place(name) {
-            found.put(place, name, value)?;
+        } else if let Some(index) = index(name) {
+            found.put(index, name, value)?;
         }
     }
     let data = data::of_bytes("the body", content_type, body)?;
     attributes::event(&found, data, defaults)
 }
 
-/// Whether a header carries an attribute of CloudEvents.
+/// Returns whether a header contains a CloudEvents attribute.
 pub(super) fn is_attribute(header: &str) -> bool {
     attribute(header).is_some()
 }
@@ -64,8 +65,8 @@ fn attribute(header: &str) -> Option<&str> {
     prefix.eq_ignore_ascii_case(PREFIX).then(|| &header[PREFIX.len()..])
 }
 
-/// Which of [`NAMES`] a header is. The W3C's own header counts as the attribute of the same name.
-fn place(header: &str) -> Option<usize> {
+/// Returns the index of a header in [`NAMES`]. The W3C header counts as the attribute of the same name.
+fn index(header: &str) -> Option<usize> {
     let attribute = match attribute(header) {
         Some(attribute) => attribute,
         None if header.eq_ignore_ascii_case("traceparent") => header,
@@ -78,10 +79,10 @@ fn place(header: &str) -> Option<usize> {
 struct Headers<'a>([Option<&'a str>; NAMES.len()]);
 
 impl<'a> Headers<'a> {
-    fn put(&mut self, place: usize, name: &str, value: &'a str) -> Result<(), DecodeError> {
-        match self.0[place].replace(value) {
+    fn put(&mut self, index: usize, name: &str, value: &'a str) -> Result<(), DecodeError> {
+        match self.0[index].replace(value) {
             Some(first) if first != value => {
-                Err(DecodeError::invalid(name, format!("it is given twice, first as {first:?}"), value))
+                Err(DecodeError::invalid(name, format!("duplicate attribute, first value {first:?}"), value))
             }
             _ => Ok(()),
         }
@@ -90,8 +91,8 @@ impl<'a> Headers<'a> {
 
 impl Attributes for Headers<'_> {
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
-        let place = NAMES.iter().position(|name| *name == attribute);
-        let value = place.and_then(|place| self.0[place]);
+        let index = NAMES.iter().position(|name| *name == attribute);
+        let value = index.and_then(|index| self.0[index]);
         value.map(|value| header_text(&self.label(attribute), value)).transpose()
     }
 
@@ -100,7 +101,8 @@ impl Attributes for Headers<'_> {
     }
 }
 
-/// The text of a header value: quotes removed, percent-decoded. A `%` that begins no escape stands for itself.
+/// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid escape is
+/// literal.
 fn header_text<'v>(label: &str, value: &'v str) -> Result<Cow<'v, str>, DecodeError> {
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));

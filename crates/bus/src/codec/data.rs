@@ -1,4 +1,4 @@
-//! The data of an event: how a content type and bytes become a JSON value.
+//! Data of an event: conversion of a content type and bytes to a JSON value.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,22 +6,22 @@ use serde_json::Value;
 
 use super::error::DecodeError;
 
-/// A content type without its parameters, in lower case.
+/// Returns a content type without its parameters, in lower case.
 pub(super) fn essence(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Parses a body.
+/// Parses a body as JSON.
 pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
     json_part("the body", body)
 }
 
-/// Parses a named part.
+/// Parses a named part as JSON.
 pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, DecodeError> {
     serde_json::from_slice(text).map_err(|e| DecodeError::Json { part, reason: e.to_string() })
 }
 
-/// The value of raw bytes: JSON is parsed, text becomes a string, anything else a string of base64.
+/// Converts raw bytes to a value: parses JSON, keeps text as a string, encodes anything else as base64.
 pub(super) fn of_bytes(part: &'static str, content_type: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
     let essence = essence(content_type);
     if bytes.is_empty() {

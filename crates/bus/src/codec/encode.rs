@@ -1,18 +1,19 @@
-//! Events on their way out: CloudEvents in binary mode.
+//! Encoder of events: CloudEvents in binary mode.
 
 use bytes::Bytes;
 use orlog_model::Event;
 
 use super::envelope::SOURCE_PREFIX;
 use crate::Message;
-use crate::subject::{Kind, Subject, encode_token, push_escape};
+use crate::subject::{Subject, SubjectKind, encode_token, push_escape};
 
-/// The message that carries an event: attributes as headers, the data as a JSON body.
+/// Encodes an event as a message: attributes as headers, the data as a JSON body.
 ///
-/// Its id for deduplication is made of tenant, source and event id, so that no publisher can displace the event of another.
+/// The deduplication id consists of tenant, source and event id, so that no publisher can suppress the
+/// event of another publisher.
 ///
 /// # Panics
-/// Never: a JSON value always has a text.
+/// Never: a JSON value can always be serialized.
 #[must_use]
 pub fn encode(event: &Event, subject: impl Into<String>) -> Message {
     let body = serde_json::to_vec(&event.data).expect("a JSON value has string keys only");
@@ -24,19 +25,20 @@ pub fn encode(event: &Event, subject: impl Into<String>) -> Message {
     }
 }
 
-/// The subject an event is published under: `[tenant.<t>.]aggregate.<type>.<id>`.
+/// Returns the subject of an event: `[tenant.<t>.]aggregate.<type>.<id>`.
 ///
-/// The type is the aggregate type where the event came from an Aggregate envelope (source `urn:aggregate:<type>`), else
-/// `event`, since CloudEvents knows no aggregates. The id is the aggregate's id, else the correlation id, else the
-/// `subject`, else the event's own id.
+/// The type is the aggregate type if the event came from an Aggregate envelope (source
+/// `urn:aggregate:<type>`), else `event`, because CloudEvents has no aggregates. The id is the id of
+/// the aggregate, else the correlation id, else the `subject`, else the id of the event.
 #[must_use]
-pub fn subject_of(event: &Event) -> String {
-    subject_under(event, Kind::Aggregate)
+pub fn aggregate_subject(event: &Event) -> String {
+    subject_with_kind(event, SubjectKind::Aggregate)
 }
 
-/// As [`subject_of`], under another kind: for events that are submitted where somebody else owns those of aggregates.
+/// Returns the subject as [`aggregate_subject`] does, with another kind: for submitted events, if
+/// another system owns the aggregate subjects.
 #[must_use]
-pub fn subject_under(event: &Event, kind: Kind) -> String {
+pub fn subject_with_kind(event: &Event, kind: SubjectKind) -> String {
     let aggregate = event.source.strip_prefix(SOURCE_PREFIX).filter(|_| event.subject.is_some());
     let correlation = event.correlation.as_ref().map(AsRef::as_ref);
     let about = event.subject.as_deref();
@@ -76,15 +78,16 @@ fn headers(event: &Event) -> Vec<(String, String)> {
     headers
 }
 
-/// Percent-encodes what must not stand in a header: space, `"`, `%`, controls and all that is not ASCII.
+/// Percent-encodes characters that are invalid in a header: space, `"`, `%`, controls and all
+/// non-ASCII.
 pub(crate) fn header_value(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'%';
-    if text.bytes().all(plain) {
+    let is_literal = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'%';
+    if text.bytes().all(is_literal) {
         return text.to_owned();
     }
     let mut value = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {
-        if plain(byte) {
+        if is_literal(byte) {
             value.push(char::from(byte));
         } else {
             push_escape(&mut value, byte);

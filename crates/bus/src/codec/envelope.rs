@@ -1,33 +1,34 @@
-//! The Aggregate service's own envelope: one JSON object in snake case.
+//! Envelope of the Aggregate service: one JSON object in snake case.
 //!
-//! `{tenant_id, event_id, aggregate_id, aggregate_type, event_type, payload | payload_json, metadata {correlation_id,
-//! causation_id, trace_id}, timestamp, version}`. The aggregate type becomes the source `urn:aggregate:<type>`, the
-//! aggregate id the subject, the version the schema version of the payload.
+//! `{tenant_id, event_id, aggregate_id, aggregate_type, event_type, payload | payload_json, metadata
+//! {correlation_id, causation_id, trace_id}, timestamp, version}`.
+//! The aggregate type becomes the source `urn:aggregate:<type>`, the aggregate id the subject, the
+//! version the schema version of the payload.
 
 use orlog_model::{CorrelationId, Event, EventId, EventType, Name, TenantId, Timestamp, TraceParent};
 use serde_json::{Map, Value};
 
-use super::attributes::Defaults;
-use super::attributes::{agree, free_text, id, time, version};
+use super::attributes::DecodeDefaults;
+use super::attributes::{free_text, id, resolve_tenant, time, version};
 use super::data;
 use super::error::DecodeError;
 
-/// What the source of an aggregate's event begins with; the aggregate type follows.
+/// Prefix of the source of an aggregate event; the aggregate type follows.
 pub(super) const SOURCE_PREFIX: &str = "urn:aggregate:";
 
 /// Reads an event from a parsed envelope.
 ///
 /// # Errors
-/// When it is no object, or a member is missing, malformed or of the wrong type.
-pub fn from_envelope(value: &Value, defaults: &Defaults) -> Result<Event, DecodeError> {
+/// If it is not an object, or if a member is missing, malformed or of the wrong type.
+pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, DecodeError> {
     let Value::Object(members) = value else {
-        return Err(DecodeError::Format("an Aggregate envelope is a JSON object".to_owned()));
+        return Err(DecodeError::Format("an Aggregate envelope must be a JSON object".to_owned()));
     };
     let none = Map::new();
     let metadata = match members.get("metadata") {
         None | Some(Value::Null) => &none,
         Some(Value::Object(metadata)) => metadata,
-        Some(other) => return Err(DecodeError::wrong_type("metadata", "it must be an object", other)),
+        Some(other) => return Err(DecodeError::invalid_type("metadata", "it must be an object", other)),
     };
     let tenant = text(members, "tenant_id")?.map(|t| id("tenant_id", t, TenantId::new)).transpose()?;
     let aggregate_type = id("aggregate_type", required(members, "aggregate_type")?, Name::new)?;
@@ -35,7 +36,7 @@ pub fn from_envelope(value: &Value, defaults: &Defaults) -> Result<Event, Decode
     let causation = text(metadata, "causation_id")?;
     Ok(Event {
         id: id("event_id", required(members, "event_id")?, EventId::new)?,
-        tenant: agree(tenant, defaults)?,
+        tenant: resolve_tenant(tenant, defaults)?,
         kind: id("event_type", required(members, "event_type")?, EventType::new)?,
         source: format!("{SOURCE_PREFIX}{aggregate_type}"),
         subject: Some(free_text("aggregate_id", required(members, "aggregate_id")?)?),
@@ -52,7 +53,7 @@ fn text<'a>(members: &'a Map<String, Value>, name: &str) -> Result<Option<&'a st
     match members.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(DecodeError::wrong_type(name, "it must be a string", other)),
+        Some(other) => Err(DecodeError::invalid_type(name, "it must be a string", other)),
     }
 }
 
@@ -61,7 +62,7 @@ fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a str, 
     text(members, name)?.ok_or_else(|| DecodeError::Missing { attribute: name.to_owned(), rule })
 }
 
-/// RFC 3339, or milliseconds since 1970.
+/// Parses an RFC 3339 time or milliseconds since 1970.
 fn timestamp(members: &Map<String, Value>) -> Result<Option<Timestamp>, DecodeError> {
     match members.get("timestamp") {
         None | Some(Value::Null) => Ok(None),
@@ -69,13 +70,14 @@ fn timestamp(members: &Map<String, Value>) -> Result<Option<Timestamp>, DecodeEr
         Some(other) => {
             let rule = "it must be an RFC 3339 time or whole milliseconds since 1970";
             let millis = other.as_i64().map(Timestamp::from_millis);
-            let shown = millis.filter(|t| Timestamp::parse(&t.to_string()).is_ok());
-            shown.map(Some).ok_or_else(|| DecodeError::wrong_type("timestamp", rule, other))
+            let valid = millis.filter(|t| Timestamp::parse(&t.to_string()).is_ok());
+            valid.map(Some).ok_or_else(|| DecodeError::invalid_type("timestamp", rule, other))
         }
     }
 }
 
-/// A whole `traceparent`, or a bare trace id, whose latter half then stands for the unknown parent span.
+/// Parses a complete `traceparent` or a bare trace id. The latter half of a bare id replaces the
+/// unknown parent span.
 fn trace(text: &str) -> Option<TraceParent> {
     TraceParent::new(text).or_else(|| TraceParent::new(&format!("00-{text}-{}-01", text.get(16..)?)))
 }
@@ -96,8 +98,8 @@ fn payload(members: &Map<String, Value>) -> Result<Value, DecodeError> {
         (Some(Value::Null) | None, Some(json)) => Ok(json.clone()),
         (payload, None | Some(Value::Null)) => Ok(payload.cloned().unwrap_or(Value::Null)),
         (Some(_), Some(json)) => {
-            let rule = "payload and payload_json exclude each other";
-            Err(DecodeError::wrong_type("payload_json", rule, json))
+            let rule = "payload and payload_json are mutually exclusive";
+            Err(DecodeError::invalid_type("payload_json", rule, json))
         }
     }
 }

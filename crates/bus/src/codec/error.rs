@@ -1,67 +1,68 @@
-//! Why something is no event.
+//! Decode errors.
 
-/// A message or a JSON document that cannot be read as an event. None of these goes away by trying again.
+/// Error for a message or JSON document that is not a valid event. All variants are permanent: a retry
+/// does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is larger than any message may be.
-    #[error("the message is {size} bytes long, the limit is {limit}")]
+    /// The message exceeds the maximum message size.
+    #[error("message has {size} bytes, the limit is {limit}")]
     TooLarge {
-        /// Bytes found.
+        /// Actual size in bytes.
         size: usize,
-        /// Bytes allowed.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// Its subject is malformed.
+    /// The subject is malformed.
     #[error("{0}")]
     Subject(String),
-    /// It is in no known format.
-    #[error("the message is no event: {0}")]
+    /// The format is unknown.
+    #[error("message is not a valid event: {0}")]
     Format(String),
-    /// A part that must be JSON is not (or is nested deeper than 127 levels).
-    #[error("{part} is not JSON: {reason}")]
+    /// A part that must be JSON is not valid JSON, or its nesting exceeds 127 levels.
+    #[error("{part} is not valid JSON: {reason}")]
     Json {
         /// `the body`, `payload_json` ….
         part: &'static str,
-        /// What the parser says, with line and column.
+        /// Message of the parser, with line and column.
         reason: String,
     },
-    /// A required attribute is not there.
-    #[error("the attribute {attribute} is missing; {rule}")]
+    /// A required attribute is missing.
+    #[error("attribute {attribute} is missing: {rule}")]
     Missing {
-        /// As it is called in the format at hand.
+        /// Name of the attribute in the format of the message.
         attribute: String,
-        /// What it must be.
+        /// Rule of the attribute.
         rule: &'static str,
     },
-    /// An attribute breaks a rule.
-    #[error("the attribute {attribute} is wrong: {rule}; found {found}")]
+    /// An attribute violates a rule.
+    #[error("attribute {attribute} is invalid: {rule}, got {found}")]
     Invalid {
-        /// As it is called in the format at hand.
+        /// Name of the attribute in the format of the message.
         attribute: String,
-        /// The rule it breaks.
+        /// Violated rule.
         rule: String,
-        /// What was found, shortened.
+        /// Actual value, shortened.
         found: String,
     },
-    /// The event names another tenant than the request or the subject does.
-    #[error("the event says it belongs to tenant {claimed:?}, but it came in for tenant {expected:?}")]
+    /// The tenant of the event differs from the tenant of the request or subject.
+    #[error("event has tenant {claimed:?}, but the subject has tenant {expected:?}")]
     Tenant {
-        /// In the event.
+        /// Tenant in the event.
         claimed: String,
-        /// In the header or the subject.
+        /// Tenant in the header or the subject.
         expected: String,
     },
 }
 
 impl DecodeError {
-    /// An attribute with a value that breaks a rule.
+    /// Creates the error for an attribute value that violates a rule.
     pub(super) fn invalid(attribute: &str, rule: impl Into<String>, found: &str) -> Self {
         let found = format!("{:?}", found.chars().take(64).collect::<String>());
         Self::Invalid { attribute: attribute.to_owned(), rule: rule.into(), found }
     }
 
-    /// A JSON member of the wrong type.
-    pub(super) fn wrong_type(attribute: &str, rule: &'static str, found: &serde_json::Value) -> Self {
+    /// Creates the error for a JSON member of the wrong type.
+    pub(super) fn invalid_type(attribute: &str, rule: &'static str, found: &serde_json::Value) -> Self {
         let text = match found {
             serde_json::Value::Array(_) => "an array".to_owned(),
             serde_json::Value::Object(_) => "an object".to_owned(),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use orlog_model::Event;
 use serde_json::{Map, Value};
 
-use super::attributes::Defaults;
+use super::attributes::DecodeDefaults;
 use super::attributes::{self, Attributes};
 use super::data;
 use super::error::DecodeError;
@@ -15,11 +15,11 @@ use super::error::DecodeError;
 /// Reads an event from a parsed JSON object in the CloudEvents JSON format.
 ///
 /// # Errors
-/// When it is no object, an attribute is missing, malformed or of the wrong type, or both `data` and `data_base64` are
-/// given.
-pub fn from_structured(value: &Value, defaults: &Defaults) -> Result<Event, DecodeError> {
+/// If it is not an object, if an attribute is missing, malformed or of the wrong type, or if both
+/// `data` and `data_base64` are present.
+pub fn from_structured(value: &Value, defaults: &DecodeDefaults) -> Result<Event, DecodeError> {
     let Value::Object(members) = value else {
-        return Err(DecodeError::Format("a CloudEvent is a JSON object".to_owned()));
+        return Err(DecodeError::Format("a CloudEvent must be a JSON object".to_owned()));
     };
     attributes::event(&Members(members), data(members)?, defaults)
 }
@@ -34,7 +34,7 @@ impl Attributes for Members<'_> {
             Some(Value::Number(number)) if attribute == "dataversion" => {
                 Ok(Some(Cow::Owned(number.to_string())))
             }
-            Some(other) => Err(DecodeError::wrong_type(attribute, "it must be a string", other)),
+            Some(other) => Err(DecodeError::invalid_type(attribute, "it must be a string", other)),
         }
     }
 
@@ -48,12 +48,12 @@ fn data(members: &Map<String, Value>) -> Result<Value, DecodeError> {
         (data, None | Some(Value::Null)) => return Ok(data.cloned().unwrap_or(Value::Null)),
         (None | Some(Value::Null), Some(encoded)) => encoded,
         (Some(_), Some(encoded)) => {
-            let rule = "data and data_base64 exclude each other";
-            return Err(DecodeError::wrong_type("data_base64", rule, encoded));
+            let rule = "data and data_base64 are mutually exclusive";
+            return Err(DecodeError::invalid_type("data_base64", rule, encoded));
         }
     };
-    let rule = "it must be a string of base64";
-    let text = encoded.as_str().ok_or_else(|| DecodeError::wrong_type("data_base64", rule, encoded))?;
+    let rule = "it must be a base64 string";
+    let text = encoded.as_str().ok_or_else(|| DecodeError::invalid_type("data_base64", rule, encoded))?;
     let bytes = STANDARD.decode(text).map_err(|_| DecodeError::invalid("data_base64", rule, text))?;
     let content_type = members.get("datacontenttype").and_then(Value::as_str).unwrap_or_default();
     data::of_bytes("data_base64", content_type, &bytes)

@@ -1,4 +1,4 @@
-//! Every format read, every rule refused, and nothing that arrives makes the codec panic.
+//! Tests of the codec: every format, every rejected rule, and no panic on arbitrary input.
 
 use bytes::Bytes;
 use orlog_model::{CorrelationId, Event, EventId, EventType, TenantId, Timestamp, TraceParent};
@@ -10,8 +10,8 @@ use super::*;
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_123);
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-fn defaults(tenant: Option<&str>) -> Defaults {
-    Defaults { tenant: tenant.map(|t| TenantId::new(t).unwrap()), now: NOW }
+fn defaults(tenant: Option<&str>) -> DecodeDefaults {
+    DecodeDefaults { tenant: tenant.map(|t| TenantId::new(t).unwrap()), now: NOW }
 }
 
 fn message(subject: &str, headers: &[(&str, &str)], body: &str) -> Message {
@@ -79,31 +79,31 @@ fn reads_the_aggregate_envelope() {
     let expected = Event { source: "urn:aggregate:order".to_owned(), ..event() };
     assert_eq!(from_envelope(&body, &defaults(Some("acme"))).unwrap(), expected);
     assert_eq!(decode(&message("tenant.acme.x", &[], &body.to_string()), NOW).unwrap(), expected);
-    assert_eq!(subject_of(&expected), "tenant.acme.aggregate.order.o-1");
+    assert_eq!(aggregate_subject(&expected), "tenant.acme.aggregate.order.o-1");
 }
 
 #[test]
-fn the_envelope_takes_objects_milliseconds_and_bare_trace_ids() {
+fn envelope_accepts_objects_milliseconds_and_bare_trace_ids() {
     let body = json!({
         "event_id": "e", "aggregate_id": "a", "aggregate_type": "t", "event_type": "E", "payload": {"x": 1},
         "timestamp": 5, "metadata": {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"},
     });
     let read = from_envelope(&body, &defaults(None)).unwrap();
-    assert_eq!((read.time.millis(), &read.data, read.schema_version), (5, &json!({"x": 1}), 1));
+    assert_eq!((read.time.as_millis(), &read.data, read.schema_version), (5, &json!({"x": 1}), 1));
     assert_eq!(read.trace.unwrap().trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
 }
 
 #[test]
-fn where_nothing_is_said_defaults_hold() {
+fn defaults_apply_to_missing_attributes() {
     let body = json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "time": null});
     let read = from_structured(&body, &defaults(Some("acme"))).unwrap();
     assert_eq!((read.time, read.schema_version, &read.data), (NOW, 1, &Value::Null));
     assert_eq!(read.tenant.as_str(), "acme");
-    assert_eq!(subject_of(&read), "tenant.acme.aggregate.event.e");
+    assert_eq!(aggregate_subject(&read), "tenant.acme.aggregate.event.e");
 }
 
 #[test]
-fn base64_data_is_read_by_its_content_type() {
+fn base64_data_is_decoded_by_content_type() {
     let mut body =
         json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s", "data_base64": "eyJhIjoxfQ=="});
     assert_eq!(from_structured(&body, &defaults(None)).unwrap().data, json!({"a": 1}));
@@ -114,7 +114,7 @@ fn base64_data_is_read_by_its_content_type() {
 }
 
 #[track_caller]
-fn refuse(patch: &serde_json::Value, expected: &str) {
+fn check_rejection(patch: &serde_json::Value, expected: &str) {
     let mut body = json!({"specversion": "1.0", "id": "e", "type": "T", "source": "s"});
     for (name, value) in patch.as_object().unwrap() {
         body[name] = value.clone();
@@ -124,61 +124,61 @@ fn refuse(patch: &serde_json::Value, expected: &str) {
 }
 
 #[test]
-fn a_refusal_names_the_attribute_the_rule_and_what_was_found() {
-    refuse(
+fn decode_error_names_attribute_rule_and_value() {
+    check_rejection(
         &json!({"specversion": "0.3"}),
-        "the attribute specversion is wrong: it must be \"1.0\"; found \"0.3\"",
+        "attribute specversion is invalid: it must be \"1.0\", got \"0.3\"",
     );
-    refuse(&json!({"specversion": null}), "the attribute specversion is missing; it must be \"1.0\"");
-    refuse(&json!({"id": 5}), "the attribute id is wrong: it must be a string; found 5");
-    refuse(
+    check_rejection(&json!({"specversion": null}), "attribute specversion is missing: it must be \"1.0\"");
+    check_rejection(&json!({"id": 5}), "attribute id is invalid: it must be a string, got 5");
+    check_rejection(
         &json!({"id": null}),
-        "the attribute id is missing; it identifies the event and makes sending it twice harmless",
+        "attribute id is missing: it identifies the event and makes repeated publishes idempotent",
     );
-    refuse(
+    check_rejection(
         &json!({"correlationid": "a\u{0}b"}),
-        "the attribute correlationid is wrong: correlation id holds the control character '\\0' at byte 1; remove it; \
-         found \"a\\0b\"",
+        "attribute correlationid is invalid: correlation id contains control character '\\0' at byte 1; remove it, \
+         got \"a\\0b\"",
     );
-    refuse(
+    check_rejection(
         &json!({"time": "yesterday"}),
-        "the attribute time is wrong: it must be an RFC 3339 time such as 2026-11-21T08:30:00Z; found \"yesterday\"",
+        "attribute time is invalid: it must be an RFC 3339 time such as 2026-11-21T08:30:00Z, got \"yesterday\"",
     );
-    refuse(
+    check_rejection(
         &json!({"dataversion": -1}),
-        "the attribute dataversion is wrong: it must be a whole number from 1 to 4294967295; found \"-1\"",
+        "attribute dataversion is invalid: it must be a whole number from 1 to 4294967295, got \"-1\"",
     );
-    refuse(
+    check_rejection(
         &json!({"tenantid": "globex"}),
-        "the event says it belongs to tenant \"globex\", but it came in for tenant \"acme\"",
+        "event has tenant \"globex\", but the subject has tenant \"acme\"",
     );
-    refuse(
+    check_rejection(
         &json!({"data_base64": "?"}),
-        "the attribute data_base64 is wrong: it must be a string of base64; found \"?\"",
+        "attribute data_base64 is invalid: it must be a base64 string, got \"?\"",
     );
-    refuse(
+    check_rejection(
         &json!({"data": 1, "data_base64": "AA=="}),
-        "the attribute data_base64 is wrong: data and data_base64 exclude each other; found \"AA==\"",
+        "attribute data_base64 is invalid: data and data_base64 are mutually exclusive, got \"AA==\"",
     );
 }
 
 #[test]
-fn messages_that_are_no_events_are_refused() {
+fn non_event_messages_are_rejected() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let batch = [("content-type", "application/cloudevents-batch+json")];
-    for (message, why) in [
-        (message("a", &[], "{"), "the body is not JSON: EOF"),
+    for (message, expected) in [
+        (message("a", &[], "{"), "the body is not valid JSON: EOF"),
         (message("a", &[], &deep), "recursion limit"),
         (message("a", &[], "{}"), "neither a specversion"),
-        (message("a", &[], "\u{0}"), "not JSON"),
-        (message("a", &batch, "[]"), "a message holds one event"),
+        (message("a", &[], "\u{0}"), "not valid JSON"),
+        (message("a", &batch, "[]"), "a message contains one event"),
         (message("a", &[("ce-id", "1")], ""), "ce-specversion is missing"),
-        (message("a", &[("ce-id", "1"), ("ce-id", "2")], ""), "given twice"),
+        (message("a", &[("ce-id", "1"), ("ce-id", "2")], ""), "duplicate attribute"),
         (message("tenant.%00.a", &[], "{}"), "control character"),
         (message("a", &[], &"x".repeat(MAX_MESSAGE_BYTES)), "the limit is 1048576"),
     ] {
         let error = decode(&message, NOW).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
@@ -246,9 +246,9 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same_event(event in any_event()) {
-        // Header values lose surrounding white space nowhere: it is escaped.
-        let message = encode(&event, subject_of(&event));
+    fn event_encoding_round_trips(event in any_event()) {
+        // Header values never lose surrounding white space: it is escaped.
+        let message = encode(&event, aggregate_subject(&event));
         crate::subject::check_subject(&message.subject).unwrap();
         prop_assert!(message.headers.iter().all(|(_, v)| v.bytes().all(|b| b.is_ascii_graphic())));
         prop_assert_eq!(decode(&message, NOW).unwrap(), event);
@@ -276,7 +276,7 @@ proptest! {
         let body = Value::from_iter(members);
         for result in [from_structured(&body, &defaults(None)), from_envelope(&body, &defaults(None))] {
             let Ok(event) = result else { continue };
-            let message = encode(&event, subject_of(&event));
+            let message = encode(&event, aggregate_subject(&event));
             prop_assert_eq!(decode(&message, NOW).unwrap(), event);
         }
     }

@@ -1,11 +1,11 @@
-//! Commands to whoever performs an effect: the envelope of requirement R5.
+//! Commands to the workers of an effect: the envelope of requirement R5.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use orlog_model::{
-    CorrelationId, Effect, EffectName, EventId, InDoubt, InstanceKey, Name, Retry, SagaName, TenantId,
-    Timestamp, TraceParent, Work, WorkItem,
+    CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, RetryPolicy, SagaName,
+    TenantId, Timestamp, TraceParent, Work, WorkItem,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,18 +15,18 @@ use super::command_subject;
 use super::headers::headers;
 use crate::Message;
 use crate::codec::{DecodeError, MAX_MESSAGE_BYTES};
-use crate::subject::{Kind, Subject};
+use crate::subject::{Subject, SubjectKind};
 
-/// The `ce-type` of a command.
+/// `ce-type` of a command.
 const TYPE: &str = "orlog.effect.command";
 
-/// What a command orders.
+/// Content of an effect command.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ordered {
-    /// What to do. Its id is the idempotency key.
+pub struct EffectCommand {
+    /// Work item of the command. Its id is the idempotency key.
     pub item: WorkItem,
-    /// 1 the first time; more: it was offered again because nothing was heard of it.
-    pub offer: u32,
+    /// Number of this dispatch, from 1. The relay repeats a dispatch if it receives no response.
+    pub dispatch_count: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -49,29 +49,29 @@ struct Metadata {
     #[serde(default)]
     deadline: Option<String>,
     #[serde(default = "first")]
-    offer: u32,
+    dispatch_count: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    attempts: Option<u32>,
+    max_attempts: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    backoff_ms: Option<u64>,
-    /// There is a hint for attempts, though it may bound neither their number nor the pause.
+    initial_backoff_ms: Option<u64>,
+    /// Whether the effect has a retry policy, even one without limits of attempts or delay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     retry: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    in_doubt: Option<InDoubt>,
+    in_doubt: Option<InDoubtPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
 }
 
-/// The message that orders an effect. Its id for deduplication is the command's, and another one for each time that it is
-/// offered again.
+/// Encodes the command of an effect. The deduplication id is the id of the command, and another one for
+/// each repeated dispatch.
 ///
 /// # Panics
-/// Never: an envelope can be written as JSON.
+/// Never: an envelope can always be serialized as JSON.
 #[must_use]
-pub fn encode(item: &WorkItem, effect: &Effect, offer: u32) -> Message {
+pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message {
     let metadata = Metadata {
         saga: item.instance.saga.clone(),
         correlation_id: item.instance.correlation.clone(),
@@ -80,9 +80,9 @@ pub fn encode(item: &WorkItem, effect: &Effect, offer: u32) -> Message {
         idempotency_key: item.id,
         created_at: item.created_at.to_string(),
         deadline: item.deadline.map(|deadline| deadline.to_string()),
-        offer,
-        attempts: effect.retry.and_then(|retry| retry.attempts),
-        backoff_ms: effect.retry.and_then(|retry| retry.backoff).map(millis),
+        dispatch_count,
+        max_attempts: effect.retry.and_then(|retry| retry.max_attempts),
+        initial_backoff_ms: effect.retry.and_then(|retry| retry.initial_backoff).map(millis),
         retry: effect.retry.is_some(),
         in_doubt: effect.in_doubt,
         trace_id: item.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
@@ -95,27 +95,27 @@ pub fn encode(item: &WorkItem, effect: &Effect, offer: u32) -> Message {
         payload: effect.payload.clone(),
         metadata,
     };
-    let body = serde_json::to_vec(&envelope).expect("an envelope can be written as JSON");
-    let again = if offer > 1 { format!("#{offer}") } else { String::new() };
+    let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
+    let suffix = if dispatch_count > 1 { format!("#{dispatch_count}") } else { String::new() };
     Message {
         subject: command_subject(item, &effect.name),
-        id: Some(format!("{}{again}", item.id)),
+        id: Some(format!("{}{suffix}", item.id)),
         headers: headers(item, TYPE, item.created_at),
         payload: Bytes::from(body),
     }
 }
 
-/// Reads a command.
+/// Decodes a command.
 ///
 /// # Errors
-/// When it is none, or its body names another tenant, effect or id than its subject.
-pub fn decode(message: &Message) -> Result<Ordered, DecodeError> {
+/// If it is not a command, or if the tenant, effect or id in its body differs from its subject.
+pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
     }
     let subject = Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
-    let format = |reason: String| DecodeError::Format(format!("no command to an effect: {reason}"));
+    let format = |reason: String| DecodeError::Format(format!("not an effect command: {reason}"));
     let envelope: Envelope =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
     let Envelope { tenant_id, command_id, effect_name, payload, metadata } = envelope;
@@ -125,18 +125,20 @@ pub fn decode(message: &Message) -> Result<Ordered, DecodeError> {
             expected: subject.tenant.to_string(),
         });
     }
-    let named = (Kind::Effect, effect_name.as_str(), command_id.to_string());
+    let named = (SubjectKind::Effect, effect_name.as_str(), command_id.to_string());
     if named != (subject.kind, subject.name.as_str(), subject.id.clone()) {
         let Subject { name, id, .. } = &subject;
         return Err(format(format!(
-            "its body names {effect_name} {command_id}, its subject {} {name} {id}",
+            "body has {effect_name} {command_id}, but the subject has {} {name} {id}",
             subject.kind.token()
         )));
     }
     let time = |text: &str| Timestamp::parse(text).map_err(|error| format(error.to_string()));
-    let retry =
-        Retry { attempts: metadata.attempts, backoff: metadata.backoff_ms.map(Duration::from_millis) };
-    let hinted = metadata.retry || metadata.attempts.is_some() || metadata.backoff_ms.is_some();
+    let retry = RetryPolicy {
+        max_attempts: metadata.max_attempts,
+        initial_backoff: metadata.initial_backoff_ms.map(Duration::from_millis),
+    };
+    let hinted = metadata.retry || metadata.max_attempts.is_some() || metadata.initial_backoff_ms.is_some();
     let effect = Effect {
         tag: metadata.tag,
         name: effect_name,
@@ -156,7 +158,7 @@ pub fn decode(message: &Message) -> Result<Ordered, DecodeError> {
         trace: metadata.traceparent.as_deref().and_then(TraceParent::new),
         created_at: time(&metadata.created_at)?,
     };
-    Ok(Ordered { item, offer: metadata.offer })
+    Ok(EffectCommand { item, dispatch_count: metadata.dispatch_count })
 }
 
 fn first() -> u32 {
@@ -186,8 +188,11 @@ pub(super) mod tests {
                 name: EffectName::new("payments.charge").unwrap(),
                 payload: json!({"amount": 3}),
                 timeout: None,
-                retry: Some(Retry { attempts: Some(3), backoff: Some(Duration::from_millis(250)) }),
-                in_doubt: Some(InDoubt::Fail),
+                retry: Some(RetryPolicy {
+                    max_attempts: Some(3),
+                    initial_backoff: Some(Duration::from_millis(250)),
+                }),
+                in_doubt: Some(InDoubtPolicy::Fail),
             }),
             deadline: Some(Timestamp::from_millis(90_000)),
             causation: EventId::new("e-1").unwrap(),
@@ -202,7 +207,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn command_encoding_round_trips() {
         let item = item();
         let message = encode(&item, effect(&item), 2);
         assert_eq!(
@@ -210,11 +215,11 @@ pub(super) mod tests {
             "tenant.acme.effect.payments%2Echarge.00000000-0000-0000-0000-000000000007"
         );
         assert_eq!(message.id.as_deref(), Some("00000000-0000-0000-0000-000000000007#2"));
-        assert_eq!(decode(&message).unwrap(), Ordered { item, offer: 2 });
+        assert_eq!(decode(&message).unwrap(), EffectCommand { item, dispatch_count: 2 });
     }
 
     #[test]
-    fn the_envelope_is_as_documented() {
+    fn envelope_matches_the_documentation() {
         let item = item();
         let body: Value = serde_json::from_slice(&encode(&item, effect(&item), 1).payload).unwrap();
         let expected = json!({
@@ -226,7 +231,7 @@ pub(super) mod tests {
                 "saga": "order", "correlation_id": "o 1", "causation_id": "e-1", "tag": "charge",
                 "idempotency_key": "00000000-0000-0000-0000-000000000007",
                 "created_at": "1970-01-01T00:01:00.000Z", "deadline": "1970-01-01T00:01:30.000Z",
-                "offer": 1, "attempts": 3, "backoff_ms": 250, "retry": true, "in_doubt": "fail",
+                "dispatch_count": 1, "max_attempts": 3, "initial_backoff_ms": 250, "retry": true, "in_doubt": "fail",
                 "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
                 "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             },
@@ -235,19 +240,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_body_that_speaks_of_another_than_its_subject_is_refused() {
+    fn body_contradicting_its_subject_is_rejected() {
         let item = item();
         let message = encode(&item, effect(&item), 1);
         let under = |subject: &str| Message { subject: subject.to_owned(), ..message.clone() };
         let id = item.id;
-        for (subject, why) in [
+        for (subject, expected) in [
             (format!("tenant.other.effect.payments%2Echarge.{id}"), "tenant \"acme\""),
-            (format!("tenant.acme.effect.payments%2Erefund.{id}"), "its subject effect payments.refund"),
-            (format!("tenant.acme.effect_result.payments%2Echarge.{id}"), "its subject effect_result"),
+            (format!("tenant.acme.effect.payments%2Erefund.{id}"), "the subject has effect payments.refund"),
+            (format!("tenant.acme.effect_result.payments%2Echarge.{id}"), "the subject has effect_result"),
             ("tenant.acme.effect.payments%2Echarge.8".to_owned(), "payments.charge 8"),
         ] {
             let error = decode(&under(&subject)).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

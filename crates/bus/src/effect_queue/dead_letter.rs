@@ -1,4 +1,5 @@
-//! Dead letters of commands: with the original, the reason, the node and the time (requirement E9).
+//! Dead letters of commands, with the original message, the reason, the node and the time (requirement
+//! E9).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,10 +8,10 @@ use orlog_model::{TenantId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::Message;
-use crate::subject::{Kind, Subject, tenant_of};
+use crate::subject::{Subject, SubjectKind, tenant_of};
 
-/// The dead letter of a command that nobody can ever perform. A body that is no text is written in base64, as
-/// `payload_base64`.
+/// Encodes the dead letter of a command that no worker can execute. A body that is not text is encoded
+/// in base64, as `payload_base64`.
 #[must_use]
 pub fn encode(command: &Message, sequence: u64, reason: &str, node: &str, at: Timestamp) -> Message {
     let tenant = tenant_of(&command.subject).unwrap_or_else(|_| TenantId::default_tenant());
@@ -21,13 +22,13 @@ pub fn encode(command: &Message, sequence: u64, reason: &str, node: &str, at: Ti
         Ok(text) => original["payload"] = Value::from(text),
         Err(_) => original["payload_base64"] = Value::from(STANDARD.encode(&command.payload)),
     }
-    let letter = json!({
+    let body = json!({
         "tenant_id": tenant, "reason": reason, "node": node, "at": at.to_string(), "original": original,
     });
     Message {
-        subject: Subject::new(tenant, Kind::DeadLetter, "effect", sequence.to_string()).to_string(),
+        subject: Subject::new(tenant, SubjectKind::DeadLetter, "effect", sequence.to_string()).to_string(),
         id: Some(format!("dead:{sequence}:{}", command.subject)),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-        payload: Bytes::from(letter.to_string()),
+        payload: Bytes::from(body.to_string()),
     }
 }

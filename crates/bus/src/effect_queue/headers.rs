@@ -1,10 +1,10 @@
-//! The headers of commands and results: CloudEvents in binary mode.
+//! Headers of commands and results: CloudEvents in binary mode.
 
 use orlog_model::{Timestamp, WorkItem, trace};
 
 use crate::codec::header_value;
 
-/// The headers of a message about an item.
+/// Returns the headers of a message about a work item.
 pub(super) fn headers(item: &WorkItem, kind: &str, time: Timestamp) -> Vec<(String, String)> {
     let mut headers = Vec::with_capacity(11);
     let mut put = |name: &str, value: &str| headers.push((name.to_owned(), header_value(value)));
@@ -22,8 +22,8 @@ pub(super) fn headers(item: &WorkItem, kind: &str, time: Timestamp) -> Vec<(Stri
         put("traceparent", trace.as_str());
     }
     put("content-type", "application/json");
-    if let Some(baggage) = trace::baggage(&item.instance) {
-        // It is escaped already, by its own rules.
+    if let Some(baggage) = trace::tenant_baggage(&item.instance) {
+        // Baggage is already escaped by its own rules.
         headers.push(("baggage".to_owned(), baggage));
     }
     headers

@@ -1,8 +1,8 @@
-//! What became of an effect: the envelope of requirement R5.
+//! Results of effects: the envelope of requirement R5.
 
 use bytes::Bytes;
 use orlog_model::{
-    Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, TraceParent, Verdict, WorkItem,
+    Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, TraceParent, WorkItem, WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,23 +12,23 @@ use super::headers::headers;
 use super::result_subject;
 use crate::Message;
 use crate::codec::DecodeError;
-use crate::subject::{Kind, Subject};
+use crate::subject::{Subject, SubjectKind};
 
-/// The `ce-type` of a result.
+/// `ce-type` of a result.
 const TYPE: &str = "orlog.effect.result";
 
-/// What was said of an effect.
+/// Result of an effect.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
-    /// Of which.
+pub struct EffectResult {
+    /// Id of the command.
     pub command_id: Uuid,
-    /// How it ended.
-    pub verdict: Verdict,
-    /// Attempts that whoever performed it made.
+    /// Outcome of the effect.
+    pub outcome: WorkOutcome,
+    /// Number of attempts that the worker made.
     pub attempts: u32,
-    /// What there is to tell everybody besides.
+    /// Facts that the worker emitted with the result.
     pub facts: Vec<Fact>,
-    /// The span in which it was performed, where whoever did it says so: the header `traceparent`.
+    /// Span of the execution, if the worker reports it: the header `traceparent`.
     pub trace: Option<TraceParent>,
 }
 
@@ -53,37 +53,37 @@ struct Envelope {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<Failure>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    facts: Vec<Told>,
+    facts: Vec<FactEnvelope>,
     #[serde(default)]
     attempts: u32,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct FactEnvelope {
     #[serde(rename = "type")]
     kind: EventType,
     #[serde(default)]
     data: Value,
 }
 
-/// The message that says what became of an effect. It has no id for deduplication: whether it is the first is decided by
-/// what lies under its subject, not by who says it.
+/// Encodes the result of an effect. It has no deduplication id: the message that is stored under its
+/// subject decides which result is the first.
 ///
 /// # Panics
-/// Never: an envelope can be written as JSON.
+/// Never: an envelope can always be serialized as JSON.
 #[must_use]
-pub fn encode(item: &WorkItem, effect: &Effect, said: &Said, at: Timestamp) -> Message {
-    let (result_type, event, error, payload) = match &said.verdict {
-        Verdict::Succeeded { event, payload } => {
+pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Timestamp) -> Message {
+    let (result_type, event, error, payload) = match &result.outcome {
+        WorkOutcome::Succeeded { event, payload } => {
             (ResultType::Succeeded, event.clone(), None, payload.clone())
         }
-        Verdict::Accepted => (ResultType::Succeeded, None, None, Value::Null),
-        Verdict::Failed { event, failure, payload } => {
+        WorkOutcome::Accepted => (ResultType::Succeeded, None, None, Value::Null),
+        WorkOutcome::Failed { event, failure, payload } => {
             (ResultType::Failed, event.clone(), Some(failure.clone()), payload.clone())
         }
-        Verdict::TimedOut { failure } => (ResultType::TimedOut, None, Some(failure.clone()), Value::Null),
+        WorkOutcome::TimedOut { failure } => (ResultType::TimedOut, None, Some(failure.clone()), Value::Null),
     };
-    let told = |fact: &Fact| Told { kind: fact.kind.clone(), data: fact.data.clone() };
+    let fact_envelope = |fact: &Fact| FactEnvelope { kind: fact.kind.clone(), data: fact.data.clone() };
     let envelope = Envelope {
         tenant_id: item.instance.tenant.clone(),
         command_id: item.id,
@@ -93,10 +93,10 @@ pub fn encode(item: &WorkItem, effect: &Effect, said: &Said, at: Timestamp) -> M
         timestamp: at.to_string(),
         event,
         error,
-        facts: said.facts.iter().map(told).collect(),
-        attempts: said.attempts,
+        facts: result.facts.iter().map(fact_envelope).collect(),
+        attempts: result.attempts,
     };
-    let body = serde_json::to_vec(&envelope).expect("an envelope can be written as JSON");
+    let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
     Message {
         subject: result_subject(item, &effect.name),
         id: None,
@@ -105,13 +105,13 @@ pub fn encode(item: &WorkItem, effect: &Effect, said: &Said, at: Timestamp) -> M
     }
 }
 
-/// Reads what was said.
+/// Decodes a result.
 ///
 /// # Errors
-/// When it is no result, or its body names another tenant, effect or id than its subject.
-pub fn decode(message: &Message) -> Result<Said, DecodeError> {
+/// If it is not a result, or if the tenant, effect or id in its body differs from its subject.
+pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     let subject = Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
-    let format = |reason: String| DecodeError::Format(format!("no result of an effect: {reason}"));
+    let format = |reason: String| DecodeError::Format(format!("not an effect result: {reason}"));
     let envelope: Envelope =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
     if envelope.tenant_id != subject.tenant {
@@ -120,10 +120,10 @@ pub fn decode(message: &Message) -> Result<Said, DecodeError> {
             expected: subject.tenant.to_string(),
         });
     }
-    let named = (Kind::EffectResult, envelope.effect_name.as_str(), envelope.command_id.to_string());
+    let named = (SubjectKind::EffectResult, envelope.effect_name.as_str(), envelope.command_id.to_string());
     if named != (subject.kind, subject.name.as_str(), subject.id.clone()) {
         let reason = format!(
-            "its body names {} {}, its subject {} {}",
+            "body has {} {}, but the subject has {} {}",
             envelope.effect_name, envelope.command_id, subject.name, subject.id
         );
         return Err(format(reason));
@@ -132,13 +132,16 @@ pub fn decode(message: &Message) -> Result<Said, DecodeError> {
     let failure = |code: &str| {
         error.unwrap_or_else(|| Failure { code: code.to_owned(), message: "no reason was given".to_owned() })
     };
-    let verdict = match result_type {
-        ResultType::Succeeded => Verdict::Succeeded { event, payload },
-        ResultType::Failed => Verdict::Failed { event, failure: failure("failed"), payload },
-        ResultType::TimedOut => Verdict::TimedOut { failure: failure("timed_out") },
+    let outcome = match result_type {
+        ResultType::Succeeded => WorkOutcome::Succeeded { event, payload },
+        ResultType::Failed => WorkOutcome::Failed { event, failure: failure("failed"), payload },
+        ResultType::TimedOut => WorkOutcome::TimedOut { failure: failure("timed_out") },
     };
-    let facts = facts.into_iter().map(|told| Fact { kind: told.kind, data: told.data }).collect();
-    Ok(Said { command_id, verdict, attempts, facts, trace: trace_of(message) })
+    let facts = facts
+        .into_iter()
+        .map(|fact_envelope| Fact { kind: fact_envelope.kind, data: fact_envelope.data })
+        .collect();
+    Ok(EffectResult { command_id, outcome, attempts, facts, trace: trace_of(message) })
 }
 
 fn trace_of(message: &Message) -> Option<TraceParent> {
@@ -155,27 +158,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(verdict: Verdict) {
+    fn check(outcome: WorkOutcome) {
         let item = item();
         let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
         let fact = Fact { kind: EventType::new("PointsEarned").unwrap(), data: json!({"points": 3}) };
         let trace = item.trace.clone();
-        let said = Said { command_id: item.id, verdict, attempts: 2, facts: vec![fact], trace };
-        let message = encode(&item, effect, &said, Timestamp::from_millis(5));
-        assert_eq!(decode(&message).unwrap(), said);
+        let result = EffectResult { command_id: item.id, outcome, attempts: 2, facts: vec![fact], trace };
+        let message = encode(&item, effect, &result, Timestamp::from_millis(5));
+        assert_eq!(decode(&message).unwrap(), result);
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn result_encoding_round_trips() {
         let failure = Failure { code: "no_funds".to_owned(), message: "the card is empty".to_owned() };
         let event = Some(EventType::new("Charged").unwrap());
-        check(Verdict::Succeeded { event: event.clone(), payload: json!({"id": 3}) });
-        check(Verdict::Failed { event, failure: failure.clone(), payload: json!([1]) });
-        check(Verdict::TimedOut { failure });
+        check(WorkOutcome::Succeeded { event: event.clone(), payload: json!({"id": 3}) });
+        check(WorkOutcome::Failed { event, failure: failure.clone(), payload: json!([1]) });
+        check(WorkOutcome::TimedOut { failure });
     }
 
     #[test]
-    fn the_least_that_a_worker_says_is_enough() {
+    fn minimal_worker_result_is_accepted() {
         let id = Uuid::from_u128(7);
         let body = json!({
             "tenant_id": "", "command_id": id, "effect_name": "a.b", "result_type": "Failed",
@@ -187,9 +190,11 @@ mod tests {
             headers: Vec::new(),
             payload: body.to_string().into(),
         };
-        let Verdict::Failed { failure, .. } = decode(&message).unwrap().verdict else { panic!("it failed") };
+        let WorkOutcome::Failed { failure, .. } = decode(&message).unwrap().outcome else {
+            panic!("it failed")
+        };
         assert_eq!((failure.code.as_str(), failure.message.as_str()), ("failed", "no reason was given"));
-        let elsewhere = Message { subject: format!("tenant.acme.effect_result.a%2Eb.{id}"), ..message };
-        assert!(matches!(decode(&elsewhere), Err(DecodeError::Tenant { .. })));
+        let other_tenant = Message { subject: format!("tenant.acme.effect_result.a%2Eb.{id}"), ..message };
+        assert!(matches!(decode(&other_tenant), Err(DecodeError::Tenant { .. })));
     }
 }

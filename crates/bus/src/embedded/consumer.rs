@@ -1,4 +1,4 @@
-//! A consumer of the embedded bus, and the handle it is answered with.
+//! Consumer of the embedded bus, and its ack handle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,83 +9,83 @@ use orlog_journal::Cursor;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::cursors::Claim;
-use super::log::{Batch, End, Log};
+use super::cursors::SubscriptionGuard;
+use super::log::{LogEnd, ReadBatch, StreamLog};
 use super::options::closed;
-use crate::ack_handle::Answers;
-use crate::checkpoint::Mark;
-use crate::in_flight::{Flight, Stored};
-use crate::subject_matcher::Interest;
-use crate::{Acker, Consumer, Delivery, Error, Start};
+use crate::ack_handle::AckHandle;
+use crate::checkpoint::AckPosition;
+use crate::in_flight::{InFlight, StoredMessage};
+use crate::subject_matcher::SubjectMatcher;
+use crate::{Acker, Consumer, Delivery, Error, SubscriptionStart};
 
-/// Messages looked at in memory at once.
-const LOOK_AHEAD: usize = 1024;
+/// Number of messages read from memory at a time.
+const PREFETCH: usize = 1024;
 
-/// Reads the stream from its cursor on. It marks a message as delivered only when it returns it.
+/// Reads the stream from its cursor. It marks a message as delivered only when it returns it.
 #[derive(Debug)]
 pub(super) struct EmbeddedConsumer {
-    log: Arc<Log>,
-    end: watch::Receiver<End>,
-    interest: Arc<Interest>,
-    start: Start,
-    answers: Arc<Answers>,
-    /// Read, and it concerns us, but not delivered yet.
-    ahead: VecDeque<Stored>,
+    log: Arc<StreamLog>,
+    end: watch::Receiver<LogEnd>,
+    interest: Arc<SubjectMatcher>,
+    start: SubscriptionStart,
+    ack_handle: Arc<AckHandle>,
+    /// Matching messages that are read and not yet delivered.
+    ahead: VecDeque<StoredMessage>,
     read_to: u64,
-    old: Old,
-    /// Gives the name back when the consumer goes.
-    _claim: Claim,
+    old: DiskReadState,
+    /// Releases the name when the consumer is dropped.
+    _claim: SubscriptionGuard,
 }
 
 impl EmbeddedConsumer {
-    /// Begins after the claim's floor.
+    /// Creates a consumer that starts after the ack floor of the guard.
     pub(super) fn new(
-        log: Arc<Log>,
-        claim: Claim,
-        interest: Interest,
+        log: Arc<StreamLog>,
+        claim: SubscriptionGuard,
+        interest: SubjectMatcher,
         max_in_flight: usize,
-        start: Start,
+        start: SubscriptionStart,
     ) -> Self {
-        let start = Start { after: claim.floor.load(Ordering::Relaxed), ..start };
+        let start = SubscriptionStart { after: claim.ack_floor.load(Ordering::Relaxed), ..start };
         let moved = claim.moved.clone();
-        let answers = Answers::new(Arc::clone(&claim.floor), max_in_flight, move || moved.tell());
+        let ack_handle = AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, move || moved.notify());
         Self {
             end: log.watch(),
             log,
             interest: Arc::new(interest),
-            answers: Arc::new(answers),
+            ack_handle: Arc::new(ack_handle),
             ahead: VecDeque::new(),
             read_to: start.after,
             start,
-            old: Old::Nowhere,
+            old: DiskReadState::Nowhere,
             _claim: claim,
         }
     }
 
-    /// Delivers what is there: first again what was refused, then new messages while there is room.
-    fn take(&mut self, max: usize) -> Taken {
-        let mut flight = self.answers.flight();
+    /// Delivers available messages: first those with a `nak`, then new messages up to the in-flight limit.
+    fn take(&mut self, max: usize) -> TakeResult {
+        let mut flight = self.ack_handle.in_flight();
         let mut deliveries = Vec::new();
         while deliveries.len() < max {
             let Some(delivery) = next_delivery(&mut flight, &mut self.ahead) else { break };
             deliveries.push(delivery);
         }
         if self.ahead.is_empty() {
-            flight.see(Mark { sequence: self.read_to, at: None });
+            flight.advance(AckPosition { sequence: self.read_to, at: None });
         }
-        self.answers.publish_floor(&flight);
+        self.ack_handle.publish_ack_floor(&flight);
         if deliveries.is_empty() {
-            if flight.has_room() { Taken::Nothing } else { Taken::Full }
+            if flight.has_capacity() { TakeResult::Nothing } else { TakeResult::Full }
         } else {
-            Taken::Deliveries(deliveries)
+            TakeResult::Deliveries(deliveries)
         }
     }
 
-    /// Reads on; false where the end of the stream was reached already.
+    /// Reads further messages; returns false if the end of the stream was already reached.
     async fn read(&mut self) -> Result<bool, Error> {
-        let batch = match self.log.read_recent(self.read_to, LOOK_AHEAD, &self.interest) {
+        let batch = match self.log.read_cached(self.read_to, PREFETCH, &self.interest) {
             Some(batch) => {
-                self.old = Old::Nowhere;
+                self.old = DiskReadState::Nowhere;
                 batch
             }
             None => self.read_old().await?,
@@ -96,58 +96,58 @@ impl EmbeddedConsumer {
         Ok(progress)
     }
 
-    async fn read_old(&mut self) -> Result<Batch, Error> {
+    async fn read_old(&mut self) -> Result<ReadBatch, Error> {
         loop {
             match &mut self.old {
-                // Kept here while it runs: a caller that gives up and asks again finds it, and gets on.
-                Old::Reading(read) => {
+                // Stored here while it runs: a caller that cancels and calls again continues the same read.
+                DiskReadState::Reading(read) => {
                     let read = read.await;
-                    self.old = Old::Nowhere;
+                    self.old = DiskReadState::Nowhere;
                     let (batch, cursor) = read.map_err(|e| Error::Unavailable(e.to_string()))?;
-                    self.old = cursor.map_or(Old::Nowhere, Old::At);
+                    self.old = cursor.map_or(DiskReadState::Nowhere, DiskReadState::At);
                     return batch;
                 }
-                Old::At(_) | Old::Nowhere => self.begin_to_read_old(),
+                DiskReadState::At(_) | DiskReadState::Nowhere => self.start_disk_read(),
             }
         }
     }
 
-    fn begin_to_read_old(&mut self) {
+    fn start_disk_read(&mut self) {
         let (log, interest, after) = (Arc::clone(&self.log), Arc::clone(&self.interest), self.read_to);
-        let mut cursor = match std::mem::replace(&mut self.old, Old::Nowhere) {
-            Old::At(cursor) => Some(cursor),
-            Old::Nowhere | Old::Reading(_) => None,
+        let mut cursor = match std::mem::replace(&mut self.old, DiskReadState::Nowhere) {
+            DiskReadState::At(cursor) => Some(cursor),
+            DiskReadState::Nowhere | DiskReadState::Reading(_) => None,
         };
-        self.old = Old::Reading(tokio::task::spawn_blocking(move || {
-            let batch = log.read_old(&mut cursor, after, &interest);
+        self.old = DiskReadState::Reading(tokio::task::spawn_blocking(move || {
+            let batch = log.read_from_disk(&mut cursor, after, &interest);
             (batch, cursor)
         }));
     }
 }
 
-/// Where on the disk the consumer reads, if it does.
+/// State of the disk read of a consumer.
 #[derive(Debug)]
-enum Old {
+enum DiskReadState {
     Nowhere,
     At(Cursor),
-    Reading(JoinHandle<(Result<Batch, Error>, Option<Cursor>)>),
+    Reading(JoinHandle<(Result<ReadBatch, Error>, Option<Cursor>)>),
 }
 
-fn next_delivery(flight: &mut Flight, ahead: &mut VecDeque<Stored>) -> Option<Delivery> {
-    if let Some(again) = flight.redeliver() {
-        return Some(again);
+fn next_delivery(flight: &mut InFlight, ahead: &mut VecDeque<StoredMessage>) -> Option<Delivery> {
+    if let Some(redelivery) = flight.redeliver() {
+        return Some(redelivery);
     }
-    if !flight.has_room() {
+    if !flight.has_capacity() {
         return None;
     }
     ahead.pop_front().map(|stored| flight.deliver(stored))
 }
 
-enum Taken {
+enum TakeResult {
     Deliveries(Vec<Delivery>),
-    /// Nothing has been read that could be delivered.
+    /// No deliverable message was read.
     Nothing,
-    /// As many are in flight as may be.
+    /// The in-flight limit is reached.
     Full,
 }
 
@@ -159,26 +159,26 @@ impl Consumer for EmbeddedConsumer {
                 return Err(closed());
             }
             let full = match self.take(max.max(1)) {
-                Taken::Deliveries(deliveries) => return Ok(deliveries),
-                Taken::Full => true,
-                Taken::Nothing => false,
+                TakeResult::Deliveries(deliveries) => return Ok(deliveries),
+                TakeResult::Full => true,
+                TakeResult::Nothing => false,
             };
             if !full && self.read().await? {
                 tokio::task::consume_budget().await;
                 continue;
             }
             tokio::select! {
-                () = self.answers.woken() => {}
+                () = self.ack_handle.ready() => {}
                 changed = self.end.changed() => changed.map_err(|_| closed())?,
             }
         }
     }
 
-    fn start(&self) -> &Start {
+    fn subscription_start(&self) -> &SubscriptionStart {
         &self.start
     }
 
     fn acker(&self) -> Arc<dyn Acker> {
-        Arc::<Answers>::clone(&self.answers)
+        Arc::<AckHandle>::clone(&self.ack_handle)
     }
 }

@@ -1,4 +1,4 @@
-//! The stream as its readers see it: up to the last message that was confirmed to its publisher, never further.
+//! The stream as its readers see it: up to the last message that was acknowledged to its publisher.
 
 use super::options::OpenError;
 use std::fs::{self, File};
@@ -11,71 +11,71 @@ use uuid::Uuid;
 use orlog_journal::{Cursor, Journal, Options, Reader};
 use tokio::sync::watch;
 
-use super::record::{self, Group, Malformed};
+use super::record::{self, InvalidRecord, MessageGroup};
 use super::ring::Ring;
 use crate::Error;
-use crate::in_flight::Stored;
-use crate::subject_matcher::Interest;
+use crate::in_flight::StoredMessage;
+use crate::subject_matcher::SubjectMatcher;
 
-/// A read from the disk ends after this many bytes of records.
+/// Maximum number of record bytes of one disk read.
 const READ_BYTES: usize = 1 << 20;
 
-/// The end of what readers may see.
+/// End of the stream that readers see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct LogEnd {
     /// Sequence of the last message.
     pub(super) sequence: u64,
-    /// The journal's record that holds it.
+    /// Journal record that contains it.
     pub(super) record: u64,
-    /// Nothing will follow.
+    /// Whether the stream is closed.
     pub(super) closed: bool,
 }
 
-/// What a read answers: the matching messages among those up to `read_to`.
+/// Result of a read: the matching messages up to `read_to`.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) messages: Vec<Stored>,
+pub(super) struct ReadBatch {
+    pub(super) messages: Vec<StoredMessage>,
     pub(super) read_to: u64,
 }
 
-/// The stream, shared by the writer, the keeper and all consumers.
+/// The stream, shared by the writer, the maintenance thread and all consumers.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct StreamLog {
     reader: Reader,
     ring: Mutex<Ring>,
-    end: watch::Sender<End>,
+    end: watch::Sender<LogEnd>,
     bytes: AtomicU64,
     remembered_from: AtomicU64,
-    /// How many keep anything from being dropped.
+    /// Number of active retention holds.
     holds: AtomicUsize,
 }
 
-/// Keeps messages from being dropped until it is dropped itself.
+/// Prevents messages from being dropped while it exists.
 #[derive(Debug)]
-pub struct Hold(Arc<Log>);
+pub struct RetentionHold(Arc<StreamLog>);
 
-impl Drop for Hold {
+impl Drop for RetentionHold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Where a stream ended once.
+/// End of a stream at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(End);
+pub struct EndPosition(LogEnd);
 
-/// What a copy of a stream holds.
+/// Content of a copied stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// The number of its last message; 0 where there never was one.
+pub struct LogCopy {
+    /// Sequence of the last message; 0 if the stream never had one.
     pub last_sequence: u64,
-    /// Records of the log.
+    /// Number of log records.
     pub records: u64,
 }
 
-impl Log {
-    /// The stream in a journal, up to `end`.
-    pub(super) fn new(reader: Reader, recent_bytes: usize, end: End) -> Self {
+impl StreamLog {
+    /// Creates the stream of a journal, up to `end`.
+    pub(super) fn new(reader: Reader, recent_bytes: usize, end: LogEnd) -> Self {
         Self {
             reader,
             ring: Mutex::new(Ring::new(recent_bytes)),
@@ -86,31 +86,32 @@ impl Log {
         }
     }
 
-    /// From now on nothing is dropped.
-    pub(super) fn hold(self: &Arc<Self>) -> Hold {
+    /// Prevents messages from being dropped from now on.
+    pub(super) fn hold(self: &Arc<Self>) -> RetentionHold {
         self.holds.fetch_add(1, Ordering::SeqCst);
-        Hold(Arc::clone(self))
+        RetentionHold(Arc::clone(self))
     }
 
-    /// Whether nothing may be dropped.
-    pub(super) fn is_held(&self) -> bool {
+    /// Returns whether a retention hold is active.
+    pub(super) fn has_retention_hold(&self) -> bool {
         self.holds.load(Ordering::SeqCst) > 0
     }
 
-    /// Everything that is confirmed, and that anybody may have read, as it is now.
-    pub(super) fn moment(&self) -> Moment {
-        // Readers have it from the ring before the end is moved.
-        let _nobody_reads_on = self.ring.lock().expect("no holder of this lock panics");
-        Moment(self.end())
+    /// Returns the current end: everything that is acknowledged and may have been read.
+    pub(super) fn end_position(&self) -> EndPosition {
+        // Readers see messages in the ring before the end moves.
+        let _ring_lock = self.ring.lock().expect("no thread panics while it holds this lock");
+        EndPosition(self.end())
     }
 
-    /// Copies everything up to a moment into a journal in the new folder `dir`, record by record, while others write and read.
+    /// Copies everything up to a position into a journal in the new directory `dir`, record by record.
+    /// Concurrent reads and writes continue.
     pub(super) fn copy(
         &self,
         dir: &Path,
-        Moment(end): Moment,
+        EndPosition(end): EndPosition,
         mut options: Options,
-    ) -> orlog_journal::Result<Copied> {
+    ) -> orlog_journal::Result<LogCopy> {
         let first = self.reader.first_sequence();
         options.first_sequence = first;
         let (mut journal, _) = Journal::open(dir, options)?;
@@ -119,82 +120,82 @@ impl Log {
             journal.append(&[record.payload])?;
         }
         journal.sync()?;
-        Ok(Copied { last_sequence: end.sequence, records: journal.next_sequence() - first })
+        Ok(LogCopy { last_sequence: end.sequence, records: journal.next_sequence() - first })
     }
 
-    /// The end of what may be seen.
-    pub(super) fn end(&self) -> End {
+    /// Returns the end of the stream that readers see.
+    pub(super) fn end(&self) -> LogEnd {
         *self.end.borrow()
     }
 
-    /// Tells of each change of the end.
-    pub(super) fn watch(&self) -> watch::Receiver<End> {
+    /// Returns a receiver of changes of the end.
+    pub(super) fn watch(&self) -> watch::Receiver<LogEnd> {
         self.end.subscribe()
     }
 
-    /// Shows messages that are confirmed.
-    pub(super) fn extend(&self, messages: Vec<Stored>, record: u64) {
+    /// Makes confirmed messages visible to readers.
+    pub(super) fn extend(&self, messages: Vec<StoredMessage>, record: u64) {
         let Some(sequence) = messages.last().map(|last| last.sequence) else { return };
-        let mut ring = self.ring.lock().expect("no holder of this lock panics");
+        let mut ring = self.ring.lock().expect("no thread panics while it holds this lock");
         for stored in messages {
             ring.push(stored);
         }
-        // Within the lock: whoever has read a message from the ring finds the end behind it.
+        // Under the lock: a reader that gets a message from the ring also sees the end after it.
         self.end.send_modify(|end| (end.sequence, end.record) = (sequence, record));
     }
 
-    /// Tells everybody that nothing will follow.
+    /// Closes the stream for all readers.
     pub(super) fn close(&self) {
         self.end.send_modify(|end| end.closed = true);
     }
 
-    /// Notes what the keeper must know to decide what can be dropped: the size of the log, and the oldest message whose
-    /// id is remembered.
-    pub(super) fn note(&self, bytes: u64, remembered_from: u64) {
+    /// Updates the inputs of retention: the size of the log, and the oldest message with a stored id.
+    pub(super) fn update_sizes(&self, bytes: u64, remembered_from: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.remembered_from.store(remembered_from, Ordering::Relaxed);
     }
 
-    /// The size of the log on the disk, in bytes.
+    /// Returns the size of the log on disk, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The oldest message whose id is remembered, or the one after the end.
-    pub(super) fn remembered_from(&self) -> u64 {
+    /// Returns the oldest message with a stored id, or the sequence after the end.
+    pub(super) fn dedupe_horizon(&self) -> u64 {
         self.remembered_from.load(Ordering::Relaxed)
     }
 
-    /// The last record that the disk has.
+    /// Returns the last synced record.
     #[cfg(test)]
     pub(super) fn synced_to(&self) -> u64 {
         self.reader.last_synced()
     }
 
-    /// Reads on from memory; `None` where the memory does not reach back so far.
-    pub(super) fn read_recent(&self, after: u64, max: usize, interest: &Interest) -> Option<Batch> {
+    /// Reads further messages from memory; `None` if the ring does not reach back far enough.
+    pub(super) fn read_cached(&self, after: u64, max: usize, interest: &SubjectMatcher) -> Option<ReadBatch> {
         if after >= self.end().sequence {
-            return Some(Batch { messages: Vec::new(), read_to: after });
+            return Some(ReadBatch { messages: Vec::new(), read_to: after });
         }
-        let mut messages = self.ring.lock().expect("no holder of this lock panics").after(after, max)?;
+        let mut messages =
+            self.ring.lock().expect("no thread panics while it holds this lock").after(after, max)?;
         let read_to = messages.last().map_or(after, |last| last.sequence);
         messages.retain(|stored| interest.matches(&stored.message.subject));
-        Some(Batch { messages, read_to })
+        Some(ReadBatch { messages, read_to })
     }
 
-    /// Reads on from the disk; blocks. The cursor is kept for the next read.
-    pub(super) fn read_old(
+    /// Reads further messages from disk; blocks. The cursor is kept for the next read.
+    pub(super) fn read_from_disk(
         &self,
         cursor: &mut Option<Cursor>,
         after: u64,
-        interest: &Interest,
-    ) -> Result<Batch, Error> {
+        interest: &SubjectMatcher,
+    ) -> Result<ReadBatch, Error> {
         let end = self.end();
         let cursor = match cursor {
             Some(cursor) => cursor,
             None => cursor.insert(self.cursor_at(after + 1)?),
         };
-        let mut batch = Batch { messages: Vec::new(), read_to: after };
+        let mut batch = ReadBatch { messages: Vec::new(), read_to: after };
         let mut bytes = 0;
         while bytes < READ_BYTES {
             let Some(record) = cursor.read_up_to(end.record).map_err(unavailable)? else { break };
@@ -202,19 +203,20 @@ impl Log {
             collect(record.payload, after, interest, &mut batch).map_err(unavailable)?;
         }
         if bytes < READ_BYTES {
-            // All that is confirmed has been read, also where numbers stay unused before it.
+            // All confirmed messages are read, even if unused numbers precede the end.
             batch.read_to = batch.read_to.max(end.sequence);
         }
         Ok(batch)
     }
 
-    /// The journal's record that holds a message, or the first where it was dropped.
+    /// Returns the journal record that contains a message, or the first record if it was dropped.
     pub(super) fn record_of(&self, sequence: u64) -> Result<u64, Error> {
-        self.partition(|group| group.end() <= sequence)
+        self.partition_point(|group| group.end() <= sequence)
     }
 
-    /// The first record that does not satisfy `before`, where all that do precede all that do not.
-    pub(super) fn partition(&self, before: impl Fn(Group) -> bool) -> Result<u64, Error> {
+    /// Returns the first record that does not satisfy `before`; all that satisfy it precede all that do
+    /// not.
+    pub(super) fn partition_point(&self, before: impl Fn(MessageGroup) -> bool) -> Result<u64, Error> {
         let (mut low, mut high) = (self.reader.first_sequence(), self.reader.last_written() + 1);
         while low < high {
             let middle = low.midpoint(high);
@@ -239,7 +241,7 @@ impl Log {
     fn cursor_at(&self, sequence: u64) -> Result<Cursor, Error> {
         loop {
             match self.reader.read_from(self.record_of(sequence)?) {
-                // It was dropped meanwhile: nobody else wants it any more, so whoever comes now begins behind it.
+                // Dropped concurrently: no other consumer needs it, so a new consumer starts after it.
                 Err(orlog_journal::Error::Truncated { .. }) => {}
                 cursor => return cursor.map_err(unavailable),
             }
@@ -247,13 +249,18 @@ impl Log {
     }
 }
 
-fn collect(record: &[u8], after: u64, interest: &Interest, batch: &mut Batch) -> Result<(), Malformed> {
+fn collect(
+    record: &[u8],
+    after: u64,
+    interest: &SubjectMatcher,
+    batch: &mut ReadBatch,
+) -> Result<(), InvalidRecord> {
     let group = record::group(record)?;
     for parts in record::messages(record)? {
         let parts = parts?;
         if parts.sequence > after && interest.matches(parts.subject) {
             let message = Arc::new(parts.to_message()?);
-            batch.messages.push(Stored {
+            batch.messages.push(StoredMessage {
                 sequence: parts.sequence,
                 published_at: group.published_at,
                 message,
@@ -272,7 +279,7 @@ fn unavailable(error: impl std::fmt::Display) -> Error {
 
 const FILE: &str = "stream-id";
 
-/// The id in the folder `dir`; a new one, durably, where there is none.
+/// Returns the id in the directory `dir`, or creates a new one durably.
 pub(super) fn read_or_make(dir: &Path) -> Result<Uuid, OpenError> {
     let path = dir.join(FILE);
     let failed = |source| OpenError::Io { path: path.clone(), source };
@@ -289,7 +296,7 @@ fn make(dir: &Path) -> std::io::Result<Uuid> {
     Ok(id)
 }
 
-/// Gives the folder this id, durably.
+/// Writes the id to the directory durably.
 pub(super) fn write(dir: &Path, id: Uuid) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     let fresh = dir.join("stream-id.new");

@@ -1,4 +1,4 @@
-//! The keeper: a thread that writes cursors a little after they moved and finds out what can be dropped.
+//! Maintenance thread: writes cursors with a short delay and determines which messages can be dropped.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 
 use super::cursors::Cursors;
-use super::log::Log;
-use super::writer::Job;
+use super::log::StreamLog;
+use super::writer::WriterRequest;
 
-/// Cursors are written at most this often.
+/// Minimum interval between writes of the cursors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The running keeper.
+/// Running maintenance thread.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Maintenance {
     /// Dropping it stops the thread.
     alive: Sender<Infallible>,
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
+impl Maintenance {
     /// Starts the thread.
     pub(super) fn start(
-        log: Arc<Log>,
+        log: Arc<StreamLog>,
         cursors: Arc<Cursors>,
-        jobs: Sender<Job>,
+        jobs: Sender<WriterRequest>,
         retention_bytes: u64,
     ) -> Self {
         let (alive, stop) = crossbeam_channel::bounded(0);
-        let rounds = Rounds { log, cursors, jobs, retention_bytes, dropped: 0 };
+        let rounds = MaintenanceLoop { log, cursors, jobs, retention_bytes, dropped: 0 };
         let thread = std::thread::Builder::new()
             .name("bus-keeper".to_owned())
             .spawn(move || rounds.run(&stop))
@@ -39,24 +39,24 @@ impl Keeper {
         Self { alive, thread }
     }
 
-    /// Writes the cursors a last time and ends.
+    /// Writes the cursors a last time and stops.
     pub(super) fn stop(self) {
         drop(self.alive);
         drop(self.thread.join());
     }
 }
 
-struct Rounds {
-    log: Arc<Log>,
+struct MaintenanceLoop {
+    log: Arc<StreamLog>,
     cursors: Arc<Cursors>,
-    jobs: Sender<Job>,
+    jobs: Sender<WriterRequest>,
     retention_bytes: u64,
     dropped: u64,
 }
 
-impl Rounds {
+impl MaintenanceLoop {
     fn run(mut self, stop: &Receiver<Infallible>) {
-        let news = self.cursors.news();
+        let news = self.cursors.moved();
         loop {
             select! {
                 recv(news) -> _ => {}
@@ -72,16 +72,16 @@ impl Rounds {
 
     fn round(&mut self) {
         let Some(lowest) = self.cursors.save() else { return };
-        if self.log.bytes() <= self.retention_bytes || self.log.is_held() {
+        if self.log.bytes() <= self.retention_bytes || self.log.has_retention_hold() {
             return;
         }
-        let needed = self.log.remembered_from().min(lowest + 1);
-        // A log that cannot be read is noticed by those who need it.
+        let needed = self.log.dedupe_horizon().min(lowest + 1);
+        // Readers of the log report the error.
         let Ok(record) = self.log.record_of(needed) else { return };
         if record > self.dropped {
             self.dropped = record;
-            // A writer that is gone drops nothing any more.
-            drop(self.jobs.send(Job::DropBefore(record)));
+            // A stopped writer drops no records.
+            drop(self.jobs.send(WriterRequest::DropBefore(record)));
         }
     }
 }

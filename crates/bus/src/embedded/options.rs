@@ -1,4 +1,4 @@
-//! How an embedded bus behaves; all of it may change from one opening to the next.
+//! Options of an embedded bus; all of them may change on reopen.
 
 use crate::Error;
 use std::path::PathBuf;
@@ -8,34 +8,35 @@ use uuid::Uuid;
 
 use crate::codec::MAX_MESSAGE_BYTES;
 
-/// When a publish returns.
+/// Durability of a publish when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Once the disk has the messages.
+    /// The messages are on disk.
     Sync,
-    /// Once the operating system has them; the disk has them this much later at most. A power failure may take what was
-    /// published last, a killed process does not.
+    /// The operating system has the messages; they are on disk after this interval at most. A power failure
+    /// may lose the latest publishes; a killed process does not.
     Interval(Duration),
 }
 
-/// How an embedded bus behaves.
+/// Options of an embedded bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// When a publish returns.
+    /// Durability of a publish when it returns.
     pub durability: Durability,
-    /// Bytes of one file of the log.
+    /// Bytes of one log file.
     pub segment_bytes: u64,
-    /// The log may grow to this many bytes before messages that everybody has done with are dropped: what remains can
-    /// be consumed again.
+    /// Log size in bytes up to which messages are kept, even if all subscriptions have acknowledged them.
+    /// Kept messages can be consumed again.
     pub retention_bytes: u64,
-    /// The largest message, in bytes: subject, id, headers and body together.
+    /// Maximum size of a message in bytes: subject, id, headers and body together.
     pub max_message_bytes: usize,
-    /// Recent messages kept in memory for all consumers together, in bytes; what lies further back is read from the disk.
-    pub recent_bytes: usize,
-    /// How long a message id is remembered.
+    /// Size of the cache of recent messages that all consumers share, in bytes; older messages are read
+    /// from disk.
+    pub cache_bytes: usize,
+    /// Retention of a message id for deduplication.
     pub dedupe_window: Duration,
-    /// How many message ids are remembered at most (about 100 bytes of memory each); beyond, the oldest is forgotten
-    /// before its window ends.
+    /// Maximum number of stored message ids (about 100 bytes of memory each). Above it, the oldest id is
+    /// deleted before its window ends.
     pub dedupe_ids: usize,
 }
 
@@ -46,7 +47,7 @@ impl Default for Options {
             segment_bytes: 64 << 20,
             retention_bytes: 256 << 20,
             max_message_bytes: MAX_MESSAGE_BYTES,
-            recent_bytes: 64 << 20,
+            cache_bytes: 64 << 20,
             dedupe_window: Duration::from_mins(2),
             dedupe_ids: 1_000_000,
         }
@@ -60,32 +61,32 @@ impl Options {
     }
 }
 
-/// The embedded bus cannot be opened.
+/// Error that prevents the embedded bus from being opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its log cannot be opened: in use, of a newer format, damaged, or the disk is full.
-    #[error("the log of the embedded bus cannot be opened: {0}")]
+    /// The log cannot be opened: in use, of a newer format, damaged, or the disk is full.
+    #[error("cannot open the embedded bus log: {0}")]
     Journal(#[from] orlog_journal::Error),
-    /// A file or folder beside the log cannot be read or written.
+    /// A file or directory beside the log cannot be read or written.
     #[error("{path:?}: {source}")]
     Io {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The file that names the stream holds something else.
-    #[error("{path:?} does not hold the id of a stream; restore the folder whole from a backup, or empty it")]
+    /// The stream id file has invalid content.
+    #[error("{path:?} has no stream id; restore the directory from a backup or empty it")]
     StreamId {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The log holds a record that this version cannot read.
-    #[error("the log of the embedded bus cannot be read: {0}")]
+    /// The log has a record that this version cannot read.
+    #[error("cannot read the embedded bus log: {0}")]
     Unreadable(String),
 }
 
-/// What everybody is told after the end.
+/// Returns the error of every call after the bus is closed.
 pub(super) fn closed() -> Error {
-    Error::Unavailable("it is closed".to_owned())
+    Error::Unavailable("the embedded bus is closed".to_owned())
 }

@@ -1,9 +1,10 @@
-//! A group of messages as one record of the journal.
+//! Encoding of a group of messages as one journal record.
 //!
-//! Little-endian: format version u8 (1), flags u8 (bit 0: written without waiting for the disk), number of messages u32,
-//! sequence of the first u64, time of publishing i64 (ms since 1970). Then each message: subject, id, number of headers,
-//! their names and values, body. Texts are their length as LEB128 and their bytes; the id's length is one more than it is,
-//! 0 for none. The journal's checksum guards it all.
+//! Little-endian: format version u8 (1), flags u8 (bit 0: written without waiting for the disk), number
+//! of messages u32, sequence of the first u64, publish time i64 (ms since 1970). Each message follows:
+//! subject, id, number of headers, their names and values, body. A text is its length as LEB128 and its
+//! bytes. The length of an id is stored plus one; 0 means no id. The checksum of the journal protects
+//! the record.
 
 use bytes::Bytes;
 use orlog_model::Timestamp;
@@ -14,49 +15,49 @@ const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 22;
 const UNSYNCED: u8 = 1;
 
-/// A record that does not follow the format.
+/// Error for a record with an invalid format.
 #[derive(Debug, thiserror::Error)]
-#[error("a record of the log is not in format {VERSION}: {0}")]
-pub(super) struct Malformed(&'static str);
+#[error("log record has an unsupported format (expected {VERSION}): {0}")]
+pub(super) struct InvalidRecord(&'static str);
 
-type Result<T> = std::result::Result<T, Malformed>;
+type Result<T> = std::result::Result<T, InvalidRecord>;
 
-/// What a group says about itself.
+/// Header of a message group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    /// Sequence of the first message; where there are none, of the next.
+pub(super) struct MessageGroup {
+    /// Sequence of the first message, or of the next message if the group is empty.
     pub(super) first: u64,
-    /// How many messages.
+    /// Number of messages.
     pub(super) count: u32,
-    /// When they were published.
+    /// Publish time.
     pub(super) published_at: Timestamp,
-    /// Whether it was written without waiting for the disk, so that records after it may have been lost.
+    /// Whether it was written without waiting for the disk, so that later records may be lost.
     pub(super) unsynced: bool,
 }
 
-impl Group {
-    /// The sequence after the last message.
+impl MessageGroup {
+    /// Returns the sequence after the last message.
     pub(super) fn end(&self) -> u64 {
         self.first + u64::from(self.count)
     }
 }
 
-/// Builds records, one after the other, in the same buffer.
+/// Builder of records that reuses one buffer.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(super) struct RecordBuilder {
     buffer: Vec<u8>,
     count: u32,
 }
 
-impl Builder {
-    /// Begins a record.
-    pub(super) fn begin(&mut self, first: u64, published_at: Timestamp, unsynced: bool) {
+impl RecordBuilder {
+    /// Starts a record.
+    pub(super) fn start(&mut self, first: u64, published_at: Timestamp, unsynced: bool) {
         self.buffer.clear();
         self.count = 0;
         self.buffer.extend([VERSION, u8::from(unsynced)]);
         self.buffer.extend(0u32.to_le_bytes());
         self.buffer.extend(first.to_le_bytes());
-        self.buffer.extend(published_at.millis().to_le_bytes());
+        self.buffer.extend(published_at.as_millis().to_le_bytes());
     }
 
     /// Adds a message.
@@ -78,7 +79,7 @@ impl Builder {
         self.text(&message.payload);
     }
 
-    /// The record.
+    /// Returns the finished record.
     pub(super) fn finish(&mut self) -> &[u8] {
         self.buffer[2..6].copy_from_slice(&self.count.to_le_bytes());
         &self.buffer
@@ -98,15 +99,16 @@ impl Builder {
     }
 }
 
-/// What the record says about itself.
-pub(super) fn group(record: &[u8]) -> Result<Group> {
-    let (header, _) = record.split_at_checked(HEADER_BYTES).ok_or(Malformed("it is too short"))?;
+/// Parses the header of a record.
+pub(super) fn group(record: &[u8]) -> Result<MessageGroup> {
+    let (header, _) = record.split_at_checked(HEADER_BYTES).ok_or(InvalidRecord("it is too short"))?;
     if header[0] != VERSION {
-        return Err(Malformed("its version is another; it was written by another version of Orlog"));
+        return Err(InvalidRecord("unknown version; written by another version of Orlog"));
     }
-    let eight = |at: usize| <[u8; 8]>::try_from(&header[at..at + 8]).expect("eight bytes of a header");
-    let four = <[u8; 4]>::try_from(&header[2..6]).expect("four bytes of a header");
-    Ok(Group {
+    let eight =
+        |at: usize| <[u8; 8]>::try_from(&header[at..at + 8]).expect("the header has eight bytes here");
+    let four = <[u8; 4]>::try_from(&header[2..6]).expect("the header has four bytes here");
+    Ok(MessageGroup {
         first: u64::from_le_bytes(eight(6)),
         count: u32::from_le_bytes(four),
         published_at: Timestamp::from_millis(i64::from_le_bytes(eight(14))),
@@ -114,23 +116,23 @@ pub(super) fn group(record: &[u8]) -> Result<Group> {
     })
 }
 
-/// The messages of a record with their sequences.
+/// Returns the messages of a record with their sequences.
 pub(super) fn messages(record: &[u8]) -> Result<Messages<'_>> {
-    let Group { first, count, .. } = group(record)?;
-    Ok(Messages { rest: &record[HEADER_BYTES..], next: first, left: count })
+    let MessageGroup { first, count, .. } = group(record)?;
+    Ok(Messages { rest: &record[HEADER_BYTES..], next: first, remaining: count })
 }
 
-/// A walk over the messages of a record.
+/// Iterator over the messages of a record.
 #[derive(Debug)]
 pub(super) struct Messages<'a> {
     rest: &'a [u8],
     next: u64,
-    left: u32,
+    remaining: u32,
 }
 
-/// A message that lies in a record.
+/// Borrowed parts of a message in a record.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct MessageParts<'a> {
     pub(super) sequence: u64,
     pub(super) subject: &'a str,
     pub(super) id: Option<&'a str>,
@@ -139,35 +141,35 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Iterator for Messages<'a> {
-    type Item = Result<Parts<'a>>;
+    type Item = Result<MessageParts<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         self.next += 1;
         let parts = self.parts(self.next - 1);
         if parts.is_err() {
-            // A count that cannot be believed must not be walked to its end.
-            self.left = 0;
+            // Stop early: the count of an invalid record is not reliable.
+            self.remaining = 0;
         }
         Some(parts)
     }
 }
 
 impl<'a> Messages<'a> {
-    fn parts(&mut self, sequence: u64) -> Result<Parts<'a>> {
+    fn parts(&mut self, sequence: u64) -> Result<MessageParts<'a>> {
         let subject = self.text()?;
         let id = match self.number()?.checked_sub(1) {
             None => None,
             Some(length) => Some(utf8(self.bytes(length)?)?),
         };
-        let count = u32::try_from(self.number()?).map_err(|_| Malformed("too many headers"))?;
-        let headers = Messages { rest: self.rest, next: 0, left: count };
+        let count = u32::try_from(self.number()?).map_err(|_| InvalidRecord("too many headers"))?;
+        let headers = Messages { rest: self.rest, next: 0, remaining: count };
         for _ in 0..u64::from(count) * 2 {
             let length = self.number()?;
             self.bytes(length)?;
         }
         let length = self.number()?;
-        Ok(Parts { sequence, subject, id, headers, payload: self.bytes(length)? })
+        Ok(MessageParts { sequence, subject, id, headers, payload: self.bytes(length)? })
     }
 
     fn text(&mut self) -> Result<&'a str> {
@@ -176,7 +178,7 @@ impl<'a> Messages<'a> {
     }
 
     fn bytes(&mut self, length: usize) -> Result<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Malformed("it ends too early"))?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(InvalidRecord("it ends too early"))?;
         self.rest = rest;
         Ok(bytes)
     }
@@ -190,16 +192,16 @@ impl<'a> Messages<'a> {
                 return Ok(number);
             }
         }
-        Err(Malformed("a number is too long"))
+        Err(InvalidRecord("a number is too long"))
     }
 }
 
-impl Parts<'_> {
-    /// The message, copied out of the record.
+impl MessageParts<'_> {
+    /// Copies the message out of the record.
     pub(super) fn to_message(&self) -> Result<Message> {
-        let mut rest = Messages { rest: self.headers.rest, next: 0, left: 0 };
-        let mut headers = Vec::with_capacity(self.headers.left.min(64) as usize);
-        for _ in 0..self.headers.left {
+        let mut rest = Messages { rest: self.headers.rest, next: 0, remaining: 0 };
+        let mut headers = Vec::with_capacity(self.headers.remaining.min(64) as usize);
+        for _ in 0..self.headers.remaining {
             headers.push((rest.text()?.to_owned(), rest.text()?.to_owned()));
         }
         Ok(Message {
@@ -212,7 +214,7 @@ impl Parts<'_> {
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| InvalidRecord("a text is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -232,16 +234,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_built_is_read(all in proptest::collection::vec(message(), 0..5), first in 0..u64::MAX / 2) {
-            let mut builder = Builder::default();
+        fn record_encoding_round_trips(all in proptest::collection::vec(message(), 0..5), first in 0..u64::MAX / 2) {
+            let mut builder = RecordBuilder::default();
             let at = Timestamp::from_millis(-7);
-            builder.begin(first, at, true);
+            builder.start(first, at, true);
             for message in &all {
                 builder.push(message);
             }
             let record = builder.finish();
             let count = u32::try_from(all.len()).unwrap();
-            prop_assert_eq!(group(record).unwrap(), Group { first, count, published_at: at, unsynced: true });
+            prop_assert_eq!(group(record).unwrap(), MessageGroup { first, count, published_at: at, unsynced: true });
             let read: Vec<_> = messages(record).unwrap().map(|parts| parts.unwrap()).collect();
             for (at, parts) in (first..).zip(&read) {
                 prop_assert_eq!(parts.sequence, at);

@@ -1,28 +1,28 @@
-//! The most recent messages, in memory, shared by all consumers.
+//! In-memory cache of the most recent messages, shared by all consumers.
 
 use std::collections::VecDeque;
 
-use crate::in_flight::Stored;
+use crate::in_flight::StoredMessage;
 
-/// What a message costs in memory beside its own bytes: its strings, its counters, its place here.
+/// Memory overhead of a message besides its own bytes: strings, counters and ring entry.
 const OVERHEAD_BYTES: usize = 256;
 
-/// The end of the stream, as far as it fits.
+/// Ring of the latest messages within a byte limit.
 #[derive(Debug)]
 pub(super) struct Ring {
-    messages: VecDeque<Stored>,
+    messages: VecDeque<StoredMessage>,
     bytes: usize,
     limit: usize,
 }
 
 impl Ring {
-    /// An empty ring for this many bytes.
+    /// Creates an empty ring with this limit in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { messages: VecDeque::new(), bytes: 0, limit }
     }
 
-    /// Adds the next message and lets go of the oldest where there is no room.
-    pub(super) fn push(&mut self, stored: Stored) {
+    /// Adds the next message and evicts the oldest ones above the limit.
+    pub(super) fn push(&mut self, stored: StoredMessage) {
         self.bytes += cost(&stored);
         self.messages.push_back(stored);
         while self.bytes > self.limit {
@@ -31,18 +31,18 @@ impl Ring {
         }
     }
 
-    /// Up to `max` messages after a sequence; `None` where the ring does not reach back so far.
-    pub(super) fn after(&self, sequence: u64, max: usize) -> Option<Vec<Stored>> {
+    /// Returns up to `max` messages after a sequence; `None` if the ring does not reach back far enough.
+    pub(super) fn after(&self, sequence: u64, max: usize) -> Option<Vec<StoredMessage>> {
         let first = self.messages.front()?.sequence;
         if sequence + 1 < first {
             return None;
         }
-        let begin = self.messages.partition_point(|stored| stored.sequence <= sequence);
-        Some(self.messages.range(begin..).take(max).cloned().collect())
+        let start = self.messages.partition_point(|stored| stored.sequence <= sequence);
+        Some(self.messages.range(start..).take(max).cloned().collect())
     }
 }
 
-fn cost(stored: &Stored) -> usize {
+fn cost(stored: &StoredMessage) -> usize {
     stored.message.size() + OVERHEAD_BYTES
 }
 
@@ -55,18 +55,18 @@ mod tests {
     use bytes::Bytes;
     use orlog_model::Timestamp;
 
-    fn stored(sequence: u64) -> Stored {
+    fn stored(sequence: u64) -> StoredMessage {
         let message = Message {
             subject: "s".to_owned(),
             id: None,
             headers: Vec::new(),
             payload: Bytes::from_static(&[0; 99]),
         };
-        Stored { sequence, published_at: Timestamp::default(), message: Arc::new(message) }
+        StoredMessage { sequence, published_at: Timestamp::default(), message: Arc::new(message) }
     }
 
     #[test]
-    fn lets_go_of_the_oldest_and_says_where_it_begins() {
+    fn evicts_the_oldest_and_reports_its_start() {
         let mut ring = Ring::new(3 * (100 + OVERHEAD_BYTES));
         assert!(ring.after(0, 9).is_none());
         (1..=5).for_each(|sequence| ring.push(stored(sequence)));

@@ -1,7 +1,8 @@
-//! The writer: the one thread that appends to the log.
+//! The writer: the only thread that appends to the log.
 //!
-//! It takes all publishes that wait, makes one record of them, has it synced, shows it to the readers and answers the
-//! publishers, in this order. While the disk works, the next publishes gather: the group grows with the load.
+//! It combines all waiting publishes into one record, syncs it, makes it visible to readers and replies
+//! to the publishers, in this order. Publishes that arrive during a sync form the next group, so groups
+//! grow with the load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,69 +13,69 @@ use orlog_model::{Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::dedupe::Dedupe;
-use super::log::{End, Log};
+use super::log::{LogEnd, StreamLog};
 use super::options::OpenError;
 use super::options::{Durability, Options};
-use super::record::{self, Builder, Group};
-use crate::in_flight::Stored;
-use crate::{Error, Message, Receipt};
+use super::record::{self, MessageGroup, RecordBuilder};
+use crate::in_flight::StoredMessage;
+use crate::{Error, Message, PublishAck};
 
-/// A group is closed when it has this many bytes of messages.
+/// A group closes at this many bytes of messages.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
-/// A group is closed when it has this many messages.
+/// A group closes at this many messages.
 pub(super) const GROUP_MESSAGES: usize = 8192;
 
-/// Numbers left unused where records may have been lost that were not synced: more than can be published between two
-/// syncs.
+/// Sequence numbers skipped after a possible loss of unsynced records: more than can be published
+/// between two syncs.
 const UNUSED_NUMBERS: u64 = 1 << 32;
 
-/// What the writer is asked to do.
+/// Request to the writer.
 #[derive(Debug)]
-pub(super) enum Job {
-    /// Publish.
-    Publish(Publish),
-    /// Drop the records before this one; nobody needs them.
+pub(super) enum WriterRequest {
+    /// Publish messages.
+    Publish(PublishRequest),
+    /// Drop the records before this one; no consumer needs them.
     DropBefore(u64),
-    /// Finish what came before, and end.
+    /// Finish earlier requests and stop.
     Stop,
 }
 
 /// Messages that become durable together.
 #[derive(Debug)]
-pub(super) struct Publish {
+pub(super) struct PublishRequest {
     pub(super) messages: Vec<Message>,
-    pub(super) reply: oneshot::Sender<Result<Vec<Receipt>, Error>>,
-    /// Given back with the answer: bounds what waits.
+    pub(super) reply: oneshot::Sender<Result<Vec<PublishAck>, Error>>,
+    /// Released with the reply: limits the waiting messages.
     pub(super) permit: OwnedSemaphorePermit,
 }
 
-/// The writer's thread, before and while it runs.
+/// State of the writer thread.
 pub(super) struct Writer {
     journal: Journal,
-    log: Arc<Log>,
-    jobs: Receiver<Job>,
+    log: Arc<StreamLog>,
+    jobs: Receiver<WriterRequest>,
     clock: Arc<dyn Clock>,
     durability: Durability,
     dedupe: Dedupe,
-    builder: Builder,
+    builder: RecordBuilder,
     next: u64,
     sync_due: Option<Instant>,
     failed: Option<Error>,
 }
 
 impl Writer {
-    /// Reads the end of the log and remembers the ids in it.
+    /// Reads the end of the log and loads its message ids.
     pub(super) fn open(
         journal: Journal,
         options: &Options,
         clock: Arc<dyn Clock>,
-        jobs: Receiver<Job>,
+        jobs: Receiver<WriterRequest>,
     ) -> Result<Self, OpenError> {
         let reader = journal.reader();
         let last = last_group(&journal)?;
         let record = journal.next_sequence() - 1;
-        let end = End { sequence: last.map_or(0, |group| group.end() - 1), record, closed: false };
-        let log = Arc::new(Log::new(reader, options.recent_bytes, end));
+        let end = LogEnd { sequence: last.map_or(0, |group| group.end() - 1), record, closed: false };
+        let log = Arc::new(StreamLog::new(reader, options.cache_bytes, end));
         let mut writer = Self {
             journal,
             log,
@@ -82,44 +83,44 @@ impl Writer {
             clock,
             durability: options.durability,
             dedupe: Dedupe::new(options.dedupe_window, options.dedupe_ids),
-            builder: Builder::default(),
+            builder: RecordBuilder::default(),
             next: end.sequence + 1,
             sync_due: None,
             failed: None,
         };
-        writer.remember_ids(options.dedupe_window)?;
-        writer.leave_numbers_unused(last)?;
+        writer.insert_ids(options.dedupe_window)?;
+        writer.skip_numbers(last)?;
         writer.note();
         Ok(writer)
     }
 
-    /// The stream as its readers see it.
-    pub(super) fn log(&self) -> Arc<Log> {
+    /// Returns the stream as its readers see it.
+    pub(super) fn log(&self) -> Arc<StreamLog> {
         Arc::clone(&self.log)
     }
 
-    /// Works until it is told to stop.
+    /// Handles requests until it receives a stop request.
     pub(super) fn run(mut self) {
         while let Some(job) = self.next_job() {
             match job {
-                Job::Publish(first) => {
+                WriterRequest::Publish(first) => {
                     let then = self.gather(first);
-                    if matches!(then, Some(Job::Stop)) {
+                    if matches!(then, Some(WriterRequest::Stop)) {
                         break;
                     }
-                    if let Some(Job::DropBefore(record)) = then {
+                    if let Some(WriterRequest::DropBefore(record)) = then {
                         self.drop_before(record);
                     }
                 }
-                Job::DropBefore(record) => self.drop_before(record),
-                Job::Stop => break,
+                WriterRequest::DropBefore(record) => self.drop_before(record),
+                WriterRequest::Stop => break,
             }
         }
         self.sync_now();
     }
 
-    /// The next job; syncs on the way what is due. `None`: nobody can send any more.
-    fn next_job(&mut self) -> Option<Job> {
+    /// Returns the next request and performs due syncs meanwhile. `None`: all senders are dropped.
+    fn next_job(&mut self) -> Option<WriterRequest> {
         while let Some(due) = self.sync_due {
             match self.jobs.recv_deadline(due) {
                 Ok(job) => return Some(job),
@@ -130,14 +131,15 @@ impl Writer {
         self.jobs.recv().ok()
     }
 
-    /// Publishes the first and all that wait behind it; answers the job that ended the group and is still to do.
-    fn gather(&mut self, first: Publish) -> Option<Job> {
+    /// Publishes the first request and all waiting ones; returns the request that ended the group and is
+    /// still pending.
+    fn gather(&mut self, first: PublishRequest) -> Option<WriterRequest> {
         let (mut bytes, mut count) = size(&first);
         let mut group = vec![first];
         let mut then = None;
         while bytes < GROUP_BYTES && count < GROUP_MESSAGES {
             match self.jobs.try_recv() {
-                Ok(Job::Publish(publish)) => {
+                Ok(WriterRequest::Publish(publish)) => {
                     let (more_bytes, more) = size(&publish);
                     (bytes, count) = (bytes + more_bytes, count + more);
                     group.push(publish);
@@ -153,48 +155,48 @@ impl Writer {
         then
     }
 
-    fn publish(&mut self, group: Vec<Publish>) {
+    fn publish(&mut self, group: Vec<PublishRequest>) {
         let now = self.clock.now();
         self.dedupe.expire(now);
-        self.builder.begin(self.next, now, self.durability != Durability::Sync);
+        self.builder.start(self.next, now, self.durability != Durability::Sync);
         let mut fresh = Vec::with_capacity(group.len());
-        let mut answers = Vec::with_capacity(group.len());
-        for Publish { messages, reply, permit } in group {
+        let mut responses = Vec::with_capacity(group.len());
+        for PublishRequest { messages, reply, permit } in group {
             let receipts: Vec<_> = messages.into_iter().map(|m| self.number(m, now, &mut fresh)).collect();
-            answers.push((reply, receipts, permit));
+            responses.push((reply, receipts, permit));
         }
         let written = if fresh.is_empty() { self.intact() } else { self.write() };
         if let Ok(record) = written {
             self.next += fresh.len() as u64;
             self.log.extend(fresh, record);
         } else {
-            self.dedupe.take_back(self.next);
+            self.dedupe.roll_back(self.next);
         }
         self.note();
-        for (reply, receipts, permit) in answers {
-            let answer = written.as_ref().map(|_| receipts).map_err(Clone::clone);
-            // A publisher that has stopped waiting will publish again under the same id, or does not care.
-            drop(reply.send(answer));
+        for (reply, receipts, permit) in responses {
+            let response = written.as_ref().map(|_| receipts).map_err(Clone::clone);
+            // A publisher that no longer waits retries under the same id or ignores the result.
+            drop(reply.send(response));
             drop(permit);
         }
     }
 
-    /// Gives the message its number and puts it into the record, unless it is known already.
-    fn number(&mut self, message: Message, now: Timestamp, fresh: &mut Vec<Stored>) -> Receipt {
+    /// Assigns a sequence to the message and adds it to the record, unless the message is a duplicate.
+    fn number(&mut self, message: Message, now: Timestamp, fresh: &mut Vec<StoredMessage>) -> PublishAck {
         let sequence = self.next + fresh.len() as u64;
-        let known = message.id.as_ref().and_then(|id| self.dedupe.remember(id, sequence, now));
+        let known = message.id.as_ref().and_then(|id| self.dedupe.insert(id, sequence, now));
         if let Some(sequence) = known {
-            return Receipt { sequence, duplicate: true };
+            return PublishAck { sequence, duplicate: true };
         }
         self.builder.push(&message);
-        fresh.push(Stored { sequence, published_at: now, message: Arc::new(message) });
-        Receipt { sequence, duplicate: false }
+        fresh.push(StoredMessage { sequence, published_at: now, message: Arc::new(message) });
+        PublishAck { sequence, duplicate: false }
     }
 
-    /// Writes the record that was built, durably where that is promised.
+    /// Writes the built record, durably if the options require it.
     fn write(&mut self) -> Result<u64, Error> {
         self.intact()?;
-        let record = self.journal.append(&[self.builder.finish()]).map_err(refusal)?;
+        let record = self.journal.append(&[self.builder.finish()]).map_err(append_error)?;
         match self.durability {
             Durability::Sync => self.sync()?,
             Durability::Interval(interval) => {
@@ -213,41 +215,41 @@ impl Writer {
         })
     }
 
-    /// Syncs where something waits for it. A failure is told to every publisher from then on.
+    /// Syncs if a publisher waits for it. After a failure every publisher receives the error.
     fn sync_now(&mut self) {
         if self.sync_due.is_some() {
             drop(self.sync());
         }
     }
 
-    /// Whether the disk has not failed so far; the number says nothing.
+    /// Returns an error if the disk has failed; the number has no meaning.
     fn intact(&self) -> Result<u64, Error> {
         self.failed.clone().map_or(Ok(0), Err)
     }
 
     fn drop_before(&mut self, record: u64) {
-        if self.log.is_held() {
+        if self.log.has_retention_hold() {
             return;
         }
-        // What cannot be dropped now is dropped later; a disk that fails shows at the next publish.
+        // A failed drop is repeated later; a disk failure is reported at the next publish.
         drop(self.journal.truncate_before(record));
         self.note();
     }
 
     fn note(&self) {
-        self.log.note(self.journal.bytes_on_disk(), self.dedupe.oldest().unwrap_or(self.next));
+        self.log.update_sizes(self.journal.bytes_on_disk(), self.dedupe.oldest().unwrap_or(self.next));
     }
 
-    fn remember_ids(&mut self, window: Duration) -> Result<(), OpenError> {
-        let begin = self.clock.now().before(window);
-        let from = self.log.partition(|group| group.published_at < begin).map_err(unreadable)?;
+    fn insert_ids(&mut self, window: Duration) -> Result<(), OpenError> {
+        let start = self.clock.now().saturating_sub(window);
+        let from = self.log.partition_point(|group| group.published_at < start).map_err(unreadable)?;
         let mut cursor = self.journal.reader().read_from(from)?;
         while let Some(record) = cursor.read()? {
             let group = record::group(record.payload).map_err(unreadable)?;
             for parts in record::messages(record.payload).map_err(unreadable)? {
                 let parts = parts.map_err(unreadable)?;
                 if let Some(id) = parts.id {
-                    self.dedupe.remember(id, parts.sequence, group.published_at);
+                    self.dedupe.insert(id, parts.sequence, group.published_at);
                 }
             }
             self.dedupe.expire(group.published_at);
@@ -255,15 +257,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Where the last record, or the next one, is not synced before its publisher is answered, a checkpoint elsewhere may
-    /// name a number that a power failure took from us. Numbers are not given twice, so a range is left out, and a record
-    /// without messages says durably that it may happen again.
-    fn leave_numbers_unused(&mut self, last: Option<Group>) -> Result<(), OpenError> {
+    /// Skips a range of sequence numbers if the last record or the next one is acknowledged before its
+    /// sync. A checkpoint elsewhere may name a number that a power failure removed, and numbers are never
+    /// reused. A record without messages stores durably that the loss may happen again.
+    fn skip_numbers(&mut self, last: Option<MessageGroup>) -> Result<(), OpenError> {
         if last.is_some_and(|group| group.unsynced) {
             self.next += UNUSED_NUMBERS;
         }
         if self.durability != Durability::Sync {
-            self.builder.begin(self.next, self.clock.now(), true);
+            self.builder.start(self.next, self.clock.now(), true);
             self.journal.append(&[self.builder.finish()])?;
             self.journal.sync()?;
         }
@@ -271,11 +273,11 @@ impl Writer {
     }
 }
 
-fn size(publish: &Publish) -> (usize, usize) {
+fn size(publish: &PublishRequest) -> (usize, usize) {
     (publish.messages.iter().map(Message::size).sum(), publish.messages.len())
 }
 
-fn last_group(journal: &Journal) -> Result<Option<Group>, OpenError> {
+fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {
     let last = journal.next_sequence() - 1;
     if last < journal.first_sequence() {
         return Ok(None);
@@ -285,7 +287,7 @@ fn last_group(journal: &Journal) -> Result<Option<Group>, OpenError> {
     record.map(|record| record::group(record.payload)).transpose().map_err(unreadable)
 }
 
-fn refusal(error: orlog_journal::Error) -> Error {
+fn append_error(error: orlog_journal::Error) -> Error {
     match error {
         orlog_journal::Error::Full { .. } => Error::Full(error.to_string()),
         other => Error::Unavailable(other.to_string()),

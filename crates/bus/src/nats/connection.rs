@@ -1,4 +1,4 @@
-//! The connection to the servers, and the check that they can do what is asked of them.
+//! Connection to the NATS servers, and the check of the server version.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use async_nats::jetstream;
 use async_nats::jetstream::context::{AccountError, AccountErrorKind};
 use tokio::sync::Semaphore;
 
-/// The oldest server that works: it takes time-outs of single messages, consumers with many filters, and counts of its own.
+/// Minimum server version. It supports message TTLs, consumers with several filters, and counters.
 pub const MINIMUM_SERVER: (u64, u64) = (2, 12);
 
-/// Messages that wait for their acknowledgement, of all who publish together.
-const UNACKNOWLEDGED: usize = 4096;
-/// Commands that wait for the socket.
+/// Maximum number of unacknowledged messages of all publishers together.
+const MAX_PENDING_ACKS: usize = 4096;
+/// Maximum number of commands that wait for the socket.
 const CAPACITY: usize = 8192;
 
-/// How to reach the servers.
+/// Connection options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `nats://host:port`, any of a cluster.
+    /// Server URLs of the form `nats://host:port`; any servers of a cluster.
     pub servers: Vec<String>,
-    /// What the servers call this client.
+    /// Client name that the servers display.
     pub name: String,
-    /// Who it is.
+    /// Client credentials.
     pub credentials: Credentials,
-    /// How the connection is protected.
-    pub tls: Tls,
-    /// How long a request to JetStream may take; 1 s where nothing is said. Short: what became of a publish that timed out is
-    /// looked up.
+    /// TLS options of the connection.
+    pub tls: TlsOptions,
+    /// Timeout of a JetStream request. Default: 1s. It is short because a publish that timed out is
+    /// verified by a read.
     pub request_timeout: Duration,
 }
 
@@ -38,25 +38,25 @@ impl Default for Options {
             servers: Vec::new(),
             name: String::new(),
             credentials: Credentials::default(),
-            tls: Tls::default(),
+            tls: TlsOptions::default(),
             request_timeout: Duration::from_secs(1),
         }
     }
 }
 
-/// Who a client is.
+/// Credentials of a client.
 #[derive(Clone, Default)]
 pub enum Credentials {
-    /// Nobody in particular.
+    /// No credentials.
     #[default]
     None,
-    /// A user and a password.
+    /// User name and password.
     User(String, String),
-    /// A token.
+    /// Authentication token.
     Token(String),
-    /// The seed of an nkey.
+    /// Seed of an nkey.
     Nkey(String),
-    /// The contents of a `.creds` file: a JWT and the seed that signs.
+    /// Content of a `.creds` file: a JWT and the signing seed.
     Creds(String),
 }
 
@@ -72,59 +72,59 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// How a connection is protected.
+/// TLS options of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Refuse to speak in the clear.
+pub struct TlsOptions {
+    /// Whether to reject unencrypted connections.
     pub required: bool,
-    /// Whom to trust, beside those the system trusts; PEM.
+    /// Additional trusted CA certificates besides those of the system; PEM.
     pub ca: Option<PathBuf>,
-    /// What to show: a certificate and its key; PEM.
+    /// Client certificate and its key; PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// There is no connection.
+/// Error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The credentials cannot be read; the text says why, and never what they are.
-    #[error("the NATS credentials cannot be used: {0}")]
+    /// The credentials cannot be read. The text gives the reason and never contains the credentials.
+    #[error("invalid NATS credentials: {0}")]
     Credentials(String),
-    /// Nobody answers, or lets this client in.
-    #[error("no connection to NATS at {servers}: {reason}")]
-    Refused {
-        /// Whom it was tried with.
+    /// No server responds or accepts this client.
+    #[error("cannot connect to NATS at {servers}: {reason}")]
+    Rejected {
+        /// Servers of the attempt.
         servers: String,
-        /// What the client says.
+        /// Error of the client.
         reason: String,
     },
     /// The server is too old.
     #[error(
-        "the NATS server {server} is version {found}; {}.{} or newer is needed: upgrade it",
+        "NATS server {server} has version {found}, but {}.{} or newer is required; upgrade the server",
         MINIMUM_SERVER.0,
         MINIMUM_SERVER.1
     )]
-    TooOld {
-        /// Its name.
+    UnsupportedServer {
+        /// Name of the server.
         server: String,
-        /// Its version.
+        /// Version of the server.
         found: String,
     },
-    /// JetStream does not answer, for example because the servers have only just started: try again.
-    #[error("JetStream does not answer yet: {0}")]
-    NotYet(String),
-    /// The server runs without JetStream.
+    /// JetStream does not respond, for example because the servers have just started. Retry later.
+    #[error("JetStream is not available yet: {0}")]
+    Unavailable(String),
+    /// JetStream is not enabled on the server or for the account.
     #[error(
-        "the NATS server has no JetStream for this account: {0}; enable it with `jetstream {{}}` in its configuration"
+        "JetStream is not enabled for this account: {0}; enable it with `jetstream {{}}` in the NATS server configuration"
     )]
     NoJetStream(String),
 }
 
-/// A connection that stays: the client reconnects by itself.
+/// Persistent connection: the client reconnects automatically.
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub(super) client: async_nats::Client,
     pub(super) jetstream: jetstream::Context,
-    /// Room for messages that wait for their acknowledgement.
+    /// Permits for unacknowledged messages.
     pub(super) window: Arc<Semaphore>,
 }
 
@@ -134,49 +134,50 @@ impl Connection {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn open(options: &Options) -> Result<Self, ConnectError> {
-        let refused = |reason: String| ConnectError::Refused { servers: options.servers.join(", "), reason };
+        let rejected =
+            |reason: String| ConnectError::Rejected { servers: options.servers.join(", "), reason };
         let client = configured(options)?.connect(options.servers.clone()).await;
-        let client = client.map_err(|error| refused(chain(&error)))?;
+        let client = client.map_err(|error| rejected(chain(&error)))?;
         let info = client.server_info();
         if version(&info.version).is_none_or(|found| found < MINIMUM_SERVER) {
-            return Err(ConnectError::TooOld { server: info.server_name, found: info.version });
+            return Err(ConnectError::UnsupportedServer { server: info.server_name, found: info.version });
         }
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(options.request_timeout);
         jetstream.query_account().await.map_err(|error| without_jetstream(&error))?;
-        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(UNACKNOWLEDGED)) })
+        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(MAX_PENDING_ACKS)) })
     }
 
-    /// The version of the server that this is connected to now.
+    /// Returns the version of the currently connected server.
     #[must_use]
     pub fn server_version(&self) -> String {
         self.client.server_info().version
     }
 
-    /// Whether the server that this is connected to now is of this version or a newer one.
+    /// Returns whether the currently connected server has this version or a newer one.
     #[must_use]
-    pub fn is_at_least(&self, wanted: (u64, u64)) -> bool {
-        version(&self.server_version()).is_some_and(|found| found >= wanted)
+    pub fn is_at_least(&self, minimum: (u64, u64)) -> bool {
+        version(&self.server_version()).is_some_and(|found| found >= minimum)
     }
 
-    /// Whether it is connected at this moment.
+    /// Returns whether the client is connected now.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// The largest message that the server takes, in bytes.
+    /// Returns the maximum message size of the server, in bytes.
     #[must_use]
     pub fn max_payload(&self) -> usize {
         self.client.server_info().max_payload
     }
 }
 
-/// Servers that are choosing a leader answer late, or with a word of theirs for "not now".
+/// Maps an account error. During a leader election, servers respond late or with a temporary error.
 fn without_jetstream(error: &AccountError) -> ConnectError {
     match error.kind() {
-        AccountErrorKind::TimedOut => ConnectError::NotYet(chain(error)),
-        AccountErrorKind::JetStream(inner) if inner.code() == 503 => ConnectError::NotYet(chain(error)),
+        AccountErrorKind::TimedOut => ConnectError::Unavailable(chain(error)),
+        AccountErrorKind::JetStream(inner) if inner.code() == 503 => ConnectError::Unavailable(chain(error)),
         _ => ConnectError::NoJetStream(chain(error)),
     }
 }
@@ -210,7 +211,7 @@ fn version(text: &str) -> Option<(u64, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// An error with its causes: the client's own text names only the kind.
+/// Returns an error with its causes; the text of the client contains only the kind.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_never_shown() {
+    fn credentials_are_never_printed() {
         let credentials = Credentials::User("me".to_owned(), "canary".to_owned());
         assert_eq!(format!("{credentials:?}"), "user and password");
     }

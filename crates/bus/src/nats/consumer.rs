@@ -1,4 +1,4 @@
-//! A subscription to a stream: takes from the hub, or reads by itself while it is not level with it.
+//! Subscription to a stream. It reads from the shared reader, or by itself until it has caught up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,104 +7,104 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::cursors::Claim;
-use super::message_cache::Look;
-use super::shared_reader::Member;
-use super::stream_reader::{News, Reading, Wanted};
-use crate::ack_handle::Answers;
-use crate::checkpoint::Mark;
-use crate::in_flight::{Flight, Stored};
-use crate::subject_matcher::Interest;
-use crate::{Acker, Consumer, Delivery, Error, Start};
+use super::cursors::SubscriptionGuard;
+use super::message_cache::CacheLookup;
+use super::shared_reader::SharedReaderMember;
+use super::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
+use crate::ack_handle::AckHandle;
+use crate::checkpoint::AckPosition;
+use crate::in_flight::{InFlight, StoredMessage};
+use crate::subject_matcher::SubjectMatcher;
+use crate::{Acker, Consumer, Delivery, Error, SubscriptionStart};
 
-/// Messages looked at in memory at once.
-const LOOK_AHEAD: usize = 1024;
-/// A reader that has nothing more begins anew after this, where the window begins further on: then it knows how far that
-/// nothing reaches.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Number of messages read from memory at a time.
+const PREFETCH: usize = 1024;
+/// Interval after which an idle reader restarts if the cache starts at a later sequence. The restart
+/// determines how far the stream has no matching messages.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads the stream from its beginning on. It marks a message as delivered only when it returns it.
+/// Reads the stream from its start position. It marks a message as delivered only when it returns it.
 pub(super) struct NatsConsumer {
-    interest: Interest,
-    answers: Arc<Answers>,
-    /// Read, and it concerns us, but not delivered yet.
-    ahead: VecDeque<Stored>,
-    read_to: Mark,
-    member: Member,
+    interest: SubjectMatcher,
+    ack_handle: Arc<AckHandle>,
+    /// Matching messages that are read and not yet delivered.
+    ahead: VecDeque<StoredMessage>,
+    read_to: AckPosition,
+    member: SharedReaderMember,
     changes: watch::Receiver<u64>,
-    /// What it reads by itself, while it does.
-    own: Option<Reading>,
-    /// Another reader of its own may find out that it is level with the hub.
+    /// Its own reader, if one is active.
+    own: Option<StreamReader>,
+    /// Whether a new own reader may detect that it has caught up with the shared reader.
     may_join: bool,
-    wanted: Wanted,
+    requested: ReaderConfig,
     serial: u64,
-    start: Start,
-    /// Gives the name back when the consumer goes.
-    _claim: Claim,
+    start: SubscriptionStart,
+    /// Releases the name when the consumer is dropped.
+    _claim: SubscriptionGuard,
 }
 
 impl NatsConsumer {
-    /// Begins where `start` says; `wanted` is what it reads by itself.
+    /// Creates a consumer that starts at `start`; `wanted` configures its own reader.
     pub(super) fn new(
-        claim: Claim,
-        interest: Interest,
+        claim: SubscriptionGuard,
+        interest: SubjectMatcher,
         max_in_flight: usize,
-        member: Member,
-        wanted: Wanted,
-        start: Start,
+        member: SharedReaderMember,
+        requested: ReaderConfig,
+        start: SubscriptionStart,
     ) -> Self {
         Self {
             interest,
-            answers: Arc::new(Answers::new(Arc::clone(&claim.floor), max_in_flight, || {})),
+            ack_handle: Arc::new(AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, || {})),
             ahead: VecDeque::new(),
-            read_to: Mark { sequence: start.after, at: None },
+            read_to: AckPosition { sequence: start.after, at: None },
             changes: member.watch(),
             member,
             own: None,
             may_join: false,
-            wanted,
+            requested,
             serial: 0,
             start,
             _claim: claim,
         }
     }
 
-    /// Delivers what is there: first again what was refused, then new messages while there is room.
-    fn take(&mut self, max: usize) -> Taken {
-        let mut flight = self.answers.flight();
+    /// Delivers available messages: first those with a `nak`, then new messages up to the in-flight limit.
+    fn take(&mut self, max: usize) -> TakeResult {
+        let mut flight = self.ack_handle.in_flight();
         let mut deliveries = Vec::new();
         while deliveries.len() < max {
             let Some(delivery) = next_delivery(&mut flight, &mut self.ahead) else { break };
             deliveries.push(delivery);
         }
         if self.ahead.is_empty() {
-            flight.see(self.read_to);
+            flight.advance(self.read_to);
         }
-        self.answers.publish_floor(&flight);
+        self.ack_handle.publish_ack_floor(&flight);
         if !deliveries.is_empty() {
-            Taken::Deliveries(deliveries)
-        } else if flight.has_room() {
-            Taken::Nothing
+            TakeResult::Deliveries(deliveries)
+        } else if flight.has_capacity() {
+            TakeResult::Nothing
         } else {
-            Taken::Full
+            TakeResult::Full
         }
     }
 
-    /// Takes from the hub what it has; `false` where that is nothing new.
+    /// Reads cached messages of the shared reader; returns `false` if there are no new ones.
     fn read(&mut self) -> Result<bool, Error> {
-        let looked = self.member.after(self.read_to.sequence, LOOK_AHEAD, &self.interest);
-        match looked.map_err(Error::Unavailable)? {
-            Look::Here(batch) => {
+        let lookup = self.member.read_after(self.read_to.sequence, PREFETCH, &self.interest);
+        match lookup.map_err(Error::Unavailable)? {
+            CacheLookup::Hit(batch) => {
                 self.own = None;
                 let further = batch.read_to.sequence > self.read_to.sequence;
                 if further {
-                    self.come_to(batch.read_to);
+                    self.advance_to(batch.read_to);
                 }
                 self.ahead.extend(batch.messages);
                 Ok(further)
             }
-            found @ (Look::Gone | Look::NotYet) => {
-                self.may_join = matches!(found, Look::Gone);
+            found @ (CacheLookup::Evicted | CacheLookup::NotRead) => {
+                self.may_join = matches!(found, CacheLookup::Evicted);
                 if self.own.is_none() {
                     self.read_by_itself();
                 }
@@ -115,46 +115,48 @@ impl NatsConsumer {
 
     fn read_by_itself(&mut self) {
         self.serial += 1;
-        let name = format!("{}-{}", self.wanted.name, self.serial);
+        let name = format!("{}-{}", self.requested.name, self.serial);
         let after = self.read_to.sequence;
-        self.own = Some(Reading::start(Wanted { name, after, ..self.wanted.clone() }));
+        self.own = Some(StreamReader::start(ReaderConfig { name, after, ..self.requested.clone() }));
     }
 
-    fn heard(&mut self, news: News) -> Result<(), Error> {
+    fn handle_event(&mut self, news: ReaderEvent) -> Result<(), Error> {
         match news {
-            News::Messages(messages) => {
+            ReaderEvent::Messages(messages) => {
                 if let Some(last) = messages.last() {
-                    self.come_to(Mark { sequence: last.sequence, at: Some(last.published_at) });
+                    self.advance_to(AckPosition { sequence: last.sequence, at: Some(last.published_at) });
                 }
-                let wanted = messages.into_iter().filter(|s| self.interest.matches(&s.message.subject));
-                self.ahead.extend(wanted);
+                let requested = messages.into_iter().filter(|s| self.interest.matches(&s.message.subject));
+                self.ahead.extend(requested);
             }
-            News::Level(mark) if mark.sequence > self.read_to.sequence => self.come_to(mark),
-            News::Level(_) => {}
-            News::Broken(why) => return Err(Error::Unavailable(why)),
+            ReaderEvent::CaughtUp(position) if position.sequence > self.read_to.sequence => {
+                self.advance_to(position);
+            }
+            ReaderEvent::CaughtUp(_) => {}
+            ReaderEvent::Broken(reason) => return Err(Error::Unavailable(reason)),
         }
         Ok(())
     }
 
-    fn come_to(&mut self, mark: Mark) {
-        self.read_to = mark;
-        self.member.advance(mark.sequence);
+    fn advance_to(&mut self, position: AckPosition) {
+        self.read_to = position;
+        self.member.advance(position.sequence);
     }
 
-    /// Waits for something new, or an answer that makes room.
+    /// Waits for new messages, or for an acknowledgement that frees capacity.
     async fn wait(&mut self, full: bool) -> Result<(), Error> {
-        let answers = Arc::clone(&self.answers);
+        let ack_handle = Arc::clone(&self.ack_handle);
         let Some(own) = self.own.as_mut().filter(|_| !full) else {
             tokio::select! {
-                () = answers.woken() => {}
+                () = ack_handle.ready() => {}
                 changed = self.changes.changed() => drop(changed),
             }
             return Ok(());
         };
         tokio::select! {
-            () = answers.woken() => {}
-            news = own.next() => self.heard(news)?,
-            () = tokio::time::sleep(LOOK_AGAIN) => {
+            () = ack_handle.ready() => {}
+            news = own.next() => self.handle_event(news)?,
+            () = tokio::time::sleep(RECHECK_INTERVAL) => {
                 if self.may_join {
                     self.own = None;
                 }
@@ -164,21 +166,21 @@ impl NatsConsumer {
     }
 }
 
-fn next_delivery(flight: &mut Flight, ahead: &mut VecDeque<Stored>) -> Option<Delivery> {
-    if let Some(again) = flight.redeliver() {
-        return Some(again);
+fn next_delivery(flight: &mut InFlight, ahead: &mut VecDeque<StoredMessage>) -> Option<Delivery> {
+    if let Some(redelivery) = flight.redeliver() {
+        return Some(redelivery);
     }
-    if !flight.has_room() {
+    if !flight.has_capacity() {
         return None;
     }
     ahead.pop_front().map(|stored| flight.deliver(stored))
 }
 
-enum Taken {
+enum TakeResult {
     Deliveries(Vec<Delivery>),
-    /// Nothing has been read that could be delivered.
+    /// No deliverable message was read.
     Nothing,
-    /// As many are in flight as may be.
+    /// The in-flight limit is reached.
     Full,
 }
 
@@ -186,12 +188,12 @@ enum Taken {
 impl Consumer for NatsConsumer {
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error> {
         loop {
-            // Before the look: what changes after it is noticed.
+            // Before the lookup, so that later changes are noticed.
             self.changes.borrow_and_update();
             let full = match self.take(max.max(1)) {
-                Taken::Deliveries(deliveries) => return Ok(deliveries),
-                Taken::Full => true,
-                Taken::Nothing => false,
+                TakeResult::Deliveries(deliveries) => return Ok(deliveries),
+                TakeResult::Full => true,
+                TakeResult::Nothing => false,
             };
             if !full && self.read()? {
                 tokio::task::consume_budget().await;
@@ -201,11 +203,11 @@ impl Consumer for NatsConsumer {
         }
     }
 
-    fn start(&self) -> &Start {
+    fn subscription_start(&self) -> &SubscriptionStart {
         &self.start
     }
 
     fn acker(&self) -> Arc<dyn Acker> {
-        Arc::<Answers>::clone(&self.answers)
+        Arc::<AckHandle>::clone(&self.ack_handle)
     }
 }

@@ -1,9 +1,9 @@
-//! How far each subscription has got, and where operators see it: in a durable consumer on the servers.
+//! Cursors of the subscriptions, visible to operators in a durable consumer on the servers.
 //!
-//! One consumer a pod and stream, named `orlog-<pod>`. Nobody reads from it: its ack floor is moved every few seconds behind
-//! what all subscriptions of the pod have done, so that lag shows in the tools of NATS. Its metadata keeps each
-//! subscription's own cursor, for those that come back without a checkpoint. When a pod is gone for good, the servers drop its
-//! consumer after a day.
+//! There is one consumer per pod and stream, named `orlog-<pod>`. No client reads from it. Every few
+//! seconds its ack floor moves to the lowest position of all subscriptions of the pod, so that NATS
+//! tools show the lag. Its metadata stores the cursor of each subscription, for subscriptions without a
+//! checkpoint. If a pod never returns, the servers delete its consumer after a day.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
 
 use super::connection::chain;
-use super::filters::reduced;
+use super::filters::merge_overlapping;
 use crate::Error;
 
-/// A consumer that nothing was done to for this long is dropped by the servers.
+/// The servers delete a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_hours(24);
-/// Begins the names of cursors in the metadata.
+/// Prefix of the cursor names in the metadata.
 const CURSOR: &str = "orlog.cursor.";
 
 /// All durable names of a pod on a stream.
@@ -28,54 +28,58 @@ const CURSOR: &str = "orlog.cursor.";
 pub(super) struct Cursors {
     stream: Stream<()>,
     consumer: String,
-    /// The servers can move a consumer.
+    /// Whether the servers can reset the position of a consumer.
     can_reset: bool,
     state: Mutex<State>,
-    /// One writes at a time.
-    saving: tokio::sync::Mutex<Option<Saved>>,
+    /// Serializes the writes.
+    saving: tokio::sync::Mutex<Option<SavedCursors>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    names: BTreeMap<String, Name>,
+    names: BTreeMap<String, DurableName>,
 }
 
 #[derive(Debug)]
-struct Name {
-    floor: Arc<AtomicU64>,
+struct DurableName {
+    ack_floor: Arc<AtomicU64>,
     filters: Vec<String>,
     in_use: bool,
 }
 
-/// What the servers have.
+/// State stored on the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Saved {
-    floor: u64,
+struct SavedCursors {
+    ack_floor: u64,
     filters: Vec<String>,
     cursors: BTreeMap<String, u64>,
 }
 
-/// The right to consume under a name; dropping it gives the name back.
+/// Exclusive right to consume under a name; dropping it releases the name.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct SubscriptionGuard {
     cursors: Arc<Cursors>,
     name: String,
-    /// Where the cursor lies. It moves when this does.
-    pub(super) floor: Arc<AtomicU64>,
+    /// Position of the cursor. The cursor moves with it.
+    pub(super) ack_floor: Arc<AtomicU64>,
 }
 
 impl Cursors {
-    /// Reads what an earlier process of the same pod left.
+    /// Reads the cursors of an earlier process of the same pod.
     pub(super) async fn open(stream: Stream<()>, pod: &str, can_reset: bool) -> Result<Arc<Self>, Error> {
         let consumer = format!("orlog-{pod}");
         let mut names = BTreeMap::new();
         match stream.consumer_info(&consumer).await {
             Ok(info) => {
                 let metadata: BTreeMap<_, _> = info.config.metadata.into_iter().collect();
-                for (key, floor) in &metadata {
-                    if let (Some(name), Ok(floor)) = (key.strip_prefix(CURSOR), floor.parse::<u64>()) {
-                        let floor = Arc::new(AtomicU64::new(floor));
-                        names.insert(name.to_owned(), Name { floor, filters: Vec::new(), in_use: false });
+                for (key, ack_floor) in &metadata {
+                    if let (Some(name), Ok(ack_floor)) = (key.strip_prefix(CURSOR), ack_floor.parse::<u64>())
+                    {
+                        let ack_floor = Arc::new(AtomicU64::new(ack_floor));
+                        names.insert(
+                            name.to_owned(),
+                            DurableName { ack_floor, filters: Vec::new(), in_use: false },
+                        );
                     }
                 }
             }
@@ -86,16 +90,20 @@ impl Cursors {
         Ok(Arc::new(Self { stream, consumer, can_reset, state, saving: tokio::sync::Mutex::default() }))
     }
 
-    /// Where the cursor of a name lies.
-    pub(super) fn of(&self, name: &str) -> u64 {
-        self.state().names.get(name).map_or(0, |entry| entry.floor.load(Ordering::Relaxed))
+    /// Returns the cursor of a name.
+    pub(super) fn cursor(&self, name: &str) -> u64 {
+        self.state().names.get(name).map_or(0, |entry| entry.ack_floor.load(Ordering::Relaxed))
     }
 
-    /// Takes a name and sets its cursor.
-    pub(super) fn claim(self: &Arc<Self>, name: &str, filters: Vec<String>) -> Result<Claim, Error> {
+    /// Acquires a name and sets its cursor.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        name: &str,
+        filters: Vec<String>,
+    ) -> Result<SubscriptionGuard, Error> {
         let mut state = self.state();
-        let entry = state.names.entry(name.to_owned()).or_insert_with(|| Name {
-            floor: Arc::default(),
+        let entry = state.names.entry(name.to_owned()).or_insert_with(|| DurableName {
+            ack_floor: Arc::default(),
             filters: Vec::new(),
             in_use: false,
         });
@@ -104,17 +112,17 @@ impl Cursors {
         }
         entry.in_use = true;
         entry.filters = filters;
-        // A counter of its own, so that late answers to an earlier consumer move nothing.
-        entry.floor = Arc::new(AtomicU64::new(entry.floor.load(Ordering::Relaxed)));
-        let floor = Arc::clone(&entry.floor);
+        // A separate counter, so that late acknowledgements of an earlier consumer have no effect.
+        entry.ack_floor = Arc::new(AtomicU64::new(entry.ack_floor.load(Ordering::Relaxed)));
+        let ack_floor = Arc::clone(&entry.ack_floor);
         drop(state);
-        Ok(Claim { cursors: Arc::clone(self), name: name.to_owned(), floor })
+        Ok(SubscriptionGuard { cursors: Arc::clone(self), name: name.to_owned(), ack_floor })
     }
 
-    /// Brings the servers up to date, where something has moved.
+    /// Writes moved cursors to the servers.
     ///
     /// # Errors
-    /// When the servers do not answer; then what they have lies further back.
+    /// If the servers do not respond; their cursors are then older.
     pub(super) async fn save(&self) -> Result<(), Error> {
         let mut saved = self.saving.lock().await;
         let Some(now) = self.now().filter(|now| saved.as_ref() != Some(now)) else { return Ok(()) };
@@ -123,32 +131,33 @@ impl Cursors {
         moved
     }
 
-    fn now(&self) -> Option<Saved> {
+    fn now(&self) -> Option<SavedCursors> {
         let state = self.state();
         let cursors: BTreeMap<String, u64> = state
             .names
             .iter()
-            .map(|(name, entry)| (name.clone(), entry.floor.load(Ordering::Relaxed)))
+            .map(|(name, entry)| (name.clone(), entry.ack_floor.load(Ordering::Relaxed)))
             .collect();
-        // Those that are gone hold nobody back, but while all are gone.
+        // Inactive names do not hold back the floor, unless all names are inactive.
         let in_use = || state.names.values().filter(|entry| entry.in_use);
-        let floors = in_use().map(|entry| entry.floor.load(Ordering::Relaxed));
-        let floor = floors.min().or_else(|| cursors.values().min().copied())?;
-        let filters =
-            reduced(state.names.values().flat_map(|entry| entry.filters.iter().map(String::as_str)));
-        Some(Saved { floor, filters, cursors })
+        let ack_floors = in_use().map(|entry| entry.ack_floor.load(Ordering::Relaxed));
+        let ack_floor = ack_floors.min().or_else(|| cursors.values().min().copied())?;
+        let filters = merge_overlapping(
+            state.names.values().flat_map(|entry| entry.filters.iter().map(String::as_str)),
+        );
+        Some(SavedCursors { ack_floor, filters, cursors })
     }
 
-    async fn write(&self, now: &Saved) -> Result<(), Error> {
+    async fn write(&self, now: &SavedCursors) -> Result<(), Error> {
         let unavailable = |error: &dyn std::error::Error| Error::Unavailable(chain(error));
         let config = self.config(now);
         if self.can_reset {
-            // Made or changed, but for where it stands. One that an older server made is made anew.
+            // Creates or updates everything except the position. A consumer of an older server is recreated.
             if self.stream.create_consumer(config.clone()).await.is_err() {
                 self.delete().await?;
                 self.stream.create_consumer(config).await.map_err(|e| unavailable(&e))?;
             }
-            let reset = self.stream.reset_consumer(&self.consumer, Some(now.floor + 1)).await;
+            let reset = self.stream.reset_consumer(&self.consumer, Some(now.ack_floor + 1)).await;
             return reset.map(|_| ()).map_err(|e| unavailable(&e));
         }
         self.delete().await?;
@@ -162,12 +171,13 @@ impl Cursors {
         }
     }
 
-    fn config(&self, now: &Saved) -> pull::Config {
-        let cursors = now.cursors.iter().map(|(name, floor)| (format!("{CURSOR}{name}"), floor.to_string()));
-        let start_sequence = now.floor + 1;
+    fn config(&self, now: &SavedCursors) -> pull::Config {
+        let cursors =
+            now.cursors.iter().map(|(name, ack_floor)| (format!("{CURSOR}{name}"), ack_floor.to_string()));
+        let start_sequence = now.ack_floor + 1;
         pull::Config {
             durable_name: Some(self.consumer.clone()),
-            description: Some("How far this pod has got; nobody reads from it".to_owned()),
+            description: Some("Progress of this pod; not used for reading".to_owned()),
             filter_subjects: now.filters.clone(),
             ack_policy: AckPolicy::Explicit,
             deliver_policy: if self.can_reset {
@@ -182,7 +192,7 @@ impl Cursors {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of this lock panics")
+        self.state.lock().expect("no thread panics while it holds this lock")
     }
 }
 
@@ -190,7 +200,7 @@ fn is_missing(error: &async_nats::jetstream::stream::ConsumerError) -> bool {
     matches!(error.kind(), ConsumerErrorKind::JetStream(error) if error.code() == 404)
 }
 
-impl Drop for Claim {
+impl Drop for SubscriptionGuard {
     fn drop(&mut self) {
         if let Some(entry) = self.cursors.state().names.get_mut(&self.name) {
             entry.in_use = false;

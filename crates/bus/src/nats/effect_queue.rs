@@ -1,8 +1,9 @@
 //! The queue of effects on JetStream.
 //!
-//! A command lies in the stream of commands under its own subject, a word in the stream of events. That there is one word only
-//! is the server's doing: a word is published with the expectation that nothing lies under its subject. Acknowledgements that
-//! were lost, and refusals of a clustered stream that is busy with another message, are resolved by looking.
+//! A command is stored in the stream of commands under its own subject, a result in the stream of
+//! events. The server guarantees a single result: a result is published with the expectation that its
+//! subject is empty. Lost acknowledgements, and rejections of a clustered stream that processes another
+//! message, are resolved by a read.
 
 mod consumer_name;
 mod jobs;
@@ -21,33 +22,35 @@ use orlog_model::EffectName;
 use super::connection::chain;
 use super::message::to_nats;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
-use crate::effect_queue::{EffectQueue, FirstWord, Jobs, Look, Offered, Wanted, Words};
+use crate::effect_queue::{
+    EffectQueue, EnqueuedCommand, JobStream, JobSubscription, ReadConsistency, ResultPublish, ResultStream,
+};
 use crate::{Error, Message};
 use consumer_name::unavailable;
 
 pub use consumer_name::consumer_name;
 
-/// How often a publish is tried before whoever asked hears that it does not go.
-const TRIES: u32 = 8;
-/// The pause after the first try; it doubles.
-const PAUSE: Duration = Duration::from_millis(25);
+/// Maximum number of publish attempts before the caller receives an error.
+const MAX_ATTEMPTS: u32 = 8;
+/// Delay after the first attempt; it doubles.
+const RETRY_DELAY: Duration = Duration::from_millis(25);
 
-/// The queue, on a connection.
+/// Effect queue on a NATS connection.
 #[derive(Clone, Debug)]
-pub struct NatsEffects {
+pub struct NatsEffectQueue {
     connection: Connection,
 }
 
-/// What became of a publish.
-enum Laid {
-    /// It lies there.
+/// Result of a publish.
+enum PublishState {
+    /// The message was stored.
     Fresh(u64),
-    /// This lay there; it may be the same message, whose acknowledgement was lost.
+    /// This message was already stored; it may be the same one if its acknowledgement was lost.
     Found(StreamMessage),
 }
 
-impl NatsEffects {
-    /// On this connection. The streams are there already.
+impl NatsEffectQueue {
+    /// Creates a queue on this connection. The streams must exist.
     #[must_use]
     pub fn new(connection: Connection) -> Self {
         Self { connection }
@@ -63,34 +66,34 @@ impl NatsEffects {
         Ok(sent.await?.sequence)
     }
 
-    /// Publishes and, where the answer leaves open what became of it, looks.
-    async fn lay(&self, stream: &str, message: &Message, new: bool) -> Result<Laid, Error> {
+    /// Publishes a message; if the response is ambiguous, reads the stream.
+    async fn lay(&self, stream: &str, message: &Message, new: bool) -> Result<PublishState, Error> {
         let mut publish = to_nats(message)?;
         if new {
             publish = publish.expected_last_subject_sequence(0);
         }
-        let mut pause = PAUSE;
+        let mut pause = RETRY_DELAY;
         let mut last = String::new();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let error = match self.publish(&message.subject, publish.clone()).await {
-                Ok(sequence) => return Ok(Laid::Fresh(sequence)),
+                Ok(sequence) => return Ok(PublishState::Fresh(sequence)),
                 Err(error) => error,
             };
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                 return Err(Error::TooLarge { size: message.size(), limit: self.connection.max_payload() });
             }
             last = chain(&error);
-            // Without an expectation the id for deduplication makes trying again harmless.
+            // Without an expectation, the deduplication id makes a retry idempotent.
             if new && let Some(found) = self.last(stream, &message.subject).await? {
-                return Ok(Laid::Found(found));
+                return Ok(PublishState::Found(found));
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(Error::Unavailable(format!("{} was not taken: {last}", message.subject)))
+        Err(Error::Unavailable(format!("publish on {} failed: {last}", message.subject)))
     }
 
-    /// What lies under a subject, as the leader of its stream knows it.
+    /// Returns the last message under a subject, as the leader of its stream has it.
     async fn last(&self, stream: &str, subject: &str) -> Result<Option<StreamMessage>, Error> {
         match self.stream(stream).await?.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(Some(message)),
@@ -107,9 +110,9 @@ impl NatsEffects {
         }
     }
 
-    async fn lies_there(&self, offered: &Offered) -> Result<bool, Error> {
-        match self.stream(WORKFLOW_COMMANDS).await?.get_raw_message(offered.sequence).await {
-            Ok(message) => Ok(message.subject.as_str() == offered.subject),
+    async fn is_stored(&self, enqueued: &EnqueuedCommand) -> Result<bool, Error> {
+        match self.stream(WORKFLOW_COMMANDS).await?.get_raw_message(enqueued.sequence).await {
+            Ok(message) => Ok(message.subject.as_str() == enqueued.subject),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(false),
             Err(error) => Err(unavailable(&error)),
         }
@@ -117,55 +120,58 @@ impl NatsEffects {
 }
 
 #[async_trait]
-impl EffectQueue for NatsEffects {
-    async fn offer(&self, command: Message, first: bool) -> Result<Offered, Error> {
-        let (sequence, found) = match self.lay(WORKFLOW_COMMANDS, &command, first).await? {
-            Laid::Fresh(sequence) => (sequence, false),
-            Laid::Found(there) => (there.sequence, true),
+impl EffectQueue for NatsEffectQueue {
+    async fn enqueue(&self, command: Message, first: bool) -> Result<EnqueuedCommand, Error> {
+        let (sequence, already_queued) = match self.lay(WORKFLOW_COMMANDS, &command, first).await? {
+            PublishState::Fresh(sequence) => (sequence, false),
+            PublishState::Found(there) => (there.sequence, true),
         };
-        Ok(Offered { subject: command.subject, sequence, found })
+        Ok(EnqueuedCommand { subject: command.subject, sequence, already_queued })
     }
 
-    /// Behind the ack floor of the consumer somebody is done with it. In front of it, it may be so too, as long as an older one
-    /// is not done with: then this says that it waits, and the floor moves on.
-    async fn is_waiting(&self, effect: &EffectName, offered: &Offered) -> Result<bool, Error> {
-        if !self.lies_there(offered).await? {
+    /// A command at or below the ack floor of the consumer is acknowledged. A command above it may be
+    /// acknowledged too while an older one is pending. The function then returns that it is pending, and
+    /// the floor moves later.
+    async fn is_pending(&self, effect: &EffectName, enqueued: &EnqueuedCommand) -> Result<bool, Error> {
+        if !self.is_stored(enqueued).await? {
             return Ok(false);
         }
         match self.stream(WORKFLOW_COMMANDS).await?.consumer_info(consumer_name(effect)).await {
-            Ok(info) => Ok(info.ack_floor.stream_sequence < offered.sequence),
+            Ok(info) => Ok(info.ack_floor.stream_sequence < enqueued.sequence),
             Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(true),
             Err(error) => Err(unavailable(&error)),
         }
     }
 
-    async fn word(&self, subject: &str, look: Look) -> Result<Option<Message>, Error> {
-        let found = match look {
-            Look::Quick => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
-            Look::Sure => self.last(WORKFLOW_EVENTS, subject).await?,
+    async fn result(&self, subject: &str, consistency: ReadConsistency) -> Result<Option<Message>, Error> {
+        let found = match consistency {
+            ReadConsistency::Eventual => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
+            ReadConsistency::Linearizable => self.last(WORKFLOW_EVENTS, subject).await?,
         };
-        Ok(found.map(message::of_stream))
+        Ok(found.map(message::from_stream_message))
     }
 
-    async fn say(&self, word: Message) -> Result<FirstWord, Error> {
-        Ok(match self.lay(WORKFLOW_EVENTS, &word, true).await? {
-            Laid::Fresh(_) => FirstWord::Ours,
-            Laid::Found(there) if there.payload == word.payload => FirstWord::Ours,
-            Laid::Found(there) => FirstWord::Theirs(message::of_stream(there)),
+    async fn publish_result(&self, result: Message) -> Result<ResultPublish, Error> {
+        Ok(match self.lay(WORKFLOW_EVENTS, &result, true).await? {
+            PublishState::Fresh(_) => ResultPublish::Published,
+            PublishState::Found(there) if there.payload == result.payload => ResultPublish::Published,
+            PublishState::Found(there) => {
+                ResultPublish::AlreadyPublished(message::from_stream_message(there))
+            }
         })
     }
 
-    async fn listen(&self) -> Result<Box<dyn Words>, Error> {
+    async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
         let stream = self.stream(WORKFLOW_EVENTS).await?;
-        Ok(Box::new(results::NatsWords::open(stream).await?))
+        Ok(Box::new(results::NatsResultStream::open(stream).await?))
     }
 
-    async fn jobs(&self, wanted: Wanted) -> Result<Box<dyn Jobs>, Error> {
+    async fn subscribe_jobs(&self, subscription: JobSubscription) -> Result<Box<dyn JobStream>, Error> {
         let stream = self.stream(WORKFLOW_COMMANDS).await?;
-        Ok(Box::new(jobs::NatsJobs::open(stream, wanted).await?))
+        Ok(Box::new(jobs::NatsJobStream::open(stream, subscription).await?))
     }
 
-    async fn bury(&self, letter: Message) -> Result<(), Error> {
-        self.lay(WORKFLOW_DEADLETTERS, &letter, false).await.map(|_| ())
+    async fn dead_letter(&self, message: Message) -> Result<(), Error> {
+        self.lay(WORKFLOW_DEADLETTERS, &message, false).await.map(|_| ())
     }
 }

@@ -1,23 +1,23 @@
-//! Filters as a consumer on the servers takes them: none of which may overlap another.
+//! Filters for JetStream consumers, which must not overlap.
 
-/// The same messages and perhaps more, by filters that do not overlap; empty: everything.
-pub(super) fn reduced<'a>(filters: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let mut kept: Vec<&str> = Vec::new();
+/// Returns filters that do not overlap and match at least the same messages; empty: everything.
+pub(super) fn merge_overlapping<'a>(filters: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut merged: Vec<&str> = Vec::new();
     for filter in filters {
-        if kept.iter().any(|wider| covers(wider, filter)) {
+        if merged.iter().any(|wider| covers(wider, filter)) {
             continue;
         }
-        kept.retain(|narrower| !covers(filter, narrower));
-        kept.push(filter);
+        merged.retain(|narrower| !covers(filter, narrower));
+        merged.push(filter);
     }
-    let overlap = |(at, a): (usize, &&str)| kept[at + 1..].iter().any(|b| meet(a, b));
-    if kept == [">"] || kept.iter().enumerate().any(overlap) {
+    let overlap = |(at, a): (usize, &&str)| merged[at + 1..].iter().any(|b| overlaps(a, b));
+    if merged == [">"] || merged.iter().enumerate().any(overlap) {
         return Vec::new();
     }
-    kept.into_iter().map(str::to_owned).collect()
+    merged.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether everything that matches `narrow` matches `wide`.
+/// Returns whether everything that matches `narrow` matches `wide`.
 pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
     loop {
@@ -30,8 +30,8 @@ pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Whether a subject could match both.
-pub(super) fn meet(a: &str, b: &str) -> bool {
+/// Returns whether a subject could match both.
+pub(super) fn overlaps(a: &str, b: &str) -> bool {
     let (mut a, mut b) = (a.split('.'), b.split('.'));
     loop {
         match (a.next(), b.next()) {
@@ -51,11 +51,11 @@ mod tests {
 
     #[track_caller]
     fn check(filters: &[&str], expected: &[&str]) {
-        assert_eq!(reduced(filters.iter().copied()), expected, "{filters:?}");
+        assert_eq!(merge_overlapping(filters.iter().copied()), expected, "{filters:?}");
     }
 
     #[test]
-    fn filters_that_overlap_become_fewer() {
+    fn overlapping_filters_are_merged() {
         check(&["tenant.*.workflow.>", "workflow.>"], &["tenant.*.workflow.>", "workflow.>"]);
         check(&["a.*", "a.b"], &["a.*"]);
         check(&["a.b", "a.b", "a.>"], &["a.>"]);
@@ -68,25 +68,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_is_left_out_and_none_overlap(
+        fn merged_filters_are_complete_and_disjoint(
             filters in proptest::collection::vec(FILTER, 1..5), subject in "(a|b)(\\.(a|b)){0,3}",
         ) {
-            let reduced = reduced(filters.iter().map(String::as_str));
+            let reduced = merge_overlapping(filters.iter().map(String::as_str));
             let matches = |f: &String| Filter::parse(f).unwrap().matches(&subject);
             prop_assert!(!filters.iter().any(matches) || reduced.is_empty() || reduced.iter().any(matches));
             for (at, a) in reduced.iter().enumerate() {
-                prop_assert!(reduced[at + 1..].iter().all(|b| !meet(a, b)));
+                prop_assert!(reduced[at + 1..].iter().all(|b| !overlaps(a, b)));
             }
         }
 
         #[test]
-        fn what_one_filter_covers_the_other_matches(wide in FILTER, narrow in FILTER, subject in "(a|b)(\\.(a|b)){0,3}") {
+        fn covering_filter_matches_subjects_of_covered_filter(wide in FILTER, narrow in FILTER, subject in "(a|b)(\\.(a|b)){0,3}") {
             let matches = |f: &str| Filter::parse(f).unwrap().matches(&subject);
             if covers(&wide, &narrow) && matches(&narrow) {
                 prop_assert!(matches(&wide));
             }
             if matches(&wide) && matches(&narrow) {
-                prop_assert!(meet(&wide, &narrow));
+                prop_assert!(overlaps(&wide, &narrow));
             }
         }
     }

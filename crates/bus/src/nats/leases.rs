@@ -1,7 +1,8 @@
-//! Pods and the holders of shards in a key-value bucket.
+//! Pods and shard owners in a key-value bucket.
 //!
-//! The client's own calls are not used for writing: its `update` forgets the time to live, and so does its `create` behind a
-//! marker, so that a lease would never end. A message is published to the key's subject instead.
+//! Writes do not use the client's own calls. Its `update` omits the time to live, and so does its
+//! `create` after a tombstone, so that a lease would never expire. A message is published to the
+//! subject of the key instead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,34 +20,34 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use super::connection::{Connection, chain};
-use super::stream_config::StreamPlan;
+use super::stream_config::StreamSpec;
 use crate::Error;
-use crate::membership::{Holding, Membership, Pod, View};
+use crate::membership::{ClusterView, Membership, Pod, ShardOwnership};
 
-/// How long a marker of something that ended is kept.
-const MARKERS: Duration = Duration::from_mins(1);
-/// Twice as long without a word, and the view is read anew.
+/// Retention of a tombstone of an expired record.
+const TOMBSTONE_TTL: Duration = Duration::from_mins(1);
+/// Heartbeat interval of the server. After two missed heartbeats the view is read again.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 const EXPIRES: Duration = Duration::from_secs(5);
-/// Between two attempts.
+/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How leases are kept.
+/// Options of the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
-    /// The bucket: pods that share one share the shards.
+    /// Name of the bucket: all pods that use it share the shards.
     pub bucket: String,
-    /// How long a pod is there after it said so.
+    /// Time to live of a pod's announcement.
     pub ttl: Duration,
 }
 
-/// The records in a bucket.
+/// Lease records of a bucket.
 pub struct Leases {
     connection: Connection,
     stream: Stream<()>,
     options: LeaseOptions,
-    view: watch::Receiver<Arc<View>>,
-    /// The number of this process's own announcement, once it made one.
+    view: watch::Receiver<Arc<ClusterView>>,
+    /// Sequence of this process's own announcement, after the first one.
     announced: Mutex<Option<u64>>,
     reading: AbortHandle,
 }
@@ -64,47 +65,48 @@ struct ShardRecord {
     incarnation: Option<Uuid>,
 }
 
-/// What became of a publish.
-enum Put {
+/// Result of a publish.
+enum PutResult {
     Done(u64),
-    /// The record is not the one that was seen.
-    Changed,
+    /// The record is not the one that was read.
+    Conflict,
 }
 
 impl Leases {
-    /// The stream of the bucket as it is made: what the client makes for a bucket with markers.
+    /// Returns the specification of the bucket's stream: what the client creates for a bucket with
+    /// tombstones.
     #[must_use]
-    pub fn plan(bucket: &str, replicas: usize) -> StreamPlan {
+    pub fn plan(bucket: &str, replicas: usize) -> StreamSpec {
         let config = Config {
             name: stream_name(bucket),
-            description: Some("Pods and the holders of shards".to_owned()),
+            description: Some("Pods and shard owners".to_owned()),
             subjects: vec![format!("{}>", prefix(bucket))],
             discard: DiscardPolicy::New,
             max_bytes: -1,
             max_messages_per_subject: 1,
-            duplicate_window: MARKERS,
+            duplicate_window: TOMBSTONE_TTL,
             num_replicas: replicas,
             allow_rollup: true,
             deny_delete: true,
             allow_message_ttl: true,
-            subject_delete_marker_ttl: Some(MARKERS),
-            // The last word is asked of the leader.
+            subject_delete_marker_ttl: Some(TOMBSTONE_TTL),
+            // The last value is read from the leader.
             allow_direct: false,
             ..Config::default()
         };
-        StreamPlan { config, foreign: false }
+        StreamSpec { config, is_external: false }
     }
 
-    /// Opens the bucket, which is there, and begins to read it.
+    /// Opens the existing bucket and starts to read it.
     ///
     /// # Errors
-    /// When the servers do not answer or refuse.
+    /// If the servers do not respond or reject the request.
     pub async fn open(connection: &Connection, options: LeaseOptions) -> Result<Self, Error> {
         let jetstream = &connection.jetstream;
         let stream = jetstream.get_stream_no_info(stream_name(&options.bucket)).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
-        let (sender, view) = watch::channel(Arc::new(View::default()));
-        let reader = Reader { stream: stream.clone(), prefix: prefix(&options.bucket), sender };
+        let (sender, view) = watch::channel(Arc::new(ClusterView::default()));
+        let reader = BucketWatcher { stream: stream.clone(), prefix: prefix(&options.bucket), sender };
         let reading = tokio::spawn(reader.run()).abort_handle();
         Ok(Self {
             connection: connection.clone(),
@@ -116,7 +118,7 @@ impl Leases {
         })
     }
 
-    async fn put(&self, key: &str, body: Vec<u8>, seen: Option<u64>, ttl: bool) -> Result<Put, Error> {
+    async fn put(&self, key: &str, body: Vec<u8>, seen: Option<u64>, ttl: bool) -> Result<PutResult, Error> {
         let mut message = PublishMessage::build().payload(body.into());
         if let Some(seen) = seen {
             message = message.expected_last_subject_sequence(seen);
@@ -127,15 +129,15 @@ impl Leases {
         let subject = format!("{}{key}", prefix(&self.options.bucket));
         let ack = self.connection.jetstream.send_publish(subject, message).await;
         match async { ack?.await }.await {
-            Ok(ack) => Ok(Put::Done(ack.sequence)),
-            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(Put::Changed),
-            // In a cluster a second message in flight is refused under another number (10164).
-            Err(error) if chain(&error).contains("wrong last sequence") => Ok(Put::Changed),
+            Ok(ack) => Ok(PutResult::Done(ack.sequence)),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(PutResult::Conflict),
+            // In a cluster, a second message in flight is rejected with another code (10164).
+            Err(error) if chain(&error).contains("wrong last sequence") => Ok(PutResult::Conflict),
             Err(error) => Err(unavailable(&error)),
         }
     }
 
-    /// The last message of a key: its number and body; an empty body is that of a marker.
+    /// Returns the sequence and body of the last message of a key; a tombstone has an empty body.
     async fn last(&self, key: &str) -> Result<Option<(u64, Vec<u8>)>, Error> {
         let subject = format!("{}{key}", prefix(&self.options.bucket));
         match self.stream.get_last_raw_message_by_subject(&subject).await {
@@ -152,7 +154,7 @@ impl Leases {
 
 #[async_trait]
 impl Membership for Leases {
-    fn view(&self) -> watch::Receiver<Arc<View>> {
+    fn view(&self) -> watch::Receiver<Arc<ClusterView>> {
         self.view.clone()
     }
 
@@ -162,9 +164,9 @@ impl Membership for Leases {
         let body = json(&record);
         let seen = *self.own();
         let put = match self.put(&key, body.clone(), seen, true).await? {
-            Put::Done(revision) => revision,
-            Put::Changed => {
-                // Expired meanwhile, heard though the answer was lost, or somebody else's.
+            PutResult::Done(revision) => revision,
+            PutResult::Conflict => {
+                // Expired meanwhile, stored although the response was lost, or written by another process.
                 let last = self.last(&key).await?;
                 let other = last.as_ref().and_then(|(_, body)| read::<PodRecord>(body));
                 if other.is_some_and(|other| other.incarnation != pod.incarnation) {
@@ -172,8 +174,10 @@ impl Membership for Leases {
                 }
                 let seen = last.map_or(0, |(sequence, _)| sequence);
                 match self.put(&key, body, Some(seen), true).await? {
-                    Put::Done(revision) => revision,
-                    Put::Changed => return Err(Error::Unavailable(format!("{key} changes all the time"))),
+                    PutResult::Done(revision) => revision,
+                    PutResult::Conflict => {
+                        return Err(Error::Unavailable(format!("{key} changes constantly")));
+                    }
                 }
             }
         };
@@ -181,21 +185,21 @@ impl Membership for Leases {
         Ok(true)
     }
 
-    async fn withdraw(&self, pod: &Pod) -> Result<(), Error> {
+    async fn leave(&self, pod: &Pod) -> Result<(), Error> {
         let Some(seen) = self.own().take() else { return Ok(()) };
-        // Nothing in the body: nobody. It lives as long as an announcement.
+        // An empty body means no owner. It has the time to live of an announcement.
         self.put(&pod_key(&pod.name), Vec::new(), Some(seen), true).await.map(|_| ())
     }
 
-    async fn take(&self, shard: u16, pod: &Pod, seen: u64) -> Result<Option<u64>, Error> {
+    async fn acquire(&self, shard: u16, pod: &Pod, seen: u64) -> Result<Option<u64>, Error> {
         let record = ShardRecord { pod: Some(pod.name.clone()), incarnation: Some(pod.incarnation) };
         match self.put(&shard_key(shard), json(&record), Some(seen), false).await? {
-            Put::Done(epoch) => Ok(Some(epoch)),
-            Put::Changed => Ok(None),
+            PutResult::Done(epoch) => Ok(Some(epoch)),
+            PutResult::Conflict => Ok(None),
         }
     }
 
-    async fn let_go(&self, shard: u16, epoch: u64) -> Result<(), Error> {
+    async fn release(&self, shard: u16, epoch: u64) -> Result<(), Error> {
         let record = ShardRecord { pod: None, incarnation: None };
         self.put(&shard_key(shard), json(&record), Some(epoch), false).await.map(|_| ())
     }
@@ -207,28 +211,28 @@ impl Drop for Leases {
     }
 }
 
-/// Follows the bucket.
-struct Reader {
+/// Watcher of the bucket.
+struct BucketWatcher {
     stream: Stream<()>,
     prefix: String,
-    sender: watch::Sender<Arc<View>>,
+    sender: watch::Sender<Arc<ClusterView>>,
 }
 
-impl Reader {
+impl BucketWatcher {
     async fn run(self) {
         loop {
             self.round().await;
             self.sender.send_modify(|view| {
                 if view.current {
-                    *view = Arc::new(View { current: false, ..View::clone(view) });
+                    *view = Arc::new(ClusterView { current: false, ..ClusterView::clone(view) });
                 }
             });
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// From one consumer on the servers to the next. Begins with everything there is, so that nothing that ended while
-    /// nobody looked is believed to go on.
+    /// Reads until the current consumer ends. Starts with all records, so that records that expired while
+    /// no consumer was active are removed.
     async fn round(&self) -> Option<()> {
         let config = pull::Config {
             ack_policy: AckPolicy::None,
@@ -240,17 +244,17 @@ impl Reader {
             ..pull::Config::default()
         };
         let made = self.stream.create_consumer(config).await;
-        let consumer = made.inspect_err(|error| tracing::warn!(%error, "the leases cannot be read")).ok()?;
-        let mut left = consumer.cached_info().num_pending;
+        let consumer = made.inspect_err(|error| tracing::warn!(%error, "lease read failed")).ok()?;
+        let mut remaining = consumer.cached_info().num_pending;
         let messages = consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES).messages().await.ok()?;
         let mut messages = std::pin::pin!(messages);
-        let (mut view, mut numbers) = (View { current: true, ..View::default() }, 0);
+        let (mut view, mut numbers) = (ClusterView { current: true, ..ClusterView::default() }, 0);
         loop {
-            if left == 0 {
-                self.sender.send_if_modified(|shown| {
-                    let changed = **shown != view;
+            if remaining == 0 {
+                self.sender.send_if_modified(|current| {
+                    let changed = **current != view;
                     if changed {
-                        *shown = Arc::new(view.clone());
+                        *current = Arc::new(view.clone());
                     }
                     changed
                 });
@@ -260,13 +264,13 @@ impl Reader {
             if info.consumer_sequence != numbers + 1 {
                 return None;
             }
-            (numbers, left) = (info.consumer_sequence, info.pending);
+            (numbers, remaining) = (info.consumer_sequence, info.pending);
             let sequence = info.stream_sequence;
             self.note(&mut view, &message, sequence);
         }
     }
 
-    fn note(&self, view: &mut View, message: &Message, sequence: u64) {
+    fn note(&self, view: &mut ClusterView, message: &Message, sequence: u64) {
         let Some(key) = message.subject.strip_prefix(&self.prefix) else { return };
         match key.split_once('.') {
             Some(("pod", name)) => {
@@ -279,9 +283,9 @@ impl Reader {
             }
             Some(("shard", number)) => {
                 let Ok(number) = number.parse() else { return };
-                let holder = read::<ShardRecord>(&message.payload)
+                let owner = read::<ShardRecord>(&message.payload)
                     .and_then(|record| record.pod.zip(record.incarnation));
-                view.shards.insert(number, Holding { holder, epoch: sequence });
+                view.shards.insert(number, ShardOwnership { owner, epoch: sequence });
             }
             _ => {}
         }

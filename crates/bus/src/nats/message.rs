@@ -1,4 +1,4 @@
-//! Messages as NATS carries them: the id is the header `Nats-Msg-Id`, the others travel as they are.
+//! Conversion of messages for NATS: the id is the header `Nats-Msg-Id`; other headers are unchanged.
 
 use async_nats::jetstream::message::StreamMessage;
 use std::str::FromStr as _;
@@ -11,41 +11,41 @@ use orlog_model::Timestamp;
 use crate::{Error, Message};
 
 const ID: &str = "Nats-Msg-Id";
-/// Headers that begin so are the servers' own.
+/// Prefix of headers that are reserved for the servers.
 const OWN: &str = "Nats-";
 
-/// A message to be published.
+/// Converts a message for publishing.
 ///
 /// # Errors
-/// When a header cannot be carried.
+/// If a header is not valid in NATS.
 pub(super) fn to_nats(message: &Message) -> Result<PublishMessage, Error> {
     let mut built = PublishMessage::build().payload(message.payload.clone());
     if !message.headers.is_empty() {
         let mut headers = HeaderMap::new();
         for (name, value) in &message.headers {
             if name.is_empty() {
-                return Err(refuse(name, "it has no name"));
+                return Err(invalid_header(name, "the name is empty"));
             }
             headers.append(
-                HeaderName::from_str(name).map_err(|error| refuse(name, error))?,
-                HeaderValue::from_str(value).map_err(|error| refuse(name, error))?,
+                HeaderName::from_str(name).map_err(|error| invalid_header(name, error))?,
+                HeaderValue::from_str(value).map_err(|error| invalid_header(name, error))?,
             );
         }
         built = built.headers(headers);
     }
     if let Some(id) = &message.id {
-        let id = HeaderValue::from_str(id).map_err(|error| refuse(ID, error))?;
+        let id = HeaderValue::from_str(id).map_err(|error| invalid_header(ID, error))?;
         built = built.header(ID, id);
     }
     Ok(built)
 }
 
-fn refuse(name: &str, reason: impl std::fmt::Display) -> Error {
-    Error::Subject { subject: name.to_owned(), what: "header", reason: reason.to_string() }
+fn invalid_header(name: &str, reason: impl std::fmt::Display) -> Error {
+    Error::InvalidSubject { subject: name.to_owned(), kind: "header", reason: reason.to_string() }
 }
 
-/// A message that was received. The servers' own headers are left out; the client has lost the order of the others, so
-/// they are sorted.
+/// Converts a received message. Headers of the servers are omitted. The client does not keep the order
+/// of the others, so they are sorted.
 pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
     let (mut id, mut headers) = (None, Vec::new());
     for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
@@ -61,7 +61,7 @@ pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
     Arc::new(Message { subject, id, headers, payload: message.payload })
 }
 
-/// Milliseconds, as everywhere here.
+/// Converts a time to milliseconds.
 pub(super) fn timestamp(time: async_nats::datetime::DateTime) -> Timestamp {
     let millis = time.unix_timestamp_nanos() / 1_000_000;
     Timestamp::from_millis(i64::try_from(millis).unwrap_or_default())
@@ -75,18 +75,18 @@ pub(super) fn headers(message: &Message) -> HeaderMap {
     headers
 }
 
-pub(super) fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+pub(super) fn header_pairs(headers: &HeaderMap) -> Vec<(String, String)> {
     let all = headers
         .iter()
         .flat_map(|(name, values)| values.iter().map(move |value| (name.to_string(), value.to_string())));
     let mut pairs: Vec<_> = all.collect();
-    // The client keeps them in a hash map.
+    // The client stores them in a hash map.
     pairs.sort();
     pairs
 }
 
-pub(super) fn of_stream(message: StreamMessage) -> Message {
-    let headers = pairs(&message.headers);
+pub(super) fn from_stream_message(message: StreamMessage) -> Message {
+    let headers = header_pairs(&message.headers);
     Message { subject: message.subject.to_string(), id: None, headers, payload: message.payload }
 }
 
@@ -102,10 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_would_open_another_is_refused() {
+    fn header_injection_is_rejected() {
         for (name, value) in [("a", "b\r\nNats-Expected-Stream: X"), ("a: b\r\n", "c"), ("", "c")] {
-            let refused = to_nats(&message(&[(name, value)])).map(|_| ());
-            assert!(matches!(refused, Err(Error::Subject { what: "header", .. })), "{name:?} {refused:?}");
+            let result = to_nats(&message(&[(name, value)])).map(|_| ());
+            assert!(
+                matches!(result, Err(Error::InvalidSubject { kind: "header", .. })),
+                "{name:?} {result:?}"
+            );
         }
         to_nats(&message(&[("ce-type", "OrderPlaced"), ("ce-type", "twice")])).unwrap();
     }

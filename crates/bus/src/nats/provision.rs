@@ -1,7 +1,8 @@
-//! Provisioning: compares the streams with the plan, makes what is missing, changes what may be changed, and drops nothing.
+//! Provisioning: compares the streams with their specifications, creates missing streams, applies
+//! permitted changes, and drops nothing.
 //!
-//! A change that would drop messages, stop taking subjects, or that the server cannot make is refused with words. Settings
-//! that the plan says nothing about stay as they are.
+//! A change is rejected with a reason if it would drop messages or remove subjects, or if the server
+//! does not support it. Settings that the specification omits stay unchanged.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,72 +13,73 @@ use async_nats::jetstream::stream::{Config, Info, RetentionPolicy};
 use orlog_model::Timestamp;
 
 use super::connection::{Connection, chain};
-use super::filters::meet;
+use super::filters::overlaps;
 use super::message::timestamp;
-use super::stream_config::{Plan, StreamPlan};
+use super::stream_config::{StreamSet, StreamSpec};
 
-/// The streams could not be looked at or changed.
+/// Error of reading or changing a stream.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream {stream} cannot be {what}: {reason}")]
-pub struct StreamsError {
-    /// Which.
+#[error("cannot {action} stream {stream}: {reason}")]
+pub struct ProvisionError {
+    /// Name of the stream.
     pub stream: String,
-    /// `looked at`, `made` or `changed`.
-    pub what: &'static str,
-    /// What the server says.
+    /// Failed action.
+    pub action: &'static str,
+    /// Error of the server.
     pub reason: String,
 }
 
-/// How a stream differs from the plan. Shown, it is a line.
+/// Difference between a stream and its specification. `Display` writes one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// Which stream.
+pub struct StreamDiff {
+    /// Name of the stream.
     pub stream: String,
-    /// What is different: a setting, or `missing`.
-    pub what: String,
-    /// It does not exist.
+    /// Setting that differs, or `missing`.
+    pub field: String,
+    /// Whether the stream does not exist.
     pub missing: bool,
-    /// Why it is not changed, and what to do.
-    pub refused: Option<String>,
+    /// Reason why it is not changed, with a remedy.
+    pub rejected: Option<String>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for StreamDiff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.stream, self.what)?;
-        self.refused.iter().try_for_each(|why| write!(f, " - not changed: {why}"))
+        write!(f, "{}: {}", self.stream, self.field)?;
+        self.rejected.iter().try_for_each(|reason| write!(f, " - not changed: {reason}"))
     }
 }
 
-/// What is different. Nothing is changed.
+/// Returns the differences. Changes nothing.
 ///
 /// # Errors
-/// When the servers do not answer, or do not let this client look.
+/// If the servers do not respond, or if this client may not read the streams.
 pub async fn diff(
     connection: &Connection,
-    plan: &Plan,
+    plan: &StreamSet,
     now: Timestamp,
-) -> Result<Vec<Difference>, StreamsError> {
+) -> Result<Vec<StreamDiff>, ProvisionError> {
     let mut all = Vec::new();
     for stream in &plan.0 {
-        all.extend(compare(stream, look(connection, stream.name()).await?.as_ref(), now));
+        all.extend(compare(stream, find_stream(connection, stream.name()).await?.as_ref(), now));
     }
     Ok(all)
 }
 
-/// Makes and changes what may be; what was different is answered, with what was refused. Harmless when repeated.
+/// Creates missing streams and applies permitted changes. Returns all differences, including rejected
+/// ones. Idempotent.
 ///
 /// # Errors
-/// When the servers do not answer, or refuse.
+/// If the servers do not respond or reject a change.
 pub async fn apply(
     connection: &Connection,
-    plan: &Plan,
+    plan: &StreamSet,
     now: Timestamp,
-) -> Result<Vec<Difference>, StreamsError> {
+) -> Result<Vec<StreamDiff>, ProvisionError> {
     let mut all = Vec::new();
     for stream in &plan.0 {
-        let found = look(connection, stream.name()).await?;
+        let found = find_stream(connection, stream.name()).await?;
         let differences = compare(stream, found.as_ref(), now);
-        if differences.iter().any(|difference| difference.refused.is_none()) {
+        if differences.iter().any(|difference| difference.rejected.is_none()) {
             put(connection, stream, found.as_ref(), &differences).await?;
         }
         all.extend(differences);
@@ -85,44 +87,45 @@ pub async fn apply(
     Ok(all)
 }
 
-async fn look(connection: &Connection, name: &str) -> Result<Option<Info>, StreamsError> {
+async fn find_stream(connection: &Connection, name: &str) -> Result<Option<Info>, ProvisionError> {
     match connection.jetstream.get_stream(name).await {
         Ok(stream) => Ok(Some(stream.cached_info().clone())),
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(error) if error.code() == 404 => Ok(None),
-            _ => Err(failed(name, "looked at", &error)),
+            _ => Err(failed(name, "read", &error)),
         },
     }
 }
 
-/// One refusal keeps the whole stream as it is: a half of a change is none that anybody asked for.
+/// Creates or updates a stream. One rejected setting leaves the whole stream unchanged: a change is
+/// never partial.
 async fn put(
     connection: &Connection,
-    plan: &StreamPlan,
+    plan: &StreamSpec,
     found: Option<&Info>,
-    differences: &[Difference],
-) -> Result<(), StreamsError> {
-    if differences.iter().any(|difference| difference.refused.is_some()) {
+    differences: &[StreamDiff],
+) -> Result<(), ProvisionError> {
+    if differences.iter().any(|difference| difference.rejected.is_some()) {
         return Ok(());
     }
     let (name, jetstream) = (plan.name(), &connection.jetstream);
     match found {
         None => {
-            jetstream.create_stream(plan.config.clone()).await.map_err(|e| failed(name, "made", &e))?;
+            jetstream.create_stream(plan.config.clone()).await.map_err(|e| failed(name, "create", &e))?;
         }
         Some(info) => {
             let config = laid_over(&plan.config, info.config.clone());
-            jetstream.update_stream(config).await.map_err(|e| failed(name, "changed", &e))?;
+            jetstream.update_stream(config).await.map_err(|e| failed(name, "update", &e))?;
         }
     }
     Ok(())
 }
 
-fn failed(name: &str, what: &'static str, error: &dyn std::error::Error) -> StreamsError {
-    StreamsError { stream: name.to_owned(), what, reason: chain(error) }
+fn failed(name: &str, action: &'static str, error: &dyn std::error::Error) -> ProvisionError {
+    ProvisionError { stream: name.to_owned(), action, reason: chain(error) }
 }
 
-/// The plan's settings, and those of the stream that the plan is silent about.
+/// Merges the specification over the settings of the stream.
 fn laid_over(plan: &Config, found: Config) -> Config {
     Config {
         description: plan.description.clone(),
@@ -136,95 +139,94 @@ fn laid_over(plan: &Config, found: Config) -> Config {
     }
 }
 
-/// What is different about one stream; `None`: it does not exist.
-fn compare(plan: &StreamPlan, found: Option<&Info>, now: Timestamp) -> Vec<Difference> {
-    let difference = |what: String, refused: Option<String>| Difference {
+/// Returns the differences of one stream; `None`: it does not exist.
+fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<StreamDiff> {
+    let difference = |description: String, rejected: Option<String>| StreamDiff {
         stream: plan.name().to_owned(),
         missing: found.is_none(),
-        what,
-        refused,
+        field: description,
+        rejected,
     };
     let Some(info) = found else {
-        let owner = "the Aggregate service owns it; start that first, or set nats.own_aggregate_stream = true where there is none";
-        return vec![difference("missing".to_owned(), plan.foreign.then(|| owner.to_owned()))];
+        let owner = "the Aggregate service owns it; start that service first, or set nats.manage_aggregate_stream = true if there is none";
+        return vec![difference("missing".to_owned(), plan.is_external.then(|| owner.to_owned()))];
     };
-    let differences = if plan.foreign {
+    let differences = if plan.is_external {
         readable(&plan.config, &info.config)
     } else {
         let mut all = fixed(&plan.config, &info.config);
         all.extend(changeable(&plan.config, info, now));
         all
     };
-    differences.into_iter().map(|(what, refused)| difference(what, refused)).collect()
+    differences.into_iter().map(|(description, rejected)| difference(description, rejected)).collect()
 }
 
-type Found = (String, Option<String>);
+type FieldDiff = (String, Option<String>);
 
-/// What a stream of somebody else must have to be read.
-fn readable(plan: &Config, found: &Config) -> Vec<Found> {
+/// Checks the settings that an external stream requires to be readable.
+fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
     let mut all = Vec::new();
     if found.retention != RetentionPolicy::Limits {
-        let why = "events are read from checkpoints, which this retention refuses or drops; its owner must make it anew with limits";
-        all.push((format!("retention is {:?}, not Limits", found.retention), Some(why.to_owned())));
+        let reason = "events are read from checkpoints, which this retention rejects or drops; its owner must recreate it with limits";
+        all.push((format!("retention is {:?}, not Limits", found.retention), Some(reason.to_owned())));
     }
     let missing: Vec<_> = plan
         .subjects
         .iter()
-        .filter(|wanted| !found.subjects.iter().any(|taken| meet(taken, wanted)))
+        .filter(|expected| !found.subjects.iter().any(|existing| overlaps(existing, expected)))
         .collect();
     if missing.len() == plan.subjects.len() && !found.subjects.is_empty() {
-        let why = "its owner must publish events of aggregates under these subjects".to_owned();
-        all.push((format!("subjects are {:?}, none of {missing:?}", found.subjects), Some(why)));
+        let reason = "its owner must publish aggregate events under these subjects".to_owned();
+        all.push((format!("subjects are {:?}, none of {missing:?}", found.subjects), Some(reason)));
     }
     all
 }
 
-/// What no server changes.
-fn fixed(plan: &Config, found: &Config) -> Vec<Found> {
-    let anew =
-        "no server can change that; make the stream anew, under another name or after it was read to its end";
+/// Checks the settings that no server can change.
+fn fixed(plan: &Config, found: &Config) -> Vec<FieldDiff> {
+    let reason = "no server can change this setting; recreate the stream under another name or after all messages are read";
     let settings = [
         ("retention", format!("{:?}", found.retention), format!("{:?}", plan.retention)),
         ("storage", format!("{:?}", found.storage), format!("{:?}", plan.storage)),
     ];
-    let differ = settings.into_iter().filter(|(_, found, wanted)| found != wanted);
-    differ.map(|(name, found, wanted)| (change(name, &found, &wanted), Some(anew.to_owned()))).collect()
+    let differ = settings.into_iter().filter(|(_, found, expected)| found != expected);
+    differ.map(|(name, found, expected)| (change(name, &found, &expected), Some(reason.to_owned()))).collect()
 }
 
-fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<Found> {
+fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
     let found = &info.config;
     let mut all = Vec::new();
-    let (wanted, present): (BTreeSet<_>, BTreeSet<_>) =
+    let (expected, present): (BTreeSet<_>, BTreeSet<_>) =
         (plan.subjects.iter().collect(), found.subjects.iter().collect());
-    if wanted != present {
-        let more: Vec<_> = present.difference(&wanted).collect();
-        let refused = (!more.is_empty()).then(|| {
+    if expected != present {
+        let more: Vec<_> = present.difference(&expected).collect();
+        let rejected = (!more.is_empty()).then(|| {
             format!(
-                "it also takes {more:?}, which somebody may publish to; take them from the stream by hand"
+                "it also has the subjects {more:?}, which may be in use; remove them from the stream manually"
             )
         });
-        all.push((change("subjects", &format!("{present:?}"), &format!("{wanted:?}")), refused));
+        all.push((change("subjects", &format!("{present:?}"), &format!("{expected:?}")), rejected));
     }
     if plan.max_age != found.max_age {
-        let what = change("max_age", &age(found.max_age), &age(plan.max_age));
-        all.push((what, shorter(plan.max_age, info, now)));
+        let description = change("max_age", &age(found.max_age), &age(plan.max_age));
+        all.push((description, shorter(plan.max_age, info, now)));
     }
     if plan.max_bytes.max(-1) != found.max_bytes.max(-1) {
-        let what = change("max_bytes", &bytes(found.max_bytes), &bytes(plan.max_bytes));
-        all.push((what, smaller(plan.max_bytes, info)));
+        let description = change("max_bytes", &bytes(found.max_bytes), &bytes(plan.max_bytes));
+        all.push((description, smaller(plan.max_bytes, info)));
     }
     let settings = [
         ("replicas", found.num_replicas.to_string(), plan.num_replicas.to_string()),
         ("duplicate_window", age(found.duplicate_window), age(plan.duplicate_window)),
         ("allow_direct", found.allow_direct.to_string(), plan.allow_direct.to_string()),
     ];
-    let differ = settings.into_iter().filter(|(_, found, wanted)| found != wanted);
-    all.extend(differ.map(|(name, found, wanted)| (change(name, &found, &wanted), None)));
+    let differ = settings.into_iter().filter(|(_, found, expected)| found != expected);
+    all.extend(differ.map(|(name, found, expected)| (change(name, &found, &expected), None)));
     all
 }
 
-fn change(name: &str, found: &str, wanted: &str) -> String {
-    format!("{name} is {found}, should be {wanted}")
+fn change(name: &str, found: &str, expected: &str) -> String {
+    format!("{name} is {found}, expected {expected}")
 }
 
 fn age(age: Duration) -> String {
@@ -235,20 +237,20 @@ fn bytes(bytes: i64) -> String {
     if bytes <= 0 { "unlimited".to_owned() } else { bytes.to_string() }
 }
 
-fn shorter(wanted: Duration, info: &Info, now: Timestamp) -> Option<String> {
-    let oldest = now.since(timestamp(info.state.first_timestamp));
-    (!wanted.is_zero() && info.state.messages > 0 && oldest > wanted).then(|| {
+fn shorter(expected: Duration, info: &Info, now: Timestamp) -> Option<String> {
+    let oldest = now.duration_since(timestamp(info.state.first_timestamp));
+    (!expected.is_zero() && info.state.messages > 0 && oldest > expected).then(|| {
         format!(
-            "its oldest message is {oldest:?} old and would be dropped; purge it first if nobody needs it"
+            "its oldest message has an age of {oldest:?} and would be dropped; purge it first if it is not needed"
         )
     })
 }
 
-fn smaller(wanted: i64, info: &Info) -> Option<String> {
-    let held = info.state.bytes;
-    (wanted > 0 && held > wanted.unsigned_abs()).then(|| {
+fn smaller(expected: i64, info: &Info) -> Option<String> {
+    let stored = info.state.bytes;
+    (expected > 0 && stored > expected.unsigned_abs()).then(|| {
         format!(
-            "it holds {held} bytes, and the oldest would be dropped; purge them first if nobody needs them"
+            "it contains {stored} bytes, and the oldest would be dropped; purge them first if they are not needed"
         )
     })
 }

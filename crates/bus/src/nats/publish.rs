@@ -1,7 +1,8 @@
-//! Publishing: what can be is sent at once, every acknowledgement is awaited.
+//! Publisher: sends messages concurrently where possible and waits for every acknowledgement.
 //!
-//! Not more than one message of a subject is under way: were the first refused while a leader is chosen and the second taken,
-//! sending both again would turn them round. Subjects are what order is kept by, so messages of different ones go together.
+//! At most one message of a subject is in flight. If the first were rejected during a leader election
+//! and the second accepted, a retry of both would reverse them. Order is guaranteed per subject, so
+//! messages of different subjects are sent concurrently.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,18 +14,19 @@ use super::connection::{Connection, chain};
 use super::message::to_nats;
 use crate::codec::MAX_MESSAGE_BYTES;
 use crate::subject::check_subject;
-use crate::{Error, Message, Receipt};
+use crate::{Error, Message, PublishAck};
 
-/// Messages of one publish that wait for their acknowledgement at once. A share of what all may have is taken whole, so that
-/// none waits for another with a share in hand.
-const WINDOW: usize = 1024;
-/// While the servers of a stream choose a leader nobody listens under its subjects, and what is sent there is nowhere: it can be
-/// sent again, and is, with this pause, so many times (5 s: an election in a cluster that has time for it takes less).
-const LEADER_PAUSE: Duration = Duration::from_millis(250);
-const LEADER_TRIES: usize = 20;
+/// Maximum number of unacknowledged messages of one publish. A publish acquires all its permits at
+/// once, so that no publish waits for another while it has part of its permits.
+const MAX_PENDING_PUBLISHES: usize = 1024;
+/// Delay and number of attempts while the servers of a stream elect a leader (5 s in total; an election
+/// in a healthy cluster takes less). During the election no server subscribes to its subjects and no
+/// message is stored, so a retry is safe.
+const LEADER_RETRY_DELAY: Duration = Duration::from_millis(250);
+const LEADER_MAX_ATTEMPTS: usize = 20;
 
-/// Publishes in order; the streams take what is under their subjects.
-pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<Receipt>, Error> {
+/// Publishes in order; each stream stores the messages of its subjects.
+pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<PublishAck>, Error> {
     let limit = connection.max_payload().min(MAX_MESSAGE_BYTES);
     messages.iter().try_for_each(|message| check(message, limit))?;
     if messages.len() < 2 {
@@ -37,18 +39,18 @@ pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Re
     Ok(receipts)
 }
 
-/// Cuts messages into runs in which no subject comes twice.
+/// Splits messages into runs without a duplicate subject.
 fn runs(messages: &[Message]) -> Vec<&[Message]> {
-    let (mut runs, mut begin, mut subjects) = (Vec::new(), 0, HashSet::new());
-    for (place, message) in messages.iter().enumerate() {
-        if place - begin == WINDOW || !subjects.insert(message.subject.as_str()) {
-            runs.push(&messages[begin..place]);
+    let (mut runs, mut start, mut subjects) = (Vec::new(), 0, HashSet::new());
+    for (index, message) in messages.iter().enumerate() {
+        if index - start == MAX_PENDING_PUBLISHES || !subjects.insert(message.subject.as_str()) {
+            runs.push(&messages[start..index]);
             subjects.clear();
             subjects.insert(message.subject.as_str());
-            begin = place;
+            start = index;
         }
     }
-    runs.push(&messages[begin..]);
+    runs.push(&messages[start..]);
     runs
 }
 
@@ -58,28 +60,28 @@ fn check(message: &Message, limit: usize) -> Result<(), Error> {
     if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(()) }
 }
 
-async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<Receipt>, Error> {
+async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<PublishAck>, Error> {
     let mut receipts = vec![None; run.len()];
-    for tries in 1..=LEADER_TRIES {
-        let waiting: Vec<usize> = (0..run.len()).filter(|&place| receipts[place].is_none()).collect();
+    for tries in 1..=LEADER_MAX_ATTEMPTS {
+        let waiting: Vec<usize> = (0..run.len()).filter(|&index| receipts[index].is_none()).collect();
         let share = u32::try_from(waiting.len()).expect("a run is small");
         let closed = |_| Error::Unavailable("the connection is closed".to_owned());
         let share = connection.window.acquire_many(share).await.map_err(closed)?;
         let acks = send(connection, run, &waiting).await?;
-        for (place, ack) in waiting.into_iter().zip(acks) {
+        for (index, ack) in waiting.into_iter().zip(acks) {
             match ack.await {
                 Ok(ack) => {
-                    receipts[place] = Some(Receipt { sequence: ack.sequence, duplicate: ack.duplicate });
+                    receipts[index] = Some(PublishAck { sequence: ack.sequence, duplicate: ack.duplicate });
                 }
-                Err(error) if nobody_listens(&error) && tries < LEADER_TRIES => {}
-                Err(error) => return Err(failed(&error, &run[place])),
+                Err(error) if has_no_responders(&error) && tries < LEADER_MAX_ATTEMPTS => {}
+                Err(error) => return Err(failed(&error, &run[index])),
             }
         }
         drop(share);
         if receipts.iter().all(Option::is_some) {
             break;
         }
-        tokio::time::sleep(LEADER_PAUSE).await;
+        tokio::time::sleep(LEADER_RETRY_DELAY).await;
     }
     Ok(receipts.into_iter().flatten().collect())
 }
@@ -87,38 +89,39 @@ async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<Rec
 async fn send(
     connection: &Connection,
     run: &[Message],
-    places: &[usize],
+    indices: &[usize],
 ) -> Result<Vec<PublishAckFuture>, Error> {
-    let prepared = places.iter().map(|&place| to_nats(&run[place])).collect::<Result<Vec<_>, _>>()?;
-    let mut acks = Vec::with_capacity(places.len());
-    for (&place, prepared) in places.iter().zip(prepared) {
-        let sent = connection.jetstream.send_publish(run[place].subject.clone(), prepared).await;
-        acks.push(sent.map_err(|error| failed(&error, &run[place]))?);
+    let prepared = indices.iter().map(|&index| to_nats(&run[index])).collect::<Result<Vec<_>, _>>()?;
+    let mut acks = Vec::with_capacity(indices.len());
+    for (&index, prepared) in indices.iter().zip(prepared) {
+        let sent = connection.jetstream.send_publish(run[index].subject.clone(), prepared).await;
+        acks.push(sent.map_err(|error| failed(&error, &run[index]))?);
     }
     Ok(acks)
 }
 
-fn nobody_listens(error: &PublishError) -> bool {
+fn has_no_responders(error: &PublishError) -> bool {
     error.kind() == PublishErrorKind::StreamNotFound
 }
 
-/// Whether it landed is not known but where the server says that there is no room, or that it is too large.
+/// Maps a publish error. It is unknown whether the message was stored, unless the server reports that
+/// it is full or that the message is too large.
 fn failed(error: &PublishError, message: &Message) -> Error {
     let subject = &message.subject;
     match error.kind() {
         PublishErrorKind::StreamNotFound => Error::Unavailable(format!(
-            "no stream takes {subject}, or it has had no leader for seconds; `orlog streams diff` tells which are missing"
+            "no stream accepts {subject}, or it has had no leader for seconds; run `orlog streams diff` to list missing streams"
         )),
         PublishErrorKind::TimedOut => {
             Error::Unavailable(format!("the servers did not acknowledge {subject} in time"))
         }
         PublishErrorKind::MaxPayloadExceeded => too_large(message),
-        _ => refused(error, message),
+        _ => map_server_error(error, message),
     }
 }
 
-/// What the server says, by its number.
-fn refused(error: &PublishError, message: &Message) -> Error {
+/// Maps the error code of the server.
+fn map_server_error(error: &PublishError, message: &Message) -> Error {
     let code = std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>())
         .map(async_nats::jetstream::Error::error_code);
@@ -160,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn no_subject_comes_twice_in_a_run_and_nothing_is_turned_round() {
+    fn publish_batches_keep_order_per_subject() {
         check_runs(&["a", "b", "c"], &[3]);
         check_runs(&["a", "a", "a"], &[1, 1, 1]);
         check_runs(&["a", "b", "a", "b", "c", "b"], &[2, 3, 1]);
-        let many: Vec<String> = (0..=WINDOW).map(|number| number.to_string()).collect();
-        check_runs(&many.iter().map(String::as_str).collect::<Vec<_>>(), &[WINDOW, 1]);
+        let many: Vec<String> = (0..=MAX_PENDING_PUBLISHES).map(|number| number.to_string()).collect();
+        check_runs(&many.iter().map(String::as_str).collect::<Vec<_>>(), &[MAX_PENDING_PUBLISHES, 1]);
         check_runs(&[], &[0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Questions over NATS, as its services answer them.
+//! Request and reply over NATS, as NATS services implement it.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use async_trait::async_trait;
 use super::connection::chain;
 use super::{Connection, message};
 use crate::Message;
-use crate::requests::{Answer, RequestError, Requests};
+use crate::requests::{RequestClient, RequestError, Response};
 
 #[async_trait]
-impl Requests for Connection {
-    async fn request(&self, message: Message, within: Duration) -> Result<Answer, RequestError> {
+impl RequestClient for Connection {
+    async fn request(&self, message: Message, within: Duration) -> Result<Response, RequestError> {
         let request = Request::new()
             .payload(message.payload.clone())
             .headers(message::headers(&message))
             .timeout(Some(within));
         let subject = message.subject;
         match self.client.send_request(subject.clone(), request).await {
-            Ok(answer) => Ok(Answer {
-                headers: answer.headers.as_ref().map(message::pairs).unwrap_or_default(),
-                payload: answer.payload,
+            Ok(response) => Ok(Response {
+                headers: response.headers.as_ref().map(message::header_pairs).unwrap_or_default(),
+                payload: response.payload,
             }),
             Err(error) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => RequestError::NoResponders(subject),

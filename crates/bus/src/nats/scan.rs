@@ -1,4 +1,4 @@
-//! Reads what lies in a stream through a consumer of its own, which is gone afterwards.
+//! Scan of a stream through a temporary consumer.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use futures::StreamExt as _;
 
 use super::connection::chain;
 use super::message::{from_nats, timestamp};
-use crate::in_flight::Stored;
-use crate::{Delivery, Error, Past, Since};
+use crate::in_flight::StoredMessage;
+use crate::{Delivery, Error, ScanStart, StreamScan};
 
-/// Messages asked for at once.
+/// Number of messages per fetch.
 const PULL: usize = 1000;
-/// How long the servers may take to give one.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A consumer whose reader is gone without a word is dropped by the servers after this.
+/// Maximum time that the servers may take to return a message.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The servers delete a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_secs(30);
 
-/// See [`Past`].
+/// See [`StreamScan`].
 #[derive(Debug)]
-pub(super) struct NatsPast {
+pub(super) struct NatsScan {
     consumer: Consumer<pull::Config>,
-    /// Messages delivered so far, as the consumer counts them: one that is left out would be missed.
+    /// Number of delivered messages according to the consumer; detects gaps.
     count: u64,
     end: u64,
     done: bool,
 }
 
-impl NatsPast {
+impl NatsScan {
     pub(super) async fn open(
         stream: &Stream<()>,
         name: String,
         filters: Vec<String>,
-        since: Since,
+        since: ScanStart,
         end: u64,
     ) -> Result<Self, Error> {
         let deliver_policy = match since {
-            Since::Sequence(first) => DeliverPolicy::ByStartSequence { start_sequence: first.max(1) },
-            Since::Time(time) => {
-                let start_time = async_nats::datetime::from_nanos(i128::from(time.millis()) * 1_000_000);
+            ScanStart::Sequence(first) => DeliverPolicy::ByStartSequence { start_sequence: first.max(1) },
+            ScanStart::Time(time) => {
+                let start_time = async_nats::datetime::from_nanos(i128::from(time.as_millis()) * 1_000_000);
                 let start_time = start_time.map_err(|error| Error::Unavailable(error.to_string()))?;
                 DeliverPolicy::ByStartTime { start_time }
             }
@@ -72,12 +72,12 @@ impl NatsPast {
             let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
             self.count += 1;
             if info.consumer_sequence != self.count {
-                return Err(Error::Unavailable("messages were left out; read again".to_owned()));
+                return Err(Error::Unavailable("messages were skipped; read again".to_owned()));
             }
             self.done = info.pending == 0 || sequence >= self.end;
             if sequence <= self.end {
                 let message = from_nats(message.message);
-                found.push(Delivery::of(Stored { sequence, published_at, message }));
+                found.push(Delivery::new(StoredMessage { sequence, published_at, message }));
             }
             if self.done {
                 break;
@@ -88,11 +88,11 @@ impl NatsPast {
 }
 
 #[async_trait]
-impl Past for NatsPast {
+impl StreamScan for NatsScan {
     async fn next(&mut self) -> Result<Vec<Delivery>, Error> {
         while !self.done {
-            let found = tokio::time::timeout(PATIENCE, self.fetch()).await;
-            let found = found.map_err(|_| Error::Unavailable("the servers do not answer".to_owned()))??;
+            let found = tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await;
+            let found = found.map_err(|_| Error::Unavailable("the servers do not respond".to_owned()))??;
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -100,7 +100,7 @@ impl Past for NatsPast {
         Ok(Vec::new())
     }
 
-    fn end(&self) -> u64 {
+    fn end_sequence(&self) -> u64 {
         self.end
     }
 }

@@ -1,8 +1,10 @@
-//! The log of a shard: a subject of one stream that all shards share, appended to behind an expected entry.
+//! Log of a shard: one subject of a stream that all shards share. An append requires an expected last
+//! entry.
 //!
-//! Every answer but an acknowledgement is ambiguous. A time-out may have landed; a cluster without a leader answers as if there
-//! were no stream; and a leader with a message of the same subject under way refuses the next one with an error of its own (10164),
-//! which the client takes for no conflict. Whoever appended looks, with [`ShardLog::last`].
+//! Every response except an acknowledgement is ambiguous. An append that timed out may be stored. A
+//! cluster without a leader responds as if the stream did not exist. A leader with another message of
+//! the same subject in flight rejects the next one with a separate error (10164), which the client does
+//! not report as a conflict. The caller of an append verifies the result with [`ShardLog::last`].
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -16,51 +18,52 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use super::connection::{Connection, chain};
-use super::stream_config::StreamPlan;
+use super::stream_config::StreamSpec;
 
-/// The stream with the logs of all shards.
+/// Stream with the logs of all shards.
 pub const LOG_STREAM: &str = "ORLOG_LOG";
 
-/// An entry is not larger than this, whatever the servers take: a large message holds up the small ones behind it.
-const LARGEST_ENTRY: usize = 1 << 20;
-/// Room for the headers, which count.
+/// Maximum size of an entry, regardless of the server limit: a large message delays the small ones
+/// after it.
+const MAX_ENTRY_BYTES: usize = 1 << 20;
+/// Space reserved for headers, which count towards the size.
 const HEADERS: usize = 1024;
-/// Nothing here has an id; this is what a server takes when it is told nothing.
+/// Deduplication window. Log entries have no id; this is the default of the server.
 pub(super) const DUPLICATES: Duration = Duration::from_mins(2);
-/// How many messages are fetched one by one before a consumer is made.
-const SINGLY: u32 = 16;
-/// How many messages are asked for at once while a log is read.
+/// Maximum number of messages that are fetched one by one before a consumer is created.
+const SINGLE_READ_LIMIT: u32 = 16;
+/// Number of messages per fetch while a log is read.
 const BATCH: usize = 500;
-/// The server says at least so often that it is there.
+/// Heartbeat interval of the server.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// For how long a request for messages stands.
+/// Expiry of one fetch request.
 const EXPIRES: Duration = Duration::from_secs(5);
-/// Nothing came for so long: the consumer is made anew.
-const SILENCE: Duration = Duration::from_secs(1);
-/// How often, without a single message in between, before the reader is told.
+/// Time without a message after which the consumer is recreated.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of attempts without any message before the reader receives an error.
 const ATTEMPTS: u32 = 3;
-/// The server forgets a reader that went away after this.
+/// The server deletes a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_secs(10);
 
-/// A log did not do what was asked.
+/// Error of a shard log operation.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum LogError {
-    /// Another entry than the expected one is the last. As ambiguous as the other one.
+pub enum ShardLogError {
+    /// The last entry is not the expected one. As ambiguous as [`Self::Unavailable`].
     #[error("{0}")]
     Conflict(String),
-    /// No answer, or none that says anything.
-    #[error("the stream {LOG_STREAM} or the snapshots of its shards: {0}")]
+    /// No response, or an ambiguous one.
+    #[error("stream {LOG_STREAM} or snapshot bucket: {0}")]
     Unavailable(String),
-    /// A snapshot is not what was saved, or is gone.
+    /// A snapshot is missing, or differs from the saved one.
     #[error("{0}")]
     Damaged(String),
 }
 
-pub(super) fn unavailable(error: &dyn std::error::Error) -> LogError {
-    LogError::Unavailable(chain(error))
+pub(super) fn unavailable(error: &dyn std::error::Error) -> ShardLogError {
+    ShardLogError::Unavailable(chain(error))
 }
 
-/// One shard's log.
+/// Log of one shard.
 #[derive(Clone)]
 pub struct ShardLog {
     connection: Connection,
@@ -76,11 +79,12 @@ impl fmt::Debug for ShardLog {
 }
 
 impl ShardLog {
-    /// The stream as it is made.
+    /// Returns the specification of the stream.
     ///
-    /// Its messages are read from its leader only: a copy that lags would tell a writer that its entry is not there.
+    /// Its messages are read from its leader only: a lagging replica would report a stored entry as
+    /// missing.
     #[must_use]
-    pub fn plan(replicas: usize) -> StreamPlan {
+    pub fn stream_spec(replicas: usize) -> StreamSpec {
         let config = Config {
             name: LOG_STREAM.to_owned(),
             description: Some("Commits of shards, one subject each".to_owned()),
@@ -93,24 +97,24 @@ impl ShardLog {
             allow_direct: false,
             ..Config::default()
         };
-        StreamPlan { config, foreign: false }
+        StreamSpec { config, is_external: false }
     }
 
-    /// The log of a shard. Nothing is asked of the servers.
+    /// Returns the log of a shard. Sends no request to the servers.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn open(connection: &Connection, shard: u16) -> Result<Self, LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn open(connection: &Connection, shard: u16) -> Result<Self, ShardLogError> {
         let stream = connection.jetstream.get_stream_no_info(LOG_STREAM).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         Ok(Self { connection: connection.clone(), stream, subject: format!("orlog.log.{shard}"), shard })
     }
 
-    /// What tells this log from one that was made anew, and from those of other shards.
+    /// Returns an identity that distinguishes this log from a recreated one and from those of other shards.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn identity(&self) -> Result<[u8; 16], LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn identity(&self) -> Result<[u8; 16], ShardLogError> {
         let info = self.stream.get_info().await.map_err(|error| unavailable(&error))?;
         let mut identity = info.created.unix_timestamp_nanos().to_be_bytes();
         // The upper bytes are zero for the next three hundred years.
@@ -118,26 +122,26 @@ impl ShardLog {
         Ok(identity)
     }
 
-    /// The server that leads the stream; nobody while one is chosen, or without a cluster.
+    /// Returns the leader of the stream; `None` during an election or without a cluster.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn leader(&self) -> Result<Option<String>, LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn leader(&self) -> Result<Option<String>, ShardLogError> {
         let info = self.stream.get_info().await.map_err(|error| unavailable(&error))?;
         Ok(info.cluster.and_then(|cluster| cluster.leader))
     }
 
-    /// The largest entry.
+    /// Returns the maximum size of an entry.
     #[must_use]
     pub fn max_entry_bytes(&self) -> usize {
-        self.connection.max_payload().min(LARGEST_ENTRY).saturating_sub(HEADERS)
+        self.connection.max_payload().min(MAX_ENTRY_BYTES).saturating_sub(HEADERS)
     }
 
-    /// Appends an entry; its number is the answer. With `after` only behind that one (0: as the first).
+    /// Appends an entry and returns its number. `after` is the expected last entry (0: the log is empty).
     ///
     /// # Errors
-    /// [`LogError::Conflict`], [`LogError::Unavailable`]; it may be there all the same.
-    pub async fn append(&self, after: Option<u64>, entry: Bytes) -> Result<u64, LogError> {
+    /// [`ShardLogError::Conflict`], [`ShardLogError::Unavailable`]; the entry may be stored nevertheless.
+    pub async fn append(&self, after: Option<u64>, entry: Bytes) -> Result<u64, ShardLogError> {
         let mut message = PublishMessage::build().payload(entry);
         if let Some(after) = after {
             message = message.expected_last_subject_sequence(after);
@@ -147,17 +151,17 @@ impl ShardLog {
         match sent.await {
             Ok(ack) => Ok(ack.sequence),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
-                Err(LogError::Conflict(chain(&error)))
+                Err(ShardLogError::Conflict(chain(&error)))
             }
             Err(error) => Err(unavailable(&error)),
         }
     }
 
-    /// The last entry, as the leader of the stream knows it.
+    /// Returns the last entry, as the leader of the stream has it.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn last(&self) -> Result<Option<(u64, Bytes)>, LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn last(&self) -> Result<Option<(u64, Bytes)>, ShardLogError> {
         match self.stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(message) => Ok(Some((message.sequence, message.payload))),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
@@ -165,15 +169,16 @@ impl ShardLog {
         }
     }
 
-    /// Shows `visit` the entries behind `after`, in order, until it breaks; at least up to what is the last one now.
+    /// Calls `visit` with the entries after `after`, in order, until it breaks. Reads at least up to the
+    /// current last entry.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`], also after some were shown.
+    /// [`ShardLogError::Unavailable`], possibly after some entries were visited.
     pub async fn read(
         &self,
         after: u64,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
+    ) -> Result<(), ShardLogError> {
         let Some((end, _)) = self.last().await? else { return Ok(()) };
         let (mut read, mut attempts) = (after, 0);
         if self.read_singly(&mut read, end, visit).await?.is_break() {
@@ -185,28 +190,29 @@ impl ShardLog {
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(error) if attempts >= ATTEMPTS => return Err(error),
-                Err(error) => tracing::debug!(%error, subject = self.subject, "reading the log begins anew"),
+                Err(error) => tracing::debug!(%error, subject = self.subject, "restarting the log reader"),
             }
             attempts = if read > before { 0 } else { attempts + 1 };
         }
         Ok(())
     }
 
-    /// Asks the leader for the first few one by one: a short rest needs no consumer, which may begin its life on a server that lags.
+    /// Reads the first few entries one by one from the leader. After a short downtime no consumer is
+    /// needed, which may start on a lagging server.
     async fn read_singly(
         &self,
         read: &mut u64,
         end: u64,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, LogError> {
-        for _ in 0..SINGLY {
+    ) -> Result<ControlFlow<()>, ShardLogError> {
+        for _ in 0..SINGLE_READ_LIMIT {
             if *read >= end {
                 break;
             }
             let next = self.stream.raw_message_builder().sequence(*read + 1).next_by_subject(&self.subject);
             let message = match next.send().await {
                 Ok(message) => message,
-                // Purged meanwhile, to its end and further.
+                // Purged meanwhile, up to its end or beyond.
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => break,
                 Err(error) => return Err(unavailable(&error)),
             };
@@ -218,26 +224,26 @@ impl ShardLog {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads with one consumer, until the end, a break, or a failure. The position that was reached stays.
+    /// Reads with one consumer until the end, a break or a failure. Keeps the reached position.
     async fn read_some(
         &self,
         read: &mut u64,
         end: u64,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, LogError> {
+    ) -> Result<ControlFlow<()>, ShardLogError> {
         let consumer = self.stream.create_consumer(self.reader(*read)).await.map_err(|e| unavailable(&e))?;
         let batches = consumer.stream().max_messages_per_batch(BATCH).heartbeat(HEARTBEAT).expires(EXPIRES);
         let mut messages = batches.messages().await.map_err(|error| unavailable(&error))?;
         let mut delivered = 0;
         while *read < end {
-            let next = tokio::time::timeout(SILENCE, messages.next()).await;
+            let next = tokio::time::timeout(READ_TIMEOUT, messages.next()).await;
             let message = next.map_err(|error| unavailable(&error))?;
-            let ended = || LogError::Unavailable("the consumer ended".to_owned());
+            let ended = || ShardLogError::Unavailable("the consumer ended".to_owned());
             let message = message.ok_or_else(ended)?.map_err(|error| unavailable(&error))?;
-            let info = message.info().map_err(|error| LogError::Unavailable(error.to_string()))?;
+            let info = message.info().map_err(|error| ShardLogError::Unavailable(error.to_string()))?;
             delivered += 1;
             if info.consumer_sequence != delivered {
-                return Err(LogError::Unavailable("a message was not delivered".to_owned()));
+                return Err(ShardLogError::Unavailable("a message was not delivered".to_owned()));
             }
             *read = info.stream_sequence;
             if visit(*read, message.payload.clone()).is_break() {
@@ -262,8 +268,8 @@ impl ShardLog {
     /// Drops the entries before this number.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn purge_before(&self, number: u64) -> Result<(), LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn purge_before(&self, number: u64) -> Result<(), ShardLogError> {
         let purged = self.stream.purge().filter(&self.subject).sequence(number).await;
         purged.map(drop).map_err(|error| unavailable(&error))
     }

@@ -1,8 +1,10 @@
-//! One reader of a stream for all subscriptions of a process, whatever shards they are for.
+//! One reader of a stream for all subscriptions of a process, for all shards.
 //!
-//! What it reads lies in a window; each subscription takes from there what is its own, at its own pace. One that is behind
-//! the window, or far ahead of it, reads by itself until it is level. So none holds up another, and the servers deliver a
-//! message once to a process that keeps up. The hub waits while nobody has come as far as its window begins.
+//! Messages that it reads are stored in a cache. Each subscription reads its own messages from the
+//! cache at its own pace. A subscription behind the cache, or far ahead of it, uses its own reader
+//! until it has caught up. Therefore no subscription blocks another, and the servers deliver a message
+//! once to a process that keeps up. The shared reader waits while no subscription has reached the start
+//! of the cache.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,68 +12,70 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, watch};
 
-use super::filters::{covers, reduced};
-use super::message_cache::{Look, Window};
-use super::stream_reader::{News, Reading, Wanted};
-use crate::checkpoint::Mark;
-use crate::subject_matcher::Interest;
+use super::filters::{covers, merge_overlapping};
+use super::message_cache::{CacheLookup, MessageCache};
+use super::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
+use crate::checkpoint::AckPosition;
+use crate::subject_matcher::SubjectMatcher;
 
-/// Shared by the subscriptions of one stream.
+/// Reader shared by the subscriptions of one stream.
 #[derive(Debug, Default)]
-pub(super) struct Hub {
-    state: Mutex<State>,
-    /// Counts what has changed.
+pub(super) struct SharedReader {
+    state: Mutex<SharedReaderState>,
+    /// Counter of changes.
     news: watch::Sender<u64>,
-    /// A subscription has come further, or there are others.
+    /// Notified when a subscription advances, joins or leaves.
     progress: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    window: Window,
-    members: BTreeMap<u64, Place>,
+struct SharedReaderState {
+    window: MessageCache,
+    members: BTreeMap<u64, MemberPosition>,
     next_member: u64,
     filters: Vec<String>,
-    /// The stream, and how consumers are named.
-    wanted: Option<Wanted>,
-    /// Another one whenever the window begins anew.
+    /// Stream to read and consumer names.
+    config: Option<ReaderConfig>,
+    /// Changes whenever the cache is reset.
     generation: u64,
     running: bool,
-    /// Another one whenever the stream turned out to be another; why.
+    /// Changes whenever the stream was recreated or truncated; with the reason.
     epoch: u64,
     broken: String,
 }
 
 #[derive(Debug)]
-struct Place {
+struct MemberPosition {
     read_to: Arc<AtomicU64>,
     filters: Vec<String>,
 }
 
-/// A subscription's place in the hub; dropping it leaves.
+/// Membership of a subscription in the shared reader; dropping it leaves.
 #[derive(Debug)]
-pub(super) struct Member {
-    hub: Arc<Hub>,
+pub(super) struct SharedReaderMember {
+    shared_reader: Arc<SharedReader>,
     number: u64,
     epoch: u64,
     read_to: Arc<AtomicU64>,
 }
 
-impl Hub {
-    /// Joins. The first one decides where the window begins; other filters than before make it begin anew.
-    pub(super) fn join(self: &Arc<Self>, filters: Vec<String>, wanted: Wanted) -> Member {
+impl SharedReader {
+    /// Joins the shared reader. The first member determines the start of the cache; changed filters reset
+    /// it.
+    pub(super) fn join(self: &Arc<Self>, filters: Vec<String>, config: ReaderConfig) -> SharedReaderMember {
         let mut state = self.state();
         let number = state.next_member;
         state.next_member += 1;
-        let read_to = Arc::new(AtomicU64::new(wanted.after));
+        let read_to = Arc::new(AtomicU64::new(config.after));
         let first = state.members.is_empty();
         let covered = filters.iter().all(|filter| state.filters.iter().any(|wide| covers(wide, filter)));
-        state.members.insert(number, Place { read_to: Arc::clone(&read_to), filters });
+        state.members.insert(number, MemberPosition { read_to: Arc::clone(&read_to), filters });
         if first || !covered {
-            let after = if first { Mark { sequence: wanted.after, at: None } } else { state.window.to() };
+            let after =
+                if first { AckPosition { sequence: config.after, at: None } } else { state.window.end() };
             state.filters = state.all_filters();
-            state.wanted = Some(wanted);
-            state.window.begin(after);
+            state.config = Some(config);
+            state.window.reset(after);
             state.generation += 1;
         }
         let epoch = state.epoch;
@@ -80,13 +84,13 @@ impl Hub {
         }
         drop(state);
         self.progress.notify_one();
-        Member { hub: Arc::clone(self), number, epoch, read_to }
+        SharedReaderMember { shared_reader: Arc::clone(self), number, epoch, read_to }
     }
 
-    /// Reads while there is anybody to read for.
+    /// Reads while there are members.
     async fn run(self: Arc<Self>) {
-        while let Some((generation, wanted)) = self.assignment() {
-            let mut reading = Reading::start(wanted);
+        while let Some((generation, config)) = self.assignment() {
+            let mut reading = StreamReader::start(config);
             while self.is_current(generation) {
                 if !self.may_go_on() {
                     self.progress.notified().await;
@@ -100,15 +104,18 @@ impl Hub {
         }
     }
 
-    /// What to read; `None`, and the task has ended, when there is nobody.
-    fn assignment(&self) -> Option<(u64, Wanted)> {
+    /// Returns the reader configuration; `None` ends the task because there are no members.
+    fn assignment(&self) -> Option<(u64, ReaderConfig)> {
         let mut state = self.state();
-        let wanted = state.wanted.clone().filter(|_| !state.members.is_empty());
-        state.running = wanted.is_some();
-        let wanted = wanted?;
-        let (generation, after) = (state.generation, state.window.to().sequence);
-        let filters = reduced(state.filters.iter().map(String::as_str));
-        Some((generation, Wanted { name: format!("{}-{generation}", wanted.name), filters, after, ..wanted }))
+        let config = state.config.clone().filter(|_| !state.members.is_empty());
+        state.running = config.is_some();
+        let config = config?;
+        let (generation, after) = (state.generation, state.window.end().sequence);
+        let filters = merge_overlapping(state.filters.iter().map(String::as_str));
+        Some((
+            generation,
+            ReaderConfig { name: format!("{}-{generation}", config.name), filters, after, ..config },
+        ))
     }
 
     fn is_current(&self, generation: u64) -> bool {
@@ -116,24 +123,28 @@ impl Hub {
         state.generation == generation && !state.members.is_empty()
     }
 
-    /// Whether somebody has passed what would be dropped next.
+    /// Returns whether a member has passed the message that would be evicted next.
     fn may_go_on(&self) -> bool {
         let state = self.state();
-        let furthest = state.members.values().map(|place| place.read_to.load(Ordering::Relaxed)).max();
-        state.window.would_drop().is_none_or(|oldest| furthest.is_some_and(|furthest| furthest >= oldest))
+        let furthest = state.members.values().map(|member| member.read_to.load(Ordering::Relaxed)).max();
+        state.window.next_eviction().is_none_or(|oldest| furthest.is_some_and(|furthest| furthest >= oldest))
     }
 
-    fn take(&self, generation: u64, news: News) {
+    fn take(&self, generation: u64, news: ReaderEvent) {
         let mut state = self.state();
         if state.generation != generation {
             return;
         }
         match news {
-            News::Messages(messages) => messages.into_iter().for_each(|stored| state.window.push(stored)),
-            News::Level(mark) => state.window.level(mark),
-            News::Broken(why) => {
+            ReaderEvent::Messages(messages) => {
+                for stored in messages {
+                    state.window.push(stored);
+                }
+            }
+            ReaderEvent::CaughtUp(position) => state.window.mark_caught_up(position),
+            ReaderEvent::Broken(reason) => {
                 state.epoch += 1;
-                state.broken = why;
+                state.broken = reason;
                 state.members.clear();
             }
         }
@@ -141,49 +152,54 @@ impl Hub {
         self.news.send_modify(|count| *count += 1);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of this lock panics")
+    fn state(&self) -> MutexGuard<'_, SharedReaderState> {
+        self.state.lock().expect("no thread panics while it holds this lock")
     }
 }
 
-impl State {
+impl SharedReaderState {
     fn all_filters(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.members.values().flat_map(|place| place.filters.clone()).collect();
+        let mut all: Vec<String> = self.members.values().flat_map(|member| member.filters.clone()).collect();
         all.sort();
         all.dedup();
         all
     }
 }
 
-impl Member {
-    /// What lies after a sequence.
+impl SharedReaderMember {
+    /// Returns the cached messages after a sequence.
     ///
     /// # Errors
-    /// When the stream turned out to be another; the text says how.
-    pub(super) fn after(&self, sequence: u64, max: usize, interest: &Interest) -> Result<Look, String> {
-        let state = self.hub.state();
+    /// If the stream was recreated or truncated; the text gives the details.
+    pub(super) fn read_after(
+        &self,
+        sequence: u64,
+        max: usize,
+        interest: &SubjectMatcher,
+    ) -> Result<CacheLookup, String> {
+        let state = self.shared_reader.state();
         if state.epoch != self.epoch {
             return Err(state.broken.clone());
         }
-        Ok(state.window.after(sequence, max, interest))
+        Ok(state.window.read_after(sequence, max, interest))
     }
 
-    /// Tells how far it has come.
+    /// Records the position of the subscription.
     pub(super) fn advance(&self, sequence: u64) {
         if self.read_to.swap(sequence, Ordering::Relaxed) != sequence {
-            self.hub.progress.notify_one();
+            self.shared_reader.progress.notify_one();
         }
     }
 
-    /// Tells of each change.
+    /// Returns a receiver of changes.
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
-        self.hub.news.subscribe()
+        self.shared_reader.news.subscribe()
     }
 }
 
-impl Drop for Member {
+impl Drop for SharedReaderMember {
     fn drop(&mut self) {
-        self.hub.state().members.remove(&self.number);
-        self.hub.progress.notify_one();
+        self.shared_reader.state().members.remove(&self.number);
+        self.shared_reader.progress.notify_one();
     }
 }

@@ -1,8 +1,9 @@
-//! Snapshots of shards: files in an object store, in pieces, with a checksum.
+//! Snapshots of shards: files in an object store, in chunks, with a checksum.
 //!
-//! They are written here and not by the client's `put`: its pieces are named by chance, so that what a process that died left
-//! behind could never be told from what another one is writing. Here they are named after the shard, whose owner sweeps.
-//! What is written is an ordinary object; the client and its command line read it.
+//! This module writes them without the client's `put`, because `put` uses random chunk names. The
+//! orphaned chunks of a crashed process could then not be distinguished from a write in progress. Here
+//! the shard is part of the chunk name, and the owner of the shard deletes orphans. The result is an
+//! ordinary object that the client and its CLI can read.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -24,29 +25,29 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
 
 use super::connection::Connection;
-use super::shard_log::{DUPLICATES, LogError, unavailable};
-use super::stream_config::StreamPlan;
+use super::shard_log::{DUPLICATES, ShardLogError, unavailable};
+use super::stream_config::StreamSpec;
 
-/// The bucket.
+/// Name of the bucket.
 pub const SNAPSHOT_BUCKET: &str = "orlog-snapshots";
 const STREAM: &str = "OBJ_orlog-snapshots";
-/// The size of a piece.
-const PIECE: usize = 512 << 10;
-/// Pieces on their way at once.
-const WINDOW: usize = 8;
-/// Nothing of a snapshot came for so long.
-const SILENCE: Duration = Duration::from_secs(10);
+/// Size of a chunk.
+const CHUNK_BYTES: usize = 512 << 10;
+/// Maximum number of chunks in flight.
+const MAX_IN_FLIGHT_CHUNKS: usize = 8;
+/// Timeout of reads of a snapshot.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A snapshot: its name within the shard, and what its maker noted.
+/// Snapshot: its name within the shard, and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Letters, digits and `-`.
+    /// Name of letters, digits and `-`.
     pub name: String,
-    /// Notes, by name.
-    pub notes: BTreeMap<String, String>,
+    /// Metadata by name.
+    pub metadata: BTreeMap<String, String>,
 }
 
-/// One shard's snapshots.
+/// Snapshots of one shard.
 #[derive(Clone)]
 pub struct Snapshots {
     connection: Connection,
@@ -61,9 +62,9 @@ impl fmt::Debug for Snapshots {
 }
 
 impl Snapshots {
-    /// The stream of the bucket as it is made.
+    /// Returns the specification of the bucket's stream.
     #[must_use]
-    pub fn plan(replicas: usize) -> StreamPlan {
+    pub fn stream_spec(replicas: usize) -> StreamSpec {
         let config = Config {
             name: STREAM.to_owned(),
             description: Some("Snapshots of shards".to_owned()),
@@ -76,37 +77,38 @@ impl Snapshots {
             allow_direct: false,
             ..Config::default()
         };
-        StreamPlan { config, foreign: false }
+        StreamSpec { config, is_external: false }
     }
 
-    /// The snapshots of a shard.
+    /// Returns the snapshots of a shard.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`], also if there is no bucket.
-    pub async fn open(connection: &Connection, shard: u16) -> Result<Self, LogError> {
+    /// [`ShardLogError::Unavailable`], also if the bucket does not exist.
+    pub async fn open(connection: &Connection, shard: u16) -> Result<Self, ShardLogError> {
         let bucket = connection.jetstream.get_object_store(SNAPSHOT_BUCKET).await;
         let bucket = bucket.map_err(|error| {
-            let text = format!("there is no bucket {SNAPSHOT_BUCKET}, or it cannot be looked at ({error}); `orlog streams apply` makes it");
-            LogError::Unavailable(text)
+            let text = format!("bucket {SNAPSHOT_BUCKET} is missing or unavailable ({error}); run `orlog streams apply` to create it");
+            ShardLogError::Unavailable(text)
         })?;
         Ok(Self { connection: connection.clone(), bucket, shard })
     }
 
-    /// Those there are.
+    /// Returns the existing snapshots.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn list(&self) -> Result<Vec<Snapshot>, LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn list(&self) -> Result<Vec<Snapshot>, ShardLogError> {
         let prefix = self.object("");
         let named = |info: ObjectInfo| {
             let name = info.name.strip_prefix(&prefix)?.to_owned();
-            Some(Snapshot { name, notes: info.metadata.into_iter().collect() })
+            Some(Snapshot { name, metadata: info.metadata.into_iter().collect() })
         };
         Ok(self.objects().await?.into_iter().filter_map(named).collect())
     }
 
-    /// Not the client's `list`: that reads through a consumer, which may sit on a server that has just come back and knows little.
-    async fn objects(&self) -> Result<Vec<ObjectInfo>, LogError> {
+    /// Lists the objects without the client's `list`, which reads through a consumer. That consumer may be
+    /// on a server that has just restarted and lags.
+    async fn objects(&self) -> Result<Vec<ObjectInfo>, ShardLogError> {
         let (mut objects, ours) = (Vec::new(), self.object(""));
         for (subject, _) in self.subjects("M", ">").await? {
             let name = URL_SAFE.decode(&subject).ok().and_then(|name| String::from_utf8(name).ok());
@@ -121,11 +123,11 @@ impl Snapshots {
         Ok(objects)
     }
 
-    /// Keeps a file. It is listed once all of it is there.
+    /// Saves a file as a snapshot. It is listed after all of it is stored.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), ShardLogError> {
         let id = format!("{}-{}", self.object(&snapshot.name), Uuid::new_v4().simple());
         let saved = self.write(snapshot, file, &id).await;
         if saved.is_err() {
@@ -134,10 +136,10 @@ impl Snapshots {
         saved
     }
 
-    async fn write(&self, snapshot: &Snapshot, file: &Path, id: &str) -> Result<(), LogError> {
+    async fn write(&self, snapshot: &Snapshot, file: &Path, id: &str) -> Result<(), ShardLogError> {
         let mut file = File::open(file).await.map_err(|error| unavailable(&error))?;
         let (mut hash, mut size, mut pieces) = (Sha256::new(), 0, 0);
-        let mut under_way: VecDeque<PublishAckFuture> = VecDeque::new();
+        let mut in_flight: VecDeque<PublishAckFuture> = VecDeque::new();
         let subject = format!("$O.{SNAPSHOT_BUCKET}.C.{id}");
         loop {
             let piece = read_piece(&mut file).await.map_err(|error| unavailable(&error))?;
@@ -146,15 +148,15 @@ impl Snapshots {
             }
             hash.update(&piece);
             (size, pieces) = (size + piece.len(), pieces + 1);
-            if under_way.len() == WINDOW
-                && let Some(oldest) = under_way.pop_front()
+            if in_flight.len() == MAX_IN_FLIGHT_CHUNKS
+                && let Some(oldest) = in_flight.pop_front()
             {
                 oldest.await.map_err(|error| unavailable(&error))?;
             }
             let sent = self.connection.jetstream.publish(subject.clone(), piece.into()).await;
-            under_way.push_back(sent.map_err(|error| unavailable(&error))?);
+            in_flight.push_back(sent.map_err(|error| unavailable(&error))?);
         }
-        for ack in under_way {
+        for ack in in_flight {
             ack.await.map_err(|error| unavailable(&error))?;
         }
         let digest = format!("SHA-256={}", URL_SAFE.encode(hash.finalize()));
@@ -171,9 +173,9 @@ impl Snapshots {
         ObjectInfo {
             name: self.object(&snapshot.name),
             description: None,
-            metadata: snapshot.notes.clone().into_iter().collect(),
+            metadata: snapshot.metadata.clone().into_iter().collect(),
             headers: None,
-            options: Some(ObjectOptions { link: None, max_chunk_size: Some(PIECE) }),
+            options: Some(ObjectOptions { link: None, max_chunk_size: Some(CHUNK_BYTES) }),
             bucket: SNAPSHOT_BUCKET.to_owned(),
             nuid: id.to_owned(),
             size,
@@ -184,7 +186,7 @@ impl Snapshots {
         }
     }
 
-    async fn describe(&self, info: ObjectInfo) -> Result<(), LogError> {
+    async fn describe(&self, info: ObjectInfo) -> Result<(), ShardLogError> {
         let subject = format!("$O.{SNAPSHOT_BUCKET}.M.{}", URL_SAFE.encode(&info.name));
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Rollup", "sub");
@@ -194,32 +196,35 @@ impl Snapshots {
         ack.map(drop).map_err(|error| unavailable(&error))
     }
 
-    /// Makes a file of a snapshot.
+    /// Writes a snapshot to a file.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if it is not what was saved, or is gone; [`LogError::Unavailable`].
-    pub async fn load(&self, name: &str, file: &Path) -> Result<(), LogError> {
+    /// [`ShardLogError::Damaged`] if it is missing or differs from the saved file;
+    /// [`ShardLogError::Unavailable`].
+    pub async fn load(&self, name: &str, file: &Path) -> Result<(), ShardLogError> {
         let mut object = self.bucket.get(self.object(name)).await.map_err(|error| match error.kind() {
-            GetErrorKind::NotFound => LogError::Damaged(format!("the snapshot {name} is gone")),
+            GetErrorKind::NotFound => ShardLogError::Damaged(format!("snapshot {name} does not exist")),
             _ => unavailable(&error),
         })?;
         let pieces: usize = self.subjects("C", &object.info.nuid).await?.iter().map(|(_, count)| count).sum();
         if pieces != object.info.chunks {
-            // To read on would be to wait for what never comes.
-            let text = format!("the snapshot {name} has {pieces} pieces of {}", object.info.chunks);
-            return Err(LogError::Damaged(text));
+            // A further read would wait forever.
+            let text = format!("snapshot {name} has {pieces} chunks of {}", object.info.chunks);
+            return Err(ShardLogError::Damaged(text));
         }
         let mut file = File::create(file).await.map_err(|error| unavailable(&error))?;
-        let (expected, mut size, mut buffer) = (object.info.size, 0, vec![0; PIECE]);
+        let (expected, mut size, mut buffer) = (object.info.size, 0, vec![0; CHUNK_BYTES]);
         while size < expected {
-            let read = tokio::time::timeout(SILENCE, object.read(&mut buffer)).await;
+            let read = tokio::time::timeout(READ_TIMEOUT, object.read(&mut buffer)).await;
             let read = read.map_err(|error| unavailable(&error))?.map_err(|error| match error.kind() {
-                std::io::ErrorKind::InvalidData => LogError::Damaged(format!("the snapshot {name}: {error}")),
+                std::io::ErrorKind::InvalidData => {
+                    ShardLogError::Damaged(format!("snapshot {name}: {error}"))
+                }
                 _ => unavailable(&error),
             })?;
             if read == 0 {
-                let text = format!("the snapshot {name} has {size} bytes of {expected}");
-                return Err(LogError::Damaged(text));
+                let text = format!("snapshot {name} has {size} bytes of {expected}");
+                return Err(ShardLogError::Damaged(text));
             }
             file.write_all(&buffer[..read]).await.map_err(|error| unavailable(&error))?;
             size += read;
@@ -227,46 +232,48 @@ impl Snapshots {
         file.sync_all().await.map_err(|error| unavailable(&error))
     }
 
-    /// Drops a snapshot. One that is gone already is no error.
+    /// Deletes a snapshot. No-op if it does not exist.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn forget(&self, name: &str) -> Result<(), LogError> {
+    /// [`ShardLogError::Unavailable`].
+    pub async fn delete(&self, name: &str) -> Result<(), ShardLogError> {
         let name = self.object(name);
         let Ok(info) = self.bucket.info(&name).await else { return Ok(()) };
         self.bucket.delete(&name).await.map_err(|error| unavailable(&error))?;
         self.purge(&info.nuid).await
     }
 
-    /// Removes pieces of this shard that belong to no snapshot, where the name of what was to be saved sorts before `floor`: those of
-    /// processes that died while they saved. Whose names sort behind it may still be saving.
+    /// Deletes chunks of this shard that belong to no snapshot, if the name of the incomplete snapshot
+    /// sorts before `floor`. They are remains of processes that crashed during a save. A snapshot with a
+    /// later name may still be in progress.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    pub async fn sweep(&self, floor: &str) -> Result<(), LogError> {
-        let kept: HashSet<String> = self.objects().await?.into_iter().map(|info| info.nuid).collect();
-        let (ours, floor) = (self.object(""), self.object(floor));
+    /// [`ShardLogError::Unavailable`].
+    pub async fn delete_orphans(&self, before: &str) -> Result<(), ShardLogError> {
+        let referenced: HashSet<String> = self.objects().await?.into_iter().map(|info| info.nuid).collect();
+        let (ours, before) = (self.object(""), self.object(before));
         for (id, _) in self.subjects("C", "*").await? {
-            if id.starts_with(&ours) && id < floor && !kept.contains(&id) {
+            if id.starts_with(&ours) && id < before && !referenced.contains(&id) {
                 self.purge(&id).await?;
             }
         }
         Ok(())
     }
 
-    /// What follows the kind (`C` for pieces, `M` for what is said about objects) in subjects, and how many messages each has.
-    async fn subjects(&self, kind: &str, filter: &str) -> Result<Vec<(String, usize)>, LogError> {
+    /// Returns the subject parts after the kind (`C`: chunks, `M`: object metadata), and the number of
+    /// messages of each.
+    async fn subjects(&self, kind: &str, filter: &str) -> Result<Vec<(String, usize)>, ShardLogError> {
         let prefix = format!("$O.{SNAPSHOT_BUCKET}.{kind}.");
         let stream = self.connection.jetstream.get_stream_no_info(STREAM).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         let subjects = stream.info_with_subjects(format!("{prefix}{filter}")).await;
         let subjects = subjects.map_err(|error| unavailable(&error))?.try_collect::<Vec<_>>().await;
-        let rest =
+        let without_prefix =
             |(subject, count): (String, usize)| Some((subject.strip_prefix(&prefix)?.to_owned(), count));
-        Ok(subjects.map_err(|error| unavailable(&error))?.into_iter().filter_map(rest).collect())
+        Ok(subjects.map_err(|error| unavailable(&error))?.into_iter().filter_map(without_prefix).collect())
     }
 
-    async fn purge(&self, id: &str) -> Result<(), LogError> {
+    async fn purge(&self, id: &str) -> Result<(), ShardLogError> {
         let stream = self.connection.jetstream.get_stream_no_info(STREAM).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         let purged = stream.purge().filter(format!("$O.{SNAPSHOT_BUCKET}.C.{id}")).await;
@@ -278,9 +285,9 @@ impl Snapshots {
     }
 }
 
-/// The next piece: whole, but for the last one; empty at the end.
+/// Reads the next chunk: full size except for the last one; empty at the end.
 async fn read_piece(file: &mut File) -> std::io::Result<Vec<u8>> {
-    let mut piece = Vec::with_capacity(PIECE);
-    file.take(PIECE as u64).read_to_end(&mut piece).await?;
+    let mut piece = Vec::with_capacity(CHUNK_BYTES);
+    file.take(CHUNK_BYTES as u64).read_to_end(&mut piece).await?;
     Ok(piece)
 }

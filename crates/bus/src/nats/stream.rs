@@ -1,12 +1,12 @@
-//! One stream of JetStream as a bus.
+//! One JetStream stream as a bus.
 //!
-//! It keeps the contract of [`Bus`] and adds:
-//! - A publish goes to whichever stream takes its subject; it returns when the servers have acknowledged. Where they do not
-//!   answer, it may have landed: publish it again under the same id.
-//! - Consumers on the servers are made and dropped at will: what was done is kept by the subscriber's own checkpoint, or else by
-//!   [`NatsStream::save_cursors`], which is also done every few seconds.
-//! - A stream that was made anew, lost its end, was restored, or has dropped what was not read yet is noticed: at the
-//!   beginning ([`Consumer::start`]), and under way by an error.
+//! It implements the contract of [`Bus`] and adds:
+//! - A publish goes to the stream of its subject and returns after the servers acknowledge it. If they
+//!   do not respond, the message may be stored: publish it again under the same id.
+//! - Consumers on the servers are temporary. Progress is stored by the subscriber's own checkpoint, or
+//!   else by [`NatsStream::save_cursors`], which also runs every few seconds.
+//! - A stream that was recreated, truncated or restored, or that dropped unread messages, is detected:
+//!   at the start by [`Consumer::subscription_start`], and later by an error.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -21,51 +21,53 @@ use uuid::Uuid;
 use super::connection::{Connection, chain};
 use super::consumer::NatsConsumer;
 use super::cursors::Cursors;
-use super::filters::reduced;
+use super::filters::merge_overlapping;
 use super::identity;
 use super::message::timestamp;
 use super::publish::publish;
-use super::scan::NatsPast;
-use super::shared_reader::Hub;
-use super::stream_reader::Wanted;
-use crate::checkpoint::{Begin, Sight, judge};
+use super::scan::NatsScan;
+use super::shared_reader::SharedReader;
+use super::stream_reader::ReaderConfig;
+use crate::checkpoint::{StartPosition, StreamInfo, resolve_start};
 use crate::subject::encode_token;
-use crate::subject_matcher::Interest;
-use crate::{Bus, Consumer, Error, Message, Past, Receipt, Since, Start, Subscription};
+use crate::subject_matcher::SubjectMatcher;
+use crate::{
+    Bus, Consumer, Error, Message, PublishAck, ScanStart, StreamScan, Subscription, SubscriptionStart,
+};
 
-/// Cursors are brought to the servers this often.
+/// Interval at which cursors are saved to the servers.
 const SAVE_EVERY: Duration = Duration::from_secs(3);
-/// How far the clocks of the servers may differ: what is read from a time on is read from this much earlier.
-const SKEW: Duration = Duration::from_mins(1);
-/// The oldest servers that can move a consumer.
+/// Maximum clock skew between servers: a read from a point in time starts this much earlier.
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
+/// Minimum server version that can reset a consumer.
 const RESET: (u64, u64) = (2, 14);
 
-/// A stream, opened.
+/// Open stream.
 #[derive(Debug)]
 pub struct NatsStream {
     connection: Connection,
     stream: Stream<()>,
     name: String,
-    /// Begins the names of consumers: the pod, and a word that no other process has.
+    /// Prefix of consumer names: the pod and an id that is unique to the process.
     reader: String,
-    /// As it was when it was looked at last.
+    /// Identity at the last check.
     id: RwLock<Uuid>,
     cursors: Arc<Cursors>,
-    hub: Arc<Hub>,
+    shared_reader: Arc<SharedReader>,
 }
 
 impl NatsStream {
-    /// Opens a stream that exists. The pod's name stands in what operators see.
+    /// Opens an existing stream. The pod name is visible to operators.
     ///
     /// # Errors
-    /// When it does not exist, or the servers do not answer.
+    /// If the stream does not exist, or if the servers do not respond.
     pub async fn open(connection: &Connection, name: &str, pod: &str) -> Result<Arc<Self>, Error> {
         let info = match connection.jetstream.get_stream(name).await {
             Ok(stream) => stream.cached_info().clone(),
-            Err(error) => return Err(not_opened(name, &error)),
+            Err(error) => return Err(open_error(name, &error)),
         };
         let stream = connection.jetstream.get_stream_no_info(name).await;
-        let stream = stream.map_err(|error| not_opened(name, &error))?;
+        let stream = stream.map_err(|error| open_error(name, &error))?;
         let pod = encode_token(pod);
         let cursors = Cursors::open(stream.clone(), &pod, connection.is_at_least(RESET)).await?;
         let opened = Arc::new(Self {
@@ -75,47 +77,47 @@ impl NatsStream {
             reader: format!("{pod}-{}", &Uuid::new_v4().simple().to_string()[..8]),
             id: RwLock::new(identity(&info)),
             cursors,
-            hub: Arc::default(),
+            shared_reader: Arc::default(),
         });
-        tokio::spawn(keep(Arc::downgrade(&opened)));
+        tokio::spawn(run_cursor_saver(Arc::downgrade(&opened)));
         Ok(opened)
     }
 
-    /// Brings the cursors to the servers now.
+    /// Saves the cursors to the servers now.
     ///
     /// # Errors
-    /// When the servers do not answer.
+    /// If the servers do not respond.
     pub async fn save_cursors(&self) -> Result<(), Error> {
         self.cursors.save().await
     }
 
-    /// Looks at the stream, which may be another one by now.
-    async fn look(&self) -> Result<Info, Error> {
+    /// Reads the stream info; the stream may have been recreated.
+    async fn refresh_info(&self) -> Result<Info, Error> {
         let info = self.stream.get_info().await.map_err(|error| Error::Unavailable(chain(&error)))?;
         *self.id.write().unwrap_or_else(PoisonError::into_inner) = identity(&info);
         Ok(info)
     }
 
-    /// Where a subscription begins.
-    async fn start(&self, name: &str, after: Option<StreamPosition>) -> Result<Start, Error> {
-        let info = self.look().await?;
+    /// Returns the start position of a subscription.
+    async fn start(&self, name: &str, after: Option<StreamPosition>) -> Result<SubscriptionStart, Error> {
+        let info = self.refresh_info().await?;
         let (stream_id, state) = (identity(&info), &info.state);
-        let position = after.unwrap_or_else(|| StreamPosition::behind(stream_id, self.cursors.of(name)));
+        let position = after.unwrap_or_else(|| StreamPosition::after(stream_id, self.cursors.cursor(name)));
         let (first, last) = (state.first_sequence, state.last_sequence);
         let same = position.stream_id == stream_id && (first..=last).contains(&position.sequence);
         let at = if same && position.at.is_some() { self.time_of(position.sequence).await? } else { None };
-        let (begin, found) = judge(&position, Sight { stream_id, first, last, at });
-        // Without a checkpoint of its own a subscription wants what there is.
+        let (start, found) = resolve_start(&position, StreamInfo { stream_id, first, last, at });
+        // A subscription without its own checkpoint reads the available messages.
         let found = found.filter(|_| after.is_some_and(|position| position.sequence > 0));
-        let after = match begin {
-            Begin::After(sequence) => sequence,
-            Begin::Since(None) => 0,
-            Begin::Since(Some(time)) => self.before(time.before(SKEW)).await?,
+        let after = match start {
+            StartPosition::After(sequence) => sequence,
+            StartPosition::Since(None) => 0,
+            StartPosition::Since(Some(time)) => self.before(time.saturating_sub(MAX_CLOCK_SKEW)).await?,
         };
-        Ok(Start { stream_id, after, found })
+        Ok(SubscriptionStart { stream_id, after, anomaly: found })
     }
 
-    /// When a message was published; `None` where it is gone.
+    /// Returns the publish time of a message; `None` if it was dropped.
     async fn time_of(&self, sequence: u64) -> Result<Option<Timestamp>, Error> {
         match self.stream.get_raw_message(sequence).await {
             Ok(message) => Ok(Some(timestamp(message.time))),
@@ -124,10 +126,11 @@ impl NatsStream {
         }
     }
 
-    /// The last message before a time. The servers know: a consumer that begins at a time stands behind it.
+    /// Returns the last message before a time. The servers determine it: a consumer that starts at a time
+    /// is positioned after that message.
     async fn before(&self, time: Timestamp) -> Result<u64, Error> {
         let unavailable = |error: &dyn std::error::Error| Error::Unavailable(chain(error));
-        let nanos = i128::from(time.millis()) * 1_000_000;
+        let nanos = i128::from(time.as_millis()) * 1_000_000;
         let start_time =
             async_nats::datetime::from_nanos(nanos).map_err(|e| Error::Unavailable(e.to_string()))?;
         let name = format!("{}-at-{}", self.reader, Uuid::new_v4().simple());
@@ -141,26 +144,26 @@ impl NatsStream {
             ..pull::Config::default()
         };
         let consumer = self.stream.create_consumer(config).await.map_err(|e| unavailable(&e))?;
-        // Where it fails the servers drop it by themselves.
+        // If this fails, the servers delete it after the inactivity limit.
         drop(self.stream.delete_consumer(&name).await);
         Ok(consumer.cached_info().delivered.stream_sequence)
     }
 }
 
-async fn keep(stream: Weak<NatsStream>) {
+async fn run_cursor_saver(stream: Weak<NatsStream>) {
     loop {
         tokio::time::sleep(SAVE_EVERY).await;
         let Some(stream) = stream.upgrade() else { return };
         if let Err(error) = stream.save_cursors().await {
-            tracing::debug!(stream = stream.name, %error, "the cursors were not saved; the next time they are");
+            tracing::debug!(stream = stream.name, %error, "cursor save failed; retrying at the next interval");
         }
     }
 }
 
-fn not_opened(name: &str, error: &async_nats::jetstream::context::GetStreamError) -> Error {
+fn open_error(name: &str, error: &async_nats::jetstream::context::GetStreamError) -> Error {
     Error::Unavailable(match error.kind() {
         GetStreamErrorKind::JetStream(error) if error.code() == 404 => {
-            format!("there is no stream {name}; `orlog streams apply` makes those that are missing")
+            format!("stream {name} does not exist; run `orlog streams apply` to create missing streams")
         }
         _ => chain(error),
     })
@@ -172,17 +175,17 @@ impl Bus for NatsStream {
         *self.id.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<Receipt>, Error> {
+    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
         publish(&self.connection, &messages).await
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
-        let interest = Interest::of(&subscription)?;
-        let Subscription { name, filters, after, max_in_flight, .. } = subscription;
-        let claim = self.cursors.claim(&name, filters.clone())?;
-        let start = self.start(&name, after).await?;
-        claim.floor.store(start.after, std::sync::atomic::Ordering::Relaxed);
-        let wanted = |kind: &str, filters| Wanted {
+        let interest = SubjectMatcher::for_subscription(&subscription)?;
+        let Subscription { name, filters, start_after, max_in_flight, .. } = subscription;
+        let claim = self.cursors.acquire(&name, filters.clone())?;
+        let start = self.start(&name, start_after).await?;
+        claim.ack_floor.store(start.after, std::sync::atomic::Ordering::Relaxed);
+        let reader_config = |kind: &str, filters| ReaderConfig {
             stream: self.stream.clone(),
             stream_name: self.name.clone(),
             stream_id: start.stream_id,
@@ -190,20 +193,20 @@ impl Bus for NatsStream {
             filters,
             after: start.after,
         };
-        let member = self.hub.join(filters.clone(), wanted("hub", Vec::new()));
-        let own = wanted(&encode_token(&name), reduced(filters.iter().map(String::as_str)));
+        let member = self.shared_reader.join(filters.clone(), reader_config("hub", Vec::new()));
+        let own = reader_config(&encode_token(&name), merge_overlapping(filters.iter().map(String::as_str)));
         Ok(Box::new(NatsConsumer::new(claim, interest, max_in_flight, member, own, start)))
     }
 
-    async fn read_past(&self, filters: Vec<String>, since: Since) -> Result<Box<dyn Past>, Error> {
-        Interest::in_subjects(&filters)?;
-        let end = self.look().await?.state.last_sequence;
+    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+        SubjectMatcher::for_filters(&filters)?;
+        let end = self.refresh_info().await?.state.last_sequence;
         let name = format!("{}-past-{}", self.reader, Uuid::new_v4().simple());
-        let filters = reduced(filters.iter().map(String::as_str));
-        Ok(Box::new(NatsPast::open(&self.stream, name, filters, since, end).await?))
+        let filters = merge_overlapping(filters.iter().map(String::as_str));
+        Ok(Box::new(NatsScan::open(&self.stream, name, filters, since, end).await?))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
-        Ok(self.look().await?.state.last_sequence)
+        Ok(self.refresh_info().await?.state.last_sequence)
     }
 }

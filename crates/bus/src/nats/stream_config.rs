@@ -1,134 +1,148 @@
-//! Which streams there are, under which names and subjects, and how long they keep what they hold.
+//! Streams of a deployment: names, subjects and retention.
 
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 
-use crate::subject::{self, Kind};
+use crate::subject::{self, SubjectKind};
 
-/// Events of aggregates; the Aggregate service owns it.
+/// Stream of aggregate events; the Aggregate service owns it.
 pub const AGGREGATE_EVENTS: &str = "AGGREGATE_EVENTS";
-/// Commands to effect workers, and words to instances.
+/// Stream of commands to effect workers and messages to instances.
 pub const WORKFLOW_COMMANDS: &str = "WORKFLOW_COMMANDS";
-/// What became of effects, and facts about instances.
+/// Stream of effect results and of facts about instances.
 pub const WORKFLOW_EVENTS: &str = "WORKFLOW_EVENTS";
-/// Copies of dead letters.
+/// Stream of copies of dead letters.
 pub const WORKFLOW_DEADLETTERS: &str = "WORKFLOW_DEADLETTERS";
 
-/// How much a stream keeps. What is older or more is dropped, read or not.
+/// Retention limits of a stream. Messages above a limit are dropped, even if they are unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// For how long; `None`: for ever.
+pub struct StreamRetention {
+    /// Maximum age; `None`: unlimited.
     pub age: Option<Duration>,
-    /// How much, in bytes; `None`: whatever comes.
+    /// Maximum size in bytes; `None`: unlimited.
     pub bytes: Option<u64>,
 }
 
-/// What all streams of a deployment have in common, and how much each keeps.
+/// Common settings of all streams of a deployment, and their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Copies of each message, 1 to 5.
+pub struct StreamsConfig {
+    /// Number of replicas, 1 to 5.
     pub replicas: usize,
-    /// For how long the id of a message is remembered.
+    /// Deduplication window of message ids.
     pub duplicate_window: Duration,
-    /// `WORKFLOW_COMMANDS`.
-    pub commands: Keep,
-    /// `WORKFLOW_EVENTS`.
-    pub events: Keep,
-    /// `WORKFLOW_DEADLETTERS`.
-    pub dead_letters: Keep,
-    /// `AGGREGATE_EVENTS`, where nobody else owns it; `None`: it is only read.
-    pub aggregates: Option<Keep>,
+    /// Retention of `WORKFLOW_COMMANDS`.
+    pub commands: StreamRetention,
+    /// Retention of `WORKFLOW_EVENTS`.
+    pub events: StreamRetention,
+    /// Retention of `WORKFLOW_DEADLETTERS`.
+    pub dead_letters: StreamRetention,
+    /// Retention of `AGGREGATE_EVENTS` if no other service owns it; `None`: it is read only.
+    pub aggregates: Option<StreamRetention>,
 }
 
-/// One stream as it should be.
+/// Specification of one stream.
 #[derive(Clone, Debug)]
-pub struct StreamPlan {
+pub struct StreamSpec {
     pub(super) config: Config,
-    /// Somebody else makes it; it is only read.
-    pub(super) foreign: bool,
+    /// Whether another service creates the stream; Orlog only reads it.
+    pub(super) is_external: bool,
 }
 
-impl StreamPlan {
-    /// A stream that keeps whatever comes under its subjects, for ever.
+impl StreamSpec {
+    /// Creates the specification of a stream with these subjects and unlimited retention.
     #[must_use]
-    pub fn plain(name: &str, subjects: &[&str], replicas: usize, duplicate_window: Duration) -> Self {
-        let nothing = Keep { age: None, bytes: None };
+    pub fn new(name: &str, subjects: &[&str], replicas: usize, duplicate_window: Duration) -> Self {
+        let nothing = StreamRetention { age: None, bytes: None };
         let (commands, events, dead_letters, aggregates) = (nothing, nothing, nothing, None);
-        let wanted = Wanted { replicas, duplicate_window, commands, events, dead_letters, aggregates };
+        let streams_config =
+            StreamsConfig { replicas, duplicate_window, commands, events, dead_letters, aggregates };
         let subjects: Vec<String> = subjects.iter().map(|subject| (*subject).to_owned()).collect();
-        plan(&wanted, name, nothing, &subjects, name)
+        plan(&streams_config, name, nothing, &subjects, name)
     }
 
-    /// Its name.
+    /// Returns the name of the stream.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
     }
 }
 
-impl From<StreamPlan> for Plan {
-    fn from(stream: StreamPlan) -> Self {
+impl From<StreamSpec> for StreamSet {
+    fn from(stream: StreamSpec) -> Self {
         Self(vec![stream])
     }
 }
 
-/// All streams as they should be. Parts with streams of their own add them.
+/// Specifications of all streams. Components with their own streams add them.
 #[derive(Clone, Debug, Default)]
-pub struct Plan(pub Vec<StreamPlan>);
+pub struct StreamSet(pub Vec<StreamSpec>);
 
-impl Plan {
-    /// The streams of events, commands and dead letters.
+impl StreamSet {
+    /// Returns the specifications of the streams of events, commands and dead letters.
     #[must_use]
-    pub fn of(wanted: &Wanted) -> Self {
-        let aggregates = wanted.aggregates.unwrap_or(Keep { age: None, bytes: None });
+    pub fn from_config(streams_config: &StreamsConfig) -> Self {
+        let aggregates = streams_config.aggregates.unwrap_or(StreamRetention { age: None, bytes: None });
         let mut aggregate_events = plan(
-            wanted,
+            streams_config,
             AGGREGATE_EVENTS,
             aggregates,
-            &subjects_of(&[Kind::Aggregate]),
+            &subjects_of(&[SubjectKind::Aggregate]),
             "Events of aggregates",
         );
-        aggregate_events.foreign = wanted.aggregates.is_none();
-        let commands = subjects_of(&[Kind::Effect, Kind::Workflow]);
-        let events = subjects_of(&[Kind::EffectResult, Kind::WorkflowEvent]);
+        aggregate_events.is_external = streams_config.aggregates.is_none();
+        let commands = subjects_of(&[SubjectKind::Effect, SubjectKind::Workflow]);
+        let events = subjects_of(&[SubjectKind::EffectResult, SubjectKind::WorkflowEvent]);
         Self(vec![
             aggregate_events,
             plan(
-                wanted,
+                streams_config,
                 WORKFLOW_COMMANDS,
-                wanted.commands,
+                streams_config.commands,
                 &commands,
-                "Commands to effect workers, words to sagas",
+                "Commands to effect workers, messages to sagas",
             ),
-            plan(wanted, WORKFLOW_EVENTS, wanted.events, &events, "Results of effects, facts about sagas"),
             plan(
-                wanted,
+                streams_config,
+                WORKFLOW_EVENTS,
+                streams_config.events,
+                &events,
+                "Results of effects, facts about sagas",
+            ),
+            plan(
+                streams_config,
                 WORKFLOW_DEADLETTERS,
-                wanted.dead_letters,
-                &subjects_of(&[Kind::DeadLetter]),
+                streams_config.dead_letters,
+                &subjects_of(&[SubjectKind::DeadLetter]),
                 "Copies of dead letters",
             ),
         ])
     }
 
-    /// The stream of a name.
+    /// Returns the stream with this name.
     #[must_use]
-    pub fn stream(&self, name: &str) -> Option<&StreamPlan> {
+    pub fn stream(&self, name: &str) -> Option<&StreamSpec> {
         self.0.iter().find(|stream| stream.name() == name)
     }
 }
 
-/// The subjects of every tenant, the default one included.
-fn subjects_of(kinds: &[Kind]) -> Vec<String> {
+/// Returns the subjects of every tenant, including the default tenant.
+fn subjects_of(kinds: &[SubjectKind]) -> Vec<String> {
     kinds.iter().flat_map(|kind| subject::filters(None, *kind, None)).collect()
 }
 
-/// Limits, never `WorkQueue` or `Interest`: whoever reads from a checkpoint of their own acknowledges nothing, and the one
-/// refuses such readers, the other drops what was delivered before anybody has it on disk.
-fn plan(wanted: &Wanted, name: &str, keep: Keep, subjects: &[String], description: &str) -> StreamPlan {
-    let age = keep.age.unwrap_or_default();
-    let window = wanted.duplicate_window;
+/// Creates a stream with `Limits` retention, never `WorkQueue` or `Interest`. Consumers with their own
+/// checkpoint acknowledge nothing: `WorkQueue` rejects them, and `Interest` drops delivered messages
+/// before a consumer has them on disk.
+fn plan(
+    streams_config: &StreamsConfig,
+    name: &str,
+    retention: StreamRetention,
+    subjects: &[String],
+    description: &str,
+) -> StreamSpec {
+    let age = retention.age.unwrap_or_default();
+    let window = streams_config.duplicate_window;
     let config = Config {
         name: name.to_owned(),
         description: Some(description.to_owned()),
@@ -137,14 +151,14 @@ fn plan(wanted: &Wanted, name: &str, keep: Keep, subjects: &[String], descriptio
         storage: StorageType::File,
         discard: DiscardPolicy::Old,
         max_age: age,
-        max_bytes: keep.bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+        max_bytes: retention.bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
         max_messages: -1,
         max_messages_per_subject: -1,
-        num_replicas: wanted.replicas,
-        // The server refuses a window longer than messages are kept.
+        num_replicas: streams_config.replicas,
+        // The server rejects a window that is longer than the retention of messages.
         duplicate_window: if age.is_zero() { window } else { window.min(age) },
         allow_direct: true,
         ..Config::default()
     };
-    StreamPlan { config, foreign: false }
+    StreamSpec { config, is_external: false }
 }

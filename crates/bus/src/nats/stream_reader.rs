@@ -1,8 +1,10 @@
-//! A reader of the stream: its own consumer on the servers, made anew whenever something is in doubt.
+//! Reader of a stream with its own consumer on the servers. The consumer is recreated whenever its
+//! state is uncertain.
 //!
-//! The consumer is ephemeral, acknowledges nothing and lives in the memory of one server. What makes it safe is here: it
-//! begins behind what was read last, a hole in its numbers is noticed, and before each beginning the stream is looked at,
-//! so that one that was made anew or lost its end is not read as if nothing had happened.
+//! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The reader
+//! makes it safe: the consumer starts after the last message that was read, and the reader detects gaps
+//! in its numbers. The reader checks the stream before each start, so that it detects a recreated or
+//! truncated stream.
 
 use std::time::Duration;
 
@@ -14,99 +16,99 @@ use uuid::Uuid;
 
 use super::identity;
 use super::message::{from_nats, timestamp};
-use crate::checkpoint::Mark;
-use crate::in_flight::Stored;
+use crate::checkpoint::AckPosition;
+use crate::in_flight::StoredMessage;
 
-/// Messages asked for at once.
+/// Number of messages per fetch.
 const PULL: usize = 2000;
-/// Bytes asked for at once; any message fits.
+/// Number of bytes per fetch; larger than any message.
 const PULL_BYTES: usize = 16 << 20;
-/// Messages handed on at once.
+/// Number of messages per chunk.
 const CHUNK: usize = 256;
-/// Chunks that wait to be taken.
+/// Maximum number of queued chunks.
 const WAITING: usize = 4;
-/// Twice as long without a word, and the consumer is made anew.
+/// Heartbeat interval of the server. After two missed heartbeats the consumer is recreated.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// How long one request for messages stands.
+/// Expiry of one fetch request.
 const EXPIRES: Duration = Duration::from_secs(5);
-/// A consumer whose reader is gone without a word is dropped by the servers after this.
+/// The servers delete a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_secs(30);
-/// Between two attempts.
+/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After this long without a message it is looked whether there is nothing.
+/// Time without a message after which the reader checks whether the consumer has pending messages.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What a reader tells.
+/// Event of a reader.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ReaderEvent {
     /// The next messages.
-    Messages(Vec<Stored>),
-    /// There is nothing more up to here.
-    Level(Mark),
-    /// The stream is no longer the one that was read; nothing follows.
+    Messages(Vec<StoredMessage>),
+    /// There are no more messages up to this position.
+    CaughtUp(AckPosition),
+    /// The stream was recreated or truncated; no further events follow.
     Broken(String),
 }
 
-/// A reader at work. Dropping it ends it.
+/// Running reader. Dropping it stops the reader.
 #[derive(Debug)]
-pub(super) struct Reading {
-    news: mpsc::Receiver<News>,
+pub(super) struct StreamReader {
+    news: mpsc::Receiver<ReaderEvent>,
 }
 
-/// What is read.
+/// Configuration of a reader.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ReaderConfig {
     pub(super) stream: Stream<()>,
     pub(super) stream_name: String,
     pub(super) stream_id: Uuid,
-    /// Names the consumers on the servers.
+    /// Base name of the consumers on the servers.
     pub(super) name: String,
-    /// None of which overlaps another; empty: everything.
+    /// Filters that do not overlap; empty: everything.
     pub(super) filters: Vec<String>,
     pub(super) after: u64,
 }
 
-impl Reading {
-    /// Begins to read.
-    pub(super) fn start(wanted: Wanted) -> Self {
+impl StreamReader {
+    /// Starts the reader.
+    pub(super) fn start(reader_config: ReaderConfig) -> Self {
         let (sender, news) = mpsc::channel(WAITING);
-        let last = Mark { sequence: wanted.after, at: None };
-        tokio::spawn(Reader { wanted, last, sender, rounds: 0 }.run());
+        let last = AckPosition { sequence: reader_config.after, at: None };
+        tokio::spawn(ReaderTask { reader_config, last, sender, rounds: 0 }.run());
         Self { news }
     }
 
-    /// Waits for news. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> News {
-        self.news.recv().await.unwrap_or_else(|| News::Broken("the reader has ended".to_owned()))
+    /// Waits for an event. Cancel safe: dropping the future loses no event.
+    pub(super) async fn next(&mut self) -> ReaderEvent {
+        self.news.recv().await.unwrap_or_else(|| ReaderEvent::Broken("the reader has stopped".to_owned()))
     }
 }
 
-struct Reader {
-    wanted: Wanted,
-    /// Everything up to here was handed on.
-    last: Mark,
-    sender: mpsc::Sender<News>,
+struct ReaderTask {
+    reader_config: ReaderConfig,
+    /// Everything up to here was emitted.
+    last: AckPosition,
+    sender: mpsc::Sender<ReaderEvent>,
     rounds: u64,
 }
 
-/// Why a round ended.
-enum End {
-    /// The consumer is in doubt; make another.
-    Doubt,
-    /// Nobody listens any more.
-    Unwanted,
+/// Reason for the end of a round.
+enum RoundEnd {
+    /// The state of the consumer is uncertain; create another one.
+    Uncertain,
+    /// The receiver was dropped.
+    Dropped,
     Broken(String),
 }
 
-impl Reader {
+impl ReaderTask {
     async fn run(mut self) {
         loop {
             match self.round().await {
-                End::Unwanted => return,
-                End::Doubt => tokio::time::sleep(PAUSE).await,
-                End::Broken(why) => {
-                    // An error means that nobody listens any more.
-                    drop(self.sender.send(News::Broken(why)).await);
+                RoundEnd::Dropped => return,
+                RoundEnd::Uncertain => tokio::time::sleep(PAUSE).await,
+                RoundEnd::Broken(reason) => {
+                    // An error means that the receiver was dropped.
+                    drop(self.sender.send(ReaderEvent::Broken(reason)).await);
                     return;
                 }
             }
@@ -116,27 +118,27 @@ impl Reader {
         }
     }
 
-    /// From one consumer on the servers to the next.
-    async fn round(&mut self) -> End {
-        let Ok(info) = self.wanted.stream.get_info().await else { return End::Doubt };
+    /// Reads until the current consumer ends.
+    async fn round(&mut self) -> RoundEnd {
+        let Ok(info) = self.reader_config.stream.get_info().await else { return RoundEnd::Uncertain };
         if self.rounds == 0 {
-            // What is missing there was told when the subscription was compared with its checkpoint.
+            // Missing messages were reported when the subscription was compared with its checkpoint.
             self.last.sequence = self.last.sequence.max(info.state.first_sequence.saturating_sub(1));
         }
-        if let Some(why) = self.broken(&info) {
-            return End::Broken(why);
+        if let Some(reason) = self.broken(&info) {
+            return RoundEnd::Broken(reason);
         }
         self.rounds += 1;
-        let consumer = match self.wanted.stream.create_consumer(self.config()).await {
+        let consumer = match self.reader_config.stream.create_consumer(self.config()).await {
             Ok(consumer) => consumer,
             Err(error) => {
-                tracing::debug!(stream = self.wanted.stream_name, %error, "no consumer; it is tried again");
-                return End::Doubt;
+                tracing::debug!(stream = self.reader_config.stream_name, %error, "consumer creation failed; retrying");
+                return RoundEnd::Uncertain;
             }
         };
         let end = self.read(&consumer, &info).await;
-        // Where it fails the servers drop it by themselves.
-        drop(self.wanted.stream.delete_consumer(&self.consumer_name()).await);
+        // If this fails, the servers delete it after the inactivity limit.
+        drop(self.reader_config.stream.delete_consumer(&self.consumer_name()).await);
         end
     }
 
@@ -144,9 +146,9 @@ impl Reader {
         &mut self,
         consumer: &async_nats::jetstream::consumer::Consumer<pull::Config>,
         info: &Info,
-    ) -> End {
+    ) -> RoundEnd {
         if consumer.cached_info().num_pending == 0 && !self.level(info).await {
-            return End::Unwanted;
+            return RoundEnd::Dropped;
         }
         let messages = consumer
             .stream()
@@ -156,17 +158,17 @@ impl Reader {
             .expires(EXPIRES)
             .messages()
             .await;
-        let Ok(messages) = messages else { return End::Doubt };
+        let Ok(messages) = messages else { return RoundEnd::Uncertain };
         let mut chunks = std::pin::pin!(messages.ready_chunks(CHUNK));
         let mut numbers = 0;
         loop {
             let chunk = tokio::select! {
                 chunk = tokio::time::timeout(IDLE, chunks.next()) => chunk,
-                () = self.sender.closed() => return End::Unwanted,
+                () = self.sender.closed() => return RoundEnd::Dropped,
             };
             let end = match chunk {
-                Ok(Some(chunk)) => self.hand_on(chunk, &mut numbers).await,
-                Ok(None) => Some(End::Doubt),
+                Ok(Some(chunk)) => self.forward(chunk, &mut numbers).await,
+                Ok(None) => Some(RoundEnd::Uncertain),
                 Err(_) => self.idle(numbers).await,
             };
             if let Some(end) = end {
@@ -175,77 +177,83 @@ impl Reader {
         }
     }
 
-    /// Hands on what follows without a hole; `numbers` is the consumer's own count.
-    async fn hand_on(
+    /// Emits the messages that follow without a gap; `numbers` is the sequence of the consumer.
+    async fn forward(
         &mut self,
         chunk: Vec<Result<async_nats::jetstream::Message, pull::MessagesError>>,
         numbers: &mut u64,
-    ) -> Option<End> {
+    ) -> Option<RoundEnd> {
         let mut stored = Vec::with_capacity(chunk.len());
-        let mut doubt = None;
+        let mut uncertain = None;
         for message in chunk {
             let Some(message) = follows(message, numbers) else {
-                doubt = Some(End::Doubt);
+                uncertain = Some(RoundEnd::Uncertain);
                 break;
             };
-            // What was read before comes again after a new beginning.
+            // Messages that were already read are redelivered after a restart.
             if message.sequence > self.last.sequence {
-                self.last = Mark { sequence: message.sequence, at: Some(message.published_at) };
+                self.last = AckPosition { sequence: message.sequence, at: Some(message.published_at) };
                 stored.push(message);
             }
         }
-        if !stored.is_empty() && self.sender.send(News::Messages(stored)).await.is_err() {
-            return Some(End::Unwanted);
+        if !stored.is_empty() && self.sender.send(ReaderEvent::Messages(stored)).await.is_err() {
+            return Some(RoundEnd::Dropped);
         }
-        doubt
+        uncertain
     }
 
-    /// Whether the stream is still the one that was read.
+    /// Returns the anomaly if the stream is not the one that was read.
     fn broken(&self, info: &Info) -> Option<String> {
-        let (name, last) = (&self.wanted.stream_name, self.last.sequence);
+        let (name, last) = (&self.reader_config.stream_name, self.last.sequence);
         let state = &info.state;
-        if identity(info) != self.wanted.stream_id {
-            return Some(format!("the stream {name} was made anew"));
+        if identity(info) != self.reader_config.stream_id {
+            return Some(format!("stream {name} was recreated"));
         }
         if state.last_sequence < last {
-            return Some(format!("the stream {name} ends at {}, after {last} was read", state.last_sequence));
+            return Some(format!(
+                "stream {name} ends at {}, but {last} was already read",
+                state.last_sequence
+            ));
         }
         (state.first_sequence > last + 1).then(|| {
             let first = state.first_sequence;
-            format!("the stream {name} begins at {first}: messages after {last} were dropped before they were read")
+            format!(
+                "stream {name} starts at {first}: messages after {last} were dropped before they were read"
+            )
         })
     }
 
-    /// Nothing has come for a while: when the consumer has nothing either, everything up to the end of the stream is read.
-    async fn idle(&mut self, numbers: u64) -> Option<End> {
-        let Ok(info) = self.wanted.stream.get_info().await else { return Some(End::Doubt) };
-        if let Some(why) = self.broken(&info) {
-            return Some(End::Broken(why));
+    /// Handles a period without messages. If the consumer has no pending messages, everything up to the end
+    /// of the stream is read.
+    async fn idle(&mut self, numbers: u64) -> Option<RoundEnd> {
+        let Ok(info) = self.reader_config.stream.get_info().await else { return Some(RoundEnd::Uncertain) };
+        if let Some(reason) = self.broken(&info) {
+            return Some(RoundEnd::Broken(reason));
         }
-        let Ok(consumer) = self.wanted.stream.consumer_info(self.consumer_name()).await else {
-            return Some(End::Doubt);
+        let Ok(consumer) = self.reader_config.stream.consumer_info(self.consumer_name()).await else {
+            return Some(RoundEnd::Uncertain);
         };
         let level = consumer.num_pending == 0 && consumer.delivered.consumer_sequence == numbers;
-        (level && !self.level(&info).await).then_some(End::Unwanted)
+        (level && !self.level(&info).await).then_some(RoundEnd::Dropped)
     }
 
-    /// `false` when nobody listens any more.
+    /// Reports that the reader has caught up; returns `false` if the receiver was dropped.
     async fn level(&mut self, info: &Info) -> bool {
         let (sequence, at) = (info.state.last_sequence, timestamp(info.state.last_timestamp));
         if sequence > self.last.sequence {
-            self.last = Mark { sequence, at: Some(at) };
+            self.last = AckPosition { sequence, at: Some(at) };
         }
-        self.sender.send(News::Level(self.last)).await.is_ok()
+        self.sender.send(ReaderEvent::CaughtUp(self.last)).await.is_ok()
     }
 
     fn consumer_name(&self) -> String {
-        format!("{}-{}", self.wanted.name, self.rounds)
+        format!("{}-{}", self.reader_config.name, self.rounds)
     }
 
     fn config(&self) -> pull::Config {
         pull::Config {
             name: Some(self.consumer_name()),
-            filter_subjects: self.wanted.filters.clone(),
+            filter_subjects: self.reader_config.filters.clone(),
             ack_policy: AckPolicy::None,
             memory_storage: true,
             num_replicas: 1,
@@ -256,11 +264,11 @@ impl Reader {
     }
 }
 
-/// The message; `None` when something is missing before it.
+/// Returns the message, or `None` if a message before it is missing.
 fn follows(
     message: Result<async_nats::jetstream::Message, pull::MessagesError>,
     numbers: &mut u64,
-) -> Option<Stored> {
+) -> Option<StoredMessage> {
     let message = message.ok()?;
     let (number, sequence, published_at) = {
         let info = message.info().ok()?;
@@ -270,5 +278,5 @@ fn follows(
         return None;
     }
     *numbers = number;
-    Some(Stored { sequence, published_at, message: from_nats(message.message) })
+    Some(StoredMessage { sequence, published_at, message: from_nats(message.message) })
 }

@@ -1,32 +1,33 @@
-//! Which subjects are well-formed, and which of them a filter matches: the rules of NATS, a little stricter.
+//! Validation of subjects and matching of filters: the rules of NATS, slightly stricter.
 
 use crate::Error;
 
-/// The longest subject and filter in bytes: room for three names of the greatest length, each byte percent-encoded.
+/// Maximum length of a subject or filter in bytes: three names of maximum length, each byte
+/// percent-encoded.
 pub const MAX_SUBJECT_BYTES: usize = 2048;
 
-/// A subject filter: `*` stands for one token, a last `>` for one or more.
+/// Subject filter: `*` matches one token, a final `>` matches one or more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Box<str>);
 
 impl Filter {
-    /// Takes a well-formed filter.
+    /// Parses a filter.
     ///
     /// # Errors
-    /// Where a token is empty, holds `*` or `>` beside other characters, `>` is not last, or a rule of
-    /// [`check_subject`] about characters and length is broken.
+    /// If a token is empty or contains `*` or `>` beside other characters, if `>` is not last, or if a rule
+    /// of [`check_subject`] about characters and length is violated.
     pub fn parse(filter: &str) -> Result<Self, Error> {
         let last = filter.split('.').count() - 1;
-        check(filter, "subject filter", |place, token| match token {
+        check(filter, "subject filter", |index, token| match token {
             "*" => None,
-            ">" if place == last => None,
-            ">" => Some("> stands before the last token".to_owned()),
+            ">" if index == last => None,
+            ">" => Some("> must be the last token".to_owned()),
             _ => wildcard(token),
         })?;
         Ok(Self(filter.into()))
     }
 
-    /// Whether a subject matches.
+    /// Returns whether a subject matches.
     #[must_use]
     pub fn matches(&self, subject: &str) -> bool {
         let mut tokens = subject.split('.');
@@ -41,49 +42,51 @@ impl Filter {
         tokens.next().is_none()
     }
 
-    /// The text of the filter.
+    /// Returns the text of the filter.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Checks a subject to publish under: tokens separated by dots, none of them empty, no wildcards, no space or control
-/// character, no `$` at the beginning (NATS keeps those for itself), at most [`MAX_SUBJECT_BYTES`].
+/// Checks a subject for publishing: non-empty tokens separated by dots, no wildcards, no space or
+/// control character, no `$` at the start (reserved by NATS), at most [`MAX_SUBJECT_BYTES`].
 ///
 /// # Errors
-/// Names the rule that is broken.
+/// The violated rule.
 pub fn check_subject(subject: &str) -> Result<(), Error> {
     check(subject, "subject", |_, token| wildcard(token))
 }
 
 fn wildcard(token: &str) -> Option<String> {
     let wildcard = token.contains(['*', '>']);
-    wildcard.then(|| format!("the token {token:?} holds a wildcard; encode it as %2A or %3E"))
+    wildcard.then(|| format!("the token {token:?} contains a wildcard; encode it as %2A or %3E"))
 }
 
 fn check(
     subject: &str,
-    what: &'static str,
+    kind: &'static str,
     token_rule: impl Fn(usize, &str) -> Option<String>,
 ) -> Result<(), Error> {
-    let broken = whole_rule(subject)
-        .or_else(|| subject.split('.').enumerate().find_map(|(place, token)| token_rule(place, token)));
+    let broken = check_rule(subject)
+        .or_else(|| subject.split('.').enumerate().find_map(|(index, token)| token_rule(index, token)));
     match broken {
         None => Ok(()),
-        Some(reason) => Err(Error::Subject { subject: subject.chars().take(128).collect(), what, reason }),
+        Some(reason) => {
+            Err(Error::InvalidSubject { subject: subject.chars().take(128).collect(), kind, reason })
+        }
     }
 }
 
-fn whole_rule(subject: &str) -> Option<String> {
+fn check_rule(subject: &str) -> Option<String> {
     if subject.len() > MAX_SUBJECT_BYTES {
         return Some(format!("it is {} bytes long, the limit is {MAX_SUBJECT_BYTES}", subject.len()));
     }
     if subject.starts_with('$') {
-        return Some("subjects that begin with $ belong to the bus itself".to_owned());
+        return Some("subjects that start with $ are reserved for the bus".to_owned());
     }
-    if let Some(bad) = subject.chars().find(|c| c.is_whitespace() || c.is_control()) {
-        return Some(format!("it holds {bad:?}; encode it as %XX"));
+    if let Some(invalid) = subject.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        return Some(format!("it contains {invalid:?}; encode it as %XX"));
     }
     subject.split('.').any(str::is_empty).then(|| "it has an empty token".to_owned())
 }
@@ -115,23 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn refuses_malformed_subjects_and_filters() {
+    fn rejects_malformed_subjects_and_filters() {
         let long = "x".repeat(MAX_SUBJECT_BYTES + 1);
-        for bad in ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\0", "a\u{a0}b", "$JS.API.x", &long] {
-            assert!(check_subject(bad).is_err(), "{bad}");
-            assert!(Filter::parse(bad).is_err(), "{bad}");
+        for invalid in ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\0", "a\u{a0}b", "$JS.API.x", &long] {
+            assert!(check_subject(invalid).is_err(), "{invalid}");
+            assert!(Filter::parse(invalid).is_err(), "{invalid}");
         }
-        for bad in ["a.*", ">", "a.b*", "x>"] {
-            assert!(check_subject(bad).is_err(), "{bad}");
+        for invalid in ["a.*", ">", "a.b*", "x>"] {
+            assert!(check_subject(invalid).is_err(), "{invalid}");
         }
-        for bad in ["a.b*", ">.a", "a.>b"] {
-            assert!(Filter::parse(bad).is_err(), "{bad}");
+        for invalid in ["a.b*", ">.a", "a.>b"] {
+            assert!(Filter::parse(invalid).is_err(), "{invalid}");
         }
     }
 
     proptest! {
         #[test]
-        fn agrees_with_a_naive_matcher(
+        fn matches_a_naive_matcher(
             filter in "(a|b|\\*)(\\.(a|b|\\*)){0,3}(\\.>)?", subject in "(a|b)(\\.(a|b)){0,4}",
         ) {
             let f: Vec<_> = filter.split('.').collect();

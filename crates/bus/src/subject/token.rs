@@ -1,25 +1,26 @@
-//! One token of a subject: any text, percent-encoded so that it has no meaning to a bus.
+//! Token of a subject: any text, percent-encoded so that it has no special meaning for a bus.
 //!
-//! ASCII letters, digits, `_` and `-` stay as they are; every other byte of the UTF-8 text becomes `%XX`. The empty text
-//! becomes a lone `%`, which no other text encodes to. Encoding is injective, and decoding is its inverse.
+//! ASCII letters, digits, `_` and `-` are unchanged; every other byte of the UTF-8 text becomes `%XX`.
+//! The empty text becomes a single `%`, which is not the encoding of any other text. Encoding is
+//! injective; decoding is its inverse.
 
 use std::borrow::Cow;
 
 const EMPTY: &str = "%";
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// The token for a text.
+/// Returns the token of a text.
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return Cow::Borrowed(EMPTY);
     }
-    if text.bytes().all(is_plain) {
+    if text.bytes().all(is_unreserved) {
         return Cow::Borrowed(text);
     }
     let mut token = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {
-        if is_plain(byte) {
+        if is_unreserved(byte) {
             token.push(char::from(byte));
         } else {
             push_escape(&mut token, byte);
@@ -28,10 +29,11 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
     Cow::Owned(token)
 }
 
-/// The text of a token. A token from elsewhere that holds other characters unencoded stands for itself.
+/// Returns the text of a token. A foreign token with other unencoded characters is literal.
 ///
 /// # Errors
-/// When a `%` is not followed by two hexadecimal digits, or the bytes are no UTF-8; the text says where.
+/// If a `%` is not followed by two hexadecimal digits, or if the bytes are not UTF-8; the text gives
+/// the position.
 pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
     if token == EMPTY {
         return Ok(Cow::Borrowed(""));
@@ -43,9 +45,9 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
     let mut rest = token.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
         if first == b'%' {
-            let place = token.len() - rest.len();
+            let offset = token.len() - rest.len();
             let byte = escape(after).ok_or_else(|| {
-                format!("the % at byte {place} of token {token:?} is not followed by two hexadecimal digits")
+                format!("the % at byte {offset} of token {token:?} is not followed by two hexadecimal digits")
             })?;
             bytes.push(byte);
             rest = &after[2..];
@@ -54,7 +56,9 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
             rest = after;
         }
     }
-    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| format!("token {token:?} does not encode UTF-8"))
+    String::from_utf8(bytes)
+        .map(Cow::Owned)
+        .map_err(|_| format!("token {token:?} is not valid UTF-8 after decoding"))
 }
 
 /// Appends `%XX`.
@@ -64,7 +68,7 @@ pub(crate) fn push_escape(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// The byte that the two hexadecimal digits at the beginning stand for.
+/// Returns the byte that the two leading hexadecimal digits encode.
 pub(crate) fn escape(digits: &[u8]) -> Option<u8> {
     let digit = |at: usize| {
         let digit = char::from(*digits.get(at)?).to_digit(16)?;
@@ -73,7 +77,7 @@ pub(crate) fn escape(digits: &[u8]) -> Option<u8> {
     Some(digit(0)? << 4 | digit(1)?)
 }
 
-fn is_plain(byte: u8) -> bool {
+fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
@@ -83,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn encodes_what_could_change_a_route() {
+    fn encodes_characters_that_affect_routing() {
         for (text, token) in [
             ("order-1_A", "order-1_A"),
             ("", "%"),
@@ -101,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_others_stand_for_themselves_or_are_refused() {
+    fn foreign_tokens_decode_verbatim_or_are_rejected() {
         assert_eq!(decode_token("urn:a/b%2e").unwrap(), "urn:a/b.");
-        for bad in ["%2", "a%", "%zz", "%ff", "%é"] {
-            assert!(decode_token(bad).is_err(), "{bad}");
+        for invalid in ["%2", "a%", "%zz", "%ff", "%é"] {
+            assert!(decode_token(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -113,7 +117,7 @@ mod tests {
         fn decoding_is_the_inverse_of_encoding(text in any::<String>()) {
             let token = encode_token(&text).into_owned();
             prop_assert!(!token.is_empty());
-            prop_assert!(token.bytes().all(|b| is_plain(b) || b == b'%'));
+            prop_assert!(token.bytes().all(|b| is_unreserved(b) || b == b'%'));
             prop_assert_eq!(decode_token(&token).unwrap(), text);
         }
     }

@@ -1,4 +1,4 @@
-//! An HTTP upstream as the configuration describes it.
+//! Configuration of an HTTP upstream.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -9,44 +9,44 @@ use reqwest::header::HeaderName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Error, Kind, origin, upstream_config};
+use super::{Error, UpstreamKind, origin, upstream_config};
 use crate::egress::Egress;
 use crate::http::{
-    Address, AuthConfig, Body, Http, Manner, Method, Operation, ResponseConfig, SignatureConfig, Speaker,
-    Tls, is_bare_reference, is_reserved,
+    BodyTemplate, Http, HttpAuthConfig, HttpClient, HttpClientOptions, HttpOperation, HttpResponseRule,
+    Method, SignatureConfig, TlsConfig, UrlTemplate, is_bare_reference, is_reserved,
 };
-use crate::placeholders::{Json, Text};
+use crate::placeholders::{JsonTemplate, TextTemplate};
 use crate::policy::Policy;
 use crate::upstream::Upstream;
 
 upstream_config! {
-    /// One HTTP upstream.
+    /// Configuration of an HTTP upstream.
     HttpConfig {
-        /// Begins every URL, but those of effects with a `url` of their own.
+        /// Prefix of every URL, except for effects with their own `url`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub base_url: Option<String>,
-        /// What it performs, by the effect's name.
+        /// Effects by name.
         #[serde(default)]
-        pub effects: BTreeMap<EffectName, OperationConfig>,
-        /// How requests are authorized.
+        pub effects: BTreeMap<EffectName, HttpEffectConfig>,
+        /// Authorization of requests.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub auth: Option<AuthConfig>,
-        /// How requests are signed, as webhooks are.
+        pub auth: Option<HttpAuthConfig>,
+        /// Signature of requests, as for webhooks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub signature: Option<SignatureConfig>,
         /// Certificates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub tls: Option<Tls>,
-        /// Where requests may go whose address a payload or a redirect names.
+        pub tls: Option<TlsConfig>,
+        /// Egress rules for addresses from a payload or a redirect.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub egress: Option<Egress>,
-        /// How many redirects are followed; none where absent.
+        /// Maximum number of redirects. Default: 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub redirects: Option<u8>,
-        /// The most that is read of a response, in bytes; 1048576 where absent.
+        /// Maximum number of bytes that are read of a response. Default: 1048576.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub max_response_bytes: Option<NonZeroUsize>,
-        /// The header with the idempotency key; `idempotency-key` where absent.
+        /// Header of the idempotency key. Default: `idempotency-key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub idempotency_header: Option<String>,
     }
@@ -55,40 +55,41 @@ upstream_config! {
 /// One effect of an HTTP upstream.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OperationConfig {
-    /// The method; any.
+pub struct HttpEffectConfig {
+    /// HTTP method; any.
     #[serde(default = "method")]
     pub method: String,
-    /// The path after the base URL; `{a.b}` stands for a field of the arguments.
+    /// Path after the base URL; `{a.b}` is replaced by a field of the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The whole URL, in place of the path.
+    /// Complete URL, instead of the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Headers besides those that every request has.
+    /// Additional headers besides those of every request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// `true`: the arguments, as POST, PUT and PATCH do where it is absent. `false`: nothing. Anything else: a template, JSON
-    /// or text.
+    /// `true`: the arguments (default for POST, PUT and PATCH). `false`: no body. Anything else: a
+    /// template, JSON or text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
-    /// What responses mean; the first that fits decides.
+    /// Response rules; the first match decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub responses: Vec<ResponseConfig>,
+    pub responses: Vec<HttpResponseRule>,
 }
 
 impl HttpConfig {
-    /// The upstream it describes.
+    /// Builds the upstream.
     ///
     /// # Errors
-    /// When the URL, a path, a method, a header or a rule is wrong.
+    /// If the URL, a path, a method, a header or a rule is invalid.
     pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
-        if self.kind.is_some_and(|kind| kind != Kind::Http) {
-            let reason = "upstreams in the configuration are HTTP; others have files of their own".to_owned();
+        if self.kind.is_some_and(|kind| kind != UpstreamKind::Http) {
+            let reason = "upstreams in the main configuration must be HTTP; define others in separate files"
+                .to_owned();
             return Err(Error::Upstream { upstream: name.to_owned(), reason });
         }
         if self.base_url.is_none() && self.effects.is_empty() {
-            let reason = "nothing is said of it; write its base_url and its effects".to_owned();
+            let reason = "the configuration is empty; set base_url and effects".to_owned();
             return Err(Error::Upstream { upstream: name.to_owned(), reason });
         }
         let operations = self
@@ -96,24 +97,26 @@ impl HttpConfig {
             .iter()
             .map(|(effect, config)| Ok((effect.clone(), self.operation(name, effect, config)?)));
         let operations = operations.collect::<Result<BTreeMap<_, _>, Error>>()?;
-        let speaker = Speaker::new(name, self.base_url.as_deref(), self.manner(name)?)?;
+        let speaker = HttpClient::new(name, self.base_url.as_deref(), self.client_options(name)?)?;
         let http = Http::new(speaker, operations);
         let policy = self.policy(Policy::default());
         let upstream = Upstream::effects(name, http.effects(), Arc::new(http), policy);
-        Ok(upstream.for_tenants(self.tenants.clone()).made_from(origin(self)))
+        Ok(upstream.for_tenants(self.tenants.clone()).with_origin(origin(self)))
     }
 
-    fn manner(&self, name: &str) -> Result<Manner, Error> {
-        let wrong = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
-        let usual = Manner::default();
+    fn client_options(&self, name: &str) -> Result<HttpClientOptions, Error> {
+        let invalid = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
+        let usual = HttpClientOptions::default();
         let tls = self.tls.clone().unwrap_or_default();
-        tls.check().map_err(wrong)?;
-        self.auth.as_ref().map_or(Ok(()), AuthConfig::check).map_err(wrong)?;
+        tls.check().map_err(invalid)?;
+        self.auth.as_ref().map_or(Ok(()), HttpAuthConfig::check).map_err(invalid)?;
         let key_header = match &self.idempotency_header {
-            Some(header) => header.parse().map_err(|_| wrong(format!("{header:?} is no header name")))?,
+            Some(header) => {
+                header.parse().map_err(|_| invalid(format!("{header:?} is not a valid header name")))?
+            }
             None => usual.key_header,
         };
-        Ok(Manner {
+        Ok(HttpClientOptions {
             tls,
             egress: self.egress.clone().unwrap_or_default(),
             redirects: self.redirects.unwrap_or(usual.redirects),
@@ -128,88 +131,91 @@ impl HttpConfig {
         &self,
         upstream: &str,
         effect: &EffectName,
-        config: &OperationConfig,
-    ) -> Result<Operation, Error> {
-        let wrong =
+        config: &HttpEffectConfig,
+    ) -> Result<HttpOperation, Error> {
+        let invalid =
             |reason| Error::Operation { upstream: upstream.to_owned(), effect: effect.clone(), reason };
         let method: Method = config
             .method
             .parse()
-            .map_err(|_| wrong(format!("the method {:?} is none; write for example POST", config.method)))?;
+            .map_err(|_| invalid(format!("invalid method {:?}; example: POST", config.method)))?;
         let address = self.address(config).map_err(|error| match error {
             Ok(source) => {
                 Error::Path { upstream: upstream.to_owned(), place: format!("effect {effect}"), source }
             }
-            Err(reason) => wrong(reason),
+            Err(reason) => invalid(reason),
         })?;
         let headers = config.headers.iter().map(|(name, value)| header(name, value));
-        let headers = headers.collect::<Result<Vec<_>, String>>().map_err(wrong)?;
-        let body =
-            body(config.body.as_ref(), &method).map_err(|reason| wrong(format!("the body: {reason}")))?;
+        let headers = headers.collect::<Result<Vec<_>, String>>().map_err(invalid)?;
+        let body = body(config.body.as_ref(), &method)
+            .map_err(|reason| invalid(format!("invalid body: {reason}")))?;
         for (index, rule) in config.responses.iter().enumerate() {
-            rule.check().map_err(|reason| wrong(format!("responses[{index}]: {reason}")))?;
+            rule.check().map_err(|reason| invalid(format!("responses[{index}]: {reason}")))?;
         }
-        Ok(Operation { method, address, headers, body, responses: config.responses.clone() })
+        Ok(HttpOperation { method, address, headers, body, responses: config.responses.clone() })
     }
 
     fn address(
         &self,
-        config: &OperationConfig,
-    ) -> Result<Address, Result<crate::http::TemplateError, String>> {
+        config: &HttpEffectConfig,
+    ) -> Result<UrlTemplate, Result<crate::http::TemplateError, String>> {
         match (&config.path, &config.url) {
             (Some(_), None) if self.base_url.is_none() => {
-                Err(Err("its path needs a base_url of the upstream".to_owned()))
+                Err(Err("a path requires a base_url of the upstream".to_owned()))
             }
-            (Some(path), None) => path.parse().map(Address::Path).map_err(Ok),
+            (Some(path), None) => path.parse().map(UrlTemplate::Path).map_err(Ok),
             (None, Some(url)) => self::url(url).map_err(Err),
-            (Some(_), Some(_)) => Err(Err("it has a path and a url; keep one".to_owned())),
-            (None, None) => Err(Err("it has neither path nor url".to_owned())),
+            (Some(_), Some(_)) => Err(Err("path and url are mutually exclusive; remove one".to_owned())),
+            (None, None) => Err(Err("path or url is required".to_owned())),
         }
     }
 }
 
-/// The host is written out when the first `/` after it comes before the first placeholder.
-fn url(text: &str) -> Result<Address, String> {
-    let template = Text::parse(text).map_err(|reason| format!("the url: {reason}"))?;
+/// Parses a URL template. The host is static if the first `/` after it precedes the first placeholder.
+fn url(text: &str) -> Result<UrlTemplate, String> {
+    let template = TextTemplate::parse(text).map_err(|reason| format!("invalid url: {reason}"))?;
     if template.has_secrets() {
-        return Err("a secret cannot stand in a url; send it in a header".to_owned());
+        return Err("a secret is not allowed in a url; send it in a header".to_owned());
     }
-    let begins = ["http://", "https://"].iter().find_map(|scheme| template.beginning().strip_prefix(scheme));
-    if begins.is_none() && !template.beginning().is_empty() {
-        return Err(format!("the url {text:?} begins with neither http://, https:// nor a placeholder"));
+    let after_scheme =
+        ["http://", "https://"].iter().find_map(|scheme| template.literal_prefix().strip_prefix(scheme));
+    if after_scheme.is_none() && !template.literal_prefix().is_empty() {
+        return Err(format!("the url {text:?} must start with http://, https:// or a placeholder"));
     }
-    let written_out = begins.is_some_and(|rest| rest.contains(['/', '?']) || template.is_plain());
-    Ok(Address::Url { text: template, dynamic: !written_out })
+    let written_out = after_scheme.is_some_and(|rest| rest.contains(['/', '?']) || template.is_plain());
+    Ok(UrlTemplate::Url { text: template, dynamic: !written_out })
 }
 
-/// A value is not repeated in the message: it may be a secret.
-pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, Text), String> {
-    let parsed = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no header name"))?;
+/// Parses a header. Errors never contain the value: it may be a secret.
+pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, TextTemplate), String> {
+    let parsed = HeaderName::try_from(name).map_err(|_| format!("{name:?} is not a valid header name"))?;
     if is_reserved(&parsed) {
-        return Err(format!("the header {name:?} is set by Orlog itself"));
+        return Err(format!("the header {name:?} is reserved for Orlog"));
     }
     if is_bare_reference(value) {
-        return Err(format!("the header {name:?} would send a reference; write {{env:…}} for the secret"));
+        return Err(format!(
+            "the header {name:?} would send the reference itself; use {{env:…}} for the secret"
+        ));
     }
     if value.chars().any(char::is_control) {
-        return Err(format!("the value of {name:?} is no header value"));
+        return Err(format!("the value of {name:?} is not a valid header value"));
     }
-    Ok((parsed, Text::parse(value).map_err(|reason| format!("the header {name:?}: {reason}"))?))
+    Ok((parsed, TextTemplate::parse(value).map_err(|reason| format!("invalid header {name:?}: {reason}"))?))
 }
 
-fn body(config: Option<&Value>, method: &Method) -> Result<Body, String> {
+fn body(config: Option<&Value>, method: &Method) -> Result<BodyTemplate, String> {
     Ok(match config {
-        None if [Method::POST, Method::PUT, Method::PATCH].contains(method) => Body::Arguments,
-        None | Some(Value::Bool(false)) => Body::Nothing,
-        Some(Value::Bool(true)) => Body::Arguments,
+        None if [Method::POST, Method::PUT, Method::PATCH].contains(method) => BodyTemplate::Arguments,
+        None | Some(Value::Bool(false)) => BodyTemplate::Nothing,
+        Some(Value::Bool(true)) => BodyTemplate::Arguments,
         Some(Value::String(text)) => {
-            let text = Text::parse(text)?;
+            let text = TextTemplate::parse(text)?;
             if text.has_secrets() {
-                return Err("a secret cannot stand in a body; send it in a header".to_owned());
+                return Err("a secret is not allowed in a body; send it in a header".to_owned());
             }
-            Body::Text(text)
+            BodyTemplate::Text(text)
         }
-        Some(json) => Body::Json(Json::parse(json)?),
+        Some(json) => BodyTemplate::Json(JsonTemplate::parse(json)?),
     })
 }
 

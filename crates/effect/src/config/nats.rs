@@ -1,4 +1,4 @@
-//! An upstream whose commands are taken from NATS, as the configuration describes it.
+//! Configuration of an upstream whose workers receive commands from NATS.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::provider::Provider;
 use crate::upstream::Upstream;
 
 upstream_config! {
-    /// Effects that are performed by whoever takes their commands from NATS.
+    /// Configuration of effects whose workers receive commands from NATS.
     NatsConfig {
-        /// Which effects.
+        /// Effect names.
         pub effects: BTreeSet<EffectName>,
-        /// How long nothing is done about a command of which nothing is heard; the node's where absent.
+        /// Time without a response after which a command is dispatched again. Default: the value of the node.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
-        pub patience: Option<Duration>,
+        pub redispatch_after: Option<Duration>,
     }
 }
 
 impl NatsConfig {
-    /// The upstream it describes; `provider` offers the commands and hears the results.
+    /// Builds the upstream; `provider` enqueues the commands and receives the results.
     ///
     /// # Errors
-    /// When it performs nothing.
+    /// If it has no effects.
     pub fn upstream(&self, name: &str, provider: Arc<dyn Provider>) -> Result<Upstream, Error> {
         if self.effects.is_empty() {
-            let reason = "it performs nothing; write for example effects = [\"media.cut\"]".to_owned();
+            let reason = "effects are missing; example: effects = [\"media.cut\"]".to_owned();
             return Err(Error::Upstream { upstream: name.to_owned(), reason });
         }
         let policy = self.policy(Policy::worker());
         let upstream = Upstream::effects(name, self.effects.iter().cloned().collect(), provider, policy);
-        Ok(upstream.for_tenants(self.tenants.clone()).made_from(origin(self)))
+        Ok(upstream.for_tenants(self.tenants.clone()).with_origin(origin(self)))
     }
 }

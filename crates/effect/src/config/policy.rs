@@ -1,22 +1,22 @@
-//! What every kind of upstream can be told: the keys of [`Policy`], and for whom it works.
+//! Policy keys of every kind of upstream: the keys of [`Policy`], and the served tenants.
 //!
-//! A key that is absent means what the kind of upstream holds for right.
+//! An absent key has the default of the kind of upstream.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::{InDoubt, TenantId};
+use orlog_model::{InDoubtPolicy, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
 use crate::limits::{breaker, rate};
-use crate::policy::{Policy, Share};
+use crate::policy::{Policy, TenantLimits};
 use crate::retry_budget;
 
-/// Declares the configuration of a kind of upstream: its own keys and those that all kinds have, side by side in one table.
+/// Declares the configuration of a kind of upstream: its own keys and the common keys, in one table.
 ///
-/// Serde can flatten one struct into another, but then it forgets the lines that errors stand in and cannot refuse unknown
+/// Serde can flatten structs, but then it loses the line numbers of errors and cannot reject unknown
 /// keys.
 macro_rules! upstream_config {
     ($(#[$meta:meta])* $name:ident { $($own:tt)* }) => {
@@ -25,51 +25,51 @@ macro_rules! upstream_config {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($own)*
-            /// Which kind of upstream it is.
+            /// Kind of the upstream.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub kind: Option<$crate::config::Kind>,
-            /// For whom it works; for all tenants where absent.
+            pub kind: Option<$crate::config::UpstreamKind>,
+            /// Tenants that the upstream serves. Default: all tenants.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub tenants: Option<std::collections::BTreeSet<orlog_model::TenantId>>,
-            /// Attempts at once.
+            /// Maximum number of concurrent attempts.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub concurrency: Option<std::num::NonZeroU32>,
-            /// Attempts in all for one item; as many as the deadline allows where absent.
+            pub max_concurrency: Option<std::num::NonZeroU32>,
+            /// Maximum number of attempts for one item. Default: limited by the deadline only.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub attempts: Option<std::num::NonZeroU32>,
-            /// The time one attempt may take.
+            pub max_attempts: Option<std::num::NonZeroU32>,
+            /// Timeout of one attempt.
             #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
             pub attempt_timeout: Option<std::time::Duration>,
-            /// The time all attempts may take together.
+            /// Time limit of all attempts together.
             #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
             pub deadline: Option<std::time::Duration>,
-            /// The pauses between attempts.
+            /// Delays between attempts.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub backoff: Option<$crate::config::BackoffConfig>,
-            /// When to stop asking.
+            /// Circuit breaker.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub breaker: Option<$crate::config::BreakerConfig>,
-            /// How many retries there may be.
+            /// Retry budget.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub retry_budget: Option<$crate::config::BudgetConfig>,
-            /// How many attempts may begin in a time.
+            pub retry_budget: Option<$crate::config::RetryBudgetConfig>,
+            /// Rate limit of attempts.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub rate: Option<$crate::config::RateConfig>,
-            /// What a single tenant may have of it.
+            /// Limits of each tenant.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub per_tenant: Option<$crate::config::ShareConfig>,
-            /// What to do when nobody knows whether an attempt was done.
+            pub per_tenant: Option<$crate::config::TenantLimitsConfig>,
+            /// Policy for an unknown outcome.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub in_doubt: Option<$crate::config::InDoubtConfig>,
         }
 
         impl $name {
-            /// What is agreed: what is said here, over what holds for its kind.
+            /// Returns the policy: the configured keys over the defaults of the kind.
             #[must_use]
             pub fn policy(&self, kind: $crate::Policy) -> $crate::Policy {
-                $crate::config::Terms {
-                    concurrency: self.concurrency,
-                    attempts: self.attempts,
+                $crate::config::PolicyKeys {
+                    max_concurrency: self.max_concurrency,
+                    max_attempts: self.max_attempts,
                     attempt_timeout: self.attempt_timeout,
                     deadline: self.deadline,
                     backoff: self.backoff,
@@ -79,7 +79,7 @@ macro_rules! upstream_config {
                     per_tenant: self.per_tenant.as_ref(),
                     in_doubt: self.in_doubt,
                 }
-                .over(kind)
+                .apply_to(kind)
             }
         }
     };
@@ -87,183 +87,198 @@ macro_rules! upstream_config {
 
 pub(crate) use upstream_config;
 
-/// The keys that all kinds have; see [`upstream_config`].
-pub(crate) struct Terms<'a> {
-    pub(crate) concurrency: Option<NonZeroU32>,
-    pub(crate) attempts: Option<NonZeroU32>,
+/// Common keys of all kinds; see [`upstream_config`].
+pub(crate) struct PolicyKeys<'a> {
+    pub(crate) max_concurrency: Option<NonZeroU32>,
+    pub(crate) max_attempts: Option<NonZeroU32>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) backoff: Option<BackoffConfig>,
     pub(crate) breaker: Option<BreakerConfig>,
-    pub(crate) retry_budget: Option<BudgetConfig>,
+    pub(crate) retry_budget: Option<RetryBudgetConfig>,
     pub(crate) rate: Option<RateConfig>,
-    pub(crate) per_tenant: Option<&'a ShareConfig>,
+    pub(crate) per_tenant: Option<&'a TenantLimitsConfig>,
     pub(crate) in_doubt: Option<InDoubtConfig>,
 }
 
-impl Terms<'_> {
-    pub(crate) fn over(self, kind: Policy) -> Policy {
+impl PolicyKeys<'_> {
+    pub(crate) fn apply_to(self, kind: Policy) -> Policy {
         Policy {
-            attempts: self.attempts.map(NonZeroU32::get).or(kind.attempts),
+            max_attempts: self.max_attempts.map(NonZeroU32::get).or(kind.max_attempts),
             attempt_timeout: self.attempt_timeout.unwrap_or(kind.attempt_timeout),
             deadline: self.deadline.or(kind.deadline),
             backoff: self.backoff.map_or(kind.backoff, Into::into),
-            concurrency: self.concurrency.map_or(kind.concurrency, |most| most.get() as usize),
+            max_concurrency: self.max_concurrency.map_or(kind.max_concurrency, |max| max.get() as usize),
             breaker: self.breaker.map(Into::into).or(kind.breaker),
-            budget: self.retry_budget.map(Into::into).or(kind.budget),
+            retry_budget: self.retry_budget.map(Into::into).or(kind.retry_budget),
             rate: self.rate.map(Into::into).or(kind.rate),
-            share: self.per_tenant.map_or(kind.share, Into::into),
+            tenant_limits: self.per_tenant.map_or(kind.tenant_limits, Into::into),
             in_doubt: self.in_doubt.map_or(kind.in_doubt, Into::into),
         }
     }
 }
 
-/// The pauses between attempts.
+/// Delays between attempts.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackoffConfig {
-    /// The shortest.
+    /// Minimum delay.
     #[serde(with = "crate::duration")]
-    pub first: Duration,
-    /// The longest.
+    pub initial: Duration,
+    /// Maximum delay.
     #[serde(with = "crate::duration")]
     pub max: Duration,
-    /// A pause is at most this many times the one before it.
+    /// Maximum ratio of a delay to the previous one.
     pub multiplier: NonZeroU32,
 }
 
-/// When to stop asking, and for how long.
+/// Circuit breaker: thresholds and open duration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
-    /// Opens after this many failures in a row.
-    pub failures: NonZeroU32,
-    /// Opens also at this share of failures.
+    /// Number of consecutive failures that opens the breaker.
+    pub failure_threshold: NonZeroU32,
+    /// Share of failures that also opens the breaker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<FailureRateConfig>,
-    /// How long it refuses before it tries one.
+    /// Duration of the open state before a probe.
     #[serde(with = "crate::duration")]
-    pub open_for: Duration,
+    pub open_duration: Duration,
 }
 
-/// A share of the latest answers.
+/// Share of failures among the latest results.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureRateConfig {
-    /// Failures in a hundred.
+    /// Failures in percent.
     pub percent: u8,
-    /// How many of the latest answers are looked at.
+    /// Number of latest results that are evaluated.
     pub window: NonZeroU32,
 }
 
-/// How many retries there may be.
+/// Retry budget.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct BudgetConfig {
-    /// Retries for a hundred first attempts.
+pub struct RetryBudgetConfig {
+    /// Retries per hundred first attempts.
     pub percent: u32,
-    /// Retries that are always allowed, in a second.
-    pub per_second: u32,
-    /// The most that can be saved up.
-    pub saved: NonZeroU32,
+    /// Retries per second that are always allowed.
+    pub min_per_second: u32,
+    /// Maximum number of saved retries.
+    pub max_saved: NonZeroU32,
 }
 
-/// So many in such a time.
+/// Rate limit: a count per period.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// How many.
+    /// Number of attempts.
     pub count: NonZeroU32,
-    /// In which time.
+    /// Period of the count.
     #[serde(default = "second", with = "crate::duration")]
     pub per: Duration,
-    /// How many may begin at once after a rest.
+    /// Maximum burst after an idle period.
     #[serde(default = "one")]
     pub burst: NonZeroU32,
 }
 
-/// What a single tenant may have.
+/// Limits of each tenant.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ShareConfig {
-    /// Attempts at once.
+pub struct TenantLimitsConfig {
+    /// Maximum number of concurrent attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub concurrency: Option<NonZeroU32>,
-    /// How many may begin in a time.
+    pub max_concurrency: Option<NonZeroU32>,
+    /// Rate limit of attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateConfig>,
-    /// How many places a tenant gets in its turn; 1 where nothing is said.
+    /// Number of permits of a tenant per round. Default: 1.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<TenantId, NonZeroU32>,
 }
 
-/// What to do when nobody knows whether an attempt was done.
+/// Policy for an unknown outcome.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InDoubtConfig {
-    /// Try again under the same key.
+    /// Retry under the same key.
     Retry,
-    /// Do not.
+    /// Fail without a retry.
     Fail,
 }
 
 impl Default for BackoffConfig {
     fn default() -> Self {
-        let Backoff { first, max, multiplier } = Backoff::default();
-        Self { first, max, multiplier: NonZeroU32::new(multiplier).expect("the default is not zero") }
+        let Backoff { initial, max, multiplier } = Backoff::default();
+        Self { initial, max, multiplier: NonZeroU32::new(multiplier).expect("the default is not zero") }
     }
 }
 
 impl From<BackoffConfig> for Backoff {
     fn from(config: BackoffConfig) -> Self {
-        Self { first: config.first, max: config.max, multiplier: config.multiplier.get() }
+        Self { initial: config.initial, max: config.max, multiplier: config.multiplier.get() }
     }
 }
 
 impl Default for BreakerConfig {
     fn default() -> Self {
-        let breaker::Options { failures, open_for, .. } = breaker::Options::default();
-        Self { failures: NonZeroU32::new(failures).expect("the default is not zero"), rate: None, open_for }
+        let breaker::BreakerOptions { failure_threshold, open_duration, .. } =
+            breaker::BreakerOptions::default();
+        Self {
+            failure_threshold: NonZeroU32::new(failure_threshold).expect("the default is not zero"),
+            rate: None,
+            open_duration,
+        }
     }
 }
 
-impl From<BreakerConfig> for breaker::Options {
+impl From<BreakerConfig> for breaker::BreakerOptions {
     fn from(config: BreakerConfig) -> Self {
-        let rate = config.rate.map(|rate| breaker::Rate { percent: rate.percent, window: rate.window.get() });
-        Self { failures: config.failures.get(), rate, open_for: config.open_for }
+        let rate =
+            config.rate.map(|rate| breaker::FailureRate { percent: rate.percent, window: rate.window.get() });
+        Self { failure_threshold: config.failure_threshold.get(), rate, open_duration: config.open_duration }
     }
 }
 
-impl Default for BudgetConfig {
+impl Default for RetryBudgetConfig {
     fn default() -> Self {
-        let retry_budget::Options { percent, per_second, saved } = retry_budget::Options::default();
-        Self { percent, per_second, saved: NonZeroU32::new(saved).expect("the default is not zero") }
+        let retry_budget::RetryBudgetOptions { percent, min_per_second, max_saved } =
+            retry_budget::RetryBudgetOptions::default();
+        Self {
+            percent,
+            min_per_second,
+            max_saved: NonZeroU32::new(max_saved).expect("the default is not zero"),
+        }
     }
 }
 
-impl From<BudgetConfig> for retry_budget::Options {
-    fn from(config: BudgetConfig) -> Self {
-        Self { percent: config.percent, per_second: config.per_second, saved: config.saved.get() }
+impl From<RetryBudgetConfig> for retry_budget::RetryBudgetOptions {
+    fn from(config: RetryBudgetConfig) -> Self {
+        Self {
+            percent: config.percent,
+            min_per_second: config.min_per_second,
+            max_saved: config.max_saved.get(),
+        }
     }
 }
 
-impl From<RateConfig> for rate::Rate {
+impl From<RateConfig> for rate::RateLimit {
     fn from(config: RateConfig) -> Self {
         Self { count: config.count, per: config.per, burst: config.burst }
     }
 }
 
-impl From<&ShareConfig> for Share {
-    fn from(config: &ShareConfig) -> Self {
+impl From<&TenantLimitsConfig> for TenantLimits {
+    fn from(config: &TenantLimitsConfig) -> Self {
         Self {
-            concurrency: config.concurrency,
+            max_concurrency: config.max_concurrency,
             rate: config.rate.map(Into::into),
             weights: config.weights.clone(),
         }
     }
 }
 
-impl From<InDoubtConfig> for InDoubt {
+impl From<InDoubtConfig> for InDoubtPolicy {
     fn from(config: InDoubtConfig) -> Self {
         match config {
             InDoubtConfig::Retry => Self::Retry,

@@ -1,4 +1,4 @@
-//! Scripts as the configuration describes them.
+//! Configuration of script upstreams.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -10,13 +10,15 @@ use orlog_model::EffectName;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, origin, upstream_config};
-use crate::job_logs::Lines;
-use crate::placeholders::Text;
+use crate::job_logs::JobLogs;
+use crate::placeholders::TextTemplate;
 use crate::policy::Policy;
-use crate::script::{Interpreter, Isolation, Limits, Manner, Operation, Script, is_variable};
+use crate::script::{
+    Interpreter, Isolation, ResourceLimits, ScriptOperation, ScriptOptions, ScriptProvider, is_variable,
+};
 use crate::upstream::Upstream;
 
-/// What jobs may read where nothing is said, if it is there.
+/// Default paths that jobs may read, if they exist.
 const READ: [&str; 12] = [
     "/bin",
     "/etc",
@@ -32,44 +34,44 @@ const READ: [&str; 12] = [
     "/usr",
 ];
 
-/// As whom jobs run where Orlog runs as root.
-const NOBODY: u32 = 65534;
+/// User id of jobs if Orlog runs as root.
+const UNPRIVILEGED_UID: u32 = 65534;
 
-/// The interpreters that need no configuration: name, command, how the file ends.
+/// Built-in interpreters: name, command, file suffix.
 const KNOWN: [(&str, &str, &str); 4] =
     [("bash", "bash", ".sh"), ("node", "node", ".js"), ("python", "python3", ".py"), ("sh", "sh", ".sh")];
 
 upstream_config! {
-    /// Effects that are scripts.
+    /// Configuration of effects that are scripts.
     ScriptConfig {
-        /// What it performs, by the effect's name.
+        /// Effects by name.
         #[serde(default)]
-        pub effects: BTreeMap<EffectName, RunConfig>,
-        /// Interpreters besides `python`, `sh`, `bash` and `node`, or in their place.
+        pub effects: BTreeMap<EffectName, ScriptEffectConfig>,
+        /// Interpreters in addition to `python`, `sh`, `bash` and `node`, or replacements of them.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub interpreters: BTreeMap<String, InterpreterConfig>,
-        /// What a job may use.
+        /// Resource limits of a job.
         #[serde(default)]
-        pub limits: LimitsConfig,
-        /// Whether a job runs where it cannot be confined.
+        pub limits: ResourceLimitsConfig,
+        /// Whether a job runs on a system without sandbox support.
         #[serde(default)]
         pub isolation: Isolation,
         /// Whether jobs may use the network.
         #[serde(default)]
         pub network: bool,
-        /// Folders and files that jobs may read besides those of the system.
+        /// Directories and files that jobs may read in addition to those of the system.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub read: Vec<PathBuf>,
-        /// Folders and files that jobs may write besides their own folder.
+        /// Directories and files that jobs may write in addition to their own directory.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub write: Vec<PathBuf>,
-        /// As whom jobs run where Orlog runs as root; 65534 where absent.
+        /// User id of jobs if Orlog runs as root. Default: 65534.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub user: Option<u32>,
-        /// The most that a job may answer; 1048576 where absent.
+        /// Maximum size of the result of a job, in bytes. Default: 1048576.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub max_output_bytes: Option<NonZeroUsize>,
-        /// The program that stands over jobs, for programs in which Orlog is embedded; this one where absent.
+        /// Program that supervises jobs, for programs that embed Orlog. Default: the current program.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub helper: Option<PathBuf>,
     }
@@ -78,47 +80,47 @@ upstream_config! {
 /// One effect that is a script.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RunConfig {
-    /// Who runs it; of `job.python` that is `python` where nothing is said.
+pub struct ScriptEffectConfig {
+    /// Interpreter; for `job.python` the default is `python`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
-    /// The source; that of the payload where absent.
+    /// Source code. Default: the source in the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// Its environment, besides what the payload asks for.
+    /// Environment variables, in addition to those of the payload.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
 
-/// How scripts of a language are run.
+/// Interpreter of a script language.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterpreterConfig {
-    /// The program and its arguments; the file with the source comes behind.
+    /// Program and its arguments; the path of the source file is appended.
     pub command: Vec<String>,
-    /// How the file ends.
+    /// File suffix.
     #[serde(default)]
     pub suffix: String,
 }
 
-/// What a job may use.
+/// Resource limits of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// Processor time of each process; none where absent.
+pub struct ResourceLimitsConfig {
+    /// CPU time per process. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
     pub cpu: Option<Duration>,
-    /// Data of each process, in bytes.
+    /// Memory per process, in bytes.
     pub memory_bytes: NonZeroU64,
-    /// Each file, in bytes.
+    /// Size per file, in bytes.
     pub file_bytes: NonZeroU64,
-    /// Open files of each process.
+    /// Open files per process.
     pub open_files: NonZeroU64,
-    /// Processes and threads at once.
+    /// Maximum number of concurrent processes and threads.
     pub processes: NonZeroU64,
 }
 
-impl Default for LimitsConfig {
+impl Default for ResourceLimitsConfig {
     fn default() -> Self {
         let number = |number| NonZeroU64::new(number).expect("it is not zero");
         Self {
@@ -131,10 +133,10 @@ impl Default for LimitsConfig {
     }
 }
 
-impl From<LimitsConfig> for Limits {
-    fn from(config: LimitsConfig) -> Self {
+impl From<ResourceLimitsConfig> for ResourceLimits {
+    fn from(config: ResourceLimitsConfig) -> Self {
         Self {
-            // A fraction of a second would be none at all.
+            // A fraction of a second would be rounded to zero.
             cpu_seconds: config.cpu.map(|cpu| cpu.as_secs().max(1)),
             memory_bytes: config.memory_bytes.get(),
             file_bytes: config.file_bytes.get(),
@@ -145,23 +147,23 @@ impl From<LimitsConfig> for Limits {
 }
 
 impl ScriptConfig {
-    /// The upstream it describes.
+    /// Builds the upstream.
     ///
     /// # Errors
-    /// When an effect has no interpreter, or a path is none.
+    /// If an effect has no interpreter, or if a path is invalid.
     pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
-        let wrong = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
+        let invalid = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
         if self.effects.is_empty() {
-            return Err(wrong("it performs nothing; write for example [effects.\"job.python\"]".to_owned()));
+            return Err(invalid("effects are missing; example: [effects.\"job.python\"]".to_owned()));
         }
         if let Some(path) =
             self.read.iter().chain(&self.write).chain(&self.helper).find(|path| !path.is_absolute())
         {
-            return Err(wrong(format!("{} is no absolute path", path.display())));
+            return Err(invalid(format!("{} is not an absolute path", path.display())));
         }
         if let Some((name, _)) = self.interpreters.iter().find(|(_, config)| config.command.is_empty()) {
-            return Err(wrong(format!(
-                "interpreters.{name} has no command; write for example command = [\"ruby\"]"
+            return Err(invalid(format!(
+                "interpreters.{name} has no command; example: command = [\"ruby\"]"
             )));
         }
         let operations = self.effects.iter().map(|(effect, config)| {
@@ -173,19 +175,19 @@ impl ScriptConfig {
             Ok((effect.clone(), operation))
         });
         let operations = operations.collect::<Result<BTreeMap<_, _>, Error>>()?;
-        let lines = Arc::<Lines>::default();
-        let script = Script::new(self.manner(name), operations, Arc::clone(&lines));
+        let job_logs = Arc::<JobLogs>::default();
+        let script = ScriptProvider::new(self.script_options(name), operations, Arc::clone(&job_logs));
         let policy = self.policy(Policy::script());
         let upstream = Upstream::effects(name, script.effects(), Arc::new(script), policy);
-        let upstream = upstream.for_tenants(self.tenants.clone()).made_from(origin(self));
-        Ok(upstream.writing(lines))
+        let upstream = upstream.for_tenants(self.tenants.clone()).with_origin(origin(self));
+        Ok(upstream.with_job_logs(job_logs))
     }
 
-    fn manner(&self, name: &str) -> Manner {
-        Manner {
+    fn script_options(&self, name: &str) -> ScriptOptions {
+        ScriptOptions {
             upstream: name.to_owned(),
             helper: self.helper.clone(),
-            user: rustix::process::geteuid().is_root().then(|| self.user.unwrap_or(NOBODY)),
+            user: rustix::process::geteuid().is_root().then(|| self.user.unwrap_or(UNPRIVILEGED_UID)),
             limits: self.limits.into(),
             isolation: self.isolation,
             network: self.network,
@@ -195,20 +197,27 @@ impl ScriptConfig {
         }
     }
 
-    fn operation(&self, effect: &EffectName, config: &RunConfig) -> Result<Operation, String> {
+    fn operation(&self, effect: &EffectName, config: &ScriptEffectConfig) -> Result<ScriptOperation, String> {
         let named = config.interpreter.as_deref().or_else(|| effect.as_str().strip_prefix("job."));
-        let named = named.ok_or("it has no interpreter; write for example interpreter = \"python\"")?;
+        let named = named.ok_or("interpreter is missing; example: interpreter = \"python\"")?;
         let interpreter = self.interpreter(named).ok_or_else(|| {
-            let known = KNOWN.iter().map(|(name, ..)| *name).chain(self.interpreters.keys().map(String::as_str));
+            let known =
+                KNOWN.iter().map(|(name, ..)| *name).chain(self.interpreters.keys().map(String::as_str));
             let known = known.collect::<Vec<_>>().join(", ");
-            format!("there is no interpreter {named:?}; there is {known}; others are added under [interpreters.{named}]")
+            format!(
+                "unknown interpreter {named:?}; available: {known}; add others under [interpreters.{named}]"
+            )
         })?;
         let env = config.env.iter().map(|(name, text)| {
             is_variable(name).map_err(|reason| format!("env: {reason}"))?;
-            let text = Text::parse(text).map_err(|reason| format!("env.{name}: {reason}"))?;
+            let text = TextTemplate::parse(text).map_err(|reason| format!("env.{name}: {reason}"))?;
             Ok((name.clone(), text))
         });
-        Ok(Operation { interpreter, script: config.script.clone(), env: env.collect::<Result<_, String>>()? })
+        Ok(ScriptOperation {
+            interpreter,
+            script: config.script.clone(),
+            env: env.collect::<Result<_, String>>()?,
+        })
     }
 
     fn interpreter(&self, name: &str) -> Option<Interpreter> {

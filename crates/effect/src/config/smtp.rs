@@ -1,4 +1,4 @@
-//! A mail server as the configuration describes it.
+//! Configuration of an SMTP upstream.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -12,118 +12,121 @@ use serde_json::Value;
 
 use super::{Error, origin, upstream_config};
 use crate::egress::Egress;
-use crate::http::Tls;
-use crate::placeholders::{Json, Text};
+use crate::http::TlsConfig;
+use crate::placeholders::{JsonTemplate, TextTemplate};
 use crate::policy::Policy;
 use crate::secret::SecretRef;
-use crate::smtp::{Cabinet, Form, Place, Post, Smtp, Templates, TlsMode, mailbox};
+use crate::smtp::{
+    AttachmentStore, EmailFields, EmailTemplate, SmtpConnectionPool, SmtpEndpoint, SmtpProvider, TlsMode,
+    mailbox,
+};
 use crate::upstream::Upstream;
 
-/// The longest mail where nothing else is said, in bytes.
+/// Default maximum size of an email, in bytes.
 const MAX_MAIL: usize = 10 << 20;
 
-/// The pause after a server that puts a mail off.
-const PAUSE: Duration = Duration::from_mins(1);
+/// Delay after a server defers an email.
+const RETRY_DELAY: Duration = Duration::from_mins(1);
 
 upstream_config! {
-    /// One mail server.
+    /// Configuration of an SMTP server.
     SmtpConfig {
-        /// Its name or address.
+        /// Host name or address.
         pub host: String,
-        /// Its port; 587 where absent, 465 with `tls = "wrapper"`, 25 with `tls = "none"`.
+        /// Port. Default: 587; 465 with `tls = "wrapper"`, 25 with `tls = "none"`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub port: Option<u16>,
-        /// Whether the connection is encrypted.
+        /// TLS mode of the connection.
         #[serde(default)]
         pub tls: TlsMode,
         /// Certificates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub certificates: Option<Tls>,
-        /// Who logs in.
+        pub certificates: Option<TlsConfig>,
+        /// User name for authentication.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub user: Option<SecretRef>,
-        /// The proof.
+        /// Password for authentication.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub password: Option<SecretRef>,
-        /// Who sends: `Shop <shop@example.com>`.
+        /// Sender: `Shop <shop@example.com>`.
         pub from: String,
-        /// The right side of every `Message-ID`; the domain of `from` where absent.
+        /// Domain of every `Message-ID`. Default: the domain of `from`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub domain: Option<String>,
-        /// Where attachments may come from.
+        /// Permitted sources of attachments.
         #[serde(default)]
-        pub attachments: CabinetConfig,
-        /// The longest mail, in bytes; 10485760 where absent.
+        pub attachments: AttachmentsConfig,
+        /// Maximum size of an email, in bytes. Default: 10485760.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub max_message_bytes: Option<NonZeroUsize>,
-        /// The least pause after 450 and 451; a minute where absent.
+        /// Minimum delay after the status 450 or 451. Default: 1min.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
         pub greylist_pause: Option<Duration>,
-        /// What it sends, by the effect's name.
+        /// Effects by name.
         #[serde(default)]
-        pub effects: BTreeMap<EffectName, LetterConfig>,
+        pub effects: BTreeMap<EffectName, EmailEffectConfig>,
     }
 }
 
-/// Where attachments may come from.
+/// Permitted sources of attachments.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CabinetConfig {
-    /// Files come from here; relative to the folder of the description.
+pub struct AttachmentsConfig {
+    /// Directory of attachment files; relative to the directory of the configuration file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub folder: Option<PathBuf>,
-    /// Which hosts URLs may name.
+    pub dir: Option<PathBuf>,
+    /// Hosts that URLs may name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
 }
 
-/// One mail. Where nothing is said, the effect's arguments are the mail.
+/// Email of one effect. Absent keys are read from the arguments of the effect.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct LetterConfig {
-    /// Receivers, one or a list.
+pub struct EmailEffectConfig {
+    /// Recipients, one or a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
-    /// Receivers of a copy.
+    /// Recipients of a copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cc: Option<Value>,
-    /// Receivers whom nobody sees.
+    /// Recipients of a blind copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bcc: Option<Value>,
-    /// Who gets the answers.
+    /// Reply address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<Value>,
-    /// The subject.
+    /// Subject of the email.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// As plain text.
+    /// Body as plain text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// As HTML.
+    /// Body as HTML.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub html: Option<String>,
-    /// As Markdown, which becomes HTML and plain text.
+    /// Body as Markdown, converted to HTML and plain text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub markdown: Option<String>,
-    /// What is enclosed: `{ name, type, file | url | base64 }`, a list.
+    /// List of attachments: `{ name, type, file | url | base64 }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Value>,
 }
 
 impl SmtpConfig {
-    /// The upstream it describes. Files that it names are in `folder`.
+    /// Builds the upstream. Paths of files are relative to `base_dir`.
     ///
     /// # Errors
-    /// When the sender, the encryption or a template is wrong.
-    pub fn upstream(&self, name: &str, folder: &Path) -> Result<Upstream, Error> {
-        let wrong = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
-        let from = mailbox("from", &self.from).map_err(wrong)?;
+    /// If the sender, the encryption or a template is invalid.
+    pub fn upstream(&self, name: &str, base_dir: &Path) -> Result<Upstream, Error> {
+        let invalid = |reason: String| Error::Upstream { upstream: name.to_owned(), reason };
+        let from = mailbox("from", &self.from).map_err(invalid)?;
         let domain = self.domain.clone().unwrap_or_else(|| from.email.domain().to_owned());
         if !is_domain(&domain) {
-            return Err(wrong(format!("the domain {domain:?} is none; write for example example.com")));
+            return Err(invalid(format!("invalid domain {domain:?}; example: example.com")));
         }
         let policy = self.policy(Policy::default());
-        let place = self.place(&domain, policy.concurrency).map_err(wrong)?;
+        let smtp_endpoint = self.smtp_endpoint(&domain, policy.max_concurrency).map_err(invalid)?;
         let mut forms = BTreeMap::new();
         for (effect, config) in &self.effects {
             let form = config.form().map_err(|reason| Error::Operation {
@@ -133,38 +136,45 @@ impl SmtpConfig {
             })?;
             forms.insert(effect.clone(), form);
         }
-        let most = self.max_message_bytes.map_or(MAX_MAIL, NonZeroUsize::get);
-        let cabinet = Cabinet {
-            folder: self.attachments.folder.as_ref().map(|path| folder.join(path)),
+        let max_bytes = self.max_message_bytes.map_or(MAX_MAIL, NonZeroUsize::get);
+        let cabinet = AttachmentStore {
+            dir: self.attachments.dir.as_ref().map(|path| base_dir.join(path)),
             egress: self.attachments.egress.clone().unwrap_or_default(),
-            most,
+            max_bytes,
             clients: OnceLock::new(),
         };
-        let pause = self.greylist_pause.unwrap_or(PAUSE);
+        let pause = self.greylist_pause.unwrap_or(RETRY_DELAY);
         let upstream = name.to_owned();
-        let smtp = Smtp { upstream, post: Post::new(place), cabinet, from, domain, most, pause, forms };
+        let smtp = SmtpProvider {
+            upstream,
+            post: SmtpConnectionPool::new(smtp_endpoint),
+            cabinet,
+            from,
+            domain,
+            max_size: max_bytes,
+            pause,
+            forms,
+        };
         let upstream = Upstream::effects(name, smtp.effects(), Arc::new(smtp), policy);
-        Ok(upstream.for_tenants(self.tenants.clone()).made_from(origin(self)))
+        Ok(upstream.for_tenants(self.tenants.clone()).with_origin(origin(self)))
     }
 
-    fn place(&self, domain: &str, kept: usize) -> Result<Place, String> {
+    fn smtp_endpoint(&self, domain: &str, max_idle: usize) -> Result<SmtpEndpoint, String> {
         if self.host.is_empty()
             || self.host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/')
         {
-            return Err(format!("the host {:?} is none; write for example smtp.example.com", self.host));
+            return Err(format!("invalid host {:?}; example: smtp.example.com", self.host));
         }
         let tls = self.certificates.clone().unwrap_or_default();
         tls.check().map_err(|reason| reason.replace("tls.", "certificates."))?;
         let user = match (&self.user, &self.password) {
             (Some(user), Some(password)) => Some((user.clone(), password.clone())),
             (None, None) => None,
-            _ => return Err("user and password go together".to_owned()),
+            _ => return Err("user and password require each other".to_owned()),
         };
         let is_encrypted = matches!(self.tls, TlsMode::Required | TlsMode::Wrapper);
         if user.is_some() && !is_encrypted && !is_loopback(&self.host) {
-            return Err(
-                "a password is sent only over TLS; write tls = \"required\" or \"wrapper\"".to_owned()
-            );
+            return Err("a password requires TLS; set tls = \"required\" or \"wrapper\"".to_owned());
         }
         let port = self.port.unwrap_or(match self.tls {
             TlsMode::Required | TlsMode::Opportunistic => 587,
@@ -172,7 +182,7 @@ impl SmtpConfig {
             TlsMode::None => 25,
         });
         let (host, hello) = (self.host.clone(), domain.to_owned());
-        Ok(Place { host, port, mode: self.tls, tls, user, hello, kept })
+        Ok(SmtpEndpoint { host, port, mode: self.tls, tls, user, hello, kept: max_idle })
     }
 }
 
@@ -184,8 +194,8 @@ fn is_domain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
 }
 
-impl LetterConfig {
-    fn form(&self) -> Result<Form, String> {
+impl EmailEffectConfig {
+    fn form(&self) -> Result<EmailTemplate, String> {
         let lists = [
             ("to", &self.to),
             ("cc", &self.cc),
@@ -194,11 +204,11 @@ impl LetterConfig {
             ("attachments", &self.attachments),
         ];
         let lists = lists.into_iter().filter_map(|(name, value)| {
-            let template = value.as_ref().map(Json::parse)?;
+            let template = value.as_ref().map(JsonTemplate::parse)?;
             Some(template.map(|template| (name, template)).map_err(|reason| format!("{name}: {reason}")))
         });
         let lists = lists.collect::<Result<Vec<_>, String>>()?;
-        let templates = Templates {
+        let templates = EmailFields {
             subject: text("subject", self.subject.as_ref())?,
             text: text("text", self.text.as_ref())?,
             html: text("html", self.html.as_ref())?,
@@ -206,24 +216,24 @@ impl LetterConfig {
             lists,
         };
         if templates.is_empty() {
-            return Ok(Form::Arguments);
+            return Ok(EmailTemplate::Arguments);
         }
         if !templates.lists.iter().any(|(name, _)| ["to", "cc", "bcc"].contains(name)) {
-            return Err("it has no receiver; write to, cc or bcc".to_owned());
+            return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
         match (&templates.text, &templates.html, &templates.markdown) {
-            (None, None, None) => Err("it has no words; write text, html or markdown".to_owned()),
-            (_, Some(_), Some(_)) => Err("it has html and markdown; keep one".to_owned()),
-            _ => Ok(Form::Templates(Box::new(templates))),
+            (None, None, None) => Err("body is missing; set text, html or markdown".to_owned()),
+            (_, Some(_), Some(_)) => Err("html and markdown are mutually exclusive; remove one".to_owned()),
+            _ => Ok(EmailTemplate::Templates(Box::new(templates))),
         }
     }
 }
 
-fn text(name: &str, given: Option<&String>) -> Result<Option<Text>, String> {
-    let Some(given) = given else { return Ok(None) };
-    let text = Text::parse(given).map_err(|reason| format!("{name}: {reason}"))?;
+fn text(name: &str, template: Option<&String>) -> Result<Option<TextTemplate>, String> {
+    let Some(template) = template else { return Ok(None) };
+    let text = TextTemplate::parse(template).map_err(|reason| format!("{name}: {reason}"))?;
     if text.has_secrets() {
-        return Err(format!("{name}: a secret cannot stand in a mail"));
+        return Err(format!("{name}: a secret is not allowed in an email"));
     }
     Ok(Some(text))
 }

@@ -1,4 +1,4 @@
-//! An upstream whose work is done by workers, as the configuration describes it.
+//! Configuration of a worker upstream.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -10,46 +10,46 @@ use orlog_model::EffectName;
 use super::{Error, origin, upstream_config};
 use crate::policy::Policy;
 use crate::upstream::Upstream;
-use crate::worker::{Board, Terms, Worker};
+use crate::worker::{ClaimOptions, JobBoard, WorkerProvider};
 
 upstream_config! {
-    /// Effects that workers outside the process perform.
+    /// Configuration of effects that external workers execute.
     WorkerConfig {
-        /// Which effects.
+        /// Effect names.
         pub effects: BTreeSet<EffectName>,
-        /// How long a claim lasts; 5 minutes where absent.
+        /// Duration of a claim. Default: 5min.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
-        pub claim: Option<Duration>,
-        /// How long a heartbeat makes it last from then on; 2 minutes where absent.
+        pub claim_ttl: Option<Duration>,
+        /// Extension of a claim by a heartbeat. Default: 2min.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::duration::option")]
-        pub heartbeat: Option<Duration>,
-        /// Jobs that one claim takes at most where the worker does not say; 1 where absent.
+        pub heartbeat_ttl: Option<Duration>,
+        /// Maximum number of jobs per claim request if the worker specifies none. Default: 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub batch: Option<NonZeroUsize>,
+        pub max_batch: Option<NonZeroUsize>,
     }
 }
 
 impl WorkerConfig {
-    /// The upstream it describes.
+    /// Builds the upstream.
     ///
     /// # Errors
-    /// When it performs nothing.
+    /// If it has no effects.
     pub fn upstream(&self, name: &str) -> Result<Upstream, Error> {
         if self.effects.is_empty() {
-            let reason = "it performs nothing; write for example effects = [\"media.cut\"]".to_owned();
+            let reason = "effects are missing; example: effects = [\"media.cut\"]".to_owned();
             return Err(Error::Upstream { upstream: name.to_owned(), reason });
         }
-        let usual = Terms::default();
-        let terms = Terms {
-            claim: self.claim.unwrap_or(usual.claim),
-            heartbeat: self.heartbeat.unwrap_or(usual.heartbeat),
-            batch: self.batch.map_or(usual.batch, NonZeroUsize::get),
+        let usual = ClaimOptions::default();
+        let terms = ClaimOptions {
+            claim_ttl: self.claim_ttl.unwrap_or(usual.claim_ttl),
+            heartbeat_ttl: self.heartbeat_ttl.unwrap_or(usual.heartbeat_ttl),
+            max_batch: self.max_batch.map_or(usual.max_batch, NonZeroUsize::get),
         };
-        let board = Arc::new(Board::default());
-        let provider = Arc::new(Worker::new(Arc::clone(&board)));
+        let board = Arc::new(JobBoard::default());
+        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
         let policy = self.policy(Policy::worker());
         let upstream = Upstream::effects(name, self.effects.iter().cloned().collect(), provider, policy);
-        let upstream = upstream.for_tenants(self.tenants.clone()).made_from(origin(self));
-        Ok(upstream.on_board(board, terms))
+        let upstream = upstream.for_tenants(self.tenants.clone()).with_origin(origin(self));
+        Ok(upstream.with_job_board(board, terms))
     }
 }

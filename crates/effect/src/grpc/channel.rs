@@ -1,4 +1,4 @@
-//! The part of a gRPC provider that holds the connection: messages as bytes go out, bytes or a fault come back.
+//! Connection of a gRPC provider: sends messages as bytes and returns bytes or an error.
 
 use std::error::Error as StdError;
 use std::net::SocketAddr;
@@ -18,108 +18,117 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Status};
 
-use crate::egress::{self, Refused};
-use crate::http::{Certificates, Tls};
-use crate::provider::Refusal;
+use crate::egress::{self, EgressDenied};
+use crate::http::{Certificates, TlsConfig};
+use crate::provider::ProviderError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a connection with calls under way is asked whether it still lives, and how long it may take to answer.
+/// Interval of keep-alive pings on a connection with active calls, and timeout of the response.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// `grpc-timeout` has eight digits, and no call takes longer.
+/// Maximum timeout of a call: `grpc-timeout` has eight digits.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// Where an upstream is and how it is reached.
+/// Endpoint of an upstream and its connection options.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct GrpcEndpoint {
     pub(crate) endpoint: Url,
-    pub(crate) tls: Tls,
-    /// The endpoint must be a public address.
+    pub(crate) tls: TlsConfig,
+    /// Whether the endpoint must have a public address.
     pub(crate) guarded: bool,
-    /// The longest message that is sent, in bytes.
+    /// Maximum size of a sent message, in bytes.
     pub(crate) max_request: usize,
-    /// The longest message that is read, in bytes.
+    /// Maximum size of a received message, in bytes.
     pub(crate) max_response: usize,
 }
 
-/// The connection to one upstream, made when it is first needed, and anew when a certificate has changed.
-pub(crate) struct Line {
-    place: Place,
+/// Connection to one upstream; created on first use, and recreated after a change of certificates.
+pub(crate) struct GrpcChannel {
+    endpoint: GrpcEndpoint,
     made: Mutex<Option<(Certificates, Channel)>>,
 }
 
-/// One call.
-pub(crate) struct Call {
+/// One gRPC call.
+pub(crate) struct GrpcCall {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) message: Vec<u8>,
     pub(crate) timeout: Duration,
 }
 
-/// A call that brought no answer.
+/// Error of a call without a response.
 #[derive(Debug)]
-pub(crate) enum Fault {
-    /// No connection came about: nothing was done.
+pub(crate) enum GrpcError {
+    /// No connection was established: nothing was executed.
     Unreachable(String),
-    /// The endpoint may not be reached.
-    Forbidden(Refused),
-    /// The answer was lost: nobody knows.
-    Lost(String),
-    /// There is an answer, longer than may be read.
-    TooLong,
-    /// The request is longer than may be sent: nothing was done.
+    /// Egress rules deny the endpoint.
+    Forbidden(EgressDenied),
+    /// The response was lost: the outcome is unknown.
+    ConnectionLost(String),
+    /// The response exceeds the size limit.
+    ResponseTooLarge,
+    /// The request exceeds the size limit: nothing was executed.
     Oversized(String),
-    /// The upstream says so itself.
-    Told(Box<Status>),
+    /// The upstream returned this status.
+    Status(Box<Status>),
 }
 
-impl Line {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, made: Mutex::new(None) }
+impl GrpcChannel {
+    pub(crate) fn new(endpoint: GrpcEndpoint) -> Self {
+        Self { endpoint, made: Mutex::new(None) }
     }
 
-    /// A channel with the certificates as they are now.
-    pub(crate) fn channel(&self) -> Result<Channel, Refusal> {
-        let read = self.place.tls.read()?;
+    /// Returns a channel with the current certificates.
+    pub(crate) fn channel(&self) -> Result<Channel, ProviderError> {
+        let read = self.endpoint.tls.read()?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, channel)) = made.as_ref().filter(|(known, _)| *known == read) {
             return Ok(channel.clone());
         }
-        let channel = self.place.channel(&read).map_err(|error| {
-            Refusal::retry("tls", format!("the certificates cannot be used: {}", chain(&error)))
+        let channel = self.endpoint.channel(&read).map_err(|error| {
+            ProviderError::unavailable("tls", format!("invalid certificates: {}", chain(&error)))
         })?;
         *made = Some((read, channel.clone()));
         Ok(channel)
     }
 
-    /// Makes a call with one message and waits for the one that answers.
-    pub(crate) async fn call(&self, channel: Channel, call: Call) -> Result<Bytes, Fault> {
-        if call.message.len() > self.place.max_request {
-            let (length, most) = (call.message.len(), self.place.max_request);
-            return Err(Fault::Oversized(format!("the request has {length} bytes, more than {most}")));
+    /// Sends a message and waits for the response message.
+    pub(crate) async fn call(&self, channel: Channel, call: GrpcCall) -> Result<Bytes, GrpcError> {
+        if call.message.len() > self.endpoint.max_request {
+            let (length, limit) = (call.message.len(), self.endpoint.max_request);
+            return Err(GrpcError::Oversized(format!(
+                "the request has {length} bytes, the limit is {limit}"
+            )));
         }
-        let path: PathAndQuery = call.path.parse().expect("names of services and methods are plain");
+        let path: PathAndQuery = call.path.parse().expect("service and method names are valid paths");
         let mut request = Request::new(Bytes::from(call.message));
         *request.metadata_mut() = MetadataMap::from_headers(call.headers);
         request.set_timeout(call.timeout.min(LONGEST));
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.place.max_response);
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.endpoint.max_response);
         grpc.ready().await.map_err(|error| fault(Status::from_error(Box::new(error))))?;
-        let mut answers = grpc.server_streaming(request, path, Raw).await.map_err(fault)?.into_inner();
-        // Only here is the limit on our side: a status before the first message is the upstream's own.
-        let answer = answers.message().await.map_err(|status| match status.code() {
-            Code::OutOfRange if status.message().contains("message length too large") => Fault::TooLong,
+        let mut responses =
+            grpc.server_streaming(request, path, BytesCodec).await.map_err(fault)?.into_inner();
+        // The size limit applies only here: a status before the first message comes from the upstream.
+        let response = responses.message().await.map_err(|status| match status.code() {
+            Code::OutOfRange if status.message().contains("message length too large") => {
+                GrpcError::ResponseTooLarge
+            }
             _ => fault(status),
         })?;
-        match (answer, answers.message().await.map_err(fault)?) {
-            (Some(answer), None) => Ok(answer),
-            (None, _) => Err(Fault::Lost("it answered OK without a message".to_owned())),
-            (Some(_), Some(_)) => Err(Fault::Lost("it answered with more than one message".to_owned())),
+        match (response, responses.message().await.map_err(fault)?) {
+            (Some(response), None) => Ok(response),
+            (None, _) => {
+                Err(GrpcError::ConnectionLost("the upstream returned OK without a message".to_owned()))
+            }
+            (Some(_), Some(_)) => {
+                Err(GrpcError::ConnectionLost("the upstream returned more than one message".to_owned()))
+            }
         }
     }
 }
 
-impl Place {
+impl GrpcEndpoint {
     fn channel(&self, [ca, cert, key]: &Certificates) -> Result<Channel, tonic::transport::Error> {
         let mut endpoint = Endpoint::from_shared(self.endpoint.as_str().trim_end_matches('/').to_owned())?
             .user_agent(concat!("orlog/", env!("CARGO_PKG_VERSION")))?
@@ -143,14 +152,14 @@ impl Place {
     }
 }
 
-/// Connects to exactly the addresses that were judged.
+/// Connects to exactly the checked addresses.
 async fn dial(uri: Uri, guarded: bool) -> Result<TokioIo<TcpStream>, Box<dyn StdError + Send + Sync>> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
     let connected = async {
         let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
         if guarded {
-            egress::judge(host, &found)?;
+            egress::check_addresses(host, &found)?;
         }
         let stream = TcpStream::connect(found.as_slice()).await?;
         stream.set_nodelay(true)?;
@@ -159,16 +168,16 @@ async fn dial(uri: Uri, guarded: bool) -> Result<TokioIo<TcpStream>, Box<dyn Std
     tokio::time::timeout(CONNECT_TIMEOUT, connected).await?
 }
 
-/// A status of our own side has a source, one that the upstream sent has none.
-fn fault(status: Status) -> Fault {
-    let Some(source) = status.source() else { return Fault::Told(Box::new(status)) };
-    if let Some(refused) = egress::refusal(source) {
-        return Fault::Forbidden(refused.clone());
+/// Maps a status. A local status has a source, a status of the upstream has none.
+fn fault(status: Status) -> GrpcError {
+    let Some(source) = status.source() else { return GrpcError::Status(Box::new(status)) };
+    if let Some(denied) = egress::egress_error(source) {
+        return GrpcError::Forbidden(denied.clone());
     }
     if causes(source).any(<dyn StdError>::is::<ConnectError>) {
-        Fault::Unreachable(chain(source))
+        GrpcError::Unreachable(chain(source))
     } else {
-        Fault::Lost(chain(source))
+        GrpcError::ConnectionLost(chain(source))
     }
 }
 
@@ -181,7 +190,7 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
     })
 }
 
-/// What went wrong and why, without saying anything twice.
+/// Returns an error with its causes, without duplicates.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
     for error in causes(error) {
@@ -193,11 +202,11 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     texts.join(": ")
 }
 
-/// Messages as the bytes that they are.
+/// Codec that passes messages as bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Raw;
+struct BytesCodec;
 
-impl Codec for Raw {
+impl Codec for BytesCodec {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -212,7 +221,7 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
+impl Encoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -222,7 +231,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 

@@ -1,5 +1,5 @@
-//! Descriptors from the upstream itself: `grpc.reflection.v1`, or `v1alpha` where it knows only that. Both speak the same
-//! messages.
+//! Descriptors from the reflection service of the upstream: `grpc.reflection.v1`, or `v1alpha` for
+//! older servers. Both use the same messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,135 +15,142 @@ use tokio::sync::Mutex;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::channel::{Call, Fault, Line};
+use super::channel::{GrpcCall, GrpcChannel, GrpcError};
 use super::schema::Schema;
 
 const VERSIONS: [&str; 2] = ["v1", "v1alpha"];
 
-/// The most files that one service may need.
-const MOST: usize = 1000;
+/// Maximum number of files that one service may require.
+const MAX_FILES: usize = 1000;
 
-/// What upstreams said about their services. It is asked for when it is needed, kept, and asked for anew when the
-/// configuration is read again or what it said turns out to be wrong.
+/// Cache of service descriptors. It fetches them on demand, and again after a configuration reload or
+/// if they turn out to be outdated.
 #[derive(Default)]
 pub(crate) struct Reflection {
     epoch: AtomicU64,
-    kept: Mutex<BTreeMap<String, Kept>>,
+    cache: Mutex<BTreeMap<String, CachedSchema>>,
 }
 
-struct Kept {
+struct CachedSchema {
     epoch: u64,
     at: Timestamp,
     schema: Arc<Schema>,
 }
 
-/// How to ask.
-pub(crate) struct Asking<'a> {
-    pub(crate) line: &'a Line,
+/// Parameters of a reflection call.
+pub(crate) struct ReflectionCall<'a> {
+    pub(crate) line: &'a GrpcChannel,
     pub(crate) channel: Channel,
     pub(crate) headers: HeaderMap,
     pub(crate) timeout: Duration,
     pub(crate) at: Timestamp,
 }
 
-/// A service that could not be learnt about.
-pub(crate) enum Unknown {
-    /// The upstream did not answer.
-    Fault(Fault),
-    /// It offers no reflection, or says what makes no sense.
+/// Error of a reflection lookup.
+pub(crate) enum ReflectionError {
+    /// The upstream did not respond.
+    Fault(GrpcError),
+    /// The upstream has no reflection service, or its response is invalid.
     Useless(String),
-    /// It has no such service.
+    /// The upstream does not have the service.
     NoService,
 }
 
 impl Reflection {
-    /// Forgets everything.
-    pub(crate) fn forget(&self) {
+    /// Deletes all cached descriptors.
+    pub(crate) fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is known of a service, and since when. One at a time asks the upstream; the others wait for it.
+    /// Returns the descriptors of a service and their fetch time. One caller at a time fetches; the others
+    /// wait for it.
     pub(crate) async fn schema(
         &self,
         service: &str,
-        asking: &Asking<'_>,
-    ) -> Result<(Arc<Schema>, Timestamp), Unknown> {
-        let mut kept = self.kept.lock().await;
+        call: &ReflectionCall<'_>,
+    ) -> Result<(Arc<Schema>, Timestamp), ReflectionError> {
+        let mut cache = self.cache.lock().await;
         let epoch = self.epoch.load(Ordering::Relaxed);
-        if let Some(known) = kept.get(service).filter(|known| known.epoch == epoch) {
+        if let Some(known) = cache.get(service).filter(|known| known.epoch == epoch) {
             return Ok((Arc::clone(&known.schema), known.at));
         }
-        let schema = Arc::new(asking.service(service).await?);
-        kept.insert(service.to_owned(), Kept { epoch, at: asking.at, schema: Arc::clone(&schema) });
-        Ok((schema, asking.at))
+        let schema = Arc::new(call.service(service).await?);
+        cache.insert(service.to_owned(), CachedSchema { epoch, at: call.at, schema: Arc::clone(&schema) });
+        Ok((schema, call.at))
     }
 }
 
-impl Asking<'_> {
-    async fn service(&self, service: &str) -> Result<Schema, Unknown> {
+impl ReflectionCall<'_> {
+    async fn service(&self, service: &str) -> Result<Schema, ReflectionError> {
         let mut useless = String::new();
         for version in VERSIONS {
             match self.files(version, service).await {
-                Ok(files) => return pool(files).map(Schema::new).map_err(Unknown::Useless),
-                Err(Unknown::Fault(Fault::Told(status))) if status.code() == Code::Unimplemented => {
-                    useless = format!("it offers no reflection: {}", status.message());
+                Ok(files) => return pool(files).map(Schema::new).map_err(ReflectionError::Useless),
+                Err(ReflectionError::Fault(GrpcError::Status(status)))
+                    if status.code() == Code::Unimplemented =>
+                {
+                    useless = format!("no reflection service: {}", status.message());
                 }
                 Err(other) => return Err(other),
             }
         }
-        Err(Unknown::Useless(useless))
+        Err(ReflectionError::Useless(useless))
     }
 
-    /// The file of the service and all that it needs. Some servers send them together, some one by one.
-    async fn files(&self, version: &str, service: &str) -> Result<Vec<FileDescriptorProto>, Unknown> {
+    /// Returns the file of the service and all its dependencies. Some servers send them together, some one
+    /// by one.
+    async fn files(&self, version: &str, service: &str) -> Result<Vec<FileDescriptorProto>, ReflectionError> {
         let request = Request { symbol: Some(service.to_owned()), ..Request::default() };
-        let first = self.ask(version, &request).await?.ok_or(Unknown::NoService)?;
+        let first = self.query(version, &request).await?.ok_or(ReflectionError::NoService)?;
         let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
-        let mut asked = BTreeSet::new();
+        let mut requested = BTreeSet::new();
         let mut fresh = first;
         loop {
             files.extend(fresh.into_iter().map(|file| (file.name().to_owned(), file)));
             let needed = files.values().flat_map(|file| &file.dependency);
-            let missing =
-                needed.filter(|name| !files.contains_key(*name)).find(|name| asked.insert((*name).clone()));
+            let missing = needed
+                .filter(|name| !files.contains_key(*name))
+                .find(|name| requested.insert((*name).clone()));
             let Some(name) = missing.cloned() else { break };
-            if files.len() > MOST {
-                return Err(Unknown::Useless(format!("{service} needs more than {MOST} files")));
+            if files.len() > MAX_FILES {
+                return Err(ReflectionError::Useless(format!(
+                    "{service} requires more than {MAX_FILES} files"
+                )));
             }
             let request = Request { file: Some(name.clone()), ..Request::default() };
-            fresh = match self.ask(version, &request).await? {
+            fresh = match self.query(version, &request).await? {
                 Some(files) => files,
-                // Well-known types are known here, whether or not the server brings them.
+                // Well-known types are built in, even if the server does not send them.
                 None => well_known(&name).into_iter().collect(),
             };
         }
         Ok(files.into_values().collect())
     }
 
-    /// The files of an answer; `None` where the server has no such thing.
-    async fn ask(
+    /// Returns the files of a response; `None` if the server does not have them.
+    async fn query(
         &self,
         version: &str,
         request: &Request,
-    ) -> Result<Option<Vec<FileDescriptorProto>>, Unknown> {
-        let call = Call {
+    ) -> Result<Option<Vec<FileDescriptorProto>>, ReflectionError> {
+        let call = GrpcCall {
             path: format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"),
             headers: self.headers.clone(),
             message: request.encode_to_vec(),
             timeout: self.timeout,
         };
         let bytes = match self.line.call(self.channel.clone(), call).await {
-            // Some servers say so in the answer, some by the status.
-            Err(Fault::Told(status)) if status.code() == Code::NotFound => return Ok(None),
-            answer => answer.map_err(Unknown::Fault)?,
+            // Some servers report it in the response, some by the status.
+            Err(GrpcError::Status(status)) if status.code() == Code::NotFound => return Ok(None),
+            result => result.map_err(ReflectionError::Fault)?,
         };
-        let senseless = |error| Unknown::Useless(format!("its reflection cannot be read: {error}"));
+        let senseless = |error| ReflectionError::Useless(format!("invalid reflection response: {error}"));
         let response = Response::decode(bytes).map_err(senseless)?;
         if let Some(error) = response.error {
             if error.code == Code::NotFound as i32 {
                 return Ok(None);
             }
-            return Err(Unknown::Useless(format!("its reflection answered: {}", error.message)));
+            return Err(ReflectionError::Useless(format!("reflection error: {}", error.message)));
         }
         let files = response.files.unwrap_or_default().files;
         let files = files.iter().map(|file| FileDescriptorProto::decode(file.as_slice()));
@@ -158,7 +165,7 @@ fn well_known(name: &str) -> Option<FileDescriptorProto> {
 fn pool(files: Vec<FileDescriptorProto>) -> Result<DescriptorPool, String> {
     let mut pool = DescriptorPool::new();
     let added = pool.add_file_descriptor_protos(files);
-    added.map_err(|error| format!("its reflection does not fit together: {error}"))?;
+    added.map_err(|error| format!("inconsistent reflection descriptors: {error}"))?;
     Ok(pool)
 }
 

@@ -1,4 +1,4 @@
-//! What messages look like: from JSON to protobuf and back, as descriptors say, by the JSON rules of proto3.
+//! Conversion between JSON and protobuf messages by descriptors, with the JSON rules of proto3.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use prost_reflect::{
 };
 use serde_json::{Map, Value};
 
-/// The name of a method: `payments.v1.Payments/Charge`.
+/// Name of a method: `payments.v1.Payments/Charge`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MethodName {
     pub(crate) service: String,
@@ -21,17 +21,16 @@ impl FromStr for MethodName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let is_name = |text: &str| {
-            let is_word =
-                |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            text.split('.').all(is_word)
+            let is_identifier = |identifier: &str| {
+                !identifier.is_empty() && identifier.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            };
+            text.split('.').all(is_identifier)
         };
         match text.trim_start_matches('/').split_once('/') {
             Some((service, method)) if is_name(service) && is_name(method) && !method.contains('.') => {
                 Ok(Self { service: service.to_owned(), method: method.to_owned() })
             }
-            Some(_) | None => {
-                Err(format!("the method {text:?} is none; write for example payments.v1.Payments/Charge"))
-            }
+            Some(_) | None => Err(format!("invalid method {text:?}; example: payments.v1.Payments/Charge")),
         }
     }
 }
@@ -42,16 +41,16 @@ impl fmt::Display for MethodName {
     }
 }
 
-/// Descriptors, read once.
+/// Parsed descriptors.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema(DescriptorPool);
 
 impl Schema {
-    /// From an encoded `FileDescriptorSet`.
+    /// Parses an encoded `FileDescriptorSet`.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let pool = DescriptorPool::decode(bytes).map_err(|error| error.to_string())?;
         if pool.services().len() == 0 {
-            return Err("it describes no service".to_owned());
+            return Err("it contains no service".to_owned());
         }
         Ok(Self(pool))
     }
@@ -64,26 +63,26 @@ impl Schema {
         &self.0
     }
 
-    /// The method of this name, which takes one message and answers with one.
+    /// Returns the unary method with this name.
     pub(crate) fn method(&self, name: &MethodName) -> Result<MethodDescriptor, String> {
         let Some(service) = self.0.get_service_by_name(&name.service) else {
-            return Err(format!("there is no service {}", name.service));
+            return Err(format!("unknown service {}", name.service));
         };
         let Some(method) = service.methods().find(|method| method.name() == name.method) else {
             let all: Vec<_> = service.methods().map(|method| method.name().to_owned()).collect();
             let (service, method) = (&name.service, &name.method);
-            return Err(format!("{service} has no method {method}; it has {}", all.join(", ")));
+            return Err(format!("{service} has no method {method}; methods: {}", all.join(", ")));
         };
         if method.is_client_streaming() || method.is_server_streaming() {
-            return Err(format!("{name} streams; an effect is one message and one answer"));
+            return Err(format!("{name} is a streaming method; an effect requires a unary method"));
         }
         Ok(method)
     }
 }
 
-/// A message from JSON. Nothing at all is the empty message.
+/// Encodes JSON as a message. `null` is the empty message.
 ///
-/// What does not fit is said with the place in the JSON.
+/// Errors contain the location in the JSON.
 pub(crate) fn encode(kind: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, String> {
     let empty = Value::Object(Map::new());
     let json = if json.is_null() { &empty } else { json };
@@ -94,13 +93,14 @@ pub(crate) fn encode(kind: &MessageDescriptor, json: &Value) -> Result<Vec<u8>, 
         Ok(message) => Ok(message.encode_to_vec()),
         Err(error) => {
             let path = track.path().to_string();
-            let place = if path == "." { String::new() } else { format!("the field {path:?}: ") };
-            Err(format!("{place}{error} ({})", kind.full_name()))
+            let location = if path == "." { String::new() } else { format!("field {path:?}: ") };
+            Err(format!("{location}{error} ({})", kind.full_name()))
         }
     }
 }
 
-/// A message as JSON. Fields without presence are there with their defaults, so that expressions find them.
+/// Decodes a message to JSON. Fields without presence have their defaults, so that expressions can read
+/// them.
 pub(crate) fn decode(kind: &MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
     let message = DynamicMessage::decode(kind.clone(), bytes).map_err(|error| error.to_string())?;
     let options = SerializeOptions::new().skip_default_fields(false);
@@ -109,35 +109,37 @@ pub(crate) fn decode(kind: &MessageDescriptor, bytes: &[u8]) -> Result<Value, St
         .map_err(|error| format!("{} as JSON: {error}", kind.full_name()))
 }
 
-/// Puts the idempotency key into a field, `meta.request_id`; objects on the way are made.
+/// Writes the idempotency key to a field, `meta.request_id`; creates missing objects of the path.
 pub(crate) fn put(json: &mut Value, path: &str, text: String) -> Result<(), String> {
-    let mut place = json;
+    let mut location = json;
     for name in path.split('.') {
-        if place.is_null() {
-            *place = Value::Object(Map::new());
+        if location.is_null() {
+            *location = Value::Object(Map::new());
         }
-        let Value::Object(fields) = place else {
-            return Err(format!("the idempotency key cannot stand in {path:?}: what is there is no object"));
+        let Value::Object(fields) = location else {
+            return Err(format!(
+                "cannot write the idempotency key to {path:?}: a part of the path is not an object"
+            ));
         };
-        place = fields.entry(name).or_insert(Value::Null);
+        location = fields.entry(name).or_insert(Value::Null);
     }
-    *place = Value::String(text);
+    *location = Value::String(text);
     Ok(())
 }
 
-/// Whether a message has a text field at this path.
+/// Checks that a message has a text field at this path.
 pub(crate) fn check_path(kind: &MessageDescriptor, path: &str) -> Result<(), String> {
     let mut kind = kind.clone();
     let mut names = path.split('.').peekable();
     while let Some(name) = names.next() {
         let field = kind.get_field_by_name(name).or_else(|| kind.get_field_by_json_name(name));
         let Some(field) = field.filter(|field| !field.is_list() && !field.is_map()) else {
-            return Err(format!("key_field {path:?}: {} has no single field {name:?}", kind.full_name()));
+            return Err(format!("key_field {path:?}: {} has no singular field {name:?}", kind.full_name()));
         };
         match (field.kind(), names.peek()) {
             (prost_reflect::Kind::String, None) => return Ok(()),
             (prost_reflect::Kind::Message(inner), Some(_)) => kind = inner,
-            _ => return Err(format!("key_field {path:?}: {name:?} is no text")),
+            _ => return Err(format!("key_field {path:?}: {name:?} is not a string")),
         }
     }
     Err(format!("key_field {path:?} is empty"))

@@ -1,12 +1,12 @@
-//! What a gRPC status means.
+//! Classification of gRPC status codes.
 //!
 //! | status | meaning |
 //! |---|---|
-//! | `OK` | done |
-//! | `RESOURCE_EXHAUSTED`, `ABORTED` | busy: not done, the upstream is well; tried again |
-//! | `UNAVAILABLE` | down: tried again |
-//! | `DEADLINE_EXCEEDED`, `CANCELLED`, `UNKNOWN`, `INTERNAL`, `DATA_LOSS` | lost: it may have been done; tried again |
-//! | every other | refused for good |
+//! | `OK` | succeeded |
+//! | `RESOURCE_EXHAUSTED`, `ABORTED` | throttled: not executed, the upstream is healthy; retried |
+//! | `UNAVAILABLE` | unavailable: retried |
+//! | `DEADLINE_EXCEEDED`, `CANCELLED`, `UNKNOWN`, `INTERNAL`, `DATA_LOSS` | in doubt; retried |
+//! | every other | permanent error |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use super::schema::{self, Schema};
-use crate::provider::Refusal;
-use crate::response_rules::{Judged, Rule};
-use crate::secret::Scrub;
+use crate::provider::ProviderError;
+use crate::response_rules::{ResponseContext, ResponseRule};
+use crate::secret::SecretScrubber;
 
-/// The most of a status's message that is quoted, in characters.
+/// Maximum number of characters of a status message that are quoted.
 const MAX_QUOTE: usize = 200;
 
 const NAMES: [(Code, &str); 17] = [
@@ -50,12 +50,12 @@ const NAMES: [(Code, &str); 17] = [
     (Code::Unauthenticated, "UNAUTHENTICATED"),
 ];
 
-/// The name of a status, as the gRPC documentation writes it.
+/// Returns the name of a status code, as in the gRPC documentation.
 pub(crate) fn name(code: Code) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == code).map_or("UNKNOWN", |(_, name)| name)
 }
 
-/// One status or several: `"NOT_FOUND"`, `["NOT_FOUND", "ABORTED"]`.
+/// One or several status codes: `"NOT_FOUND"`, `["NOT_FOUND", "ABORTED"]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codes(Vec<Code>);
 
@@ -69,18 +69,18 @@ impl<'de> Deserialize<'de> for Codes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum RawRule {
             One(String),
             Many(Vec<String>),
         }
-        let texts = match Written::deserialize(deserializer)? {
-            Written::One(text) => vec![text],
-            Written::Many(texts) => texts,
+        let texts = match RawRule::deserialize(deserializer)? {
+            RawRule::One(text) => vec![text],
+            RawRule::Many(texts) => texts,
         };
         let code = |text: &String| {
             let found = NAMES.iter().find(|(_, name)| name == text).map(|(code, _)| *code);
             found.ok_or_else(|| {
-                D::Error::custom(format!("{text:?} is no status; write for example NOT_FOUND"))
+                D::Error::custom(format!("{text:?} is not a valid status code; example: NOT_FOUND"))
             })
         };
         texts.iter().map(code).collect::<Result<_, _>>().map(Self)
@@ -99,38 +99,41 @@ impl fmt::Display for Codes {
     }
 }
 
-/// A rule about answers.
-pub type AnswerConfig = Rule<Codes>;
+/// Rule about responses.
+pub type GrpcResponseRule = ResponseRule<Codes>;
 
-/// A status other than `OK`, cleared of secrets.
-pub(crate) struct Told {
+/// Status other than `OK`, without secrets.
+pub(crate) struct GrpcStatus {
     code: Code,
     message: String,
-    /// `{ "code", "message", "details" }`.
+    /// JSON of the status: `{ "code", "message", "details" }`.
     body: Value,
     retry_after: Option<Duration>,
 }
 
-impl Told {
-    /// `asked` begins the message.
-    pub(crate) fn new(asked: &str, status: &Status, schema: &Schema, scrub: &Scrub) -> Self {
+impl GrpcStatus {
+    /// Creates the status; `asked` is the prefix of the message.
+    pub(crate) fn new(prefix: &str, status: &Status, schema: &Schema, scrub: &SecretScrubber) -> Self {
         let code = status.code();
-        let said = scrub.text(status.message().to_owned());
-        let quote: String = said.chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+        let message = scrub.scrub_text(status.message().to_owned());
+        let quote: String = message.chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
         let colon = if quote.is_empty() { "" } else { ": " };
         let details = RpcStatus::decode(status.details()).unwrap_or_default().details;
-        let shown: Value = details.iter().map(|detail| shown(detail, schema)).collect();
-        let body = json!({ "code": name(code), "message": said, "details": scrub.value(shown) });
+        let detail_json: Value = details.iter().map(|detail| detail_json(detail, schema)).collect();
+        let body =
+            json!({ "code": name(code), "message": message, "details": scrub.scrub_json(detail_json) });
         let retry_after = details.iter().find_map(retry_info).or_else(|| pushback(status));
-        Self { code, message: format!("{asked} answered {}{colon}{quote}", name(code)), body, retry_after }
+        Self { code, message: format!("{prefix} returned {}{colon}{quote}", name(code)), body, retry_after }
     }
 
-    /// What the first rule that fits says, else what the table above says.
-    pub(crate) fn judge(&self, rules: &[AnswerConfig]) -> Result<crate::Reply, Refusal> {
+    /// Classifies the status by the first matching rule, otherwise by the table above.
+    pub(crate) fn classify(&self, rules: &[GrpcResponseRule]) -> Result<crate::Reply, ProviderError> {
         let usual = Failure { code: self.code_text(), message: self.message.clone() };
-        match rules.iter().find(|rule| rule.fits(|codes| codes.cover(self.code), &self.body)) {
-            Some(rule) => rule.judge(Judged { body: &self.body, usual, retry_after: self.retry_after }),
-            None => Err(self.refusal(usual)),
+        match rules.iter().find(|rule| rule.matches(|codes| codes.cover(self.code), &self.body)) {
+            Some(rule) => {
+                rule.classify(ResponseContext { body: &self.body, usual, retry_after: self.retry_after })
+            }
+            None => Err(self.provider_error(usual)),
         }
     }
 
@@ -138,16 +141,16 @@ impl Told {
         format!("grpc_{}", name(self.code).to_ascii_lowercase())
     }
 
-    fn refusal(&self, Failure { code, message }: Failure) -> Refusal {
-        let refusal = match self.code {
-            Code::ResourceExhausted | Code::Aborted => Refusal::busy(code, message),
-            Code::Unavailable => Refusal::retry(code, message),
+    fn provider_error(&self, Failure { code, message }: Failure) -> ProviderError {
+        let provider_error = match self.code {
+            Code::ResourceExhausted | Code::Aborted => ProviderError::throttled(code, message),
+            Code::Unavailable => ProviderError::unavailable(code, message),
             Code::Ok
             | Code::DeadlineExceeded
             | Code::Cancelled
             | Code::Unknown
             | Code::Internal
-            | Code::DataLoss => Refusal::lost(code, message),
+            | Code::DataLoss => ProviderError::response_lost(code, message),
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
@@ -155,16 +158,18 @@ impl Told {
             | Code::FailedPrecondition
             | Code::OutOfRange
             | Code::Unimplemented
-            | Code::Unauthenticated => return Refusal::failed(code, message).with_payload(self.body.clone()),
+            | Code::Unauthenticated => {
+                return ProviderError::permanent(code, message).with_payload(self.body.clone());
+            }
         };
         match self.retry_after {
-            Some(pause) => refusal.after(pause),
-            None => refusal,
+            Some(pause) => provider_error.with_retry_after(pause),
+            None => provider_error,
         }
     }
 }
 
-/// `google.rpc.Status`, which comes along in `grpc-status-details-bin`.
+/// `google.rpc.Status`, sent in `grpc-status-details-bin`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RpcStatus {
     #[prost(message, repeated, tag = "3")]
@@ -200,21 +205,22 @@ fn retry_info(detail: &Any) -> Option<Duration> {
     RetryInfo::decode(detail.value.as_slice()).ok()?.retry_delay?.try_into().ok()
 }
 
-/// The pause that gRPC servers ask for with their retry policy.
+/// Returns the delay that a gRPC server requests for retries.
 fn pushback(status: &Status) -> Option<Duration> {
     let text = status.metadata().get("grpc-retry-pushback-ms")?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)
 }
 
-/// A detail as JSON, where its kind is known: from the descriptors, or one of the usual ones. Otherwise its bytes.
-fn shown(detail: &Any, schema: &Schema) -> Value {
+/// Converts a detail to JSON if its type is in the descriptors or well known; otherwise returns its
+/// bytes.
+fn detail_json(detail: &Any, schema: &Schema) -> Value {
     let (name, bytes) = (kind(detail), detail.value.as_slice());
     let described = schema.pool().get_message_by_name(name);
     let fields = described.and_then(|described| schema::decode(&described, bytes).ok());
     let fields = fields.or_else(|| usual(name, bytes));
-    let mut shown = fields.unwrap_or_else(|| json!({ "value": STANDARD.encode(bytes) }));
-    shown["@type"] = json!(name);
-    shown
+    let mut detail_json = fields.unwrap_or_else(|| json!({ "value": STANDARD.encode(bytes) }));
+    detail_json["@type"] = json!(name);
+    detail_json
 }
 
 fn usual(name: &str, bytes: &[u8]) -> Option<Value> {

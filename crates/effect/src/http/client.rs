@@ -1,18 +1,18 @@
-//! The part of an HTTP provider that holds the connections.
+//! HTTP client of a provider; holds the connections.
 
 use orlog_model::{Failure, Timestamp, WorkItem};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode, Url};
 
-use super::auth::{self, Auth, AuthConfig, SignatureConfig};
-use super::response::{Answered, Asked, Body, MAX_BODY};
-use super::tls::{Clients, Pair, Tls};
+use super::auth::{self, HttpAuth, HttpAuthConfig, SignatureConfig};
+use super::response::{HttpResponse, MAX_BODY, RequestSummary, ResponseBody};
+use super::tls::{ClientPair, Clients, TlsConfig};
 use crate::egress::{self, Egress};
-use crate::provider::{Refusal, Trouble};
-use crate::secret::Scrub;
+use crate::provider::{ProviderError, TransientCause};
+use crate::secret::SecretScrubber;
 
-/// The encoding of CloudEvents for HTTP header values.
+/// Encoding of CloudEvents for HTTP header values.
 const UNFIT_FOR_HEADERS: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -21,48 +21,48 @@ const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
-/// An upstream that cannot be spoken to as configured.
+/// Error for an upstream with an invalid client configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The base URL is none.
-    #[error("the base URL {url:?} of {upstream}: {reason}; write for example http://127.0.0.1:8081")]
+    /// The base URL is invalid.
+    #[error("invalid base URL {url:?} of upstream {upstream}: {reason}; example: http://127.0.0.1:8081")]
     BaseUrl {
-        /// Whose.
+        /// Name of the upstream.
         upstream: String,
-        /// What was given.
+        /// Configured URL.
         url: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// The TLS library could not be set up, for example because the system has no root certificates.
-    #[error("HTTPS to {upstream} cannot be set up: {source}")]
+    /// The TLS library cannot be configured, for example because the system has no root certificates.
+    #[error("cannot configure TLS for upstream {upstream}: {source}")]
     Tls {
-        /// Whose.
+        /// Name of the upstream.
         upstream: String,
-        /// Why.
+        /// Cause.
         source: reqwest::Error,
     },
 }
 
-/// How an upstream is spoken to, besides its address.
+/// Options of the HTTP client besides the address.
 #[derive(Clone, Debug)]
-pub(crate) struct Manner {
-    pub(crate) tls: Tls,
+pub(crate) struct HttpClientOptions {
+    pub(crate) tls: TlsConfig,
     pub(crate) egress: Egress,
-    /// How many redirects are followed.
+    /// Maximum number of redirects.
     pub(crate) redirects: u8,
-    /// The most that is read of a body, in bytes.
+    /// Maximum number of body bytes that are read.
     pub(crate) max_response: usize,
-    /// The header with the idempotency key.
+    /// Header of the idempotency key.
     pub(crate) key_header: HeaderName,
-    pub(crate) auth: Option<AuthConfig>,
+    pub(crate) auth: Option<HttpAuthConfig>,
     pub(crate) signature: Option<SignatureConfig>,
 }
 
-impl Default for Manner {
+impl Default for HttpClientOptions {
     fn default() -> Self {
         Self {
-            tls: Tls::default(),
+            tls: TlsConfig::default(),
             egress: Egress::default(),
             redirects: 0,
             max_response: MAX_BODY,
@@ -74,42 +74,46 @@ impl Default for Manner {
 }
 
 /// Sends requests to one upstream.
-pub(crate) struct Speaker {
+pub(crate) struct HttpClient {
     upstream: String,
     base: Option<String>,
     clients: Clients,
-    manner: Manner,
-    auth: Option<Auth>,
+    options: HttpClientOptions,
+    auth: Option<HttpAuth>,
 }
 
-/// One request.
+/// One HTTP request.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) to: To,
+    pub(crate) to: RequestTarget,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) content_type: &'static str,
-    /// When the attempt began.
+    /// Start time of the attempt.
     pub(crate) at: Timestamp,
 }
 
-/// Where a request goes.
-pub(crate) enum To {
-    /// A path below the base URL.
+/// Target of a request.
+pub(crate) enum RequestTarget {
+    /// Path below the base URL.
     Path(String),
-    /// Anywhere; `dynamic` when a payload names the host.
+    /// Complete URL; `dynamic` if a payload specifies the host.
     Url { url: Url, dynamic: bool },
 }
 
-/// A response, and to what.
-pub(crate) struct Heard {
-    pub(crate) answered: Answered,
+/// Response with the summary of its request.
+pub(crate) struct HttpExchange {
+    pub(crate) response: HttpResponse,
     pub(crate) path: String,
 }
 
-impl Speaker {
-    /// Without a base URL requests go where their own URLs say.
-    pub(crate) fn new(upstream: &str, base_url: Option<&str>, manner: Manner) -> Result<Self, Error> {
+impl HttpClient {
+    /// Creates a client. Without a base URL, effects specify complete URLs.
+    pub(crate) fn new(
+        upstream: &str,
+        base_url: Option<&str>,
+        options: HttpClientOptions,
+    ) -> Result<Self, Error> {
         let url = base_url.map(|text| {
             base(text).map_err(|reason| Error::BaseUrl {
                 upstream: upstream.to_owned(),
@@ -118,110 +122,113 @@ impl Speaker {
             })
         });
         let url = url.transpose()?;
-        // A plain upstream must not need the system's root certificates.
-        let plain = url.as_ref().is_some_and(|url| url.scheme() == "http")
-            && manner.redirects == 0
-            && !matches!(manner.auth, Some(AuthConfig::OAuth2(_)));
+        // An upstream without TLS must not require the root certificates of the system.
+        let is_plaintext = url.as_ref().is_some_and(|url| url.scheme() == "http")
+            && options.redirects == 0
+            && !matches!(options.auth, Some(HttpAuthConfig::OAuth2(_)));
         let tls = |source| Error::Tls { upstream: upstream.to_owned(), source };
-        let clients = Clients::new(manner.tls.clone(), !plain).map_err(tls)?;
-        let auth = manner.auth.clone().map(Auth::new);
+        let clients = Clients::new(options.tls.clone(), !is_plaintext).map_err(tls)?;
+        let auth = options.auth.clone().map(HttpAuth::new);
         let base = url.map(|url| url.as_str().trim_end_matches('/').to_owned());
-        Ok(Self { upstream: upstream.to_owned(), base, clients, manner, auth })
+        Ok(Self { upstream: upstream.to_owned(), base, clients, options, auth })
     }
 
     pub(crate) fn upstream(&self) -> &str {
         &self.upstream
     }
 
-    /// Sends a request and hears the answer, cleared of the secrets that were sent.
+    /// Sends a request and returns the response, without the secrets that were sent.
     pub(crate) async fn send(
         &self,
         item: &WorkItem,
         request: Request<'_>,
-        mut scrub: Scrub,
-    ) -> Result<Heard, Refusal> {
+        mut scrub: SecretScrubber,
+    ) -> Result<HttpExchange, ProviderError> {
         let (url, dynamic) = self.target(&request)?;
         let path = match request.to {
-            To::Path(ref path) => path.clone(),
-            To::Url { .. } => format!("{}{}", url.host_str().unwrap_or_default(), url.path()),
+            RequestTarget::Path(ref path) => path.clone(),
+            RequestTarget::Url { .. } => format!("{}{}", url.host_str().unwrap_or_default(), url.path()),
         };
-        let asked = Asked { upstream: &self.upstream, method: request.method.as_str(), path: &path };
-        let answered = self.authorized(item, &request, (url, dynamic), &mut scrub, asked).await;
-        match answered {
-            Ok(mut answered) => {
-                answered.body.bytes = scrub.bytes(answered.body.bytes);
-                for value in answered.headers.values_mut() {
-                    if let Some(clean) = value.to_str().ok().map(|text| scrub.text(text.to_owned())) {
-                        *value = HeaderValue::try_from(clean).expect("what it was, without secrets");
+        let summary =
+            RequestSummary { upstream: &self.upstream, method: request.method.as_str(), path: &path };
+        let response = self.authorized(item, &request, (url, dynamic), &mut scrub, summary).await;
+        match response {
+            Ok(mut response) => {
+                response.body.bytes = scrub.scrub_bytes(response.body.bytes);
+                for value in response.headers.values_mut() {
+                    if let Some(clean) = value.to_str().ok().map(|text| scrub.scrub_text(text.to_owned())) {
+                        *value = HeaderValue::try_from(clean)
+                            .expect("a valid value without secrets is still valid");
                     }
                 }
-                Ok(Heard { answered, path })
+                Ok(HttpExchange { response, path })
             }
-            Err(refusal) => Err(scrubbed(refusal, &scrub)),
+            Err(error) => Err(scrub_error(error, &scrub)),
         }
     }
 
-    fn target(&self, request: &Request<'_>) -> Result<(Url, bool), Refusal> {
+    fn target(&self, request: &Request<'_>) -> Result<(Url, bool), ProviderError> {
         match &request.to {
-            To::Url { url, dynamic } => Ok((url.clone(), *dynamic)),
-            To::Path(path) => {
+            RequestTarget::Url { url, dynamic } => Ok((url.clone(), *dynamic)),
+            RequestTarget::Path(path) => {
                 let base = self.base.as_deref().unwrap_or_default();
                 let url = Url::parse(&format!("{base}{path}"));
-                let wrong = |error| Refusal::failed("bad_request", format!("{}: {error}", self.upstream));
-                url.map(|url| (url, false)).map_err(wrong)
+                let invalid =
+                    |error| ProviderError::permanent("bad_request", format!("{}: {error}", self.upstream));
+                url.map(|url| (url, false)).map_err(invalid)
             }
         }
     }
 
-    /// A token that is refused is fetched anew, once.
+    /// Sends a request with authorization. A rejected token is fetched again, once.
     async fn authorized(
         &self,
         item: &WorkItem,
         request: &Request<'_>,
         to: (Url, bool),
-        scrub: &mut Scrub,
-        asked: Asked<'_>,
-    ) -> Result<Answered, Refusal> {
+        scrub: &mut SecretScrubber,
+        summary: RequestSummary<'_>,
+    ) -> Result<HttpResponse, ProviderError> {
         let pair = self.clients.pair()?;
-        let mut headers = identity(item, self.manner.key_header.clone());
+        let mut headers = context_headers(item, self.options.key_header.clone());
         headers.extend(request.headers.clone());
-        if let Some(config) = &self.manner.signature {
+        if let Some(config) = &self.options.signature {
             let body = request.body.as_deref().unwrap_or_default();
-            headers.extend(auth::signature(config, &item.id.to_string(), request.at, body, scrub)?);
+            headers.extend(auth::webhook_signature(config, &item.id.to_string(), request.at, body, scrub)?);
         }
         let Some(auth) = &self.auth else {
-            return self.follow(item, request, to, headers, asked, &pair).await;
+            return self.follow(item, request, to, headers, summary, &pair).await;
         };
-        let mut value = auth.value(&pair.open, request.at, scrub).await?;
-        headers.insert(AUTHORIZATION, auth::sensitive(&value)?);
-        let answered = self.follow(item, request, to.clone(), headers.clone(), asked, &pair).await?;
-        if answered.status != StatusCode::UNAUTHORIZED || !auth.refused(&value).await {
-            return Ok(answered);
+        let mut value = auth.header_value(&pair.open, request.at, scrub).await?;
+        headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+        let response = self.follow(item, request, to.clone(), headers.clone(), summary, &pair).await?;
+        if response.status != StatusCode::UNAUTHORIZED || !auth.invalidate(&value).await {
+            return Ok(response);
         }
-        value = auth.value(&pair.open, request.at, scrub).await?;
-        headers.insert(AUTHORIZATION, auth::sensitive(&value)?);
-        self.follow(item, request, to, headers, asked, &pair).await
+        value = auth.header_value(&pair.open, request.at, scrub).await?;
+        headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+        self.follow(item, request, to, headers, summary, &pair).await
     }
 
-    /// Sends it, and again where a redirect leads, as often as is allowed. What the configuration adds (credentials,
-    /// headers, signature) stays with the origin it was meant for.
+    /// Sends the request and follows redirects up to the limit. Configured credentials, headers and
+    /// signatures are sent only to the original origin.
     async fn follow(
         &self,
         item: &WorkItem,
         request: &Request<'_>,
         (mut url, mut guarded): (Url, bool),
         headers: HeaderMap,
-        asked: Asked<'_>,
-        pair: &Pair,
-    ) -> Result<Answered, Refusal> {
+        summary: RequestSummary<'_>,
+        pair: &ClientPair,
+    ) -> Result<HttpResponse, ProviderError> {
         let (origin, mut method) = (url.origin(), request.method.clone());
         let mut body = request.body.clone();
-        let mut left = self.manner.redirects;
+        let mut remaining = self.options.redirects;
         loop {
             if guarded {
-                self.manner.egress.check(&item.instance.tenant, &url).map_err(|e| forbidden(asked, &e))?;
+                self.options.egress.check(&item.instance.tenant, &url).map_err(|e| forbidden(summary, &e))?;
             }
-            let client = if guarded && !self.manner.egress.private { &pair.guarded } else { &pair.open };
+            let client = if guarded && !self.options.egress.private { &pair.guarded } else { &pair.open };
             let mut call = client.request(method.clone(), url.clone());
             if url.origin() == origin {
                 call = call.headers(headers.clone());
@@ -231,16 +238,18 @@ impl Speaker {
                 let typed = typed.unwrap_or(HeaderValue::from_static(request.content_type));
                 call = call.header(CONTENT_TYPE, typed).body(body.clone());
             }
-            let response = call.send().await.map_err(|error| match transport(asked, error) {
-                // What led here may have done it.
-                Refusal::Transient { failure, retry_after, .. } if left < self.manner.redirects => {
-                    Refusal::Transient { failure, trouble: Trouble::Lost, retry_after }
+            let response = call.send().await.map_err(|error| match transport(summary, error) {
+                // The request before the redirect may have been executed.
+                ProviderError::Transient { failure, retry_after, .. }
+                    if remaining < self.options.redirects =>
+                {
+                    ProviderError::Transient { failure, trouble: TransientCause::ResponseLost, retry_after }
                 }
-                refusal => refusal,
+                error => error,
             })?;
-            let next = redirect(&response, &method, &url).filter(|_| left > 0);
-            let Some((to, with)) = next else { return self.heard(response, asked).await };
-            left -= 1;
+            let next = redirect(&response, &method, &url).filter(|_| remaining > 0);
+            let Some((to, with)) = next else { return self.read_response(response, summary).await };
+            remaining -= 1;
             guarded |= to.origin() != origin;
             if with != method {
                 body = None;
@@ -249,16 +258,21 @@ impl Speaker {
         }
     }
 
-    async fn heard(&self, response: Response, asked: Asked<'_>) -> Result<Answered, Refusal> {
+    async fn read_response(
+        &self,
+        response: Response,
+        summary: RequestSummary<'_>,
+    ) -> Result<HttpResponse, ProviderError> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body =
-            Body::read(response, self.manner.max_response).await.map_err(|error| transport(asked, error))?;
-        Ok(Answered { status, headers, body })
+        let body = ResponseBody::read(response, self.options.max_response)
+            .await
+            .map_err(|error| transport(summary, error))?;
+        Ok(HttpResponse { status, headers, body })
     }
 }
 
-/// The headers that say on whose behalf a request is made.
-pub(crate) fn identity(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
+/// Returns the headers that identify the tenant, instance and work item of a request.
+pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(5);
     headers.insert(key_header, header(&item.id.to_string()));
     if !item.instance.tenant.as_str().is_empty() {
@@ -268,16 +282,16 @@ pub(crate) fn identity(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
     if let Some(trace) = &item.trace {
         headers.insert(TRACE, header(trace.as_str()));
     }
-    // Escaped by rules of its own, which leave nothing that a header cannot hold.
-    let baggage = orlog_model::trace::baggage(&item.instance);
+    // Already escaped by its own rules; valid in a header.
+    let baggage = orlog_model::trace::tenant_baggage(&item.instance);
     if let Some(value) = baggage.and_then(|text| HeaderValue::try_from(text).ok()) {
         headers.insert(BAGGAGE, value);
     }
     headers
 }
 
-/// Where a redirect leads and with which method; `None` where it is none, or none that may be followed: a request with a
-/// body is not sent again unless the status says so, and never over plain HTTP where it went over TLS.
+/// Returns the target and method of a redirect; `None` if there is none or if it may not be followed. A
+/// request with a body is repeated only if the status permits it, and never over plain HTTP after TLS.
 fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Method)> {
     let is_read = [Method::GET, Method::HEAD].contains(method);
     let method = match response.status().as_u16() {
@@ -297,24 +311,24 @@ fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Me
     fits.then_some((to, method))
 }
 
-fn forbidden(asked: Asked<'_>, refused: &egress::Refused) -> Refusal {
-    Refusal::failed("egress_refused", format!("{asked}: {refused}"))
+fn forbidden(summary: RequestSummary<'_>, denied: &egress::EgressDenied) -> ProviderError {
+    ProviderError::permanent("egress_denied", format!("{summary}: {denied}"))
 }
 
-pub(crate) fn scrubbed(refusal: Refusal, scrub: &Scrub) -> Refusal {
-    let clean = |failure: Failure| Failure { message: scrub.text(failure.message), ..failure };
-    match refusal {
-        Refusal::Final { failure, event, payload, facts } => {
-            Refusal::Final { failure: clean(failure), event, payload, facts }
+pub(crate) fn scrub_error(error: ProviderError, scrub: &SecretScrubber) -> ProviderError {
+    let clean = |failure: Failure| Failure { message: scrub.scrub_text(failure.message), ..failure };
+    match error {
+        ProviderError::Permanent { failure, event, payload, facts } => {
+            ProviderError::Permanent { failure: clean(failure), event, payload, facts }
         }
-        Refusal::GaveUp { failure } => Refusal::GaveUp { failure: clean(failure) },
-        Refusal::Transient { failure, trouble, retry_after } => {
-            Refusal::Transient { failure: clean(failure), trouble, retry_after }
+        ProviderError::Abandoned { failure } => ProviderError::Abandoned { failure: clean(failure) },
+        ProviderError::Transient { failure, trouble, retry_after } => {
+            ProviderError::Transient { failure: clean(failure), trouble, retry_after }
         }
     }
 }
 
-/// Whether a header is one that every request has, or one that belongs to the protocol.
+/// Returns whether a header is set on every request or belongs to the protocol.
 pub(crate) fn is_reserved(name: &HeaderName) -> bool {
     [TENANT, CORRELATION, TRACE].contains(name)
         || matches!(
@@ -332,31 +346,32 @@ fn base(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     match url.scheme() {
         "http" | "https" => {}
-        other => return Err(format!("the scheme {other:?} is neither http nor https")),
+        other => return Err(format!("the scheme {other:?} is not http or https")),
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("it holds a user name or a password".to_owned());
+        return Err("it contains a user name or a password".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("it holds a query or a fragment".to_owned());
+        return Err("it contains a query or a fragment".to_owned());
     }
     Ok(url)
 }
 
-/// A fault on the way. Where no connection came about nothing was done; otherwise nobody knows.
-fn transport(asked: Asked<'_>, error: reqwest::Error) -> Refusal {
-    if let Some(refused) = egress::refusal(&error) {
-        return forbidden(asked, refused);
+/// Maps a transport error. If no connection was established, nothing was executed; otherwise the
+/// outcome is unknown.
+fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderError {
+    if let Some(denied) = egress::egress_error(&error) {
+        return forbidden(summary, denied);
     }
     let connecting = error.is_connect();
     let ours = error.is_builder();
     let text = chain(&error.without_url());
     if ours {
-        Refusal::failed("bad_request", format!("{asked}: {text}"))
+        ProviderError::permanent("bad_request", format!("{summary}: {text}"))
     } else if connecting {
-        Refusal::retry("unreachable", format!("{asked}: {text}"))
+        ProviderError::unavailable("unreachable", format!("{summary}: {text}"))
     } else {
-        Refusal::lost("transport", format!("{asked}: {text}"))
+        ProviderError::response_lost("transport", format!("{summary}: {text}"))
     }
 }
 
@@ -370,20 +385,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_is_no_base_url_and_says_why() {
-        for (bad, reason) in [
+    fn rejects_invalid_base_url_with_a_reason() {
+        for (invalid, reason) in [
             ("payments", "relative URL without a base"),
-            ("ftp://host", "neither http nor https"),
+            ("ftp://host", "is not http or https"),
             ("http://user:secret@host", "user name"),
             ("http://host/?a=b", "query"),
         ] {
-            let error = Speaker::new("payments", Some(bad), Manner::default()).err().unwrap().to_string();
+            let error = HttpClient::new("payments", Some(invalid), HttpClientOptions::default())
+                .err()
+                .unwrap()
+                .to_string();
             assert!(error.contains(reason) && error.contains("payments"), "{error}");
         }
     }
 
     #[test]
-    fn ids_travel_percent_encoded() {
+    fn ids_are_percent_encoded() {
         assert_eq!(header("o 1 ü%").to_str().unwrap(), "o%201%20%C3%BC%25");
     }
 }

@@ -1,12 +1,12 @@
-//! What an HTTP response means.
+//! Classification of HTTP responses.
 //!
 //! | status | meaning |
 //! |---|---|
-//! | 2xx | done |
-//! | 425, 429 | busy: tried again |
-//! | 408, 503 | down: tried again |
-//! | other 5xx | lost: it may have been done; tried again |
-//! | 3xx, 4xx | refused for good |
+//! | 2xx | succeeded |
+//! | 425, 429 | throttled: retried |
+//! | 408, 503 | unavailable: retried |
+//! | other 5xx | response lost: in doubt; retried |
+//! | 3xx, 4xx | permanent error |
 
 use std::fmt;
 use std::time::Duration;
@@ -16,53 +16,53 @@ use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::provider::{Refusal, Reply};
+use crate::provider::{ProviderError, Reply};
 
-/// The most that is read of a body where nothing else is said, in bytes.
+/// Default maximum number of body bytes that are read.
 pub(crate) const MAX_BODY: usize = 1 << 20;
 
-/// The most of a text that is kept where the body is no JSON or was cut, in bytes.
+/// Maximum number of text bytes that are kept if the body is not JSON or was truncated.
 const MAX_TEXT: usize = 4096;
 
-/// The most of a body that is quoted in a message, in characters.
+/// Maximum number of body characters that a message quotes.
 const MAX_QUOTE: usize = 200;
 
-/// What a response answers.
+/// Summary of the request of a response.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestSummary<'a> {
     pub(crate) upstream: &'a str,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
 }
 
-impl fmt::Display for Asked<'_> {
+impl fmt::Display for RequestSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} {}", self.upstream, self.method, self.path)
     }
 }
 
-/// A response's body as far as it was read.
-pub(crate) struct Body {
+/// Response body as far as it was read.
+pub(crate) struct ResponseBody {
     pub(crate) bytes: Vec<u8>,
-    /// There was more than may be read.
+    /// Whether the body was truncated at the limit.
     pub(crate) cut: bool,
 }
 
-/// A response.
-pub(crate) struct Answered {
+/// HTTP response.
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Body,
+    pub(crate) body: ResponseBody,
 }
 
-impl Body {
-    /// Reads up to `most` bytes; the connection of a longer one is given up.
-    pub(crate) async fn read(mut response: Response, most: usize) -> Result<Self, reqwest::Error> {
+impl ResponseBody {
+    /// Reads up to `most` bytes; closes the connection of a longer body.
+    pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Self, reqwest::Error> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
-            let room = most - bytes.len();
-            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if chunk.len() > room {
+            let remaining_bytes = limit - bytes.len();
+            bytes.extend_from_slice(&chunk[..chunk.len().min(remaining_bytes)]);
+            if chunk.len() > remaining_bytes {
                 return Ok(Self { bytes, cut: true });
             }
         }
@@ -70,30 +70,33 @@ impl Body {
     }
 }
 
-/// What it means by its status alone; see the table above.
-pub(crate) fn judge(asked: Asked<'_>, answered: &Answered) -> Result<Reply, Refusal> {
-    let Answered { status, headers, body } = answered;
+/// Classifies a response by its status alone; see the table above.
+pub(crate) fn classify_status(
+    summary: RequestSummary<'_>,
+    response: &HttpResponse,
+) -> Result<Reply, ProviderError> {
+    let HttpResponse { status, headers, body } = response;
     if status.is_success() {
         return Ok(Reply::from(payload(body)));
     }
     let code = format!("http_{}", status.as_u16());
-    let message = message(asked, answered);
-    let refusal = match status.as_u16() {
-        425 | 429 => Refusal::busy(code, message),
-        408 | 503 => Refusal::retry(code, message),
-        500..=599 => Refusal::lost(code, message),
-        _ => return Err(Refusal::failed(code, message).with_payload(payload(body))),
+    let message = message(summary, response);
+    let error = match status.as_u16() {
+        425 | 429 => ProviderError::throttled(code, message),
+        408 | 503 => ProviderError::unavailable(code, message),
+        500..=599 => ProviderError::response_lost(code, message),
+        _ => return Err(ProviderError::permanent(code, message).with_payload(payload(body))),
     };
     Err(match retry_after(headers) {
-        Some(pause) => refusal.after(pause),
-        None => refusal,
+        Some(pause) => error.with_retry_after(pause),
+        None => error,
     })
 }
 
-/// The body as JSON: what it is, `null` where it is empty, `{"text": …}` where it is something else.
+/// Returns the body as JSON: the parsed value, `null` if it is empty, `{"text": …}` for other content.
 ///
-/// An answer that is too long is not a failure: the act is done, only its answer is not kept whole.
-pub(crate) fn payload(body: &Body) -> Value {
+/// A body above the limit is not a failure: the effect was executed, only its response is incomplete.
+pub(crate) fn payload(body: &ResponseBody) -> Value {
     if body.cut {
         return json!({ "text": text(&body.bytes), "truncated": true });
     }
@@ -107,21 +110,22 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
 }
 
-pub(crate) fn message(asked: Asked<'_>, answered: &Answered) -> String {
-    let Answered { status, headers, body } = answered;
+pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> String {
+    let HttpResponse { status, headers, body } = response;
     if status.is_redirection() {
         let location = named(headers, &LOCATION).unwrap_or("nowhere");
         return format!(
-            "{asked} answered {} and points to {location}; redirects are not followed",
+            "{summary} returned {} with location {location}; redirects are not followed",
             status.as_u16()
         );
     }
     let quote: String = text(&body.bytes).chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
     let colon = if quote.is_empty() { "" } else { ": " };
-    format!("{asked} answered {}{colon}{quote}", status.as_u16())
+    format!("{summary} returned {}{colon}{quote}", status.as_u16())
 }
 
-/// Seconds, or a date. A date is compared with the response's own `Date`: the upstream's clock, not ours.
+/// Parses seconds or a date. A date is compared with the `Date` of the response, the clock of the
+/// upstream.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = named(headers, &RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
@@ -139,21 +143,28 @@ fn named<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::Trouble;
+    use crate::provider::TransientCause;
 
-    const ASKED: Asked<'_> = Asked { upstream: "payments", method: "POST", path: "/charges" };
+    const SUMMARY: RequestSummary<'_> =
+        RequestSummary { upstream: "payments", method: "POST", path: "/charges" };
 
-    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Result<Reply, Refusal> {
+    fn classify(status: u16, headers: &[(&'static str, &str)], body: &str) -> Result<Reply, ProviderError> {
         let pairs =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        let body = Body { bytes: body.as_bytes().to_vec(), cut: false };
+        let body = ResponseBody { bytes: body.as_bytes().to_vec(), cut: false };
         let status = StatusCode::from_u16(status).unwrap();
-        judge(ASKED, &Answered { status, headers: pairs.collect(), body })
+        classify_status(SUMMARY, &HttpResponse { status, headers: pairs.collect(), body })
     }
 
     #[track_caller]
-    fn check_trouble(status: u16, headers: &[(&'static str, &str)], expected: Trouble, pause: Option<u64>) {
-        let Err(Refusal::Transient { trouble, retry_after, failure }) = answer(status, headers, "") else {
+    fn check_trouble(
+        status: u16,
+        headers: &[(&'static str, &str)],
+        expected: TransientCause,
+        pause: Option<u64>,
+    ) {
+        let Err(ProviderError::Transient { trouble, retry_after, failure }) = classify(status, headers, "")
+        else {
             panic!("{status} is not transient");
         };
         assert_eq!((trouble, retry_after), (expected, pause.map(Duration::from_secs)), "{failure}");
@@ -162,7 +173,7 @@ mod tests {
 
     #[track_caller]
     fn check_final(status: u16, headers: &[(&'static str, &str)], body: &str, expected: &str) {
-        let Err(Refusal::Final { failure, .. }) = answer(status, headers, body) else {
+        let Err(ProviderError::Permanent { failure, .. }) = classify(status, headers, body) else {
             panic!("{status} is not final");
         };
         assert_eq!(failure.message, expected);
@@ -170,50 +181,60 @@ mod tests {
 
     #[test]
     fn success_carries_the_body() {
-        assert_eq!(answer(201, &[], r#"{"a":1}"#).unwrap().payload, json!({"a": 1}));
-        assert_eq!(answer(200, &[], "fine").unwrap().payload, json!({"text": "fine"}));
-        assert_eq!(answer(204, &[], "").unwrap().payload, Value::Null);
+        assert_eq!(classify(201, &[], r#"{"a":1}"#).unwrap().payload, json!({"a": 1}));
+        assert_eq!(classify(200, &[], "fine").unwrap().payload, json!({"text": "fine"}));
+        assert_eq!(classify(204, &[], "").unwrap().payload, Value::Null);
     }
 
     #[test]
-    fn a_body_that_is_too_long_is_cut_but_the_act_is_done() {
-        let body = Body { bytes: vec![b'x'; MAX_BODY], cut: true };
-        let answered = Answered { status: StatusCode::OK, headers: HeaderMap::new(), body };
-        let reply = judge(ASKED, &answered).unwrap();
+    fn oversized_body_is_truncated_and_succeeds() {
+        let body = ResponseBody { bytes: vec![b'x'; MAX_BODY], cut: true };
+        let response = HttpResponse { status: StatusCode::OK, headers: HeaderMap::new(), body };
+        let reply = classify_status(SUMMARY, &response).unwrap();
         assert_eq!(reply.payload["truncated"], true);
         assert_eq!(reply.payload["text"].as_str().unwrap().len(), MAX_TEXT);
     }
 
     #[test]
-    fn refusals_are_final_and_say_who_refused_what() {
-        check_final(404, &[], "no such\ncard", "payments: POST /charges answered 404: no suchcard");
-        check_final(409, &[], "", "payments: POST /charges answered 409");
+    fn rejections_are_permanent_and_name_the_request() {
+        check_final(404, &[], "no such\ncard", "payments: POST /charges returned 404: no suchcard");
+        check_final(409, &[], "", "payments: POST /charges returned 409");
         check_final(
             302,
             &[("location", "http://elsewhere/")],
             "moved",
-            "payments: POST /charges answered 302 and points to http://elsewhere/; redirects are not followed",
+            "payments: POST /charges returned 302 with location http://elsewhere/; redirects are not followed",
         );
     }
 
     #[test]
-    fn troubles_are_told_apart() {
-        check_trouble(429, &[("retry-after", "7")], Trouble::Busy, Some(7));
-        check_trouble(503, &[], Trouble::Down, None);
-        check_trouble(408, &[], Trouble::Down, None);
-        check_trouble(500, &[("retry-after", "soon")], Trouble::Lost, None);
+    fn transient_causes_are_distinguished() {
+        check_trouble(429, &[("retry-after", "7")], TransientCause::Throttled, Some(7));
+        check_trouble(503, &[], TransientCause::Unavailable, None);
+        check_trouble(408, &[], TransientCause::Unavailable, None);
+        check_trouble(500, &[("retry-after", "soon")], TransientCause::ResponseLost, None);
     }
 
     #[test]
-    fn a_date_is_compared_with_the_clock_of_the_upstream() {
+    fn retry_after_date_uses_the_upstream_clock() {
         let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         check_trouble(
             503,
             &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"), date],
-            Trouble::Down,
+            TransientCause::Unavailable,
             Some(30),
         );
-        check_trouble(503, &[("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT"), date], Trouble::Down, None);
-        check_trouble(503, &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], Trouble::Down, None);
+        check_trouble(
+            503,
+            &[("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT"), date],
+            TransientCause::Unavailable,
+            None,
+        );
+        check_trouble(
+            503,
+            &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
+            TransientCause::Unavailable,
+            None,
+        );
     }
 }

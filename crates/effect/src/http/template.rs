@@ -1,6 +1,6 @@
 //! Paths with placeholders, `/orders/{order.id}?lang={lang}`, filled from a payload.
 //!
-//! What is filled in is percent-encoded and can neither add nor remove a path segment.
+//! Values are percent-encoded and can neither add nor remove a path segment.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::placeholders::{field, plain};
 
-/// All but the unreserved characters of RFC 3986.
+/// All characters except the unreserved ones of RFC 3986.
 pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A path, read once and filled often.
+/// Parsed path template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct PathTemplate {
     text: String,
     parts: Vec<Part>,
 }
@@ -27,63 +27,63 @@ enum Part {
     Field { name: String, in_path: bool },
 }
 
-/// A template that cannot be read, or a payload that does not fill it.
+/// Error of a template, or of a payload that does not match it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The template's own fault.
-    #[error("path {text:?}: {reason}; write for example /orders/{{order.id}}")]
+    /// The template is malformed.
+    #[error("invalid path {text:?}: {reason}; example: /orders/{{order.id}}")]
     Malformed {
-        /// The template.
+        /// Text of the template.
         text: String,
-        /// What is wrong.
+        /// Reason.
         reason: &'static str,
     },
-    /// The payload has no such field.
-    #[error("the payload has no field {field:?}, which {text:?} needs")]
+    /// The payload does not have the field.
+    #[error("payload field {field:?} is missing; {text:?} requires it")]
     Missing {
-        /// The template.
+        /// Text of the template.
         text: String,
-        /// The placeholder.
+        /// Name of the placeholder.
         field: String,
     },
-    /// The field cannot stand in a path.
-    #[error("the field {field:?} cannot stand in {text:?}: {reason}")]
-    Unfit {
-        /// The template.
+    /// The value of the field is not allowed in a path.
+    #[error("field {field:?} is not allowed in {text:?}: {reason}")]
+    InvalidValue {
+        /// Text of the template.
         text: String,
-        /// The placeholder.
+        /// Name of the placeholder.
         field: String,
-        /// Why not.
+        /// Reason.
         reason: &'static str,
     },
 }
 
-impl FromStr for Template {
+impl FromStr for PathTemplate {
     type Err = TemplateError;
 
     fn from_str(text: &str) -> Result<Self, TemplateError> {
         let malformed = |reason| TemplateError::Malformed { text: text.to_owned(), reason };
         if !text.starts_with('/') {
-            return Err(malformed("it does not begin with /"));
+            return Err(malformed("it does not start with /"));
         }
         if text.bytes().any(|b| b.is_ascii_control() || b == b' ' || b == b'#') {
-            return Err(malformed("it holds a space, a control character or #"));
+            return Err(malformed("it contains a space, a control character or #"));
         }
         let template = Self { text: text.to_owned(), parts: parts(text).map_err(malformed)? };
         if dots(text) { Err(malformed("a segment is . or ..")) } else { Ok(template) }
     }
 }
 
-impl Template {
+impl PathTemplate {
     /// Fills the placeholders from `payload`.
     ///
     /// # Errors
-    /// When a field is missing, is no text, number or boolean, or would change the path's shape.
+    /// If a field is missing, is not a text, number or boolean, or would change the structure of the path.
     pub fn render(&self, payload: &Value) -> Result<String, TemplateError> {
         self.fill(|name| field(payload, name).map(Cow::Borrowed))
     }
 
-    /// Fills the placeholders with what `find` finds.
+    /// Fills the placeholders with the results of `find`.
     pub(crate) fn fill<'a>(
         &self,
         find: impl Fn(&str) -> Option<Cow<'a, Value>>,
@@ -106,17 +106,19 @@ impl Template {
 
     fn text_of(&self, name: &str, value: Option<&Value>) -> Result<String, TemplateError> {
         match value {
-            Some(value) => plain(value).ok_or_else(|| self.unfit(name, "it is no text, number or boolean")),
+            Some(value) => {
+                plain(value).ok_or_else(|| self.unfit(name, "it is not a string, number or boolean"))
+            }
             None => Err(TemplateError::Missing { text: self.text.clone(), field: name.to_owned() }),
         }
     }
 
     fn unfit(&self, field: &str, reason: &'static str) -> TemplateError {
-        TemplateError::Unfit { text: self.text.clone(), field: field.to_owned(), reason }
+        TemplateError::InvalidValue { text: self.text.clone(), field: field.to_owned(), reason }
     }
 }
 
-impl fmt::Display for Template {
+impl fmt::Display for PathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -139,10 +141,10 @@ fn parts(text: &str) -> Result<Vec<Part>, &'static str> {
             Some(field) => {
                 let (name, after) = field?;
                 if name.starts_with("env:") || name.starts_with("file:") {
-                    return Err("a secret cannot stand in a path; send it in a header");
+                    return Err("a secret is not allowed in a path; send it in a header");
                 }
                 if name.contains('{') || name.split('.').any(str::is_empty) {
-                    return Err("a placeholder is no field name");
+                    return Err("a placeholder is not a valid field name");
                 }
                 parts.push(Part::Field { name: name.to_owned(), in_path });
                 after
@@ -152,7 +154,7 @@ fn parts(text: &str) -> Result<Vec<Part>, &'static str> {
     Ok(parts)
 }
 
-/// Whether a segment is one that URLs resolve away, also when it is written with `%2e`.
+/// Returns whether a segment is `.` or `..`, also if it is encoded with `%2e`.
 fn dots(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or(path);
     path.split(['/', '\\'])
@@ -168,12 +170,12 @@ mod tests {
 
     #[track_caller]
     fn check(template: &str, payload: &Value, expected: &str) {
-        let rendered = template.parse::<Template>().unwrap().render(payload);
+        let rendered = template.parse::<PathTemplate>().unwrap().render(payload);
         assert_eq!(rendered.unwrap_or_else(|error| error.to_string()), expected);
     }
 
     #[test]
-    fn fills_fields_and_encodes_them() {
+    fn fields_are_filled_and_encoded() {
         let payload = json!({"order": {"id": "a/b ü"}, "n": 7, "items": [{"sku": "x?y"}], "empty": ""});
         check("/orders/{order.id}/lines/{n}", &payload, "/orders/a%2Fb%20%C3%BC/lines/7");
         check("/stock/{items.0.sku}?q={empty}", &payload, "/stock/x%3Fy?q=");
@@ -181,38 +183,38 @@ mod tests {
     }
 
     #[test]
-    fn says_which_field_is_wrong() {
-        check("/o/{id}", &json!({}), r#"the payload has no field "id", which "/o/{id}" needs"#);
+    fn invalid_field_is_named() {
+        check("/o/{id}", &json!({}), r#"payload field "id" is missing; "/o/{id}" requires it"#);
         check(
             "/o/{id}",
             &json!({"id": null}),
-            r#"the field "id" cannot stand in "/o/{id}": it is no text, number or boolean"#,
+            r#"field "id" is not allowed in "/o/{id}": it is not a string, number or boolean"#,
         );
-        check("/o/{id}", &json!({"id": ""}), r#"the field "id" cannot stand in "/o/{id}": it is empty"#);
+        check("/o/{id}", &json!({"id": ""}), r#"field "id" is not allowed in "/o/{id}": it is empty"#);
     }
 
     #[test]
-    fn nothing_filled_in_climbs_out_of_its_segment() {
-        for bad in [json!({"a": "."}), json!({"a": ".."})] {
-            assert!("/x/{a}/y".parse::<Template>().unwrap().render(&bad).is_err(), "{bad}");
+    fn value_cannot_escape_its_segment() {
+        for invalid in [json!({"a": "."}), json!({"a": ".."})] {
+            assert!("/x/{a}/y".parse::<PathTemplate>().unwrap().render(&invalid).is_err(), "{invalid}");
         }
-        assert!("/x/{a}{a}".parse::<Template>().unwrap().render(&json!({"a": "."})).is_err());
+        assert!("/x/{a}{a}".parse::<PathTemplate>().unwrap().render(&json!({"a": "."})).is_err());
         check("/x/{a}", &json!({"a": "../../etc"}), "/x/..%2F..%2Fetc");
     }
 
     #[test]
-    fn refuses_malformed_templates() {
-        for bad in
+    fn rejects_malformed_templates() {
+        for invalid in
             ["", "x", "/a b", "/{", "/}", "/{}", "/{a.}", "/{a{b}}", "/a/../b", "/%2e%2E/b", "/a#b", "/a\n"]
         {
-            assert!(bad.parse::<Template>().is_err(), "{bad:?}");
+            assert!(invalid.parse::<PathTemplate>().is_err(), "{invalid:?}");
         }
     }
 
     proptest! {
         #[test]
         fn a_value_never_changes_the_number_of_segments(value in "\\PC{1,20}") {
-            let template: Template = "/a/{v}/b?c={v}".parse().unwrap();
+            let template: PathTemplate = "/a/{v}/b?c={v}".parse().unwrap();
             if let Ok(path) = template.render(&json!({"v": value})) {
                 let url = reqwest::Url::parse(&format!("http://host{path}")).unwrap();
                 prop_assert_eq!(url.path_segments().unwrap().count(), 3);

@@ -1,4 +1,5 @@
-//! The clients of an upstream: one that goes anywhere, one whose names are guarded; with certificates of its own.
+//! HTTP clients of an upstream: one unrestricted, one with a guarded resolver; with optional own
+//! certificates.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,75 +7,75 @@ use std::time::Duration;
 use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use serde::{Deserialize, Serialize};
 
-use crate::egress::Guard;
-use crate::provider::Refusal;
+use crate::egress::GuardedResolver;
+use crate::provider::ProviderError;
 use crate::secret::{Secret, SecretRef};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client builder whose TLS has its cryptography installed. Every HTTP client of the process begins here: without it
-/// reqwest panics when it is built.
+/// Returns a client builder with the TLS crypto provider installed. All HTTP clients of the process use
+/// it: reqwest panics without a crypto provider.
 pub fn client() -> ClientBuilder {
-    // An error says that somebody else has installed one already, which does as well.
+    // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
     Client::builder()
 }
 
-/// Certificates in PEM. They are read anew when they change.
+/// Certificates in PEM. They are reloaded when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// Whom to trust, in place of the system's certificates.
+pub struct TlsConfig {
+    /// Trusted CA certificates, instead of those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<SecretRef>,
-    /// Our own certificate, where the upstream wants to see one.
+    /// Client certificate, if the upstream requires one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<SecretRef>,
-    /// Its key.
+    /// Private key of the client certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<SecretRef>,
 }
 
-impl Tls {
-    /// Checks what no single key shows.
+impl TlsConfig {
+    /// Checks rules across keys.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.cert.is_some() == self.key.is_some() {
             return Ok(());
         }
-        Err("tls.cert and tls.key go together".to_owned())
+        Err("tls.cert and tls.key require each other".to_owned())
     }
 
-    /// Reads them. The operator mends what cannot be read; effects wait for it.
-    pub(crate) fn read(&self) -> Result<Certificates, Refusal> {
+    /// Reads the certificates. Effects wait until the operator corrects an unreadable one.
+    pub(crate) fn read(&self) -> Result<Certificates, ProviderError> {
         let one = |reference: &Option<SecretRef>| {
             let secret = reference.as_ref().map(SecretRef::resolve).transpose();
-            secret.map_err(|error| Refusal::retry("tls", error.to_string()))
+            secret.map_err(|error| ProviderError::unavailable("tls", error.to_string()))
         };
         Ok([one(&self.ca)?, one(&self.cert)?, one(&self.key)?])
     }
 }
 
 /// Two clients with the same certificates.
-pub(crate) struct Pair {
+pub(crate) struct ClientPair {
     pub(crate) open: Client,
     pub(crate) guarded: Client,
 }
 
-/// The clients, made anew when a certificate has changed.
+/// The clients; recreated after a change of certificates.
 pub(crate) struct Clients {
-    tls: Tls,
+    tls: TlsConfig,
     roots: bool,
-    made: Mutex<Option<(Certificates, Arc<Pair>)>>,
+    made: Mutex<Option<(Certificates, Arc<ClientPair>)>>,
 }
 
-/// Certificates as they were read: whom to trust, our own, its key.
+/// Loaded certificates: trusted CA, client certificate, private key.
 pub(crate) type Certificates = [Option<Secret>; 3];
 
 impl Clients {
-    /// `roots`: whether the system's certificates are needed.
-    pub(crate) fn new(tls: Tls, roots: bool) -> Result<Self, reqwest::Error> {
+    /// Creates the clients; `roots`: whether the certificates of the system are required.
+    pub(crate) fn new(tls: TlsConfig, roots: bool) -> Result<Self, reqwest::Error> {
         let clients = Self { tls, roots, made: Mutex::new(None) };
-        if clients.tls == Tls::default() {
+        if clients.tls == TlsConfig::default() {
             let read = Certificates::default();
             let pair = Arc::new(clients.make(&read)?);
             *clients.made.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, pair));
@@ -82,23 +83,23 @@ impl Clients {
         Ok(clients)
     }
 
-    pub(crate) fn pair(&self) -> Result<Arc<Pair>, Refusal> {
+    pub(crate) fn pair(&self) -> Result<Arc<ClientPair>, ProviderError> {
         let read = self.tls.read()?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pair)) = made.as_ref().filter(|(known, _)| *known == read) {
             return Ok(Arc::clone(pair));
         }
         let pair = self.make(&read).map_err(|error| {
-            Refusal::retry("tls", format!("the certificates cannot be used: {}", error.without_url()))
+            ProviderError::unavailable("tls", format!("invalid certificates: {}", error.without_url()))
         })?;
         let pair = Arc::new(pair);
         *made = Some((read, Arc::clone(&pair)));
         Ok(pair)
     }
 
-    fn make(&self, read: &Certificates) -> Result<Pair, reqwest::Error> {
-        // Proxies of the environment are not used, and redirects not followed unasked: the configuration alone says where
-        // requests go.
+    fn make(&self, read: &Certificates) -> Result<ClientPair, reqwest::Error> {
+        // Proxies of the environment are ignored and redirects are not followed by default: only the
+        // configuration decides where requests go.
         let builder = || -> Result<ClientBuilder, reqwest::Error> {
             let [ca, cert, key] = read;
             let builder = client()
@@ -118,7 +119,7 @@ impl Clients {
                 (Some(_) | None, _) => Ok(builder),
             }
         };
-        let guarded = builder()?.dns_resolver(Arc::new(Guard));
-        Ok(Pair { open: builder()?.build()?, guarded: guarded.build()? })
+        let guarded = builder()?.dns_resolver(Arc::new(GuardedResolver));
+        Ok(ClientPair { open: builder()?.build()?, guarded: guarded.build()? })
     }
 }

@@ -1,7 +1,9 @@
-//! All that stands before an attempt: the retry budget, the tenant's rate, a place, the upstream's rate, the breaker.
+//! Admission of an attempt: retry budget, rate of the tenant, concurrency permit, rate of the upstream,
+//! breaker.
 //!
-//! In this order, so that whoever waits for something of its own (its tenant's rate, the budget) holds no place that others
-//! could use. Every wait is first come, first served, costs one timer for all who wait, and is given up by dropping it.
+//! The order ensures that an item that waits for its own tenant rate or the budget holds no permit that
+//! others could use. Every wait is first come, first served, costs one timer for all waiting items, and
+//! is cancelled by dropping it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,44 +11,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlog_model::{Clock, TenantId, Timestamp};
 use tokio::sync::{Mutex as Queue, Notify};
 
-use crate::limits::breaker::{Health, State};
-use crate::limits::breaker_gate::{Gate, Pass};
-use crate::limits::concurrency::{Place, Turnstile};
-use crate::limits::rate::{Meter, Rate};
-use crate::observer::Observer;
+use crate::limits::breaker::{BreakerState, CallHealth};
+use crate::limits::breaker_gate::{BreakerGate, BreakerPermit};
+use crate::limits::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
+use crate::limits::rate::{RateLimit, RateLimiter};
+use crate::observer::EffectObserver;
 use crate::policy::Policy;
-use crate::retry_budget::Budget;
+use crate::retry_budget::RetryBudget;
 
 pub(crate) struct Admission {
     clock: Arc<dyn Clock>,
-    budget: Option<Purse>,
-    tenant_rate: Option<Rate>,
-    tenants: Mutex<BTreeMap<TenantId, Arc<Metered>>>,
-    places: Arc<Turnstile>,
-    metered: Option<Metered>,
-    gate: Option<Gate>,
+    budget: Option<RetryBudgetQueue>,
+    tenant_rate: Option<RateLimit>,
+    tenants: Mutex<BTreeMap<TenantId, Arc<RateLimitQueue>>>,
+    concurrency: Arc<ConcurrencyLimiter>,
+    rate: Option<RateLimitQueue>,
+    breaker: Option<BreakerGate>,
 }
 
-/// The right to make one attempt.
-pub(crate) struct Admitted<'a> {
-    _place: Place,
-    pass: Option<Pass<'a>>,
+/// Permit for one attempt.
+pub(crate) struct AdmissionPermit<'a> {
+    _permit: ConcurrencyPermit,
+    pass: Option<BreakerPermit<'a>>,
 }
 
-impl Admitted<'_> {
-    /// Tells the breaker what the answer says about the upstream.
-    pub(crate) fn report(self, health: Health) {
+impl AdmissionPermit<'_> {
+    /// Reports the health of the upstream to the breaker.
+    pub(crate) fn report(self, health: CallHealth) {
         if let Some(pass) = self.pass {
             pass.report(health);
         }
     }
 }
 
-/// Who is admitted, and to what.
+/// Request for admission.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct AdmissionRequest<'a> {
     pub(crate) tenant: &'a TenantId,
-    /// It is not the item's first attempt.
+    /// Whether it is a retry of the item.
     pub(crate) retries: bool,
 }
 
@@ -55,76 +57,78 @@ impl Admission {
         upstream: &str,
         policy: &Policy,
         clock: &Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
+        observer: Arc<dyn EffectObserver>,
     ) -> Self {
         Self {
             clock: Arc::clone(clock),
-            budget: policy.budget.map(Purse::new),
-            tenant_rate: policy.share.rate,
+            budget: policy.retry_budget.map(RetryBudgetQueue::new),
+            tenant_rate: policy.tenant_limits.rate,
             tenants: Mutex::default(),
-            places: Turnstile::new(policy.concurrency, policy.share.clone()),
-            metered: policy.rate.map(Metered::new),
-            gate: policy.breaker.map(|options| Gate::new(upstream, options, Arc::clone(clock), observer)),
+            concurrency: ConcurrencyLimiter::new(policy.max_concurrency, policy.tenant_limits.clone()),
+            rate: policy.rate.map(RateLimitQueue::new),
+            breaker: policy
+                .breaker
+                .map(|options| BreakerGate::new(upstream, options, Arc::clone(clock), observer)),
         }
     }
 
-    /// Waits for everything.
-    pub(crate) async fn admit(&self, asker: Asker<'_>) -> Admitted<'_> {
-        if let Some(purse) = &self.budget {
+    /// Waits for all limits.
+    pub(crate) async fn admit(&self, asker: AdmissionRequest<'_>) -> AdmissionPermit<'_> {
+        if let Some(budget) = &self.budget {
             if asker.retries {
-                purse.withdraw(self.clock.as_ref()).await;
+                budget.withdraw(self.clock.as_ref()).await;
             } else {
-                purse.deposit();
+                budget.deposit();
             }
         }
         if let Some(rate) = self.tenant_rate {
             self.tenant(asker.tenant, rate).pass(self.clock.as_ref()).await;
         }
-        let place = self.places.place(asker.tenant).await;
-        if let Some(metered) = &self.metered {
+        let permit = self.concurrency.acquire(asker.tenant).await;
+        if let Some(metered) = &self.rate {
             metered.pass(self.clock.as_ref()).await;
         }
-        let pass = match &self.gate {
-            Some(gate) => Some(gate.pass().await),
+        let pass = match &self.breaker {
+            Some(gate) => Some(gate.acquire().await),
             None => None,
         };
-        Admitted { _place: place, pass }
+        AdmissionPermit { _permit: permit, pass }
     }
 
-    pub(crate) fn breaker(&self) -> Option<(State, u64)> {
-        self.gate.as_ref().map(Gate::state)
+    pub(crate) fn breaker(&self) -> Option<(BreakerState, u64)> {
+        self.breaker.as_ref().map(BreakerGate::state)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.places.taken()
+        self.concurrency.in_use()
     }
 
-    pub(crate) fn retries_left(&self) -> Option<u64> {
-        self.budget.as_ref().map(Purse::retries)
+    pub(crate) fn remaining_retries(&self) -> Option<u64> {
+        self.budget.as_ref().map(RetryBudgetQueue::retries)
     }
 
-    fn tenant(&self, tenant: &TenantId, rate: Rate) -> Arc<Metered> {
+    fn tenant(&self, tenant: &TenantId, rate: RateLimit) -> Arc<RateLimitQueue> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(metered) = tenants.get(tenant) {
             return Arc::clone(metered);
         }
-        let metered = Arc::new(Metered::new(rate));
+        let metered = Arc::new(RateLimitQueue::new(rate));
         tenants.insert(tenant.clone(), Arc::clone(&metered));
         metered
     }
 }
 
-/// A meter with a queue before it.
-struct Metered {
-    meter: Queue<Meter>,
+/// Rate limiter with a queue before it.
+struct RateLimitQueue {
+    meter: Queue<RateLimiter>,
 }
 
-impl Metered {
-    fn new(rate: Rate) -> Self {
-        Self { meter: Queue::new(Meter::new(rate)) }
+impl RateLimitQueue {
+    fn new(rate: RateLimit) -> Self {
+        Self { meter: Queue::new(RateLimiter::new(rate)) }
     }
 
-    /// Whoever holds the meter waits until it admits; the others wait for the meter.
+    /// Waits until the rate limiter admits. The first waiter holds the limiter; the others wait for it.
     async fn pass(&self, clock: &dyn Clock) {
         let mut meter = self.meter.lock().await;
         while let Err(until) = meter.admit(clock.now()) {
@@ -133,20 +137,20 @@ impl Metered {
     }
 }
 
-/// A budget with a queue before it.
-struct Purse {
-    budget: Mutex<Budget>,
+/// Retry budget with a queue before it.
+struct RetryBudgetQueue {
+    budget: Mutex<RetryBudget>,
     turn: Queue<()>,
     filled: Notify,
 }
 
-impl Purse {
-    fn new(options: crate::retry_budget::Options) -> Self {
-        Self { budget: Mutex::new(Budget::new(options)), turn: Queue::new(()), filled: Notify::new() }
+impl RetryBudgetQueue {
+    fn new(options: crate::retry_budget::RetryBudgetOptions) -> Self {
+        Self { budget: Mutex::new(RetryBudget::new(options)), turn: Queue::new(()), filled: Notify::new() }
     }
 
     fn deposit(&self) {
-        if self.with(Budget::deposit) {
+        if self.with(RetryBudget::deposit) {
             self.filled.notify_one();
         }
     }
@@ -162,10 +166,10 @@ impl Purse {
     }
 
     fn retries(&self) -> u64 {
-        self.with(|budget| budget.retries())
+        self.with(|budget| budget.available())
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Budget) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut RetryBudget) -> T) -> T {
         act(&mut self.budget.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,49 +1,50 @@
-//! Where items wait while the breaker of their upstream is open.
+//! Gate of an upstream: items wait here while its breaker is open.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orlog_model::{Clock, Timestamp};
 use tokio::sync::Notify;
 
-use crate::limits::breaker::{Admission, Breaker, Health, Options, State, Ticket};
-use crate::observer::Observer;
+use crate::limits::breaker::{Breaker, BreakerDecision, BreakerOptions, BreakerState, CallHealth, CallToken};
+use crate::observer::EffectObserver;
 
-/// A breaker shared by many askers. Waiting costs nothing: one timer while it is open, a notification otherwise.
-pub(crate) struct Gate {
+/// Breaker shared by many callers. Waiting costs one timer while it is open, and a notification
+/// otherwise.
+pub(crate) struct BreakerGate {
     upstream: String,
     breaker: Mutex<Breaker>,
     changed: Notify,
     clock: Arc<dyn Clock>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn EffectObserver>,
 }
 
-impl Gate {
+impl BreakerGate {
     pub(crate) fn new(
         upstream: &str,
-        options: Options,
+        options: BreakerOptions,
         clock: Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
+        observer: Arc<dyn EffectObserver>,
     ) -> Self {
         let breaker = Mutex::new(Breaker::new(options));
         Self { upstream: upstream.to_owned(), breaker, changed: Notify::new(), clock, observer }
     }
 
-    /// Waits until a question may be asked. Dropping the future gives up the place.
-    pub(crate) async fn pass(&self) -> Pass<'_> {
+    /// Waits until a call is allowed. Dropping the future cancels the wait.
+    pub(crate) async fn acquire(&self) -> BreakerPermit<'_> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            match self.ask(|breaker| breaker.admit(self.clock.now())) {
-                Admission::Go(ticket) => return Pass { gate: self, ticket: Some(ticket) },
-                Admission::Wait(None) => changed.await,
-                Admission::Wait(Some(until)) => self.wait(until, changed).await,
+            match self.update(|breaker| breaker.admit(self.clock.now())) {
+                BreakerDecision::Allow(ticket) => return BreakerPermit { gate: self, ticket: Some(ticket) },
+                BreakerDecision::Wait(None) => changed.await,
+                BreakerDecision::Wait(Some(until)) => self.wait(until, changed).await,
             }
         }
     }
 
-    pub(crate) fn state(&self) -> (State, u64) {
+    pub(crate) fn state(&self) -> (BreakerState, u64) {
         let breaker = self.lock();
-        (breaker.state(), breaker.opened())
+        (breaker.state(), breaker.open_count())
     }
 
     async fn wait(&self, until: Timestamp, changed: impl Future<Output = ()>) {
@@ -53,16 +54,16 @@ impl Gate {
         }
     }
 
-    fn record(&self, ticket: Ticket, health: Health) {
-        self.ask(|breaker| breaker.record(ticket, health, self.clock.now()));
-        if health == Health::Unknown {
+    fn record(&self, ticket: CallToken, health: CallHealth) {
+        self.update(|breaker| breaker.record(ticket, health, self.clock.now()));
+        if health == CallHealth::Unknown {
             self.changed.notify_waiters();
         }
     }
 
-    /// Does something with the breaker and tells everybody when that changed its state.
-    fn ask<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
-        let (answer, before, after) = {
+    /// Runs an operation on the breaker and notifies all waiters if the state changed.
+    fn update<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
+        let (result, before, after) = {
             let mut breaker = self.lock();
             let before = breaker.state();
             (act(&mut breaker), before, breaker.state())
@@ -77,33 +78,33 @@ impl Gate {
             self.observer.breaker_changed(&self.upstream, after);
             self.changed.notify_waiters();
         }
-        answer
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, Breaker> {
-        // The breaker is whole between any two statements: a panic elsewhere leaves nothing half done.
+        // The breaker is consistent after every statement: a panic elsewhere leaves no partial update.
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The right to ask once. Dropped without a report it says that nothing is known.
-pub(crate) struct Pass<'a> {
-    gate: &'a Gate,
-    ticket: Option<Ticket>,
+/// Permit for one call. If it is dropped without a report, the health is unknown.
+pub(crate) struct BreakerPermit<'a> {
+    gate: &'a BreakerGate,
+    ticket: Option<CallToken>,
 }
 
-impl Pass<'_> {
-    pub(crate) fn report(mut self, health: Health) {
+impl BreakerPermit<'_> {
+    pub(crate) fn report(mut self, health: CallHealth) {
         if let Some(ticket) = self.ticket.take() {
             self.gate.record(ticket, health);
         }
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for BreakerPermit<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.gate.record(ticket, Health::Unknown);
+            self.gate.record(ticket, CallHealth::Unknown);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The places at an upstream: so many at once, so many of one tenant, and the rest waits in fair order.
+//! Concurrency limits of an upstream: in total and per tenant; waiting requests are admitted in fair
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,39 +7,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use orlog_model::TenantId;
 use tokio::sync::oneshot;
 
-use crate::limits::fair_queue::Fair;
-use crate::policy::Share;
+use crate::limits::fair_queue::FairQueue;
+use crate::policy::TenantLimits;
 
-/// Gives out places. A place that is dropped, also on its way to whoever waited for it, comes back.
-pub(crate) struct Turnstile {
+/// Grants permits. A dropped permit is returned, even if it was not yet delivered to its waiter.
+pub(crate) struct ConcurrencyLimiter {
     capacity: usize,
-    share: Share,
+    share: TenantLimits,
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
-    waiting: Fair<oneshot::Sender<Place>>,
-    /// Places of each tenant; kept only where tenants have a limit.
-    taken: BTreeMap<TenantId, usize>,
+    waiting: FairQueue<oneshot::Sender<ConcurrencyPermit>>,
+    /// Permits in use by tenant; maintained only if tenants have a limit.
+    acquired: BTreeMap<TenantId, usize>,
 }
 
-/// A place; dropping it gives it back.
-pub(crate) struct Place {
-    /// `None` once it has been given back.
-    turnstile: Option<Arc<Turnstile>>,
+/// Permit; dropping it returns it.
+pub(crate) struct ConcurrencyPermit {
+    /// `None` after it was returned.
+    limiter: Option<Arc<ConcurrencyLimiter>>,
     tenant: Option<TenantId>,
 }
 
-impl Turnstile {
-    pub(crate) fn new(capacity: usize, share: Share) -> Arc<Self> {
+impl ConcurrencyLimiter {
+    pub(crate) fn new(capacity: usize, share: TenantLimits) -> Arc<Self> {
         let capacity = capacity.max(1);
-        let state = State { free: capacity, waiting: Fair::default(), taken: BTreeMap::new() };
+        let state = State { free: capacity, waiting: FairQueue::default(), acquired: BTreeMap::new() };
         Arc::new(Self { capacity, share, state: Mutex::new(state) })
     }
 
-    /// Waits for a place. Dropping the future gives up the turn.
-    pub(crate) async fn place(self: &Arc<Self>, tenant: &TenantId) -> Place {
+    /// Waits for a permit. Dropping the future leaves the queue.
+    pub(crate) async fn acquire(self: &Arc<Self>, tenant: &TenantId) -> ConcurrencyPermit {
         let turn = {
             let mut state = self.lock();
             if state.free > 0 && state.waiting.is_empty() && self.may(&state, tenant) {
@@ -49,55 +50,56 @@ impl Turnstile {
             turn
         };
         self.admit();
-        turn.await.expect("who waits is told: the queue lives as long as the turnstile")
+        turn.await.expect("the limiter owns the queue and outlives its waiters")
     }
 
-    /// Places that are taken.
-    pub(crate) fn taken(&self) -> usize {
+    /// Returns the number of permits in use.
+    pub(crate) fn in_use(&self) -> usize {
         self.capacity - self.lock().free
     }
 
     fn may(&self, state: &State, tenant: &TenantId) -> bool {
         self.share
-            .concurrency
-            .is_none_or(|most| state.taken.get(tenant).copied().unwrap_or(0) < most.get() as usize)
+            .max_concurrency
+            .is_none_or(|limit| state.acquired.get(tenant).copied().unwrap_or(0) < limit.get() as usize)
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, tenant: &TenantId) -> Place {
+    fn take(self: &Arc<Self>, state: &mut State, tenant: &TenantId) -> ConcurrencyPermit {
         state.free -= 1;
-        let counted = self.share.concurrency.map(|_| tenant.clone());
+        let counted = self.share.max_concurrency.map(|_| tenant.clone());
         if let Some(tenant) = &counted {
-            *state.taken.entry(tenant.clone()).or_default() += 1;
+            *state.acquired.entry(tenant.clone()).or_default() += 1;
         }
-        Place { turnstile: Some(Arc::clone(self)), tenant: counted }
+        ConcurrencyPermit { limiter: Some(Arc::clone(self)), tenant: counted }
     }
 
-    /// Gives free places to those whose turn it is. They are told outside the lock, and the place of one who has gone away
-    /// is given to the next one here: dropping it would come back here, once for each of those who have gone.
+    /// Grants free permits in fair order. It sends them outside the lock. The permit of a cancelled waiter
+    /// is granted to the next waiter here: dropping it would call this function again, once per cancelled
+    /// waiter.
     fn admit(self: &Arc<Self>) {
-        while let Some((waiter, place)) = self.next() {
-            if let Err(place) = waiter.send(place) {
-                place.give_back();
+        while let Some((waiter, permit)) = self.next() {
+            if let Err(permit) = waiter.send(permit) {
+                permit.give_back();
             }
         }
     }
 
-    /// Counts a place as free; `true` when somebody waits.
+    /// Counts a permit as free; returns `true` if a request waits.
     fn free(&self, tenant: Option<&TenantId>) -> bool {
         let mut state = self.lock();
         state.free += 1;
         if let Some(tenant) = tenant
-            && let Some(count) = state.taken.get_mut(tenant)
+            && let Some(count) = state.acquired.get_mut(tenant)
         {
             *count -= 1;
             if *count == 0 {
-                state.taken.remove(tenant);
+                state.acquired.remove(tenant);
             }
         }
         !state.waiting.is_empty()
     }
 
-    fn next(self: &Arc<Self>) -> Option<(oneshot::Sender<Place>, Place)> {
+    fn next(self: &Arc<Self>) -> Option<(oneshot::Sender<ConcurrencyPermit>, ConcurrencyPermit)> {
         let mut state = self.lock();
         if state.free == 0 || state.waiting.is_empty() {
             return None;
@@ -106,31 +108,31 @@ impl Turnstile {
         let popped = waiting.pop(|tenant| self.share.weight(tenant), |tenant| self.may(&state, tenant));
         state.waiting = waiting;
         let (tenant, waiter) = popped?;
-        let place = self.take(&mut state, &tenant);
-        Some((waiter, place))
+        let permit = self.take(&mut state, &tenant);
+        Some((waiter, permit))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The counts are whole between any two statements.
+        // The counts are consistent after every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
-    /// Becomes free and tells nobody.
+impl ConcurrencyPermit {
+    /// Returns the permit without a notification.
     fn give_back(mut self) {
-        if let Some(turnstile) = self.turnstile.take() {
-            turnstile.free(self.tenant.as_ref());
+        if let Some(limiter) = self.limiter.take() {
+            limiter.free(self.tenant.as_ref());
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        if let Some(turnstile) = self.turnstile.take()
-            && turnstile.free(self.tenant.as_ref())
+        if let Some(limiter) = self.limiter.take()
+            && limiter.free(self.tenant.as_ref())
         {
-            turnstile.admit();
+            limiter.admit();
         }
     }
 }
@@ -148,20 +150,23 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    fn waiting(turnstile: &Arc<Turnstile>, name: &'static str) -> BoxFuture<'static, Place> {
-        let turnstile = Arc::clone(turnstile);
-        let mut place = async move { turnstile.place(&tenant(name)).await }.boxed();
-        assert!((&mut place).now_or_never().is_none(), "there is a place at once");
-        place
+    fn waiting(
+        limiter: &Arc<ConcurrencyLimiter>,
+        name: &'static str,
+    ) -> BoxFuture<'static, ConcurrencyPermit> {
+        let limiter = Arc::clone(limiter);
+        let mut permit = async move { limiter.acquire(&tenant(name)).await }.boxed();
+        assert!((&mut permit).now_or_never().is_none(), "there is a place at once");
+        permit
     }
 
     #[tokio::test]
-    async fn a_quiet_tenant_does_not_wait_behind_a_busy_one() {
-        let turnstile = Turnstile::new(1, Share::default());
-        let held = turnstile.place(&tenant("busy")).await;
-        let busy = [(); 3].map(|()| waiting(&turnstile, "busy"));
-        let quiet = waiting(&turnstile, "quiet");
-        drop(held);
+    async fn idle_tenant_is_not_delayed_by_a_busy_one() {
+        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default());
+        let permit = limiter.acquire(&tenant("busy")).await;
+        let busy = [(); 3].map(|()| waiting(&limiter, "busy"));
+        let quiet = waiting(&limiter, "quiet");
+        drop(permit);
         let [first, second, _third] = busy;
         drop(first.await);
         drop(quiet.await);
@@ -169,40 +174,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tenant_at_its_limit_leaves_the_rest_to_others() {
-        let share = Share { concurrency: NonZeroU32::new(1), ..Share::default() };
-        let turnstile = Turnstile::new(3, share);
-        let held = turnstile.place(&tenant("a")).await;
-        let second = waiting(&turnstile, "a");
-        let other = turnstile.place(&tenant("b")).now_or_never();
+    async fn tenant_limit_leaves_capacity_to_others() {
+        let share = TenantLimits { max_concurrency: NonZeroU32::new(1), ..TenantLimits::default() };
+        let limiter = ConcurrencyLimiter::new(3, share);
+        let permit = limiter.acquire(&tenant("a")).await;
+        let second = waiting(&limiter, "a");
+        let other = limiter.acquire(&tenant("b")).now_or_never();
         assert!(other.is_some(), "b waits behind a");
-        assert_eq!(turnstile.taken(), 2);
-        drop(held);
+        assert_eq!(limiter.in_use(), 2);
+        drop(permit);
         drop(second.await);
     }
 
     #[tokio::test]
-    async fn whoever_goes_away_loses_no_place() {
-        let turnstile = Turnstile::new(1, Share::default());
-        let held = turnstile.place(&tenant("a")).await;
-        let (gone, told, last) =
-            (waiting(&turnstile, "a"), waiting(&turnstile, "a"), waiting(&turnstile, "a"));
-        drop(gone);
-        drop(held);
-        // It has been given the place and never looks at it.
-        drop(told);
+    async fn dropped_waiter_releases_its_permit() {
+        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default());
+        let permit = limiter.acquire(&tenant("a")).await;
+        let (cancelled, granted, last) =
+            (waiting(&limiter, "a"), waiting(&limiter, "a"), waiting(&limiter, "a"));
+        drop(cancelled);
+        drop(permit);
+        // The receiver has the permit and does not use the value.
+        drop(granted);
         drop(last.await);
-        assert_eq!(turnstile.taken(), 0);
+        assert_eq!(limiter.in_use(), 0);
     }
 
     #[tokio::test]
-    async fn a_crowd_that_goes_away_at_once_does_not_overflow_the_stack() {
-        let turnstile = Turnstile::new(1, Share::default());
-        let held = turnstile.place(&tenant("a")).await;
-        let crowd: Vec<_> = (0..100_000).map(|_| waiting(&turnstile, "a")).collect();
+    async fn dropping_many_waiters_does_not_overflow_the_stack() {
+        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default());
+        let permit = limiter.acquire(&tenant("a")).await;
+        let crowd: Vec<_> = (0..100_000).map(|_| waiting(&limiter, "a")).collect();
         drop(crowd);
-        drop(held);
-        drop(turnstile.place(&tenant("b")).await);
-        assert_eq!(turnstile.taken(), 0);
+        drop(permit);
+        drop(limiter.acquire(&tenant("b")).await);
+        assert_eq!(limiter.in_use(), 0);
     }
 }

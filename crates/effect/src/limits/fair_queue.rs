@@ -1,34 +1,34 @@
-//! Whose turn it is when many tenants want the same places.
+//! Fair queue of the tenants that share the permits of an upstream.
 //!
-//! Deficit round robin (M. Shreedhar, G. Varghese, 1996) with a cost of one: each tenant in turn gets as many places as its
-//! weight says, so a tenant with ten thousand items does not make one with a single item wait. Plain data: the places
-//! themselves are given out by [`crate::limits::concurrency`].
+//! Deficit round robin (M. Shreedhar, G. Varghese, 1996) with a cost of one: each tenant in turn
+//! receives as many permits as its weight. A tenant with ten thousand items therefore does not block
+//! one with a single item. The queue is plain data; [`crate::limits::concurrency`] grants the permits.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use orlog_model::TenantId;
 
-/// Those who wait, by tenant.
+/// Waiting requests by tenant.
 #[derive(Debug)]
-pub(crate) struct Fair<W> {
-    queues: BTreeMap<TenantId, Queue<W>>,
+pub(crate) struct FairQueue<W> {
+    queues: BTreeMap<TenantId, TenantQueue<W>>,
     round: VecDeque<TenantId>,
 }
 
 #[derive(Debug)]
-struct Queue<W> {
+struct TenantQueue<W> {
     waiting: VecDeque<W>,
-    /// What is left of the tenant's turn; 0 before it begins.
+    /// Remaining permits of the tenant's turn; 0 before it starts.
     turn: u32,
 }
 
-impl<W> Default for Fair<W> {
+impl<W> Default for FairQueue<W> {
     fn default() -> Self {
         Self { queues: BTreeMap::new(), round: VecDeque::new() }
     }
 }
 
-impl<W> Fair<W> {
+impl<W> FairQueue<W> {
     pub(crate) fn is_empty(&self) -> bool {
         self.round.is_empty()
     }
@@ -38,11 +38,12 @@ impl<W> Fair<W> {
             queue.waiting.push_back(waiter);
             return;
         }
-        self.queues.insert(tenant.clone(), Queue { waiting: VecDeque::from([waiter]), turn: 0 });
+        self.queues.insert(tenant.clone(), TenantQueue { waiting: VecDeque::from([waiter]), turn: 0 });
         self.round.push_back(tenant.clone());
     }
 
-    /// The next one of a tenant that `may` have a place; a tenant that may not loses the rest of its turn.
+    /// Returns the next request of a tenant for which `may` is true; any other tenant loses the rest of its
+    /// turn.
     pub(crate) fn pop(
         &mut self,
         weight: impl Fn(&TenantId) -> u32,
@@ -50,7 +51,7 @@ impl<W> Fair<W> {
     ) -> Option<(TenantId, W)> {
         for _ in 0..self.round.len() {
             let tenant = self.round.front()?.clone();
-            let queue = self.queues.get_mut(&tenant).expect("who is in the round has a queue");
+            let queue = self.queues.get_mut(&tenant).expect("a tenant in the round has a queue");
             if !may(&tenant) {
                 queue.turn = 0;
                 self.round.rotate_left(1);
@@ -81,14 +82,14 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    fn order(fair: &mut Fair<u32>, count: usize, heavy: u32, barred: &str) -> String {
+    fn order(fair: &mut FairQueue<u32>, count: usize, heavy: u32, barred: &str) -> String {
         let weight = |t: &TenantId| if t.as_str() == "a" { heavy } else { 1 };
         let popped = (0..count).map_while(|_| fair.pop(weight, |t| t.as_str() != barred));
         popped.map(|(tenant, _)| tenant.to_string()).collect()
     }
 
-    fn three() -> Fair<u32> {
-        let mut fair = Fair::default();
+    fn three() -> FairQueue<u32> {
+        let mut fair = FairQueue::default();
         for (name, count) in [("a", 6), ("b", 2), ("c", 3)] {
             (0..count).for_each(|n| fair.push(&tenant(name), n));
         }
@@ -96,17 +97,17 @@ mod tests {
     }
 
     #[test]
-    fn tenants_take_turns_however_long_their_queues_are() {
+    fn tenants_alternate_regardless_of_queue_length() {
         assert_eq!(order(&mut three(), 11, 1, ""), "abcabcacaaa");
     }
 
     #[test]
-    fn a_weight_makes_a_turn_longer() {
+    fn weight_extends_a_turn() {
         assert_eq!(order(&mut three(), 11, 3, ""), "aaabcaaabcc");
     }
 
     #[test]
-    fn who_may_not_is_passed_over_and_stays() {
+    fn blocked_tenant_is_skipped_and_stays_queued() {
         let mut fair = three();
         assert_eq!(order(&mut fair, 11, 1, "a"), "bcbcc");
         assert!(!fair.is_empty());
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_tenant_who_came_first_goes_first() {
+    fn requests_of_one_tenant_are_fifo() {
         let mut fair = three();
         let mut last = None;
         while let Some((tenant, n)) = fair.pop(|_| 1, |_| true) {

@@ -1,21 +1,21 @@
-//! The processes between Orlog and a script: a *keeper* that stands over a job, and the moment in which the job's process
-//! confines itself before it becomes the interpreter.
+//! Helper processes between Orlog and a script: a *supervisor* of the job, and the process that
+//! sandboxes itself before it becomes the interpreter.
 //!
-//! Both are this very program, called with a hidden argument. What a process may do to itself in Rust is safe; what it would
-//! have to do between `fork` and `exec` of a program with many threads is not.
+//! Both are the current program with a hidden argument. Self-restriction of a process is safe in Rust.
+//! The same code between `fork` and `exec` of a multi-threaded program is not.
 
 use std::process::ExitCode;
 
-use super::spec::{CONFINE, KEEP};
+use super::spec::{SANDBOX_COMMAND, SUPERVISE_COMMAND};
 use super::{sandbox, supervisor};
 
-/// Call it first in `main` of a program in which Orlog runs scripts: where the process was started as a helper it does what a
-/// helper does, and its exit code comes back.
+/// Runs the helper if the process was started as one, and returns its exit code. Call it first in
+/// `main` of a program in which Orlog runs scripts.
 #[must_use]
-pub fn helper() -> Option<ExitCode> {
+pub fn run_if_helper() -> Option<ExitCode> {
     match std::env::args_os().nth(1)?.to_str()? {
-        KEEP => Some(supervisor::run()),
-        CONFINE => Some(sandbox::run()),
+        SUPERVISE_COMMAND => Some(supervisor::run()),
+        SANDBOX_COMMAND => Some(sandbox::run()),
         _ => None,
     }
 }

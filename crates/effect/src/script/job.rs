@@ -1,78 +1,80 @@
-//! A job from an effect: source, environment, input, interpreter.
+//! Builds a job from an effect: source, environment, input, interpreter.
 
 use orlog_model::{Effect, WorkItem};
 use serde_json::{Map, Value};
 
-use super::run::Job;
-use super::spec::Confined;
-use super::{Manner, Operation};
-use crate::placeholders::{Scope, Unfilled};
-use crate::provider::{Attempt, Refusal};
-use crate::secret::Scrub;
+use super::run::ScriptRun;
+use super::spec::SandboxSpec;
+use super::{ScriptOperation, ScriptOptions};
+use crate::placeholders::{FillError, PlaceholderScope};
+use crate::provider::{Attempt, ProviderError};
+use crate::secret::SecretScrubber;
 
-/// Where programs are looked for where nothing else is said.
+/// Default search path of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Begins the names of what Orlog itself says.
+/// Prefix of the variables that Orlog sets.
 const OWN: &str = "ORLOG_";
 
-impl Operation {
-    /// The job of an attempt.
+impl ScriptOperation {
+    /// Builds the job of an attempt.
     pub(super) fn job(
         &self,
-        manner: &Manner,
+        options: &ScriptOptions,
         item: &WorkItem,
         effect: &Effect,
         attempt: Attempt,
-        scrub: &mut Scrub,
-    ) -> Result<Job, Refusal> {
-        let wrong = |why: String| Refusal::failed("bad_payload", format!("{}: {why}", effect.name));
+        scrub: &mut SecretScrubber,
+    ) -> Result<ScriptRun, ProviderError> {
+        let invalid = |reason: String| {
+            ProviderError::permanent("invalid_payload", format!("{}: {reason}", effect.name))
+        };
         let payload = &effect.payload;
         let (script, input) = match (&self.script, payload.get("script")) {
             (Some(script), _) => (script.clone(), payload.clone()),
-            (None, Some(Value::String(script))) => (script.clone(), told(payload)),
-            (None, _) => return Err(wrong("the payload has no text \"script\"".to_owned())),
+            (None, Some(Value::String(script))) => (script.clone(), input_fields(payload)),
+            (None, _) => return Err(invalid("the payload has no string \"script\"".to_owned())),
         };
         let name = format!("script{}", self.interpreter.suffix);
         let mut command = self.interpreter.command.clone();
         command.push(name.clone());
-        let mut env = surroundings(item, attempt);
-        let scope = Scope { item, payload };
+        let mut env = context_env(item, attempt);
+        let scope = PlaceholderScope { item, payload };
         for (key, text) in &self.env {
-            let value = text.fill(scope, scrub, |_, text| text).map_err(|why| match why {
-                Unfilled::Payload(why) => wrong(format!("env.{key}: {why}")),
-                Unfilled::Secret(why) => {
-                    Refusal::retry("secret", format!("{}: env.{key}: {why}", effect.name))
+            let value = text.fill(scope, scrub, |_, text| text).map_err(|reason| match reason {
+                FillError::Payload(reason) => invalid(format!("env.{key}: {reason}")),
+                FillError::Secret(reason) => {
+                    ProviderError::unavailable("secret", format!("{}: env.{key}: {reason}", effect.name))
                 }
             })?;
             env.push((key.clone(), value));
         }
         if self.script.is_none() {
-            env.extend(asked(payload).map_err(wrong)?);
+            env.extend(payload_env(payload).map_err(invalid)?);
         }
-        let confined = Confined {
+        let confined = SandboxSpec {
             command,
             env,
-            limits: manner.limits,
-            isolation: manner.isolation,
-            network: manner.network,
-            read: manner.read.clone(),
-            write: manner.write.clone(),
+            limits: options.limits,
+            isolation: options.isolation,
+            network: options.network,
+            read: options.read.clone(),
+            write: options.write.clone(),
         };
         let (source, input) = ((name, script), input.to_string());
-        Ok(Job { source, input, user: manner.user, confined, max_output: manner.max_output })
+        Ok(ScriptRun { source, input, user: options.user, confined, max_output: options.max_output })
     }
 }
 
-/// What a job is told: all but the source and the environment, which it has otherwise.
-fn told(payload: &Value) -> Value {
+/// Returns the input of a job: the payload without the source and the environment.
+fn input_fields(payload: &Value) -> Value {
     let fields = payload.as_object().into_iter().flatten();
-    let told = fields.filter(|(name, _)| !matches!(name.as_str(), "script" | "env"));
-    Value::Object(told.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())
+    let input_fields = fields.filter(|(name, _)| !matches!(name.as_str(), "script" | "env"));
+    Value::Object(input_fields.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())
 }
 
-/// What every job finds around it.
-fn surroundings(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
+/// Returns the environment variables of every job.
+fn context_env(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
     let instance = &item.instance;
     let own = [
         ("ID", item.id.to_string()),
@@ -87,12 +89,12 @@ fn surroundings(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
     usual.chain(own.into_iter().map(|(name, value)| (format!("{OWN}{name}"), value))).collect()
 }
 
-/// The environment that the payload asks for.
-fn asked(payload: &Value) -> Result<Vec<(String, String)>, String> {
+/// Returns the environment variables of the payload.
+fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
     let env = match payload.get("env") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Object(env)) => env,
-        Some(other) => return Err(format!("\"env\" is {other} and no table")),
+        Some(other) => return Err(format!("\"env\" must be an object, got {other}")),
     };
     let variables = env.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
         is_variable(name)?;
@@ -101,7 +103,7 @@ fn asked(payload: &Value) -> Result<Vec<(String, String)>, String> {
             other => other.to_string(),
         };
         if text.contains('\0') {
-            Err(format!("env.{name} holds a zero byte"))
+            Err(format!("env.{name} contains a NUL byte"))
         } else {
             Ok((name.clone(), text))
         }
@@ -109,13 +111,13 @@ fn asked(payload: &Value) -> Result<Vec<(String, String)>, String> {
     variables.collect()
 }
 
-/// Whether it can be the name of a variable that is not Orlog's own.
+/// Checks that a name is a valid variable name and not reserved for Orlog.
 pub(crate) fn is_variable(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits) {
-        return Err(format!("{name:?} is no name of a variable"));
+        return Err(format!("{name:?} is not a valid variable name"));
     }
-    if name.starts_with(OWN) { Err(format!("{name:?} is set by Orlog itself")) } else { Ok(()) }
+    if name.starts_with(OWN) { Err(format!("{name:?} is reserved for Orlog")) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -125,14 +127,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_is_text_and_its_names_are_names() {
-        let env = asked(&json!({ "env": { "A": "x", "B": 1, "C": null, "D": { "e": true } } })).unwrap();
+    fn environment_variables_are_validated() {
+        let env =
+            payload_env(&json!({ "env": { "A": "x", "B": 1, "C": null, "D": { "e": true } } })).unwrap();
         let pairs: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("A", "x"), ("B", "1"), ("D", "{\"e\":true}")]);
         for name in ["", "A B", "1A", "A=B", "ORLOG_ID"] {
-            assert!(asked(&json!({ "env": { name: "x" } })).is_err(), "{name}");
+            assert!(payload_env(&json!({ "env": { name: "x" } })).is_err(), "{name}");
         }
-        assert!(asked(&json!({ "env": ["A"] })).is_err());
-        assert_eq!(told(&json!({ "script": "x", "env": {}, "args": 1 })), json!({ "args": 1 }));
+        assert!(payload_env(&json!({ "env": ["A"] })).is_err());
+        assert_eq!(input_fields(&json!({ "script": "x", "env": {}, "args": 1 })), json!({ "args": 1 }));
     }
 }

@@ -1,54 +1,54 @@
-//! What a job's end means.
+//! Classification of the exit status of a job.
 //!
-//! | end | meaning |
+//! | exit status | meaning |
 //! |---|---|
-//! | 0 | done; what it wrote is the answer |
-//! | 64, 65 (`EX_USAGE`, `EX_DATAERR`) | failed for good |
-//! | 69 (`EX_UNAVAILABLE`) | not done, something that it needs is ill |
-//! | any other, or a signal | failed; tried again if attempts are left |
+//! | 0 | succeeded; its output is the result |
+//! | 64, 65 (`EX_USAGE`, `EX_DATAERR`) | permanent error |
+//! | 69 (`EX_UNAVAILABLE`) | not executed, a dependency is unavailable |
+//! | any other, or a signal | failed; retried if attempts remain |
 
 use serde_json::{Value, json};
 
-use super::run::Ended;
+use super::run::ScriptExit;
 use super::spec::Report;
-use crate::provider::{Refusal, Reply};
+use crate::provider::{ProviderError, Reply};
 
-/// The most of a text that is kept where what was written is no JSON, in characters.
+/// Maximum number of characters that are kept of output that is not JSON.
 const MAX_TEXT: usize = 4096;
 
-/// The most of the last line that is quoted in a message, in characters.
+/// Maximum number of characters of the last line that a message quotes.
 const MAX_QUOTE: usize = 300;
 
-/// What it means; `last` is the last line that it wrote to its standard error.
-pub(super) fn judge(ended: &Ended, effect: &str, last: &str) -> Result<Reply, Refusal> {
-    let answer = payload(&ended.output);
+/// Classifies the exit; `last` is the last line of its standard error.
+pub(super) fn classify_exit(ended: &ScriptExit, effect: &str, last: &str) -> Result<Reply, ProviderError> {
+    let output = payload(&ended.output);
     let quote: String = last.chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
     let colon = if quote.is_empty() { "" } else { ": " };
     match ended.report {
-        Report::Exit(0) => Ok(Reply::from(answer)),
+        Report::Exit(0) => Ok(Reply::from(output)),
         Report::Exit(status) => {
             let (code, message) =
-                (format!("exit_{status}"), format!("{effect} ended with {status}{colon}{quote}"));
+                (format!("exit_{status}"), format!("{effect} exited with {status}{colon}{quote}"));
             Err(match status {
-                64 | 65 => Refusal::failed(code, message).with_payload(answer),
-                69 => Refusal::retry(code, message),
-                _ => Refusal::busy(code, message),
+                64 | 65 => ProviderError::permanent(code, message).with_payload(output),
+                69 => ProviderError::unavailable(code, message),
+                _ => ProviderError::throttled(code, message),
             })
         }
         Report::Signal(signal) => {
             let reason = match signal {
-                9 => " (killed: out of memory or processor time?)",
-                24 => " (its processor time is used up)",
-                25 => " (a file became too large)",
+                9 => " (killed; possible cause: memory or CPU limit)",
+                24 => " (CPU time limit exceeded)",
+                25 => " (file size limit exceeded)",
                 _ => "",
             };
-            let message = format!("{effect} was ended by signal {signal}{reason}{colon}{quote}");
-            Err(Refusal::busy(format!("signal_{signal}"), message))
+            let message = format!("{effect} was terminated by signal {signal}{reason}{colon}{quote}");
+            Err(ProviderError::throttled(format!("signal_{signal}"), message))
         }
     }
 }
 
-/// The whole as JSON, else its last line, else as text.
+/// Parses the whole output as JSON, else its last line, else returns text.
 fn payload(output: &[u8]) -> Value {
     let text = String::from_utf8_lossy(output);
     let text = text.trim();
@@ -58,18 +58,18 @@ fn payload(output: &[u8]) -> Value {
     let last = text.lines().next_back().unwrap_or_default();
     let json_of = |text: &str| serde_json::from_str(text).ok();
     json_of(text).or_else(|| json_of(last)).unwrap_or_else(|| {
-        let kept: String = text.chars().take(MAX_TEXT).collect();
-        json!({ "text": kept })
+        let truncated: String = text.chars().take(MAX_TEXT).collect();
+        json!({ "text": truncated })
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::Trouble;
+    use crate::provider::TransientCause;
 
     #[test]
-    fn the_answer_is_json_if_it_can_be() {
+    fn output_is_parsed_as_json_when_possible() {
         for (output, expected) in [
             ("", Value::Null),
             ("{\"a\":\n1}\n", json!({"a": 1})),
@@ -82,19 +82,21 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_whether_another_attempt_may_help() {
-        let of = |report| judge(&Ended { report, output: Vec::new() }, "job.sh", "no film").unwrap_err();
-        let Refusal::Final { failure, .. } = of(Report::Exit(65)) else { panic!("65 is final") };
+    fn exit_code_decides_whether_to_retry() {
+        let of = |report| {
+            classify_exit(&ScriptExit { report, output: Vec::new() }, "job.sh", "no film").unwrap_err()
+        };
+        let ProviderError::Permanent { failure, .. } = of(Report::Exit(65)) else { panic!("65 is final") };
         assert_eq!(
             (failure.code.as_str(), failure.message.as_str()),
-            ("exit_65", "job.sh ended with 65: no film")
+            ("exit_65", "job.sh exited with 65: no film")
         );
         for (report, code, expected) in [
-            (Report::Exit(1), "exit_1", Trouble::Busy),
-            (Report::Exit(69), "exit_69", Trouble::Down),
-            (Report::Signal(9), "signal_9", Trouble::Busy),
+            (Report::Exit(1), "exit_1", TransientCause::Throttled),
+            (Report::Exit(69), "exit_69", TransientCause::Unavailable),
+            (Report::Signal(9), "signal_9", TransientCause::Throttled),
         ] {
-            let Refusal::Transient { failure, trouble, .. } = of(report) else { panic!("{report:?}") };
+            let ProviderError::Transient { failure, trouble, .. } = of(report) else { panic!("{report:?}") };
             assert_eq!((failure.code.as_str(), trouble), (code, expected));
         }
     }

@@ -1,7 +1,8 @@
-//! A process confines itself and becomes the interpreter.
+//! Sandbox of a job: the process restricts itself and becomes the interpreter.
 //!
-//! In this order: a session and a process group of its own; the file system, with Landlock, read-only but for its folder;
-//! no sockets, with seccomp; limits; `exec`. All of it is inherited by whatever the script starts, and cannot be undone.
+//! Order: its own session and process group; Landlock, which makes the file system read-only except its
+//! directory; seccomp, which denies sockets; resource limits; `exec`. All child processes inherit the
+//! restrictions, which cannot be removed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,10 +18,10 @@ use landlock::{
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use super::spec::{self, Confined, FAILED, Isolation, Limits};
+use super::spec::{self, FAILED, Isolation, ResourceLimits, SandboxSpec};
 
-/// What of Landlock is asked for; a kernel that has less gives what it has.
-const WANTED: ABI = ABI::V6;
+/// Requested Landlock ABI; an older kernel applies what it supports.
+const REQUESTED_ABI: ABI = ABI::V6;
 
 /// Files that every program may write.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -30,21 +31,21 @@ pub(super) fn run() -> ExitCode {
         Ok(input) => confine(File::from(input)),
         Err(error) => error.to_string(),
     };
-    // The folder is the job's own; the keeper's caller looks there before it believes the exit code.
+    // The directory belongs to the job; the supervisor's caller checks this file before the exit code.
     std::fs::write(FAILED, &error).ok();
     ExitCode::FAILURE
 }
 
-/// Comes back only with the reason why it was not possible.
+/// Restricts the process and runs the interpreter. Returns only on failure, with the reason.
 fn confine(input: File) -> String {
-    let confined: Confined = match spec::read(&input) {
+    let confined: SandboxSpec = match spec::read(&input) {
         Ok(confined) => confined,
-        Err(error) => return format!("the job cannot be read: {error}"),
+        Err(error) => return format!("cannot read the job: {error}"),
     };
     drop(input);
     if let Err(error) = setsid().map(drop).and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)))
     {
-        return format!("no session of its own: {error}");
+        return format!("cannot create a session: {error}");
     }
     if confined.isolation != Isolation::None {
         let fenced = fence(&confined).and_then(|()| if confined.network { Ok(()) } else { mute() });
@@ -60,47 +61,47 @@ fn confine(input: File) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(confined.env.iter().map(|(name, value)| (name, value)));
     if let Err(error) = limit(confined.limits) {
-        return format!("a limit cannot be set: {error}");
+        return format!("cannot set a resource limit: {error}");
     }
     let error = command.exec();
     let path = confined.env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path);
-    format!("{program} cannot be run (looked for in {path}): {error}")
+    format!("cannot run {program} (search path {path}): {error}")
 }
 
-/// The file system, and the network as far as Landlock knows it.
-fn fence(confined: &Confined) -> Result<(), String> {
+/// Restricts the file system, and the network as far as Landlock supports it.
+fn fence(confined: &SandboxSpec) -> Result<(), String> {
     let restrict = || -> Result<RulesetStatus, landlock::RulesetError> {
         let here = PathBuf::from(".");
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(AccessFs::from_all(WANTED))?
-            .scope(Scope::from_all(WANTED))?;
+            .handle_access(AccessFs::from_all(REQUESTED_ABI))?
+            .scope(Scope::from_all(REQUESTED_ABI))?;
         if !confined.network {
-            ruleset = ruleset.handle_access(AccessNet::from_all(WANTED))?;
+            ruleset = ruleset.handle_access(AccessNet::from_all(REQUESTED_ABI))?;
         }
         let status = ruleset
             .create()?
-            .add_rules(path_beneath_rules(&confined.read, AccessFs::from_read(WANTED)))?
-            .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(WANTED)))?
-            .add_rules(path_beneath_rules(&confined.write, AccessFs::from_all(WANTED)))?
-            .add_rules(path_beneath_rules([here], AccessFs::from_all(WANTED)))?
+            .add_rules(path_beneath_rules(&confined.read, AccessFs::from_read(REQUESTED_ABI)))?
+            .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(REQUESTED_ABI)))?
+            .add_rules(path_beneath_rules(&confined.write, AccessFs::from_all(REQUESTED_ABI)))?
+            .add_rules(path_beneath_rules([here], AccessFs::from_all(REQUESTED_ABI)))?
             .restrict_self()?;
         Ok(status.ruleset)
     };
     match restrict() {
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Ok(()),
-        Ok(RulesetStatus::NotEnforced) => Err("the kernel has no Landlock".to_owned()),
+        Ok(RulesetStatus::NotEnforced) => Err("the kernel does not support Landlock".to_owned()),
         Err(error) => Err(format!("Landlock: {error}")),
     }
 }
 
-/// What of Landlock this kernel has, for the log.
+/// Returns the Landlock support of this kernel, for the log.
 pub(super) fn landlock() -> &'static str {
     let has = |abi| {
-        let asked = Ruleset::default()
+        let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(abi));
-        asked.and_then(Ruleset::create).is_ok()
+        ruleset.and_then(Ruleset::create).is_ok()
     };
     match (has(ABI::V5), has(ABI::V1)) {
         (true, _) => "whole",
@@ -109,12 +110,12 @@ pub(super) fn landlock() -> &'static str {
     }
 }
 
-/// No sockets of any kind, nor the interface that makes them past this filter.
+/// Denies all sockets, and `io_uring`, which could create sockets without this filter.
 fn mute() -> Result<(), String> {
     let calls = SILENCED.iter().map(|call| (*call, Vec::new())).collect::<BTreeMap<_, _>>();
-    let refuse = SeccompAction::Errno(rustix::io::Errno::ACCESS.raw_os_error().cast_unsigned());
+    let deny = SeccompAction::Errno(rustix::io::Errno::ACCESS.raw_os_error().cast_unsigned());
     let arch = std::env::consts::ARCH.try_into().map_err(|error| format!("seccomp: {error}"))?;
-    let filter = SeccompFilter::new(calls, SeccompAction::Allow, refuse, arch);
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, deny, arch);
     let program: BpfProgram =
         filter.and_then(TryInto::try_into).map_err(|error| format!("seccomp: {error}"))?;
     seccompiler::apply_filter(&program).map_err(|error| format!("seccomp: {error}"))
@@ -126,14 +127,14 @@ const SILENCED: [i64; 2] = [41, 425];
 #[cfg(not(target_arch = "x86_64"))]
 const SILENCED: [i64; 2] = [198, 425];
 
-fn limit(limits: Limits) -> io::Result<()> {
-    let set = |resource, most| {
+fn limit(limits: ResourceLimits) -> io::Result<()> {
+    let set = |resource, max_value| {
         let allowed = rustix::process::getrlimit(resource).maximum;
-        let most = Some(allowed.map_or(most, |allowed: u64| allowed.min(most)));
-        setrlimit(resource, Rlimit { current: most, maximum: most })
+        let max_value = Some(allowed.map_or(max_value, |allowed: u64| allowed.min(max_value)));
+        setrlimit(resource, Rlimit { current: max_value, maximum: max_value })
     };
     if let Some(seconds) = limits.cpu_seconds {
-        // A second between the signal that can be told from others and the end.
+        // One second between the distinguishable signal and the kill.
         setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum: Some(seconds + 1) })?;
     }
     set(Resource::Core, 0)?;

@@ -1,4 +1,4 @@
-//! What a job's keeper is told, and what it tells.
+//! Messages between Orlog and the supervisor of a job.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -6,80 +6,80 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The longest message, in bytes.
-const MOST: usize = 64 << 20;
+/// Maximum size of a message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// The argument that makes this program a keeper.
-pub(super) const KEEP: &str = "__keep-script";
+/// Argument that makes this program a supervisor.
+pub(super) const SUPERVISE_COMMAND: &str = "__supervise-script";
 
-/// The argument that makes it confine itself and become an interpreter.
-pub(super) const CONFINE: &str = "__confine-script";
+/// Argument that makes this program sandbox itself and become an interpreter.
+pub(super) const SANDBOX_COMMAND: &str = "__sandbox-script";
 
-/// The file in the job's folder in which the confinement says why it was not possible.
+/// File in the directory of the job with the error of the sandbox.
 pub(super) const FAILED: &str = ".orlog-failed";
 
-/// The file beside the job's folder in which the keeper says how the job ended.
+/// File beside the directory of the job with the report of the supervisor.
 pub(super) const REPORT: &str = "report";
 
-/// The job's own folder, in the folder that is made for it.
+/// Working directory of the job, inside the directory that is created for it.
 pub(super) const WORK: &str = "work";
 
-/// A job for a keeper.
+/// Job specification for a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
-    /// What is removed when nobody waits for the job any more. The job runs in [`WORK`] below it.
-    pub(super) folder: PathBuf,
-    /// What the job gets on its standard input.
+    /// Directory that is removed when the job is cancelled. The job runs in [`WORK`] below it.
+    pub(super) dir: PathBuf,
+    /// Standard input of the job.
     pub(super) input: String,
-    /// As whom it runs; `None`: as the keeper.
+    /// User id of the job; `None`: that of the supervisor.
     pub(super) user: Option<u32>,
-    pub(super) confined: Confined,
+    pub(super) confined: SandboxSpec,
 }
 
-/// A process to be, and how it is confined.
+/// Command of the process and its sandbox.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Confined {
+pub(super) struct SandboxSpec {
     pub(super) command: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    pub(super) limits: Limits,
+    pub(super) limits: ResourceLimits,
     pub(super) isolation: Isolation,
     /// Whether it may use the network.
     pub(super) network: bool,
-    /// Folders and files that may be read.
+    /// Readable directories and files.
     pub(super) read: Vec<PathBuf>,
-    /// Folders and files that may be written, too.
+    /// Readable and writable directories and files.
     pub(super) write: Vec<PathBuf>,
 }
 
-/// What a job may use.
+/// Resource limits of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Limits {
-    /// Seconds of processor time of each process.
+pub(crate) struct ResourceLimits {
+    /// CPU time per process, in seconds.
     pub(crate) cpu_seconds: Option<u64>,
-    /// Bytes of data of each process.
+    /// Memory per process, in bytes.
     pub(crate) memory_bytes: u64,
-    /// Bytes of each file.
+    /// Size per file, in bytes.
     pub(crate) file_bytes: u64,
-    /// Open files of each process.
+    /// Open files per process.
     pub(crate) open_files: u64,
-    /// Processes and threads at once.
+    /// Maximum number of concurrent processes and threads.
     pub(crate) processes: u64,
 }
 
-/// Whether a job runs where it cannot be confined.
+/// Whether a job runs on a system without sandbox support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// It does not.
+    /// It does not run.
     Required,
-    /// It does, as confined as may be.
+    /// It runs with the supported restrictions.
     #[default]
     BestEffort,
-    /// It is not confined, but limited.
+    /// It runs without a sandbox, with resource limits.
     None,
 }
 
-/// How a job ended.
+/// Report of the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
@@ -87,13 +87,13 @@ pub(super) enum Report {
     Signal(i32),
 }
 
-/// Writes a message behind its length.
+/// Writes a message with a length prefix.
 pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
-    to.write_all(&framed(message)?)?;
+    to.write_all(&encode_framed(message)?)?;
     to.flush()
 }
 
-pub(super) fn framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
+pub(super) fn encode_framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = vec![0; 8];
     serde_json::to_writer(&mut text, message)?;
     let length = (text.len() - 8) as u64;
@@ -101,11 +101,12 @@ pub(super) fn framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads a message and not a byte more.
+/// Reads exactly one message.
 pub(super) fn read<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
-    let length = usize::try_from(u64::from_be_bytes(length)).ok().filter(|length| *length <= MOST);
+    let length =
+        usize::try_from(u64::from_be_bytes(length)).ok().filter(|length| *length <= MAX_MESSAGE_BYTES);
     let mut text = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
     from.read_exact(&mut text)?;
     Ok(serde_json::from_slice(&text)?)

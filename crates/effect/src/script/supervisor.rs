@@ -1,8 +1,8 @@
-//! The keeper of a job: starts it, and sees to it that nothing of it is left.
+//! Supervisor of a job: starts it, and terminates all its processes at the end.
 //!
-//! Every process that loses its parent below the keeper becomes the keeper's child, also one that has left the job's process
-//! group. So when the job is over, when Orlog closes the keeper's input because nobody waits for the job any more, and when
-//! Orlog dies, whatever still runs is found and killed.
+//! A process below the supervisor that loses its parent becomes a child of the supervisor, even outside
+//! the process group of the job. The supervisor kills all remaining processes when the job ends, when
+//! Orlog closes the supervisor's input because the job was cancelled, and when Orlog exits.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -18,56 +18,56 @@ use rustix::process::{
     Pid, Signal, WaitOptions, geteuid, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
-use super::spec::{self, CONFINE, REPORT, Report, Spec, WORK};
+use super::spec::{self, REPORT, Report, SANDBOX_COMMAND, Spec, WORK};
 
-/// How long to wait for the dead before looking again for the living.
-const AGAIN: Duration = Duration::from_millis(2);
+/// Delay before the process table is scanned again for running processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn run() -> ExitCode {
     let Ok(mut control) = rustix::io::dup(rustix::stdio::stdin()).map(File::from) else {
         return ExitCode::FAILURE;
     };
-    match spec::read::<Spec>(&mut control).and_then(|spec| keep(spec, control)) {
+    match spec::read::<Spec>(&mut control).and_then(|spec| supervise(spec, control)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("orlog: the job cannot be started: {error}");
+            eprintln!("orlog: cannot start the job: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn keep(mut spec: Spec, mut control: File) -> io::Result<()> {
+fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let user = spec.user.unwrap_or_else(|| geteuid().as_raw());
-    // The limit counts all that this user runs, so what runs already comes on top.
+    // The limit counts all processes of this user, so the running ones are added.
     spec.confined.limits.processes += threads_of(user);
     let mut job = start(&spec)?;
     let group = Pid::from_child(&job);
-    let (folder, report) = (spec.folder.clone(), spec.folder.join(REPORT));
+    let (dir, report) = (spec.dir.clone(), spec.dir.join(REPORT));
     let end = Arc::new(Mutex::new(()));
-    let given_up = Arc::clone(&end);
+    let cancelled = Arc::clone(&end);
     let waiting = std::thread::spawn(move || {
-        // Nothing is ever said here; it ends when the report has been read, or when nobody waits any more.
+        // No data is ever sent; it closes after the report was read, or when the job is cancelled.
         control.read_to_end(&mut Vec::new()).ok();
-        let _mine = given_up.lock();
+        let _mine = cancelled.lock();
         kill_all(group);
-        std::fs::remove_dir_all(folder).ok();
+        std::fs::remove_dir_all(dir).ok();
         std::process::exit(0);
     });
     feed(&mut job, spec);
     let status = job.wait();
     {
-        // Where nobody waits any more this never gets it.
+        // Never acquired after a cancellation.
         let _mine = end.lock();
         kill_all(group);
         let status = status?;
         let ended =
             status.code().map_or_else(|| Report::Signal(status.signal().unwrap_or_default()), Report::Exit);
         std::fs::write(report, serde_json::to_vec(&ended)?)?;
-        // Now the answer is whole: nobody has its pipe open any more.
+        // The result is complete: no other process has the pipe open.
         rustix::stdio::dup2_stdout(nowhere()?)?;
     }
-    waiting.join().map_err(|_| io::Error::other("the control line broke"))
+    waiting.join().map_err(|_| io::Error::other("the control thread panicked"))
 }
 
 fn nowhere() -> io::Result<File> {
@@ -76,8 +76,9 @@ fn nowhere() -> io::Result<File> {
 
 fn start(spec: &Spec) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(CONFINE).env_clear().current_dir(spec.folder.join(WORK)).stdin(Stdio::piped());
-    // Libraries with handlers for forks (libmdbx is one) may write to the standard error in between; the job's is for the job.
+    command.arg(SANDBOX_COMMAND).env_clear().current_dir(spec.dir.join(WORK)).stdin(Stdio::piped());
+    // Libraries with fork handlers (such as libmdbx) may write to standard error in between; it is reserved
+    // for the job.
     let errors = rustix::io::dup(rustix::stdio::stderr())?;
     rustix::stdio::dup2_stderr(nowhere()?)?;
     command.stderr(errors);
@@ -87,7 +88,7 @@ fn start(spec: &Spec) -> io::Result<Child> {
     command.spawn()
 }
 
-/// A job need not read what it is given; then the pipe breaks, and that is no fault.
+/// Writes the input. A job may ignore it; the broken pipe is not an error.
 fn feed(job: &mut Child, spec: Spec) {
     let Some(mut stdin) = job.stdin.take() else { return };
     std::thread::spawn(move || {
@@ -95,7 +96,7 @@ fn feed(job: &mut Child, spec: Spec) {
     });
 }
 
-/// Kills the job's group and everything that has left it, until nothing is left.
+/// Kills the process group of the job and all processes outside it, until none is left.
 fn kill_all(group: Pid) {
     loop {
         kill_process_group(group, Signal::KILL).ok();
@@ -109,11 +110,11 @@ fn kill_all(group: Pid) {
                 Err(_) => return,
             }
         }
-        std::thread::park_timeout(AGAIN);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
-/// All processes below this one, by the parents that `/proc` names.
+/// Returns all descendants of this process, by the parent ids in `/proc`.
 fn descendants() -> Vec<Pid> {
     let parents: Vec<(i32, i32)> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let mut found = vec![getpid().as_raw_pid()];
@@ -130,7 +131,7 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The fourth field; the second, in parentheses, may hold anything.
+/// Returns the fourth field; the second one, in parentheses, may contain any character.
 fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

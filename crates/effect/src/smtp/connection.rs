@@ -1,4 +1,4 @@
-//! The connections to one mail server, and how a mail is handed over.
+//! Connections to one SMTP server, and transfer of emails.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,90 +17,94 @@ use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter,
 use lettre::transport::smtp::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::message::Mail;
-use crate::http::{Certificates, Tls};
-use crate::secret::{Scrub, Secret, SecretRef};
+use super::message::EmailMessage;
+use crate::http::{Certificates, TlsConfig};
+use crate::secret::{Secret, SecretRef, SecretScrubber};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An idle connection older than this is not used again: most servers have closed it by then.
-const IDLE: Duration = Duration::from_mins(1);
+/// An older idle connection is not reused: most servers have closed it by then.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Whether the connection is encrypted.
+/// TLS mode of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// By STARTTLS, or not at all.
+    /// STARTTLS is required.
     #[default]
     Required,
-    /// By STARTTLS where the server offers it.
+    /// STARTTLS if the server supports it.
     Opportunistic,
-    /// From the first byte.
+    /// TLS from the first byte.
     Wrapper,
-    /// Never.
+    /// No TLS.
     None,
 }
 
-/// A mail server and how it is spoken to.
-pub(crate) struct Place {
+/// SMTP server and its connection options.
+pub(crate) struct SmtpEndpoint {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) mode: TlsMode,
-    pub(crate) tls: Tls,
+    pub(crate) tls: TlsConfig,
     pub(crate) user: Option<(SecretRef, SecretRef)>,
-    /// How we call ourselves.
+    /// Client name of the `EHLO` command.
     pub(crate) hello: String,
-    /// Idle connections that are kept.
+    /// Maximum number of idle connections.
     pub(crate) kept: usize,
 }
 
-/// The connections to one mail server.
-pub(crate) struct Post {
-    place: Place,
+/// Connection pool of one SMTP server.
+pub(crate) struct SmtpConnectionPool {
+    endpoint: SmtpEndpoint,
     idle: Mutex<Vec<(Instant, AsyncSmtpConnection)>>,
     parameters: Mutex<Option<(Certificates, TlsParameters)>>,
 }
 
-/// A server's reply.
+/// Reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct SmtpReply {
     pub(crate) code: u16,
     pub(crate) text: String,
 }
 
-/// A mail that was not accepted.
+/// Error of an email that was not accepted.
 #[derive(Debug)]
-pub(crate) enum Fault {
-    /// No connection, or a server that takes no mails now.
+pub(crate) enum SendError {
+    /// No connection, or the server accepts no email now.
     Unreachable(String),
-    /// No encryption.
+    /// TLS failed.
     Tls(String),
-    /// A secret is not there.
+    /// A secret is missing.
     Secret(String),
-    /// The server does not know us.
+    /// The server rejected the credentials.
     Credentials(String),
-    /// The connection broke before the mail was there.
+    /// The connection was lost before the email was sent.
     Broken(String),
-    /// The mail was sent and nobody knows what became of it.
+    /// The email was sent and the response was lost: the outcome is unknown.
     Lost(String),
-    /// The server cannot take such a mail.
+    /// The server does not support such an email.
     Unfit(String),
-    /// The server said no, to a recipient where there is one.
-    Refused { said: Said, to: Option<String> },
+    /// The server rejected the email, or a recipient if one is given.
+    Rejected { reply: SmtpReply, to: Option<String> },
 }
 
-impl Post {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, idle: Mutex::default(), parameters: Mutex::default() }
+impl SmtpConnectionPool {
+    pub(crate) fn new(endpoint: SmtpEndpoint) -> Self {
+        Self { endpoint, idle: Mutex::default(), parameters: Mutex::default() }
     }
 
-    /// Hands a mail over: to all recipients or to none.
-    pub(crate) async fn send(&self, mail: &Mail, scrub: &mut Scrub) -> Result<Said, Fault> {
-        // A connection that lay idle may be dead without our knowing.
+    /// Sends an email: to all recipients or to none.
+    pub(crate) async fn send(
+        &self,
+        mail: &EmailMessage,
+        scrub: &mut SecretScrubber,
+    ) -> Result<SmtpReply, SendError> {
+        // An idle connection may be dead without notice.
         while let Some(connection) = self.idle() {
             match self.hand_over(connection, mail).await {
-                Err(Fault::Broken(_)) => {}
-                told => return told,
+                Err(SendError::Broken(_)) => {}
+                result => return result,
             }
         }
         self.hand_over(self.connect(scrub).await?, mail).await
@@ -108,35 +112,39 @@ impl Post {
 
     fn idle(&self) -> Option<AsyncSmtpConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(since, _)| since.elapsed() < IDLE);
+        idle.retain(|(since, _)| since.elapsed() < IDLE_TIMEOUT);
         idle.pop().map(|(_, connection)| connection)
     }
 
-    fn keep(&self, connection: AsyncSmtpConnection) {
+    fn release(&self, connection: AsyncSmtpConnection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < self.place.kept {
+        if idle.len() < self.endpoint.kept {
             idle.push((Instant::now(), connection));
         }
     }
 
-    async fn hand_over(&self, mut connection: AsyncSmtpConnection, mail: &Mail) -> Result<Said, Fault> {
-        let told = transact(&mut connection, mail).await;
-        match &told {
-            Ok(_) => self.keep(connection),
-            // 421 is a server that closes.
-            Err(Fault::Refused { said, .. }) if said.code != 421 => {
+    async fn hand_over(
+        &self,
+        mut connection: AsyncSmtpConnection,
+        mail: &EmailMessage,
+    ) -> Result<SmtpReply, SendError> {
+        let result = transact(&mut connection, mail).await;
+        match &result {
+            Ok(_) => self.release(connection),
+            // With 421 the server closes the connection.
+            Err(SendError::Rejected { reply, .. }) if reply.code != 421 => {
                 if connection.command(Rset).await.is_ok() {
-                    self.keep(connection);
+                    self.release(connection);
                 }
             }
             Err(_) => {}
         }
-        told
+        result
     }
 
-    async fn connect(&self, scrub: &mut Scrub) -> Result<AsyncSmtpConnection, Fault> {
-        let Place { host, port, mode, .. } = &self.place;
-        let hello = ClientId::Domain(self.place.hello.clone());
+    async fn connect(&self, scrub: &mut SecretScrubber) -> Result<AsyncSmtpConnection, SendError> {
+        let SmtpEndpoint { host, port, mode, .. } = &self.endpoint;
+        let hello = ClientId::Domain(self.endpoint.hello.clone());
         let tls = if *mode == TlsMode::None { None } else { Some(self.parameters()?) };
         let wrapped = tls.clone().filter(|_| *mode == TlsMode::Wrapper);
         let connecting = AsyncSmtpConnection::connect_tokio1(
@@ -147,7 +155,7 @@ impl Post {
             None,
         );
         let mut connection = connecting.await.map_err(|error| {
-            if is_tls(&error) { Fault::Tls(chain(&error)) } else { Fault::Unreachable(chain(&error)) }
+            if is_tls(&error) { SendError::Tls(chain(&error)) } else { SendError::Unreachable(chain(&error)) }
         })?;
         let upgrade = match mode {
             TlsMode::Required => true,
@@ -156,11 +164,11 @@ impl Post {
         };
         if let Some(tls) = tls.filter(|_| upgrade) {
             if !connection.can_starttls() {
-                return Err(Fault::Tls(
-                    "it offers no STARTTLS, which tls = \"required\" asks for".to_owned(),
+                return Err(SendError::Tls(
+                    "the server does not support STARTTLS, which tls = \"required\" requires".to_owned(),
                 ));
             }
-            connection.starttls(tls, &hello).await.map_err(|error| Fault::Tls(chain(&error)))?;
+            connection.starttls(tls, &hello).await.map_err(|error| SendError::Tls(chain(&error)))?;
         }
         self.authenticate(&mut connection, scrub).await?;
         Ok(connection)
@@ -169,11 +177,11 @@ impl Post {
     async fn authenticate(
         &self,
         connection: &mut AsyncSmtpConnection,
-        scrub: &mut Scrub,
-    ) -> Result<(), Fault> {
-        let Some((user, password)) = &self.place.user else { return Ok(()) };
+        scrub: &mut SecretScrubber,
+    ) -> Result<(), SendError> {
+        let Some((user, password)) = &self.endpoint.user else { return Ok(()) };
         let read =
-            |reference: &SecretRef| reference.resolve().map_err(|error| Fault::Secret(error.to_string()));
+            |reference: &SecretRef| reference.resolve().map_err(|error| SendError::Secret(error.to_string()));
         let (user, password) = (read(user)?, read(password)?);
         scrub.add(&password);
         let together = format!("\0{}\0{}", user.expose(), password.expose());
@@ -181,30 +189,30 @@ impl Post {
             scrub.add(&Secret::new(encoded));
         }
         let credentials = Credentials::new(user.expose().to_owned(), password.expose().to_owned());
-        let taken = connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await;
-        taken.map(drop).map_err(|error| match said(&error) {
-            // Too much to do, or going down.
-            Some(said) if said.code == 421 => Fault::Unreachable(said.to_string()),
-            Some(said) => Fault::Credentials(said.to_string()),
-            None if error.is_client() => Fault::Credentials(chain(&error)),
-            None => Fault::Broken(chain(&error)),
+        let response = connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await;
+        response.map(drop).map_err(|error| match reply(&error) {
+            // Overloaded or shutting down.
+            Some(reply) if reply.code == 421 => SendError::Unreachable(reply.to_string()),
+            Some(reply) => SendError::Credentials(reply.to_string()),
+            None if error.is_client() => SendError::Credentials(chain(&error)),
+            None => SendError::Broken(chain(&error)),
         })
     }
 
-    /// What TLS goes by, with the certificates as they are now.
-    fn parameters(&self) -> Result<TlsParameters, Fault> {
-        let read = self.place.tls.read().map_err(|refusal| Fault::Tls(text_of(&refusal)))?;
+    /// Returns the TLS parameters with the current certificates.
+    fn parameters(&self) -> Result<TlsParameters, SendError> {
+        let read = self.endpoint.tls.read().map_err(|error| SendError::Tls(text_of(&error)))?;
         let mut made = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, parameters)) = made.as_ref().filter(|(known, _)| *known == read) {
             return Ok(parameters.clone());
         }
-        let parameters = self.make(&read).map_err(|error| Fault::Tls(chain(&error)))?;
+        let parameters = self.make(&read).map_err(|error| SendError::Tls(chain(&error)))?;
         *made = Some((read, parameters.clone()));
         Ok(parameters)
     }
 
     fn make(&self, [ca, cert, key]: &Certificates) -> Result<TlsParameters, SmtpError> {
-        let mut builder = TlsParameters::builder(self.place.host.clone());
+        let mut builder = TlsParameters::builder(self.endpoint.host.clone());
         if let Some(ca) = ca {
             builder = builder.certificate_store(CertificateStore::None);
             builder = builder.add_root_certificate(Certificate::from_pem(ca.expose().as_bytes())?);
@@ -217,12 +225,12 @@ impl Post {
     }
 }
 
-async fn transact(connection: &mut AsyncSmtpConnection, mail: &Mail) -> Result<Said, Fault> {
+async fn transact(connection: &mut AsyncSmtpConnection, mail: &EmailMessage) -> Result<SmtpReply, SendError> {
     let mut parameters = Vec::new();
     let mut addresses = mail.envelope.to().iter().chain(mail.envelope.from());
     if !addresses.all(|address| address.to_string().is_ascii()) {
         if !connection.server_info().supports_feature(Extension::SmtpUtfEight) {
-            return Err(Fault::Unfit("it takes no addresses beyond ASCII".to_owned()));
+            return Err(SendError::Unfit("the server does not support non-ASCII addresses".to_owned()));
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }
@@ -232,43 +240,43 @@ async fn transact(connection: &mut AsyncSmtpConnection, mail: &Mail) -> Result<S
     let from = MailFrom::new(mail.envelope.from().cloned(), parameters);
     connection.command(from).await.map_err(|error| before(&error, None))?;
     for to in mail.envelope.to() {
-        let taken = connection.command(Rcpt::new(to.clone(), Vec::new())).await;
-        taken.map_err(|error| before(&error, Some(to.to_string())))?;
+        let response = connection.command(Rcpt::new(to.clone(), Vec::new())).await;
+        response.map_err(|error| before(&error, Some(to.to_string())))?;
     }
     connection.command(Data).await.map_err(|error| before(&error, None))?;
-    let response = connection.message(&mail.bytes).await.map_err(|error| match said(&error) {
-        Some(said) => Fault::Refused { said, to: None },
-        None => Fault::Lost(chain(&error)),
+    let response = connection.message(&mail.bytes).await.map_err(|error| match reply(&error) {
+        Some(reply) => SendError::Rejected { reply, to: None },
+        None => SendError::Lost(chain(&error)),
     })?;
-    Ok(Said::of(&response))
+    Ok(SmtpReply::of(&response))
 }
 
-/// A fault before the mail was sent.
-fn before(error: &SmtpError, to: Option<String>) -> Fault {
-    match said(error) {
-        Some(said) => Fault::Refused { said, to },
-        None => Fault::Broken(chain(error)),
+/// Maps an error before the email was sent.
+fn before(error: &SmtpError, to: Option<String>) -> SendError {
+    match reply(error) {
+        Some(reply) => SendError::Rejected { reply, to },
+        None => SendError::Broken(chain(error)),
     }
 }
 
-impl Said {
+impl SmtpReply {
     fn of(response: &Response) -> Self {
         Self { code: response.code().into(), text: response.message().collect::<Vec<_>>().join(" ") }
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for SmtpReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.code, self.text)
     }
 }
 
-fn said(error: &SmtpError) -> Option<Said> {
+fn reply(error: &SmtpError) -> Option<SmtpReply> {
     let text = error.source().map_or_else(String::new, ToString::to_string);
-    Some(Said { code: error.status()?.into(), text })
+    Some(SmtpReply { code: error.status()?.into(), text })
 }
 
-/// Whether encryption is what failed, however deep it says so.
+/// Returns whether TLS is the cause of an error, at any depth.
 fn is_tls(error: &SmtpError) -> bool {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = next {
@@ -286,10 +294,10 @@ fn chain(error: &SmtpError) -> String {
     error.to_string()
 }
 
-fn text_of(refusal: &crate::Refusal) -> String {
-    match refusal {
-        crate::Refusal::Final { failure, .. }
-        | crate::Refusal::GaveUp { failure }
-        | crate::Refusal::Transient { failure, .. } => failure.message.clone(),
+fn text_of(error: &crate::ProviderError) -> String {
+    match error {
+        crate::ProviderError::Permanent { failure, .. }
+        | crate::ProviderError::Abandoned { failure }
+        | crate::ProviderError::Transient { failure, .. } => failure.message.clone(),
     }
 }

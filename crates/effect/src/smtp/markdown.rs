@@ -1,4 +1,4 @@
-//! Markdown as HTML, in which nothing is HTML that its author wrote, and as plain text.
+//! Conversion of Markdown to HTML without raw HTML of the author, and to plain text.
 
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
@@ -6,7 +6,7 @@ fn events(markdown: &str) -> Parser<'_> {
     Parser::new_ext(markdown, Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES)
 }
 
-/// Raw HTML becomes text, and links lead nowhere but to the web and to mail.
+/// Converts to HTML. Raw HTML is escaped, and links may only have web or mail addresses.
 pub(crate) fn html(markdown: &str) -> String {
     let tame = events(markdown).map(|event| match event {
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
@@ -32,9 +32,9 @@ fn safe(url: CowStr<'_>) -> CowStr<'_> {
     }
 }
 
-/// The words alone; a link is followed by its address.
+/// Converts to plain text; a link is followed by its address.
 pub(crate) fn text(markdown: &str) -> String {
-    let mut writer = Writer::default();
+    let mut writer = PlainTextWriter::default();
     events(markdown).for_each(|event| writer.take(event));
     let mut text = writer.text.trim().to_owned();
     text.push('\n');
@@ -42,15 +42,15 @@ pub(crate) fn text(markdown: &str) -> String {
 }
 
 #[derive(Default)]
-struct Writer {
+struct PlainTextWriter {
     text: String,
-    /// The lists that are open, with the number of the next item where there is one.
+    /// Open lists, with the number of the next item of a numbered list.
     lists: Vec<Option<u64>>,
-    /// The links that are open, and where the words of each began.
+    /// Open links, and the start of their texts.
     links: Vec<(String, usize)>,
 }
 
-impl Writer {
+impl PlainTextWriter {
     fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
@@ -58,7 +58,7 @@ impl Writer {
             }
             Event::SoftBreak | Event::HardBreak => self.text.push('\n'),
             Event::Rule => self.text.push_str("\n---\n\n"),
-            Event::Start(tag) => self.begin(tag),
+            Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
             Event::InlineMath(_)
             | Event::DisplayMath(_)
@@ -67,7 +67,7 @@ impl Writer {
         }
     }
 
-    fn begin(&mut self, tag: Tag<'_>) {
+    fn start(&mut self, tag: Tag<'_>) {
         match tag {
             Tag::List(first) => {
                 self.line();
@@ -135,12 +135,12 @@ impl Writer {
     }
 }
 
-/// A text in which nothing is Markdown.
+/// Escapes all Markdown in a text.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            // A line break would begin a list, a heading or a block of code.
+            // A line break would start a list, a heading or a code block.
             '\r' | '\n' => escaped.push(' '),
             c if c.is_ascii_punctuation() => escaped.extend(['\\', c]),
             c => escaped.push(c),
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn html_is_nothing_that_the_author_wrote() {
+    fn raw_html_is_escaped() {
         let page = html(
             "# Hi *you*\n\n<script>alert(1)</script>\n\na <b>c</b> [x](javascript:alert) [y](https://y.io)",
         );
@@ -165,18 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn text_keeps_the_words() {
-        let words = text(
+    fn plain_text_keeps_the_content() {
+        let rendered = text(
             "# Hi *you*\n\nGo [here](https://y.io).\nNow.\n\n- one\n- two\n  1. deep\n\nEnd <b>x</b> `c`",
         );
         assert_eq!(
-            words,
+            rendered,
             "Hi you\n\nGo here (https://y.io).\nNow.\n\n- one\n- two\n  1. deep\n\nEnd <b>x</b> c\n"
         );
     }
 
     #[test]
-    fn what_is_filled_in_is_no_markdown() {
+    fn filled_values_are_not_markdown() {
         let name = escaped("[Ada](https://evil.io) *x*\n# y <b>");
         let page = html(&format!("Dear {name},"));
         assert!(!page.contains("<a ") && !page.contains("<em>") && !page.contains("<h1>"), "{page}");

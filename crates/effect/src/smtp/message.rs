@@ -1,4 +1,4 @@
-//! What a mail says, and the bytes that it becomes.
+//! Content of an email, and its encoding.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -12,53 +12,53 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::attachment::{AttachmentRef, Enclosed};
+use super::attachment::{AttachmentRef, EmailAttachment};
 use super::markdown;
-use crate::placeholders::{Json, Scope, Text, Unfilled};
-use crate::secret::Scrub;
+use crate::placeholders::{FillError, JsonTemplate, PlaceholderScope, TextTemplate};
+use crate::secret::SecretScrubber;
 
-/// Where a mail comes from.
+/// Source of an email.
 #[derive(Clone, Debug)]
-pub(crate) enum Form {
-    /// The arguments are the mail.
+pub(crate) enum EmailTemplate {
+    /// The arguments are the email.
     Arguments,
-    /// Templates.
-    Templates(Box<Templates>),
+    /// The configured templates.
+    Templates(Box<EmailFields>),
 }
 
-/// Templates of what a mail says.
+/// Templates of the fields of an email.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Templates {
-    /// `to`, `cc`, `bcc`, `reply_to`, `attachments`.
-    pub(crate) lists: Vec<(&'static str, Json)>,
-    pub(crate) subject: Option<Text>,
-    pub(crate) text: Option<Text>,
-    pub(crate) html: Option<Text>,
-    pub(crate) markdown: Option<Text>,
+pub(crate) struct EmailFields {
+    /// Templates of `to`, `cc`, `bcc`, `reply_to`, `attachments`.
+    pub(crate) lists: Vec<(&'static str, JsonTemplate)>,
+    pub(crate) subject: Option<TextTemplate>,
+    pub(crate) text: Option<TextTemplate>,
+    pub(crate) html: Option<TextTemplate>,
+    pub(crate) markdown: Option<TextTemplate>,
 }
 
-/// What a mail says.
+/// Content of an email.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Letter {
-    to: Many,
-    cc: Many,
-    bcc: Many,
-    reply_to: Many,
+pub(crate) struct EmailContent {
+    to: OneOrMany,
+    cc: OneOrMany,
+    bcc: OneOrMany,
+    reply_to: OneOrMany,
     subject: String,
     text: Option<String>,
     html: Option<String>,
     markdown: Option<String>,
-    /// What `body` is.
-    format: Option<Format>,
+    /// Format of `body`.
+    format: Option<BodyFormat>,
     body: Option<String>,
     pub(crate) attachments: Vec<AttachmentRef>,
 }
 
-/// The formats of messages.
+/// Format of a body.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Format {
+enum BodyFormat {
     Html,
     Text,
     Md,
@@ -66,9 +66,9 @@ enum Format {
 
 /// One text or several.
 #[derive(Debug, Default)]
-struct Many(Vec<String>);
+struct OneOrMany(Vec<String>);
 
-impl<'de> Deserialize<'de> for Many {
+impl<'de> Deserialize<'de> for OneOrMany {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let texts = match Value::deserialize(deserializer)? {
             Value::Null => Vec::new(),
@@ -78,75 +78,75 @@ impl<'de> Deserialize<'de> for Many {
         };
         let text = |value| match value {
             Value::String(text) => Ok(text),
-            other => Err(serde::de::Error::custom(format!("{other} is no address"))),
+            other => Err(serde::de::Error::custom(format!("{other} is not an address"))),
         };
         texts.into_iter().map(text).collect::<Result<_, _>>().map(Self)
     }
 }
 
-/// A mail as it goes over the wire.
-pub(crate) struct Mail {
+/// Encoded email.
+pub(crate) struct EmailMessage {
     pub(crate) id: String,
     pub(crate) envelope: Envelope,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Form {
-    pub(crate) fn fill(&self, scope: Scope<'_>) -> Result<Letter, Unfilled> {
+impl EmailTemplate {
+    pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<EmailContent, FillError> {
         let value = match self {
             Self::Arguments => scope.payload.clone(),
             Self::Templates(templates) => Value::Object(templates.fill(scope)?),
         };
         let mut track = serde_path_to_error::Track::new();
-        let read = Letter::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
+        let read = EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
         read.map_err(|error| match track.path().to_string().as_str() {
-            "." => Unfilled::Payload(error.to_string()),
-            place => Unfilled::Payload(format!("the field {place:?}: {error}")),
+            "." => FillError::Payload(error.to_string()),
+            field => FillError::Payload(format!("invalid field {field:?}: {error}")),
         })
     }
 }
 
-impl Templates {
+impl EmailFields {
     pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty()
             && [&self.subject, &self.text, &self.html, &self.markdown].iter().all(|text| text.is_none())
     }
 
-    fn fill(&self, scope: Scope<'_>) -> Result<Map<String, Value>, Unfilled> {
+    fn fill(&self, scope: PlaceholderScope<'_>) -> Result<Map<String, Value>, FillError> {
         let mut fields = Map::new();
         for (name, template) in &self.lists {
             fields.insert((*name).to_owned(), template.fill(scope)?);
         }
-        let plain: fn(String) -> String = |text| text;
+        let identity: fn(String) -> String = |text| text;
         let texts = [
-            ("subject", &self.subject, plain),
-            ("text", &self.text, plain),
+            ("subject", &self.subject, identity),
+            ("text", &self.text, identity),
             ("html", &self.html, |text| escaped(&text)),
             ("markdown", &self.markdown, |text| markdown::escaped(&text)),
         ];
         for (name, template, encode) in texts {
             let Some(template) = template else { continue };
-            // A template that is nothing but one field takes it as it is: the saga wrote the whole text.
-            let encode = if template.is_whole() { plain } else { encode };
-            let text = template.fill(scope, &mut Scrub::default(), |_, text| encode(text))?;
+            // A template of a single field is not escaped: the saga wrote the whole text.
+            let encode = if template.is_single_field() { identity } else { encode };
+            let text = template.fill(scope, &mut SecretScrubber::default(), |_, text| encode(text))?;
             fields.insert(name.to_owned(), Value::String(text));
         }
         Ok(fields)
     }
 }
 
-impl Letter {
-    /// The mail, the same bytes for the same item and the same words.
-    pub(crate) fn mail(
+impl EmailContent {
+    /// Builds the email; equal items and contents result in equal bytes.
+    pub(crate) fn build(
         mut self,
         from: &Mailbox,
         domain: &str,
         item: &WorkItem,
-        enclosed: Vec<Enclosed>,
-    ) -> Result<Mail, String> {
-        self.settle_body()?;
+        enclosed: Vec<EmailAttachment>,
+    ) -> Result<EmailMessage, String> {
+        self.resolve_body()?;
         let id = format!("<{}@{domain}>", item.id);
-        let millis = u64::try_from(item.created_at.millis()).unwrap_or_default();
+        let millis = u64::try_from(item.created_at.as_millis()).unwrap_or_default();
         let mut builder = Message::builder()
             .from(from.clone())
             .date(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
@@ -169,13 +169,13 @@ impl Letter {
                     "to" => builder.to(mailbox),
                     "cc" => builder.cc(mailbox),
                     "reply_to" => builder.reply_to(mailbox),
-                    // Nobody reads in the mail who else got it.
+                    // Blind copies are not part of the headers.
                     _ => builder,
                 };
             }
         }
         if receivers.is_empty() {
-            return Err("it has no receiver; write to, cc or bcc".to_owned());
+            return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
         let envelope =
             Envelope::new(Some(from.email.clone()), receivers).map_err(|error| error.to_string())?;
@@ -187,28 +187,28 @@ impl Letter {
             (part, false) => builder.multipart(mixed(part, &boundary, enclosed)?),
         };
         let bytes = message.map_err(|error| error.to_string())?.formatted();
-        Ok(Mail { id, envelope, bytes })
+        Ok(EmailMessage { id, envelope, bytes })
     }
 
-    /// `format` and `body` say the same as `text`, `html` or `markdown`.
-    fn settle_body(&mut self) -> Result<(), String> {
+    /// Replaces `format` and `body` by `text`, `html` or `markdown`.
+    fn resolve_body(&mut self) -> Result<(), String> {
         match (self.format, self.body.take()) {
             (None, None) => {}
-            (Some(_), None) => return Err("it has a format and no body".to_owned()),
+            (Some(_), None) => return Err("format requires a body".to_owned()),
             (format, Some(body)) => {
-                let place = match format.unwrap_or(Format::Text) {
-                    Format::Text => &mut self.text,
-                    Format::Html => &mut self.html,
-                    Format::Md => &mut self.markdown,
+                let field = match format.unwrap_or(BodyFormat::Text) {
+                    BodyFormat::Text => &mut self.text,
+                    BodyFormat::Html => &mut self.html,
+                    BodyFormat::Md => &mut self.markdown,
                 };
-                if place.replace(body).is_some() {
-                    return Err("its body is there twice".to_owned());
+                if field.replace(body).is_some() {
+                    return Err("duplicate body".to_owned());
                 }
             }
         }
         match (&self.text, &self.html, &self.markdown) {
-            (None, None, None) => Err("it has no words; write text, html or markdown".to_owned()),
-            (_, Some(_), Some(_)) => Err("it has html and markdown; keep one".to_owned()),
+            (None, None, None) => Err("body is missing; set text, html or markdown".to_owned()),
+            (_, Some(_), Some(_)) => Err("html and markdown are mutually exclusive; remove one".to_owned()),
             _ => Ok(()),
         }
     }
@@ -223,12 +223,13 @@ impl Letter {
                 let parts = MultiPart::alternative().boundary(format!("{boundary}-a"));
                 Part::Multi(parts.singlepart(SinglePart::plain(text)).singlepart(SinglePart::html(html)))
             }
-            (None, None) => return Err("it has no words".to_owned()),
+            (None, None) => return Err("body is missing".to_owned()),
         })
     }
 
-    /// The same at every attempt, and of all that lies between the boundaries, so that nothing there can hold it.
-    fn boundary(&self, item: &WorkItem, enclosed: &[Enclosed]) -> String {
+    /// Returns the MIME boundary. It is equal for all attempts, and derived from all parts, so that no part
+    /// contains it.
+    fn boundary(&self, item: &WorkItem, enclosed: &[EmailAttachment]) -> String {
         let mut digest = Sha256::new();
         digest.update(item.id.as_bytes());
         for text in [&self.text, &self.html, &self.markdown].into_iter().flatten() {
@@ -239,7 +240,7 @@ impl Letter {
         }
         let mut boundary = "orlog-".to_owned();
         for byte in &digest.finalize()[..16] {
-            write!(boundary, "{byte:02x}").expect("a text takes everything");
+            write!(boundary, "{byte:02x}").expect("writing to a string never fails");
         }
         boundary
     }
@@ -250,37 +251,37 @@ enum Part {
     Multi(MultiPart),
 }
 
-fn mixed(part: Part, boundary: &str, enclosed: Vec<Enclosed>) -> Result<MultiPart, String> {
+fn mixed(part: Part, boundary: &str, enclosed: Vec<EmailAttachment>) -> Result<MultiPart, String> {
     let parts = MultiPart::mixed().boundary(format!("{boundary}-m"));
     let mut parts = match part {
         Part::Single(part) => parts.singlepart(part),
         Part::Multi(part) => parts.multipart(part),
     };
-    for Enclosed { name, kind, bytes } in enclosed {
-        let kind = line("the type of an attachment", &kind)?;
-        let kind = ContentType::parse(&kind).map_err(|_| format!("{kind:?} is no content type"))?;
-        let name = line("the name of an attachment", &name)?;
+    for EmailAttachment { name, kind, bytes } in enclosed {
+        let kind = line("attachment type", &kind)?;
+        let kind = ContentType::parse(&kind).map_err(|_| format!("{kind:?} is not a valid content type"))?;
+        let name = line("attachment name", &name)?;
         let encoded = lettre::message::Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
-        let body = encoded.map_err(|_| "an attachment cannot be encoded".to_owned())?;
+        let body = encoded.map_err(|_| "cannot encode an attachment".to_owned())?;
         parts = parts.singlepart(Attachment::new(name).body(body, kind));
     }
     Ok(parts)
 }
 
-/// Exactly one mailbox, `Ada <ada@example.org>`, on one line.
-pub(crate) fn mailbox(place: &str, text: &str) -> Result<Mailbox, String> {
-    let text = line(place, text)?;
+/// Parses exactly one mailbox, `Ada <ada@example.org>`, on one line.
+pub(crate) fn mailbox(field: &str, text: &str) -> Result<Mailbox, String> {
+    let text = line(field, text)?;
     text.parse().map_err(|_| {
         format!(
-            "{place}: {text:?} is no mail address; write for example Ada <ada@example.org>, one in each text"
+            "{field}: {text:?} is not a valid email address; example: Ada <ada@example.org>; one address per string"
         )
     })
 }
 
-/// What begins a header must not end it.
-fn line(place: &str, text: &str) -> Result<String, String> {
+/// Rejects control characters, so that a value cannot end its header.
+fn line(field: &str, text: &str) -> Result<String, String> {
     if text.chars().any(char::is_control) {
-        return Err(format!("{place} holds a line break or another control character"));
+        return Err(format!("{field} contains a line break or another control character"));
     }
     Ok(text.to_owned())
 }

@@ -1,77 +1,91 @@
-//! What a mail server's replies mean.
+//! Classification of SMTP replies.
 //!
 //! | reply | meaning |
 //! |---|---|
-//! | 250 after the mail | done |
-//! | 421; a connection, TLS or credentials that fail; a connection lost before the mail was there | down: not done, tried again |
-//! | other 4xx | busy: not done, tried again; 450 and 451 put off (greylisting), with a pause |
-//! | 5xx | refused for good |
-//! | no reply to the mail | lost: it may have been accepted; tried again with the same bytes |
+//! | 250 after the email | succeeded |
+//! | 421; failed connection, TLS or credentials; lost before the email | unavailable: retried |
+//! | other 4xx | throttled: not executed, retried; 450 and 451 (greylisting) with a delay |
+//! | 5xx | permanent error |
+//! | no reply to the email | response lost: in doubt; retried with the same bytes |
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::connection::{Fault, Said};
-use crate::provider::{Refusal, Reply};
+use super::connection::{SendError, SmtpReply};
+use crate::provider::{ProviderError, Reply};
 
-/// The most of a reply that is quoted, in characters.
+/// Maximum number of characters of a reply that are quoted.
 const MAX_QUOTE: usize = 200;
 
-pub(crate) fn judge(
+pub(crate) fn classify_reply(
     upstream: &str,
     id: &str,
-    sent: Result<Said, Fault>,
+    sent: Result<SmtpReply, SendError>,
     pause: Duration,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, ProviderError> {
     match sent {
-        Ok(said) => Ok(Reply::from(json!({ "message_id": id, "response": said.to_string() }))),
-        Err(Fault::Unreachable(why)) => Err(Refusal::retry("unreachable", format!("{upstream}: {why}"))),
-        Err(Fault::Tls(why)) => Err(Refusal::retry("tls", format!("{upstream}: {why}"))),
-        Err(Fault::Secret(why)) => Err(Refusal::retry("secret", format!("{upstream}: {why}"))),
-        Err(Fault::Credentials(why)) => {
-            Err(Refusal::retry("smtp_auth", format!("{upstream} does not take the credentials: {why}")))
+        Ok(reply) => Ok(Reply::from(json!({ "message_id": id, "response": reply.to_string() }))),
+        Err(SendError::Unreachable(reason)) => {
+            Err(ProviderError::unavailable("unreachable", format!("{upstream}: {reason}")))
         }
-        Err(Fault::Broken(why)) => Err(Refusal::retry("transport", format!("{upstream}: {why}"))),
-        Err(Fault::Lost(why)) => Err(Refusal::lost("transport", format!("{upstream}: {why}"))),
-        Err(Fault::Unfit(why)) => Err(Refusal::failed("smtp_utf8", format!("{upstream}: {why}"))),
-        Err(Fault::Refused { said, to }) => Err(refused(upstream, &said, to.as_deref(), pause)),
+        Err(SendError::Tls(reason)) => {
+            Err(ProviderError::unavailable("tls", format!("{upstream}: {reason}")))
+        }
+        Err(SendError::Secret(reason)) => {
+            Err(ProviderError::unavailable("secret", format!("{upstream}: {reason}")))
+        }
+        Err(SendError::Credentials(reason)) => Err(ProviderError::unavailable(
+            "smtp_auth",
+            format!("{upstream} rejected the credentials: {reason}"),
+        )),
+        Err(SendError::Broken(reason)) => {
+            Err(ProviderError::unavailable("transport", format!("{upstream}: {reason}")))
+        }
+        Err(SendError::Lost(reason)) => {
+            Err(ProviderError::response_lost("transport", format!("{upstream}: {reason}")))
+        }
+        Err(SendError::Unfit(reason)) => {
+            Err(ProviderError::permanent("smtp_utf8", format!("{upstream}: {reason}")))
+        }
+        Err(SendError::Rejected { reply, to }) => Err(rejection(upstream, &reply, to.as_deref(), pause)),
     }
 }
 
-fn refused(upstream: &str, said: &Said, to: Option<&str>, pause: Duration) -> Refusal {
-    let quote: String = said.to_string().chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
-    let whom = to.map_or_else(String::new, |to| format!(" of {to}"));
-    let (code, message) = (format!("smtp_{}", said.code), format!("{upstream} answered{whom} {quote}"));
-    match said.code {
-        421 => Refusal::retry(code, message),
-        450 | 451 => Refusal::busy(code, message).after(asked_for(&said.text).unwrap_or(pause)),
-        400..=499 => match asked_for(&said.text) {
-            Some(pause) => Refusal::busy(code, message).after(pause),
-            None => Refusal::busy(code, message),
+fn rejection(upstream: &str, reply: &SmtpReply, to: Option<&str>, pause: Duration) -> ProviderError {
+    let quote: String = reply.to_string().chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+    let recipient = to.map_or_else(String::new, |to| format!(" for {to}"));
+    let (code, message) = (format!("smtp_{}", reply.code), format!("{upstream} returned {quote}{recipient}"));
+    match reply.code {
+        421 => ProviderError::unavailable(code, message),
+        450 | 451 => ProviderError::throttled(code, message)
+            .with_retry_after(requested_delay(&reply.text).unwrap_or(pause)),
+        400..=499 => match requested_delay(&reply.text) {
+            Some(pause) => ProviderError::throttled(code, message).with_retry_after(pause),
+            None => ProviderError::throttled(code, message),
         },
-        // Who may not send is not let in; the operator mends that.
-        530 | 534 | 535 | 538 => Refusal::retry("smtp_auth", message),
+        // The sender is not authorized; effects wait until the operator corrects it.
+        530 | 534 | 535 | 538 => ProviderError::unavailable("smtp_auth", message),
         _ => {
-            let payload: Value = json!({ "code": said.code, "enhanced": enhanced(&said.text), "response": said.to_string(), "recipient": to });
-            Refusal::failed(code, message).with_payload(payload)
+            let payload: Value = json!({ "code": reply.code, "enhanced": enhanced(&reply.text), "response": reply.to_string(), "recipient": to });
+            ProviderError::permanent(code, message).with_payload(payload)
         }
     }
 }
 
-/// `5.1.1` at the beginning of a reply (RFC 3463).
+/// Returns the enhanced status, such as `5.1.1`, at the start of a reply (RFC 3463).
 fn enhanced(text: &str) -> Option<&str> {
-    let word = text.split_whitespace().next()?;
-    let mut parts = word.split('.');
+    let code = text.split_whitespace().next()?;
+    let mut parts = code.split('.');
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let fits = parts.clone().count() == 3 && parts.all(is_number);
-    fits.then_some(word)
+    fits.then_some(code)
 }
 
-/// "try again in 5 minutes", as greylisting servers say.
-fn asked_for(text: &str) -> Option<Duration> {
-    let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-    words.windows(3).find_map(|three| {
+/// Parses a delay such as "try again in 5 minutes" of greylisting servers.
+fn requested_delay(text: &str) -> Option<Duration> {
+    let tokens: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    tokens.windows(3).find_map(|three| {
         let [before, number, unit] = three else { return None };
         let number: u64 = number.parse().ok().filter(|_| ["in", "for", "after"].contains(before))?;
         match *unit {
@@ -86,34 +100,36 @@ fn asked_for(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::Trouble;
+    use crate::provider::TransientCause;
 
-    fn judged(code: u16, text: &str) -> Refusal {
-        let said = Said { code, text: text.to_owned() };
-        let fault = Fault::Refused { said, to: Some("ada@x.io".to_owned()) };
-        judge("mail", "<1@x>", Err(fault), Duration::from_mins(1)).unwrap_err()
+    fn classify(code: u16, text: &str) -> ProviderError {
+        let reply = SmtpReply { code, text: text.to_owned() };
+        let fault = SendError::Rejected { reply, to: Some("ada@x.io".to_owned()) };
+        classify_reply("mail", "<1@x>", Err(fault), Duration::from_mins(1)).unwrap_err()
     }
 
     #[track_caller]
-    fn check(code: u16, text: &str, expected: Trouble, pause: Option<u64>) {
-        let Refusal::Transient { trouble, retry_after, .. } = judged(code, text) else {
+    fn check(code: u16, text: &str, expected: TransientCause, pause: Option<u64>) {
+        let ProviderError::Transient { trouble, retry_after, .. } = classify(code, text) else {
             panic!("it is final")
         };
         assert_eq!((trouble, retry_after), (expected, pause.map(Duration::from_secs)), "{code} {text}");
     }
 
     #[test]
-    fn replies_mean_what_the_table_says() {
-        check(421, "4.3.2 going down", Trouble::Down, None);
-        check(450, "4.2.0 Greylisted", Trouble::Busy, Some(60));
-        check(451, "4.7.1 Greylisted, try again in 5 minutes", Trouble::Busy, Some(300));
-        check(451, "4.7.1 please retry in 120 seconds.", Trouble::Busy, Some(120));
-        check(452, "4.3.1 out of room", Trouble::Busy, None);
-        check(535, "5.7.8 no", Trouble::Down, None);
-        let Refusal::Final { failure, payload, .. } = judged(550, "5.1.1 no such user") else { panic!() };
+    fn smtp_replies_are_classified() {
+        check(421, "4.3.2 going down", TransientCause::Unavailable, None);
+        check(450, "4.2.0 Greylisted", TransientCause::Throttled, Some(60));
+        check(451, "4.7.1 Greylisted, try again in 5 minutes", TransientCause::Throttled, Some(300));
+        check(451, "4.7.1 please retry in 120 seconds.", TransientCause::Throttled, Some(120));
+        check(452, "4.3.1 out of space", TransientCause::Throttled, None);
+        check(535, "5.7.8 no", TransientCause::Unavailable, None);
+        let ProviderError::Permanent { failure, payload, .. } = classify(550, "5.1.1 no such user") else {
+            panic!()
+        };
         assert_eq!((failure.code.as_str(), &payload["enhanced"]), ("smtp_550", &json!("5.1.1")));
-        assert_eq!(failure.message, "mail answered of ada@x.io 550 5.1.1 no such user");
-        let Refusal::Final { payload, .. } = judged(554, "spam") else { panic!() };
+        assert_eq!(failure.message, "mail returned 550 5.1.1 no such user for ada@x.io");
+        let ProviderError::Permanent { payload, .. } = classify(554, "spam") else { panic!() };
         assert_eq!(payload["enhanced"], Value::Null);
     }
 }

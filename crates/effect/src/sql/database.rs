@@ -1,4 +1,4 @@
-//! What the provider needs of a database.
+//! Database interface of the provider.
 
 use std::time::Duration;
 
@@ -7,39 +7,43 @@ use futures::{Stream, TryStreamExt as _};
 use serde_json::{Map, Value};
 use sqlx::Either;
 
-use super::scan::Statement;
+use super::scan::ParsedStatement;
 
-/// The connections to one database.
+/// Connections to one database.
 #[async_trait]
 pub(crate) trait Database: Send + Sync {
-    /// A connection in a transaction. In one that writes, nobody else's write comes between; no statement takes longer
-    /// than `timeout` where the database can see to it.
-    async fn begin(&self, writes: bool, timeout: Duration) -> Result<Box<dyn Session>, sqlx::Error>;
+    /// Begins a transaction. Writing transactions are isolated from other writers. Statements are limited
+    /// to `timeout` if the database supports it.
+    async fn start_transaction(
+        &self,
+        writes: bool,
+        timeout: Duration,
+    ) -> Result<Box<dyn Session>, sqlx::Error>;
 }
 
-/// A transaction. Dropping it cancels what is under way in the database and rolls it back.
+/// Transaction. Dropping it cancels running statements in the database and rolls it back.
 #[async_trait]
 pub(crate) trait Session: Send {
-    /// Runs a statement with the values of its names. Of rows at most `most` are read, and one more.
+    /// Runs a statement with the values of its parameters. Reads at most `most` rows, and one more.
     async fn run(
         &mut self,
-        statement: &Statement,
+        statement: &ParsedStatement,
         values: &[Value],
-        most: usize,
+        max_rows: usize,
     ) -> Result<Rows, sqlx::Error>;
 
-    /// Ends it and gives the connection back.
-    async fn end(self: Box<Self>, how: End) -> Result<(), sqlx::Error>;
+    /// Ends the transaction and returns the connection to the pool.
+    async fn end(self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error>;
 }
 
-/// How a transaction ends.
+/// End of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum TransactionEnd {
     Commit,
     Rollback,
 }
 
-impl End {
+impl TransactionEnd {
     pub(crate) fn statement(self) -> &'static str {
         match self {
             Self::Commit => "COMMIT",
@@ -48,31 +52,31 @@ impl End {
     }
 }
 
-/// What a statement gave.
+/// Result of a statement.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    /// Rows that it returned, or where it returns none, that it affected.
+    /// Number of returned rows, or of affected rows if none are returned.
     pub(crate) count: u64,
     pub(crate) rows: Vec<Map<String, Value>>,
 }
 
 impl Rows {
-    /// The first value of the first row, where it is a text.
+    /// Returns the first value of the first row if it is a text.
     pub(crate) fn text(&self) -> Option<&str> {
         self.rows.first().and_then(|row| row.values().next()).and_then(Value::as_str)
     }
 }
 
-/// A value that has no form in JSON.
-pub(crate) fn unreadable(column: &str, kind: &str) -> sqlx::Error {
-    let source = format!("the type {kind} has no form in JSON; cast it to text in the statement");
+/// Creates the error for a value without a JSON representation.
+pub(crate) fn unsupported_type(column: &str, kind: &str) -> sqlx::Error {
+    let source = format!("the type {kind} has no JSON representation; cast it to text in the statement");
     sqlx::Error::ColumnDecode { index: column.to_owned(), source: source.into() }
 }
 
-/// Reads what a statement answers, until there is more than `most` rows.
-pub(crate) async fn gather<S, Q, R>(
-    answers: S,
-    most: usize,
+/// Reads the rows of a statement until there are more than `most`.
+pub(crate) async fn read_rows<S, Q, R>(
+    results: S,
+    max_rows: usize,
     affected: impl Fn(&Q) -> u64 + Send,
     read: impl Fn(&R) -> Result<Map<String, Value>, sqlx::Error> + Send,
     returns: bool,
@@ -81,13 +85,13 @@ where
     S: Stream<Item = Result<Either<Q, R>, sqlx::Error>> + Send,
 {
     let (mut found, mut touched) = (Rows::default(), 0);
-    let mut answers = std::pin::pin!(answers);
-    while let Some(answer) = answers.try_next().await? {
-        match answer {
+    let mut results = std::pin::pin!(results);
+    while let Some(result) = results.try_next().await? {
+        match result {
             Either::Left(done) => touched += affected(&done),
             Either::Right(row) => found.rows.push(read(&row)?),
         }
-        if found.rows.len() > most {
+        if found.rows.len() > max_rows {
             break;
         }
     }
@@ -95,7 +99,7 @@ where
     Ok(found)
 }
 
-/// A value as a text for the database; `None` is NULL.
+/// Returns a value as text for the database; `None` is NULL.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,

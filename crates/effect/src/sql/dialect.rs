@@ -1,24 +1,24 @@
-//! In what the databases differ.
+//! Differences between the databases.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which database it is.
+/// SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
-    /// PostgreSQL and what speaks its protocol.
+    /// PostgreSQL and compatible databases.
     Postgres,
     /// MySQL and MariaDB.
     MySql,
-    /// A file.
+    /// SQLite file.
     Sqlite,
 }
 
 impl Dialect {
-    /// The schemes of its URLs.
+    /// Returns the URL schemes.
     pub(crate) fn schemes(self) -> &'static [&'static str] {
         match self {
             Self::Postgres => &["postgres:", "postgresql:"],
@@ -27,7 +27,7 @@ impl Dialect {
         }
     }
 
-    /// Makes the table of the markers.
+    /// Returns the statement that creates the marker table.
     pub(crate) fn create_marker(self) -> &'static str {
         match self {
             Self::Postgres => {
@@ -42,8 +42,8 @@ impl Dialect {
         }
     }
 
-    /// Sets a marker; where there is one already no row, or in MySQL a violation of the key, which does not end a
-    /// transaction there.
+    /// Returns the statement that writes a marker. For an existing marker it affects no row; in MySQL it
+    /// violates the key, which does not end a transaction there.
     pub(crate) fn insert_marker(self) -> &'static str {
         match self {
             Self::Postgres | Self::Sqlite => {
@@ -64,9 +64,9 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// How many connections, and how long to wait for one or for another's write.
+/// Number of connections, and maximum wait for a connection or a concurrent write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
+pub(crate) struct PoolLimits {
     pub(crate) connections: u32,
-    pub(crate) patience: Duration,
+    pub(crate) acquire_timeout: Duration,
 }

@@ -1,13 +1,14 @@
-//! What an error of a database means.
+//! Classification of database errors.
 //!
 //! | error | meaning |
 //! |---|---|
-//! | 21, 22, 23, 42, 0A, P0 and what else the statement or its values are to blame for | refused for good, with the SQLSTATE as code |
-//! | 40, 55P03, lock wait, SQLite busy | busy: tried again |
-//! | 08, 28, 3D, 53, 57, 58, XX, no connection | down: tried again |
-//! | any of the last line, and no answer, while committing | lost |
+//! | 21, 22, 23, 42, 0A, P0, other errors of the statement | permanent error; code is the SQLSTATE |
+//! | 40, 55P03, lock wait, SQLite busy | throttled: retried |
+//! | 08, 28, 3D, 53, 57, 58, XX, no connection | unavailable: retried |
+//! | any error of the previous row, or no response, during the commit | response lost |
 //!
-//! Until the commit is sent nothing is done: whatever happens to the connection rolls the transaction back.
+//! Nothing is executed before the commit is sent: any loss of the connection rolls the transaction
+//! back.
 
 use std::borrow::Cow;
 
@@ -15,62 +16,68 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
 use super::dialect::Dialect;
-use crate::provider::{Refusal, Trouble};
-use crate::secret::Scrub;
+use crate::provider::{ProviderError, TransientCause};
+use crate::secret::SecretScrubber;
 
-/// The code of whatever never reached the database.
+/// Failure code if the database was not reached.
 const UNREACHABLE: &str = "database_unreachable";
 
-/// What it means; `committing`: the commit was sent.
-pub(crate) fn refusal(
+/// Classifies an error; `committing`: the commit was sent.
+pub(crate) fn into_provider_error(
     dialect: Dialect,
     error: &sqlx::Error,
     committing: bool,
-    place: &str,
-    scrub: &Scrub,
-) -> Refusal {
-    let say = |what: &str| scrub.text(format!("{place}: {what}"));
+    label: &str,
+    scrub: &SecretScrubber,
+) -> ProviderError {
+    let describe = |description: &str| scrub.scrub_text(format!("{label}: {description}"));
     match error {
         sqlx::Error::Database(error) => {
-            let (code, meaning) = judge(dialect, error.as_ref());
-            let message = say(error.message());
-            match meaning {
-                Meaning::Refused => Refusal::failed(code, message),
-                Meaning::Trouble(Trouble::Down) if committing => Refusal::lost(code, message),
-                Meaning::Trouble(Trouble::Busy) => Refusal::busy(code, message),
-                Meaning::Trouble(Trouble::Down | Trouble::Lost) => Refusal::retry(code, message),
+            let (code, class) = classify(dialect, error.as_ref());
+            let message = describe(error.message());
+            match class {
+                ErrorClass::Rejected => ProviderError::permanent(code, message),
+                ErrorClass::Trouble(TransientCause::Unavailable) if committing => {
+                    ProviderError::response_lost(code, message)
+                }
+                ErrorClass::Trouble(TransientCause::Throttled) => ProviderError::throttled(code, message),
+                ErrorClass::Trouble(TransientCause::Unavailable | TransientCause::ResponseLost) => {
+                    ProviderError::unavailable(code, message)
+                }
             }
         }
         sqlx::Error::ColumnDecode { index, source } => {
-            Refusal::failed("unreadable_column", say(&format!("the column {index}: {source}")))
+            ProviderError::permanent("unreadable_column", describe(&format!("column {index}: {source}")))
         }
         sqlx::Error::Decode(error) | sqlx::Error::Encode(error) => {
-            Refusal::failed("unreadable_value", say(&error.to_string()))
+            ProviderError::permanent("unreadable_value", describe(&error.to_string()))
         }
-        sqlx::Error::PoolTimedOut => Refusal::retry(UNREACHABLE, say("no connection in time")),
-        other if committing => Refusal::lost("commit_lost", say(&other.to_string())),
-        other => Refusal::retry(UNREACHABLE, say(&other.to_string())),
+        sqlx::Error::PoolTimedOut => {
+            ProviderError::unavailable(UNREACHABLE, describe("no connection in time"))
+        }
+        other if committing => ProviderError::response_lost("commit_lost", describe(&other.to_string())),
+        other => ProviderError::unavailable(UNREACHABLE, describe(&other.to_string())),
     }
 }
 
-/// Whether it says that a table is missing.
+/// Returns whether the error means that a table is missing.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     matches!(error.code().as_deref(), Some("42P01" | "42S02")) || error.message().starts_with("no such table")
 }
 
-/// Whether it says that the key is there already.
+/// Returns whether the error means that the key already exists.
 pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    Refused,
-    Trouble(Trouble),
+enum ErrorClass {
+    Rejected,
+    Trouble(TransientCause),
 }
 
-fn judge(dialect: Dialect, error: &dyn DatabaseError) -> (String, Meaning) {
+fn classify(dialect: Dialect, error: &dyn DatabaseError) -> (String, ErrorClass) {
     let code = error.code().unwrap_or(Cow::Borrowed(""));
     match dialect {
         Dialect::Postgres => (code.to_string(), by_state(&code)),
@@ -82,29 +89,31 @@ fn judge(dialect: Dialect, error: &dyn DatabaseError) -> (String, Meaning) {
     }
 }
 
-fn by_state(state: &str) -> Meaning {
+fn by_state(state: &str) -> ErrorClass {
     match (state, state.get(..2).unwrap_or_default()) {
-        ("55P03", _) | (_, "40") => Meaning::Trouble(Trouble::Busy),
-        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => Meaning::Trouble(Trouble::Down),
-        _ => Meaning::Refused,
+        ("55P03", _) | (_, "40") => ErrorClass::Trouble(TransientCause::Throttled),
+        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => {
+            ErrorClass::Trouble(TransientCause::Unavailable)
+        }
+        _ => ErrorClass::Rejected,
     }
 }
 
-/// What MySQL puts under the one state 23000, or under none, told apart.
-fn mysql(state: &str, number: u16, kind: &ErrorKind) -> (String, Meaning) {
+/// Distinguishes the MySQL errors that share the state 23000 or have none.
+fn mysql(state: &str, number: u16, kind: &ErrorKind) -> (String, ErrorClass) {
     match number {
-        // Lock wait timeout, deadlock, and that a table was altered meanwhile.
-        1205 | 1213 | 1412 => ("40001".to_owned(), Meaning::Trouble(Trouble::Busy)),
-        // Too many connections, shutdown, disk full, killed, memory, time is over, read only.
+        // Lock wait timeout, deadlock, concurrent change of a table.
+        1205 | 1213 | 1412 => ("40001".to_owned(), ErrorClass::Trouble(TransientCause::Throttled)),
+        // Too many connections, shutdown, disk full, killed, out of memory, timeout, read only.
         1021 | 1037 | 1040 | 1041 | 1053 | 1114 | 1203 | 1290 | 1317 | 1836 | 1927 | 1969 | 3024 => {
-            (mysql_code(state, number), Meaning::Trouble(Trouble::Down))
+            (mysql_code(state, number), ErrorClass::Trouble(TransientCause::Unavailable))
         }
-        // A check: 3819 in MySQL, 4025 in MariaDB.
-        3819 | 4025 => ("23514".to_owned(), Meaning::Refused),
+        // Check constraint: 3819 in MySQL, 4025 in MariaDB.
+        3819 | 4025 => ("23514".to_owned(), ErrorClass::Rejected),
         _ => match constraint(kind) {
-            Some(state) => (state.to_owned(), Meaning::Refused),
-            // A general error that is none of the above is about the statement.
-            None if state == "HY000" => (mysql_code(state, number), Meaning::Refused),
+            Some(state) => (state.to_owned(), ErrorClass::Rejected),
+            // Any other general error concerns the statement.
+            None if state == "HY000" => (mysql_code(state, number), ErrorClass::Rejected),
             None => (state.to_owned(), by_state(state)),
         },
     }
@@ -114,14 +123,14 @@ fn mysql_code(state: &str, number: u16) -> String {
     if state.is_empty() || state == "HY000" { format!("mysql_{number}") } else { state.to_owned() }
 }
 
-/// By the primary result code, which is the lowest byte.
-fn sqlite(code: i32, kind: &ErrorKind) -> (String, Meaning) {
+/// Classifies by the primary result code, which is the lowest byte.
+fn sqlite(code: i32, kind: &ErrorKind) -> (String, ErrorClass) {
     let named = |code: i32| format!("sqlite_{code}");
     match code & 0xff {
-        5 | 6 => ("sqlite_busy".to_owned(), Meaning::Trouble(Trouble::Busy)),
-        19 => (constraint(kind).unwrap_or("23000").to_owned(), Meaning::Refused),
-        1 | 18 | 20 | 25 => (named(code), Meaning::Refused),
-        _ => (named(code), Meaning::Trouble(Trouble::Down)),
+        5 | 6 => ("sqlite_busy".to_owned(), ErrorClass::Trouble(TransientCause::Throttled)),
+        19 => (constraint(kind).unwrap_or("23000").to_owned(), ErrorClass::Rejected),
+        1 | 18 | 20 | 25 => (named(code), ErrorClass::Rejected),
+        _ => (named(code), ErrorClass::Trouble(TransientCause::Unavailable)),
     }
 }
 
@@ -140,13 +149,13 @@ fn constraint(kind: &ErrorKind) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    const BUSY: Meaning = Meaning::Trouble(Trouble::Busy);
-    const DOWN: Meaning = Meaning::Trouble(Trouble::Down);
+    const BUSY: ErrorClass = ErrorClass::Trouble(TransientCause::Throttled);
+    const DOWN: ErrorClass = ErrorClass::Trouble(TransientCause::Unavailable);
 
     #[test]
-    fn a_sqlstate_says_who_is_to_blame() {
+    fn sqlstate_is_classified() {
         for state in ["23505", "22P02", "42P01", "P0001", "21000", "0A000", "44000"] {
-            assert_eq!(by_state(state), Meaning::Refused, "{state}");
+            assert_eq!(by_state(state), ErrorClass::Rejected, "{state}");
         }
         for state in ["40001", "40P01", "55P03"] {
             assert_eq!(by_state(state), BUSY, "{state}");
@@ -157,35 +166,53 @@ mod tests {
     }
 
     #[test]
-    fn mysql_tells_by_its_numbers() {
-        let told = |state, number, kind| mysql(state, number, &kind);
-        assert_eq!(told("40001", 1213, ErrorKind::Other), ("40001".to_owned(), BUSY));
-        assert_eq!(told("HY000", 1205, ErrorKind::Other), ("40001".to_owned(), BUSY));
-        assert_eq!(told("23000", 1062, ErrorKind::UniqueViolation), ("23505".to_owned(), Meaning::Refused));
-        assert_eq!(told("HY000", 3819, ErrorKind::CheckViolation), ("23514".to_owned(), Meaning::Refused));
-        assert_eq!(told("08004", 1040, ErrorKind::Other), ("08004".to_owned(), DOWN));
-        assert_eq!(told("HY000", 3024, ErrorKind::Other), ("mysql_3024".to_owned(), DOWN));
-        assert_eq!(told("42S02", 1146, ErrorKind::Other), ("42S02".to_owned(), Meaning::Refused));
-        assert_eq!(told("HY000", 1366, ErrorKind::Other), ("mysql_1366".to_owned(), Meaning::Refused));
+    fn mysql_error_numbers_are_classified() {
+        let classify_code = |state, number, kind| mysql(state, number, &kind);
+        assert_eq!(classify_code("40001", 1213, ErrorKind::Other), ("40001".to_owned(), BUSY));
+        assert_eq!(classify_code("HY000", 1205, ErrorKind::Other), ("40001".to_owned(), BUSY));
+        assert_eq!(
+            classify_code("23000", 1062, ErrorKind::UniqueViolation),
+            ("23505".to_owned(), ErrorClass::Rejected)
+        );
+        assert_eq!(
+            classify_code("HY000", 3819, ErrorKind::CheckViolation),
+            ("23514".to_owned(), ErrorClass::Rejected)
+        );
+        assert_eq!(classify_code("08004", 1040, ErrorKind::Other), ("08004".to_owned(), DOWN));
+        assert_eq!(classify_code("HY000", 3024, ErrorKind::Other), ("mysql_3024".to_owned(), DOWN));
+        assert_eq!(
+            classify_code("42S02", 1146, ErrorKind::Other),
+            ("42S02".to_owned(), ErrorClass::Rejected)
+        );
+        assert_eq!(
+            classify_code("HY000", 1366, ErrorKind::Other),
+            ("mysql_1366".to_owned(), ErrorClass::Rejected)
+        );
     }
 
     #[test]
-    fn sqlite_tells_by_its_result_codes() {
+    fn sqlite_result_codes_are_classified() {
         assert_eq!(sqlite(517, &ErrorKind::Other), ("sqlite_busy".to_owned(), BUSY));
-        assert_eq!(sqlite(2067, &ErrorKind::UniqueViolation), ("23505".to_owned(), Meaning::Refused));
-        assert_eq!(sqlite(1811, &ErrorKind::Other), ("23000".to_owned(), Meaning::Refused));
-        assert_eq!(sqlite(1, &ErrorKind::Other), ("sqlite_1".to_owned(), Meaning::Refused));
+        assert_eq!(sqlite(2067, &ErrorKind::UniqueViolation), ("23505".to_owned(), ErrorClass::Rejected));
+        assert_eq!(sqlite(1811, &ErrorKind::Other), ("23000".to_owned(), ErrorClass::Rejected));
+        assert_eq!(sqlite(1, &ErrorKind::Other), ("sqlite_1".to_owned(), ErrorClass::Rejected));
         assert_eq!(sqlite(14, &ErrorKind::Other), ("sqlite_14".to_owned(), DOWN));
     }
 
     #[test]
-    fn an_answer_that_never_came_is_lost_only_while_committing() {
+    fn lost_response_counts_only_during_commit() {
         let error = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         let trouble = |committing| {
-            let refusal = refusal(Dialect::Postgres, &error, committing, "db", &Scrub::default());
-            let Refusal::Transient { trouble, .. } = refusal else { panic!("{refusal:?}") };
+            let provider_error =
+                into_provider_error(Dialect::Postgres, &error, committing, "db", &SecretScrubber::default());
+            let ProviderError::Transient { trouble, .. } = provider_error else {
+                panic!("{provider_error:?}")
+            };
             trouble
         };
-        assert_eq!((trouble(false), trouble(true)), (Trouble::Down, Trouble::Lost));
+        assert_eq!(
+            (trouble(false), trouble(true)),
+            (TransientCause::Unavailable, TransientCause::ResponseLost)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! MySQL and MariaDB.
 //!
-//! Values are bound by their JSON types, and the server converts them to those of the columns; JSON lists and objects are
-//! bound as text. A decimal is text, so that it keeps its digits.
+//! Values are bound by their JSON types, and the server converts them to the column types. JSON lists
+//! and objects are bound as text. A decimal is read as text, so that it keeps its digits.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use sqlx::{
     MySqlConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _, ValueRef as _,
 };
 
-use super::database::{Database, End, Rows, Session, gather, text, unreadable};
-use super::dialect::Size;
-use super::scan::Statement;
+use super::database::{Database, Rows, Session, TransactionEnd, read_rows, text, unsupported_type};
+use super::dialect::PoolLimits;
+use super::scan::ParsedStatement;
 
-/// Patience with the connection over which a statement is cancelled.
+/// Timeout of the connection that cancels a statement.
 const CANCEL: Duration = Duration::from_secs(10);
 
 pub(crate) struct MySqlDatabase {
@@ -32,74 +32,81 @@ pub(crate) struct MySqlDatabase {
 }
 
 impl MySqlDatabase {
-    pub(crate) fn open(url: &str, size: Size) -> Result<Self, sqlx::Error> {
+    pub(crate) fn open(url: &str, size: PoolLimits) -> Result<Self, sqlx::Error> {
         let options = MySqlConnectOptions::from_str(url)?.disable_statement_logging();
-        let pool = MySqlPoolOptions::new().max_connections(size.connections).acquire_timeout(size.patience);
+        let pool =
+            MySqlPoolOptions::new().max_connections(size.connections).acquire_timeout(size.acquire_timeout);
         Ok(Self { pool: pool.connect_lazy_with(options.clone()), options })
     }
 }
 
 #[async_trait]
 impl Database for MySqlDatabase {
-    async fn begin(&self, _writes: bool, timeout: Duration) -> Result<Box<dyn Session>, sqlx::Error> {
+    async fn start_transaction(
+        &self,
+        _writes: bool,
+        timeout: Duration,
+    ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
-        let mut open = Open { conn: Some(conn), id: None, options: self.options.clone() };
-        let patience = timeout.as_secs().clamp(1, 1 << 30);
-        let begin = format!(
-            "SET SESSION innodb_lock_wait_timeout = {patience}; START TRANSACTION; SELECT CAST(CONNECTION_ID() AS CHAR)"
+        let mut open = MySqlSession { conn: Some(conn), id: None, options: self.options.clone() };
+        let timeout_secs = timeout.as_secs().clamp(1, 1 << 30);
+        let start_transaction = format!(
+            "SET SESSION innodb_lock_wait_timeout = {timeout_secs}; START TRANSACTION; SELECT CAST(CONNECTION_ID() AS CHAR)"
         );
-        let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(open.conn()).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction)).fetch_all(open.conn()).await?;
         let id: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
         open.id = id.and_then(|id| id.parse().ok());
         Ok(Box::new(open))
     }
 }
 
-struct Open {
+struct MySqlSession {
     conn: Option<sqlx::pool::PoolConnection<MySql>>,
     id: Option<u64>,
     options: MySqlConnectOptions,
 }
 
-impl Open {
+impl MySqlSession {
     fn conn(&mut self) -> &mut MySqlConnection {
-        self.conn.as_mut().expect("it is taken when it ends")
+        self.conn.as_mut().expect("the connection is removed only at the end")
     }
 }
 
 #[async_trait]
-impl Session for Open {
+impl Session for MySqlSession {
     async fn run(
         &mut self,
-        statement: &Statement,
+        statement: &ParsedStatement,
         values: &[Value],
-        most: usize,
+        max_rows: usize,
     ) -> Result<Rows, sqlx::Error> {
-        let plain = statement.render(|_| "?".to_owned());
-        let prepared = self.conn().prepare(AssertSqlSafe(plain.clone()).into_sql_str()).await?;
+        let sql = statement.render(|_| "?".to_owned());
+        let prepared = self.conn().prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
         for column in prepared.columns() {
             if column.type_info().name() == "GEOMETRY" {
-                return Err(unreadable(column.name(), column.type_info().name()));
+                return Err(unsupported_type(column.name(), column.type_info().name()));
             }
         }
         let returns = !prepared.columns().is_empty();
         let mut arguments = MySqlArguments::default();
-        for value in statement.places().filter_map(|place| values.get(place)) {
+        for value in statement.param_indexes().filter_map(|index| values.get(index)) {
             bind(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
-        let query = sqlx::query_with(AssertSqlSafe(plain), arguments);
-        gather(self.conn().fetch_many(query), most, MySqlQueryResult::rows_affected, row, returns).await
+        let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
+        read_rows(self.conn().fetch_many(query), max_rows, MySqlQueryResult::rows_affected, row, returns)
+            .await
     }
 
-    async fn end(mut self: Box<Self>, how: End) -> Result<(), sqlx::Error> {
+    async fn end(mut self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error> {
         sqlx::raw_sql(how.statement()).execute(self.conn()).await?;
         drop(self.conn.take());
         Ok(())
     }
 }
 
-/// As in PostgreSQL: what runs is killed over a second connection, and this one, ours until then, is closed.
-impl Drop for Open {
+/// Kills the running statement over a second connection, as in PostgreSQL, and closes this one, which
+/// is not reused before.
+impl Drop for MySqlSession {
     fn drop(&mut self) {
         let (Some(conn), Ok(runtime)) = (self.conn.take(), tokio::runtime::Handle::try_current()) else {
             return;
@@ -113,7 +120,7 @@ impl Drop for Open {
                 second.close().await
             };
             if let Ok(Err(error)) = tokio::time::timeout(CANCEL, cancel).await {
-                tracing::debug!(%error, "a statement could not be killed");
+                tracing::debug!(%error, "statement kill failed");
             }
             drop(conn);
         });
@@ -171,7 +178,8 @@ fn value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
     })
 }
 
-/// Year, month, day; hour, minute, second; microseconds: as many as are not zero. Behind the length.
+/// Parses year, month, day, hour, minute, second and microseconds; trailing zero fields are omitted.
+/// Follows the length.
 fn moment(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
     let (at, micros) = (|index: usize| bytes.get(index).copied().unwrap_or_default(), micros(bytes, 7));
@@ -179,7 +187,7 @@ fn moment(bytes: &[u8]) -> String {
     if bytes.len() <= 4 { date } else { format!("{date}T{:02}:{:02}:{:02}{micros}", at(4), at(5), at(6)) }
 }
 
-/// Sign, days, hour, minute, second, microseconds.
+/// Parses sign, days, hour, minute, second, microseconds.
 fn time(bytes: &[u8]) -> String {
     let bytes = bytes.get(1..).unwrap_or_default();
     let (at, micros) = (|index: usize| bytes.get(index).copied().unwrap_or_default(), micros(bytes, 8));
@@ -199,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_and_times_are_read_as_the_protocol_writes_them() {
+    fn mysql_dates_and_times_are_parsed() {
         assert_eq!(moment(&[4, 0xea, 0x07, 11, 21]), "2026-11-21");
         assert_eq!(moment(&[7, 0xea, 0x07, 11, 21, 9, 5, 7]), "2026-11-21T09:05:07");
         assert_eq!(

@@ -1,49 +1,49 @@
-//! What an effect does in a database: statements, what they must come to, and what of them is the answer.
+//! SQL operation of an effect: statements, expected rows, and the form of the result.
 
 use orlog_model::EventType;
 use serde_json::{Value, json};
 
 use super::database::Rows;
-use super::scan::Statement;
-use crate::placeholders::{Json, Scope, Unfilled};
-use crate::provider::Refusal;
+use super::scan::ParsedStatement;
+use crate::placeholders::{FillError, JsonTemplate, PlaceholderScope};
+use crate::provider::ProviderError;
 
-/// What one effect does.
+/// SQL operation of one effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct SqlOperation {
+    pub(crate) steps: Vec<StatementStep>,
     pub(crate) marker: bool,
-    pub(crate) answer: Answer,
+    pub(crate) response: ResultShape,
 }
 
-/// A statement, the values of its names, and what it must come to.
+/// Statement with its parameter values and expected rows.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
-    pub(crate) statement: Statement,
-    pub(crate) values: Vec<Json>,
-    pub(crate) expect: Option<Expect>,
+pub(crate) struct StatementStep {
+    pub(crate) statement: ParsedStatement,
+    pub(crate) values: Vec<JsonTemplate>,
+    pub(crate) expect: Option<RowExpectation>,
 }
 
-/// What a statement must come to; otherwise everything is rolled back and the effect has failed.
+/// Expected rows of a statement; otherwise the transaction is rolled back and the effect fails.
 #[derive(Clone, Debug)]
-pub(crate) struct Expect {
-    pub(crate) rows: Count,
+pub(crate) struct RowExpectation {
+    pub(crate) rows: RowCount,
     pub(crate) code: String,
     pub(crate) event: Option<EventType>,
 }
 
-/// How many rows.
+/// Expected number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum RowCount {
     Exactly(u64),
     /// At least one.
     Some,
 }
 
-/// What of the last statement is the answer.
+/// Form of the result, from the last statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Answer {
+pub enum ResultShape {
     /// `{"count": …, "rows": […]}`.
     #[default]
     Rows,
@@ -53,37 +53,45 @@ pub enum Answer {
     Count,
 }
 
-impl Step {
-    /// The values of its names.
-    pub(super) fn values(&self, scope: Scope<'_>, place: &str) -> Result<Vec<Value>, Refusal> {
+impl StatementStep {
+    /// Returns the values of its parameters.
+    pub(super) fn values(
+        &self,
+        scope: PlaceholderScope<'_>,
+        label: &str,
+    ) -> Result<Vec<Value>, ProviderError> {
         let filled = self.values.iter().zip(self.statement.names()).map(|(template, name)| {
-            template.fill(scope).map_err(|why| match why {
-                Unfilled::Payload(why) => Refusal::failed("bad_payload", format!("{place}, :{name}: {why}")),
-                Unfilled::Secret(why) => Refusal::retry("secret", format!("{place}, :{name}: {why}")),
+            template.fill(scope).map_err(|reason| match reason {
+                FillError::Payload(reason) => {
+                    ProviderError::permanent("invalid_payload", format!("{label}, :{name}: {reason}"))
+                }
+                FillError::Secret(reason) => {
+                    ProviderError::unavailable("secret", format!("{label}, :{name}: {reason}"))
+                }
             })
         });
         filled.collect()
     }
 }
 
-impl Expect {
-    pub(super) fn check(&self, rows: &Rows, place: &str) -> Result<(), Refusal> {
-        let (holds, wanted) = match self.rows {
-            Count::Exactly(count) => (rows.count == count, count.to_string()),
-            Count::Some => (rows.count > 0, "at least 1".to_owned()),
+impl RowExpectation {
+    pub(super) fn check(&self, rows: &Rows, label: &str) -> Result<(), ProviderError> {
+        let (is_met, expected) = match self.rows {
+            RowCount::Exactly(count) => (rows.count == count, count.to_string()),
+            RowCount::Some => (rows.count > 0, "at least 1".to_owned()),
         };
-        if holds {
+        if is_met {
             return Ok(());
         }
-        let message = format!("{place} came to {} rows instead of {wanted}", rows.count);
+        let message = format!("{label} has {} rows, expected {expected}", rows.count);
         Err(match &self.event {
-            Some(event) => Refusal::declined(event.clone(), self.code.as_str(), message),
-            None => Refusal::failed(self.code.as_str(), message),
+            Some(event) => ProviderError::permanent_with_event(event.clone(), self.code.as_str(), message),
+            None => ProviderError::permanent(self.code.as_str(), message),
         })
     }
 }
 
-impl Answer {
+impl ResultShape {
     pub(super) fn of(self, rows: Rows) -> Value {
         match self {
             Self::Rows => json!({ "count": rows.count, "rows": rows.rows }),

@@ -1,7 +1,8 @@
-//! PostgreSQL: parameters and columns in its own types, and statements cancelled in the database.
+//! PostgreSQL: parameters and columns in its native types, and cancellation of statements in the
+//! database.
 //!
-//! The server says which types the parameters have; each value goes there as text and is cast to that type, so that every
-//! type can be bound that can be written.
+//! The server reports the parameter types. Each value is sent as text and cast to its type, so that
+//! every type with a text form can be bound.
 
 mod read;
 mod write;
@@ -17,77 +18,81 @@ use sqlx::{
     PgConnection, Row as _, SqlSafeStr as _, Statement as _, TypeInfo as _,
 };
 
-use super::database::{Database, End, Rows, Session, gather, unreadable};
-use super::dialect::Size;
-use super::scan::Statement;
+use super::database::{Database, Rows, Session, TransactionEnd, read_rows, unsupported_type};
+use super::dialect::PoolLimits;
+use super::scan::ParsedStatement;
 
-/// Patience with the connection over which a statement is cancelled.
+/// Timeout of the connection that cancels a statement.
 const CANCEL: Duration = Duration::from_secs(10);
 
-pub(crate) struct Postgres {
+pub(crate) struct PostgresDatabase {
     pool: PgPool,
     options: PgConnectOptions,
 }
 
-impl Postgres {
-    pub(crate) fn open(url: &str, size: Size) -> Result<Self, sqlx::Error> {
+impl PostgresDatabase {
+    pub(crate) fn open(url: &str, size: PoolLimits) -> Result<Self, sqlx::Error> {
         let options = PgConnectOptions::from_str(url)?.application_name("orlog").disable_statement_logging();
-        let pool = PgPoolOptions::new().max_connections(size.connections).acquire_timeout(size.patience);
+        let pool =
+            PgPoolOptions::new().max_connections(size.connections).acquire_timeout(size.acquire_timeout);
         Ok(Self { pool: pool.connect_lazy_with(options.clone()), options })
     }
 }
 
 #[async_trait]
-impl Database for Postgres {
-    async fn begin(&self, _writes: bool, timeout: Duration) -> Result<Box<dyn Session>, sqlx::Error> {
+impl Database for PostgresDatabase {
+    async fn start_transaction(
+        &self,
+        _writes: bool,
+        timeout: Duration,
+    ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
-        let mut open = Open { conn: Some(conn), backend: None, options: self.options.clone() };
-        let most = u128::from(i32::MAX.unsigned_abs());
-        let limit = timeout.as_millis().clamp(1, most);
-        let begin = format!("BEGIN; SET LOCAL statement_timeout = {limit}; SELECT pg_backend_pid()");
-        let rows = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(open.conn()).await?;
+        let mut open = PostgresSession { conn: Some(conn), backend: None, options: self.options.clone() };
+        let maximum = u128::from(i32::MAX.unsigned_abs());
+        let limit = timeout.as_millis().clamp(1, maximum);
+        let start_transaction =
+            format!("BEGIN; SET LOCAL statement_timeout = {limit}; SELECT pg_backend_pid()");
+        let rows = sqlx::raw_sql(AssertSqlSafe(start_transaction)).fetch_all(open.conn()).await?;
         open.backend = rows.first().map(|row| row.try_get(0)).transpose()?;
         Ok(Box::new(open))
     }
 }
 
-struct Open {
+struct PostgresSession {
     conn: Option<sqlx::pool::PoolConnection<Pg>>,
     backend: Option<i32>,
     options: PgConnectOptions,
 }
 
-impl Open {
+impl PostgresSession {
     fn conn(&mut self) -> &mut PgConnection {
-        self.conn.as_mut().expect("it is taken when it ends")
+        self.conn.as_mut().expect("the connection is removed only at the end")
     }
 }
 
 #[async_trait]
-impl Session for Open {
+impl Session for PostgresSession {
     async fn run(
         &mut self,
-        statement: &Statement,
+        statement: &ParsedStatement,
         values: &[Value],
-        most: usize,
+        maximum: usize,
     ) -> Result<Rows, sqlx::Error> {
-        let plain = statement.render(|index| format!("${}", index + 1));
-        let prepared = self.conn().prepare(AssertSqlSafe(plain).into_sql_str()).await?;
+        let sql = statement.render(|index| format!("${}", index + 1));
+        let prepared = self.conn().prepare(AssertSqlSafe(sql).into_sql_str()).await?;
         for column in prepared.columns() {
             if !read::is_readable(column.type_info()) {
-                return Err(unreadable(column.name(), column.type_info().name()));
+                return Err(unsupported_type(column.name(), column.type_info().name()));
             }
         }
         let returns = !prepared.columns().is_empty();
         let Some(Either::Left(kinds)) = prepared.parameters() else {
-            return Err(sqlx::Error::Protocol(
-                "the server did not say which parameters there are".to_owned(),
-            ));
+            return Err(sqlx::Error::Protocol("the server did not report the parameters".to_owned()));
         };
         let mut arguments = PgArguments::default();
         for (value, kind) in values.iter().zip(kinds) {
             arguments
-                .add(write::text(value, kind).map_err(|why| sqlx::Error::Encode(why.into()))?)
+                .add(write::text(value, kind).map_err(|reason| sqlx::Error::Encode(reason.into()))?)
                 .map_err(sqlx::Error::Encode)?;
         }
         let typed = statement.render(|index| match kinds.get(index) {
@@ -95,9 +100,9 @@ impl Session for Open {
             None => format!("${}", index + 1),
         });
         let query = sqlx::query_with(AssertSqlSafe(typed), arguments);
-        gather(
+        read_rows(
             self.conn().fetch_many(query),
-            most,
+            maximum,
             sqlx::postgres::PgQueryResult::rows_affected,
             row,
             returns,
@@ -105,16 +110,16 @@ impl Session for Open {
         .await
     }
 
-    async fn end(mut self: Box<Self>, how: End) -> Result<(), sqlx::Error> {
+    async fn end(mut self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error> {
         sqlx::raw_sql(how.statement()).execute(self.conn()).await?;
         drop(self.conn.take());
         Ok(())
     }
 }
 
-/// Nobody waits for it any more: what runs is cancelled over a second connection, and this one is closed. It is ours until
-/// then, so nobody else's statement is hit.
-impl Drop for Open {
+/// Cancels the running statement over a second connection and closes this one. The connection is not
+/// reused before, so no statement of another caller is cancelled.
+impl Drop for PostgresSession {
     fn drop(&mut self) {
         let (Some(conn), Ok(runtime)) = (self.conn.take(), tokio::runtime::Handle::try_current()) else {
             return;
@@ -128,7 +133,7 @@ impl Drop for Open {
                 second.close().await
             };
             if let Ok(Err(error)) = tokio::time::timeout(CANCEL, cancel).await {
-                tracing::debug!(%error, "a statement could not be cancelled");
+                tracing::debug!(%error, "statement cancellation failed");
             }
             drop(conn);
         });

@@ -1,14 +1,14 @@
-//! Statements with named parameters, as the configuration writes them.
+//! Parser of configured statements with named parameters.
 //!
-//! `:sku` and `:item.sku` are parameters, wherever they stand outside of quotes and comments; `::`, `:=` and a colon before a
-//! blank are not. What is in quotes is known as each database knows it: doubled quotes, backslashes, `$tag$` quotes, nested
-//! comments, backticks, brackets.
+//! `:sku` and `:item.sku` are parameters outside quotes and comments; `::`, `:=` and a colon before a
+//! blank are not. The parser supports the quotes of each database: doubled quotes, backslashes, `$tag$`
+//! quotes, nested comments, backticks, brackets.
 
 use super::dialect::Dialect;
 
-/// A statement in parts.
+/// Parsed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Statement {
+pub(crate) struct ParsedStatement {
     parts: Vec<Part>,
     names: Vec<String>,
 }
@@ -16,15 +16,15 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The name at this place.
+    /// Index of the parameter name.
     Param(usize),
 }
 
-impl Statement {
-    /// Reads one statement.
+impl ParsedStatement {
+    /// Parses one statement.
     ///
     /// # Errors
-    /// What is wrong, and the remedy.
+    /// The reason, with a remedy.
     pub(crate) fn parse(text: &str, dialect: Dialect) -> Result<Self, String> {
         let text = text.trim();
         let text = text.strip_suffix(';').unwrap_or(text).trim_end();
@@ -32,26 +32,28 @@ impl Statement {
             return Err("it is empty".to_owned());
         }
         let first: String = text.chars().take_while(char::is_ascii_alphabetic).collect();
-        if CONTROL.iter().any(|word| first.eq_ignore_ascii_case(word)) {
-            return Err(format!("{first} is not for a statement: Orlog begins and ends the transaction"));
+        if CONTROL.iter().any(|ident| first.eq_ignore_ascii_case(ident)) {
+            return Err(format!(
+                "{first} is not allowed in a statement: Orlog starts and ends the transaction"
+            ));
         }
         Scanner { text, at: 0, dialect, plain: String::new(), parts: Vec::new(), names: Vec::new() }.run()
     }
 
-    /// The names of its parameters, each once, in the order in which they first stand there.
+    /// Returns the distinct parameter names, in order of first use.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// For each place of a parameter the index of its name.
-    pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
+    /// Returns the index of the name for each use of a parameter.
+    pub(crate) fn param_indexes(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().filter_map(|part| match part {
             Part::Param(index) => Some(*index),
             Part::Text(_) => None,
         })
     }
 
-    /// The statement as the database gets it.
+    /// Returns the statement with the placeholders of the database.
     pub(crate) fn render(&self, placeholder: impl Fn(usize) -> String) -> String {
         let text = self.parts.iter().map(|part| match part {
             Part::Text(text) => text.clone(),
@@ -61,7 +63,7 @@ impl Statement {
     }
 }
 
-/// Words that would end or begin the transaction around the statement.
+/// Keywords that would start or end the transaction of the statement.
 const CONTROL: [&str; 7] = ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"];
 
 struct Scanner<'a> {
@@ -74,49 +76,49 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    fn run(mut self) -> Result<Statement, String> {
+    fn run(mut self) -> Result<ParsedStatement, String> {
         while let Some(next) = self.rest().chars().next() {
             let quoted = self.quoted(next)?;
             if quoted > 0 {
-                self.keep(quoted);
+                self.copy(quoted);
                 continue;
             }
             match next {
                 ':' => self.colon(),
-                ';' => return Err("it holds two statements; write a list of statements".to_owned()),
+                ';' => return Err("it contains two statements; use a list of statements".to_owned()),
                 '?' if self.dialect != Dialect::Postgres => return Err(bare("?")),
                 '$' if self.dialect != Dialect::MySql && self.before().is_none() => return Err(bare("$")),
                 '@' if self.dialect == Dialect::Sqlite => return Err(bare("@")),
-                other => self.keep(other.len_utf8()),
+                other => self.copy(other.len_utf8()),
             }
         }
         if !self.plain.is_empty() {
             self.parts.push(Part::Text(std::mem::take(&mut self.plain)));
         }
-        Ok(Statement { parts: self.parts, names: self.names })
+        Ok(ParsedStatement { parts: self.parts, names: self.names })
     }
 
     fn rest(&self) -> &str {
         &self.text[self.at..]
     }
 
-    fn keep(&mut self, length: usize) {
+    fn copy(&mut self, length: usize) {
         self.plain.push_str(&self.text[self.at..self.at + length]);
         self.at += length;
     }
 
-    /// The character before, where it belongs to a name.
+    /// Returns the previous character if it belongs to a name.
     fn before(&self) -> Option<char> {
         self.text[..self.at].chars().next_back().filter(|c| c.is_alphanumeric() || matches!(c, '_' | '$'))
     }
 
     fn colon(&mut self) {
         if self.rest().starts_with("::") {
-            return self.keep(2);
+            return self.copy(2);
         }
         let length = name(&self.rest()[1..]);
         if length == 0 {
-            return self.keep(1);
+            return self.copy(1);
         }
         let name = self.rest()[1..=length].to_owned();
         self.at += length + 1;
@@ -131,7 +133,7 @@ impl Scanner<'_> {
         self.parts.push(Part::Param(index));
     }
 
-    /// How long the quote or comment is that begins here; 0: none does.
+    /// Returns the length of the quote or comment that starts here; 0 if there is none.
     fn quoted(&self, next: char) -> Result<usize, String> {
         let (rest, dialect) = (self.rest(), self.dialect);
         let escapes = dialect == Dialect::MySql;
@@ -143,7 +145,7 @@ impl Scanner<'_> {
             '"' => closed(rest, '"', escapes),
             '`' if dialect != Dialect::Postgres => closed(rest, '`', false),
             '[' if dialect == Dialect::Sqlite => {
-                rest.find(']').map(|end| end + 1).ok_or_else(|| "a [ is not closed".to_owned())
+                rest.find(']').map(|end| end + 1).ok_or_else(|| "unclosed [".to_owned())
             }
             '$' if dialect == Dialect::Postgres && self.before().is_none() => dollars(rest),
             '#' if dialect == Dialect::MySql => Ok(line(rest)),
@@ -155,7 +157,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `E'…'`, not the end of a longer word.
+    /// Returns whether it is `E'…'`, not the end of a longer identifier.
     fn is_escape_string(&self) -> bool {
         let mut before = self.text[..self.at].chars().rev();
         matches!(before.next(), Some('e' | 'E'))
@@ -164,18 +166,18 @@ impl Scanner<'_> {
 }
 
 fn bare(sign: &str) -> String {
-    format!("it holds a placeholder with {sign}; write :name for a parameter")
+    format!("it contains a placeholder with {sign}; use :name for a parameter")
 }
 
-/// The length of a name with dots at the beginning.
+/// Returns the length of the leading dotted name.
 fn name(text: &str) -> usize {
     let bytes = text.as_bytes();
     if !bytes.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_') {
         return 0;
     }
-    let is_word = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    let is_name_byte = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let mut end = 1;
-    while is_word(end) || (bytes.get(end) == Some(&b'.') && is_word(end + 1)) {
+    while is_name_byte(end) || (bytes.get(end) == Some(&b'.') && is_name_byte(end + 1)) {
         end += 1;
     }
     end
@@ -195,21 +197,21 @@ fn closed(text: &str, quote: char, escapes: bool) -> Result<usize, String> {
             _ => {}
         }
     }
-    Err(format!("a {quote} is not closed"))
+    Err(format!("unclosed {quote}"))
 }
 
-/// `$tag$ … $tag$`; 0 where it is something else.
+/// Returns the length of a `$tag$ … $tag$` quote; 0 if it is something else.
 fn dollars(text: &str) -> Result<usize, String> {
     let Some(end) = text[1..].find('$') else { return Ok(0) };
     let tag = &text[..end + 2];
-    let word = &tag[1..=end];
-    if word.starts_with(|c: char| c.is_ascii_digit())
-        || !word.chars().all(|c| c.is_alphanumeric() || c == '_')
+    let ident = &tag[1..=end];
+    if ident.starts_with(|c: char| c.is_ascii_digit())
+        || !ident.chars().all(|c| c.is_alphanumeric() || c == '_')
     {
         return Ok(0);
     }
     let close = text[tag.len()..].find(tag);
-    close.map(|close| tag.len() * 2 + close).ok_or_else(|| format!("a {tag} is not closed"))
+    close.map(|close| tag.len() * 2 + close).ok_or_else(|| format!("unclosed {tag}"))
 }
 
 fn line(text: &str) -> usize {
@@ -237,7 +239,7 @@ fn comment(text: &str, nests: bool) -> Result<usize, String> {
             at += 1;
         }
     }
-    Err("a /* is not closed".to_owned())
+    Err("unclosed /*".to_owned())
 }
 
 #[cfg(test)]
@@ -246,19 +248,19 @@ mod tests {
 
     #[track_caller]
     fn check(dialect: Dialect, text: &str, expected: &str, names: &[&str]) {
-        let statement = Statement::parse(text, dialect).unwrap();
+        let statement = ParsedStatement::parse(text, dialect).unwrap();
         assert_eq!(statement.render(|index| format!("<{index}>")), expected);
         assert_eq!(statement.names(), names);
     }
 
     #[track_caller]
-    fn check_refused(dialect: Dialect, text: &str, expected: &str) {
-        let error = Statement::parse(text, dialect).unwrap_err();
+    fn check_rejected(dialect: Dialect, text: &str, expected: &str) {
+        let error = ParsedStatement::parse(text, dialect).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
     }
 
     #[test]
-    fn names_become_placeholders_and_casts_do_not() {
+    fn names_become_placeholders_but_casts_do_not() {
         check(
             Dialect::Postgres,
             "UPDATE s SET l = l - :qty WHERE k = :item.sku::text AND l >= :qty AND a[1 : 2] = b;",
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_comments_are_left_alone() {
+    fn quotes_and_comments_are_not_scanned() {
         for text in [
             "SELECT ':a', \":b\", 'it''s :c' -- :d\n, 1 /* :e /* :f */ :g */",
             "SELECT E'\\':a', $$ :b ' $$, $x$ :c $$ $x$, a$b",
@@ -287,15 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_the_remedy() {
-        check_refused(Dialect::Postgres, "SELECT 1; DELETE FROM s", "write a list");
-        check_refused(Dialect::Postgres, "SELECT $1", "write :name");
-        check_refused(Dialect::MySql, "SELECT ?", "write :name");
-        check_refused(Dialect::Sqlite, "SELECT @a", "write :name");
-        check_refused(Dialect::Sqlite, "SELECT 'a", "a ' is not closed");
-        check_refused(Dialect::Postgres, "SELECT $q$ a", "a $q$ is not closed");
-        check_refused(Dialect::Postgres, "SELECT /* /* */", "a /* is not closed");
-        check_refused(Dialect::Postgres, " ; ", "it is empty");
-        check_refused(Dialect::Postgres, "commit", "Orlog begins and ends");
+    fn unsupported_statement_is_rejected_with_a_remedy() {
+        check_rejected(Dialect::Postgres, "SELECT 1; DELETE FROM s", "use a list of statements");
+        check_rejected(Dialect::Postgres, "SELECT $1", "use :name");
+        check_rejected(Dialect::MySql, "SELECT ?", "use :name");
+        check_rejected(Dialect::Sqlite, "SELECT @a", "use :name");
+        check_rejected(Dialect::Sqlite, "SELECT 'a", "unclosed '");
+        check_rejected(Dialect::Postgres, "SELECT $q$ a", "unclosed $q$");
+        check_rejected(Dialect::Postgres, "SELECT /* /* */", "unclosed /*");
+        check_rejected(Dialect::Postgres, " ; ", "it is empty");
+        check_rejected(Dialect::Postgres, "commit", "Orlog starts and ends");
     }
 }

@@ -1,7 +1,7 @@
-//! SQLite: a file. Writers take turns; what nobody waits for any more is interrupted.
+//! SQLite: a file. Writers are serialized; cancelled statements are interrupted.
 //!
-//! Values are bound by their JSON types; lists and objects as text. What is read has the type in which it is stored, but for
-//! columns declared as boolean.
+//! Values are bound by their JSON types; lists and objects as text. Values are read with their stored
+//! types, except for columns that are declared as boolean.
 
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -22,83 +22,90 @@ use sqlx::{
     SqlSafeStr as _, SqliteConnection, Statement as _, TypeInfo as _, ValueRef as _,
 };
 
-use super::database::{Database, End, Rows, Session, gather, text};
-use super::dialect::Size;
-use super::scan::Statement;
+use super::database::{Database, Rows, Session, TransactionEnd, read_rows, text};
+use super::dialect::PoolLimits;
+use super::scan::ParsedStatement;
 
-/// The virtual machine asks after so many instructions whether it shall go on.
-const INSTRUCTIONS: i32 = 1000;
+/// Number of virtual machine instructions between checks for cancellation.
+const PROGRESS_INTERVAL: i32 = 1000;
 
-pub(crate) struct File {
+pub(crate) struct SqliteDatabase {
     pool: SqlitePool,
 }
 
-impl File {
-    pub(crate) fn open(url: &str, size: Size) -> Result<Self, sqlx::Error> {
-        let options =
-            SqliteConnectOptions::from_str(url)?.busy_timeout(size.patience).disable_statement_logging();
-        let pool = SqlitePoolOptions::new().max_connections(size.connections).acquire_timeout(size.patience);
+impl SqliteDatabase {
+    pub(crate) fn open(url: &str, size: PoolLimits) -> Result<Self, sqlx::Error> {
+        let options = SqliteConnectOptions::from_str(url)?
+            .busy_timeout(size.acquire_timeout)
+            .disable_statement_logging();
+        let pool =
+            SqlitePoolOptions::new().max_connections(size.connections).acquire_timeout(size.acquire_timeout);
         Ok(Self { pool: pool.connect_lazy_with(options) })
     }
 }
 
 #[async_trait]
-impl Database for File {
-    async fn begin(&self, writes: bool, _timeout: Duration) -> Result<Box<dyn Session>, sqlx::Error> {
+impl Database for SqliteDatabase {
+    async fn start_transaction(
+        &self,
+        writes: bool,
+        _timeout: Duration,
+    ) -> Result<Box<dyn Session>, sqlx::Error> {
         let conn = self.pool.acquire().await?;
-        let mut open = Open { conn: Some(conn), left: Arc::default() };
-        let left = Arc::clone(&open.left);
-        let go_on = move || !left.load(Ordering::Relaxed);
-        open.conn().lock_handle().await?.set_progress_handler(INSTRUCTIONS, go_on);
-        // One that first reads and then writes would be refused when another has written in between.
-        let begin = if writes { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        sqlx::raw_sql(begin).execute(open.conn()).await?;
+        let mut open = SqliteSession { conn: Some(conn), closed: Arc::default() };
+        let closed = Arc::clone(&open.closed);
+        let may_continue = move || !closed.load(Ordering::Relaxed);
+        open.conn().lock_handle().await?.set_progress_handler(PROGRESS_INTERVAL, may_continue);
+        // A transaction that reads first and then writes would be rejected after a concurrent write.
+        let start_transaction = if writes { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        sqlx::raw_sql(start_transaction).execute(open.conn()).await?;
         Ok(Box::new(open))
     }
 }
 
-struct Open {
+struct SqliteSession {
     conn: Option<sqlx::pool::PoolConnection<Sqlite>>,
-    left: Arc<AtomicBool>,
+    closed: Arc<AtomicBool>,
 }
 
-impl Open {
+impl SqliteSession {
     fn conn(&mut self) -> &mut SqliteConnection {
-        self.conn.as_mut().expect("it is taken when it ends")
+        self.conn.as_mut().expect("the connection is removed only at the end")
     }
 }
 
 #[async_trait]
-impl Session for Open {
+impl Session for SqliteSession {
     async fn run(
         &mut self,
-        statement: &Statement,
+        statement: &ParsedStatement,
         values: &[Value],
-        most: usize,
+        max_rows: usize,
     ) -> Result<Rows, sqlx::Error> {
-        let plain = statement.render(|index| format!("?{}", index + 1));
-        let prepared = self.conn().prepare(AssertSqlSafe(plain.clone()).into_sql_str()).await?;
+        let sql = statement.render(|index| format!("?{}", index + 1));
+        let prepared = self.conn().prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
         let returns = !prepared.columns().is_empty();
         let mut arguments = SqliteArguments::default();
         for value in values.iter().take(statement.names().len()) {
             bind(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
-        let query = sqlx::query_with(AssertSqlSafe(plain), arguments);
-        gather(self.conn().fetch_many(query), most, SqliteQueryResult::rows_affected, row, returns).await
+        let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
+        read_rows(self.conn().fetch_many(query), max_rows, SqliteQueryResult::rows_affected, row, returns)
+            .await
     }
 
-    async fn end(mut self: Box<Self>, how: End) -> Result<(), sqlx::Error> {
+    async fn end(mut self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error> {
         sqlx::raw_sql(how.statement()).execute(self.conn()).await?;
         drop(self.conn.take());
         Ok(())
     }
 }
 
-/// Closing the connection rolls the transaction back.
-impl Drop for Open {
+/// Closes the connection, which rolls the transaction back.
+impl Drop for SqliteSession {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            self.left.store(true, Ordering::Relaxed);
+            self.closed.store(true, Ordering::Relaxed);
             drop(conn.detach());
         }
     }

@@ -1,137 +1,137 @@
-//! The board on which jobs for workers hang: who has claimed which, until when, and how far it is.
+//! The job board: jobs for workers with their claims, expiry times and logs.
 //!
-//! | a job is | claim | heartbeat, lines | result |
+//! | job state | claim | heartbeat, log lines | result |
 //! |---|---|---|---|
-//! | waiting | claimed | lost | taken: whoever did it did it, its claim may be from before a crash |
-//! | claimed by the caller | – | extended | taken |
+//! | waiting | claimed | lost | accepted: the effect was executed, maybe under a claim before a crash |
+//! | claimed by the caller | – | extended | accepted |
 //! | claimed by another | – | lost | lost |
-//! | claimed, and the claim has expired | claimed anew, or in doubt | extended, if nobody else has it | taken |
-//! | done or gone | – | lost | a duplicate where it is the same claim's, else lost |
+//! | claim expired | claimed again, or in doubt | extended, if no other worker has it | accepted |
+//! | completed or removed | – | lost | a duplicate if the claim is the same, else lost |
 //!
-//! A job whose definition does not want it tried again (`in_doubt: fail` or `ask`) is not given to a second worker: when its
-//! claim has expired and somebody asks for work, it comes back in doubt.
+//! If the definition of a job forbids a retry (`in_doubt: fail` or `ask`), a second worker never
+//! receives it. It returns in doubt when its claim has expired and a worker requests jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, EffectName, InDoubt, TenantId, Timestamp, TraceParent, Work, WorkItem};
+use orlog_model::{Clock, EffectName, InDoubtPolicy, TenantId, Timestamp, TraceParent, Work, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use crate::job_logs::{Line, Lines};
+use crate::job_logs::{JobLogs, LogLine};
 use crate::provider;
-use crate::provider::{Refusal, Reply};
+use crate::provider::{ProviderError, Reply};
 
-/// Results that are remembered, so that a second one is told to be a duplicate.
+/// Number of stored results that identify duplicates.
 const REMEMBERED: usize = 10_000;
 
-/// How long claims last.
+/// Durations of claims, and the default batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// From the claim on.
-    pub claim: Duration,
-    /// From a heartbeat on.
-    pub heartbeat: Duration,
-    /// Jobs that one claim takes at most where the worker does not say.
-    pub batch: usize,
+pub struct ClaimOptions {
+    /// Duration of a new claim.
+    pub claim_ttl: Duration,
+    /// Duration after a heartbeat.
+    pub heartbeat_ttl: Duration,
+    /// Maximum number of jobs per claim request if the worker specifies none.
+    pub max_batch: usize,
 }
 
-impl Default for Terms {
+impl Default for ClaimOptions {
     fn default() -> Self {
-        Self { claim: Duration::from_mins(5), heartbeat: Duration::from_mins(2), batch: 1 }
+        Self { claim_ttl: Duration::from_mins(5), heartbeat_ttl: Duration::from_mins(2), max_batch: 1 }
     }
 }
 
-/// What a worker asks for.
+/// Claim request of a worker.
 #[derive(Clone, Debug)]
-pub struct Ask {
-    /// For whom it works.
+pub struct ClaimRequest {
+    /// Tenant of the worker.
     pub tenant: TenantId,
-    /// What it can do.
+    /// Effects that it supports.
     pub effects: Vec<EffectName>,
-    /// Its name, for people.
+    /// Worker name, for users.
     pub worker: String,
 }
 
-/// A job in a worker's hands.
+/// Job claimed by a worker.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claimed {
-    /// The work item; its id names the job and is the idempotency key.
+pub struct ClaimedJob {
+    /// Work item; its id identifies the job and is the idempotency key.
     pub item: WorkItem,
-    /// Names this claim.
+    /// Id of this claim.
     pub claim: Uuid,
-    /// Which claim of the job it is, from 1.
-    pub number: u32,
-    /// When the claim expires.
-    pub until: Timestamp,
+    /// Number of this claim of the job, from 1.
+    pub claim_count: u32,
+    /// Expiry of the claim.
+    pub expires_at: Timestamp,
 }
 
-/// A job as people see it.
+/// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// The work item.
+pub struct JobView {
+    /// Work item.
     pub item: WorkItem,
-    /// Who has it and until when; `None`: it waits.
-    pub held: Option<(String, Timestamp)>,
-    /// How often it was claimed.
+    /// Worker of the claim and its expiry; `None`: the job waits.
+    pub claim: Option<(String, Timestamp)>,
+    /// Number of claims so far.
     pub claims: u32,
-    /// What its workers wrote.
-    pub lines: Vec<Line>,
+    /// Log lines of its workers.
+    pub log: Vec<LogLine>,
 }
 
-/// What a worker brings.
+/// Result from a worker.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    /// What it came to.
-    pub result: Result<Reply, Refusal>,
-    /// The span in which the worker did it, where it says so.
+pub struct JobResult {
+    /// Reply or error.
+    pub result: Result<Reply, ProviderError>,
+    /// Span of the execution, if the worker reports it.
     pub trace: Option<TraceParent>,
 }
 
-impl From<Result<Reply, Refusal>> for Answer {
-    fn from(result: Result<Reply, Refusal>) -> Self {
+impl From<Result<Reply, ProviderError>> for JobResult {
+    fn from(result: Result<Reply, ProviderError>) -> Self {
         Self { result, trace: None }
     }
 }
 
-/// What became of a result.
+/// Acknowledgement of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brought {
-    /// It counts.
-    Taken,
-    /// The same claim has brought one before.
+pub enum ResultAck {
+    /// The result was accepted.
+    Accepted,
+    /// The same claim already has a result.
     Duplicate,
 }
 
-/// The job is not this worker's any more: it is done, given up, or another's.
+/// Error for a lost claim: the job is completed, abandoned, or claimed by another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the claim is lost: the job is done, was given up, or another worker has it")]
-pub struct Lost;
+#[error("claim lost: the job is completed, abandoned or claimed by another worker")]
+pub struct ClaimLost;
 
-/// See the table above.
+/// Job board; see the table above.
 #[derive(Default)]
-pub struct Board {
+pub struct JobBoard {
     state: Mutex<State>,
     changed: Notify,
-    lines: Arc<Lines>,
+    lines: Arc<JobLogs>,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they were posted.
+    /// Jobs in posting order.
     order: BTreeMap<u64, Uuid>,
-    jobs: BTreeMap<Uuid, Job>,
+    jobs: BTreeMap<Uuid, BoardJob>,
     next: u64,
     done: VecDeque<(Uuid, Uuid)>,
 }
 
-struct Job {
-    place: u64,
+struct BoardJob {
+    position: u64,
     item: WorkItem,
     claim: Option<Claim>,
     claims: u32,
-    answer: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<JobResult>,
 }
 
 struct Claim {
@@ -140,46 +140,46 @@ struct Claim {
     until: Timestamp,
 }
 
-impl Board {
-    /// Hangs a job up and waits for its result. Dropping the future takes it down.
-    pub(crate) async fn post(&self, item: &WorkItem) -> Result<Reply, Refusal> {
-        let (answer, result) = oneshot::channel();
+impl JobBoard {
+    /// Posts a job and waits for its result. Dropping the future removes the job.
+    pub(crate) async fn post(&self, item: &WorkItem) -> Result<Reply, ProviderError> {
+        let (reply, result) = oneshot::channel();
         let posted = {
             let mut state = self.lock();
-            let place = state.next;
+            let position = state.next;
             state.next += 1;
-            state.order.insert(place, item.id);
+            state.order.insert(position, item.id);
             let (id, item) = (item.id, item.clone());
-            let earlier = state.jobs.insert(id, Job { place, item, claim: None, claims: 0, answer });
+            let earlier = state.jobs.insert(id, BoardJob { position, item, claim: None, claims: 0, reply });
             if let Some(earlier) = earlier {
-                state.order.remove(&earlier.place);
+                state.order.remove(&earlier.position);
             }
-            Posted { board: self, id, place }
+            PostedJob { board: self, id, position }
         };
         self.changed.notify_waiters();
         let result = result.await;
         drop(posted);
-        let Ok(Answer { result, trace }) = result else {
-            return Err(Refusal::retry("board_closed", "its upstream was taken away"));
+        let Ok(JobResult { result, trace }) = result else {
+            return Err(ProviderError::unavailable("board_closed", "its upstream was removed"));
         };
-        provider::note(trace);
+        provider::record_remote_span(trace);
         result
     }
 
-    /// Claims up to `most` jobs, the oldest first, as soon as there is one; none when `patience` is over.
+    /// Claims up to `limit` jobs, oldest first, as soon as one is available; returns none after `until`.
     pub async fn claim(
         &self,
         clock: &dyn Clock,
-        ask: &Ask,
-        most: usize,
-        terms: Terms,
+        request: &ClaimRequest,
+        limit: usize,
+        terms: ClaimOptions,
         until: Timestamp,
-    ) -> Vec<Claimed> {
+    ) -> Vec<ClaimedJob> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             let now = clock.now();
-            let (claimed, expiry) = self.lock().claim(ask, most, terms, now);
+            let (claimed, expiry) = self.lock().claim(request, limit, terms, now);
             if !claimed.is_empty() || now >= until {
                 return claimed;
             }
@@ -190,188 +190,192 @@ impl Board {
         }
     }
 
-    /// The worker lives: its claim lasts longer. Returns until when.
+    /// Extends the claim of a worker. Returns the new expiry.
     ///
     /// # Errors
-    /// When the claim is lost; then the worker should stop.
+    /// If the claim is lost; the worker should then stop.
     pub fn heartbeat(
         &self,
         tenant: &TenantId,
         job: Uuid,
         claim: Uuid,
         until: Timestamp,
-    ) -> Result<Timestamp, Lost> {
+    ) -> Result<Timestamp, ClaimLost> {
         let mut state = self.lock();
-        let held = state.held(tenant, job, claim)?;
-        let claim = held.claim.as_mut().expect("it is held");
+        let active = state.active(tenant, job, claim)?;
+        let claim = active.claim.as_mut().expect("the job has a claim");
         claim.until = claim.until.max(until);
         Ok(claim.until)
     }
 
-    /// The worker tells how far it is.
+    /// Appends log lines of a worker.
     ///
     /// # Errors
-    /// When the claim is lost.
-    pub fn write(
+    /// If the claim is lost.
+    pub fn append_log(
         &self,
         tenant: &TenantId,
         job: Uuid,
         claim: Uuid,
         lines: &[String],
         at: Timestamp,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), ClaimLost> {
         let mut state = self.lock();
-        self.lines.write(&state.held(tenant, job, claim)?.item, at, lines);
+        self.lines.append(&state.active(tenant, job, claim)?.item, at, lines);
         Ok(())
     }
 
-    /// The worker brings the result.
+    /// Completes a job with the result of a worker.
     ///
     /// # Errors
-    /// When the claim is lost.
-    pub fn bring(
+    /// If the claim is lost.
+    pub fn complete(
         &self,
         tenant: &TenantId,
         job: Uuid,
         claim: Uuid,
-        answer: impl Into<Answer>,
-    ) -> Result<Brought, Lost> {
+        reply: impl Into<JobResult>,
+    ) -> Result<ResultAck, ClaimLost> {
         let job = {
             let mut state = self.lock();
             if state.done.contains(&(job, claim)) {
-                return Ok(Brought::Duplicate);
+                return Ok(ResultAck::Duplicate);
             }
-            let found =
-                state.jobs.get(&job).filter(|found| found.item.instance.tenant == *tenant).ok_or(Lost)?;
-            if found.claim.as_ref().is_some_and(|held| held.id != claim) {
-                return Err(Lost);
+            let found = state
+                .jobs
+                .get(&job)
+                .filter(|found| found.item.instance.tenant == *tenant)
+                .ok_or(ClaimLost)?;
+            if found.claim.as_ref().is_some_and(|active| active.id != claim) {
+                return Err(ClaimLost);
             }
-            let taken = state.jobs.remove(&job).ok_or(Lost)?;
-            state.order.remove(&taken.place);
+            let removed = state.jobs.remove(&job).ok_or(ClaimLost)?;
+            state.order.remove(&removed.position);
             if state.done.len() == REMEMBERED {
                 state.done.pop_front();
             }
             state.done.push_back((job, claim));
-            taken
+            removed
         };
-        // Whoever posted it may have gone away this moment; then the result is lost as an answer on a broken line is.
-        job.answer.send(answer.into()).map_err(|_| Lost)?;
-        Ok(Brought::Taken)
+        // The posting task may be cancelled at this moment; the result is then lost, as after a lost
+        // connection.
+        job.reply.send(reply.into()).map_err(|_| ClaimLost)?;
+        Ok(ResultAck::Accepted)
     }
 
-    /// The jobs of a tenant, the oldest first.
+    /// Returns the jobs of a tenant, oldest first.
     #[must_use]
-    pub fn look(&self, tenant: &TenantId, now: Timestamp) -> Vec<Seen> {
+    pub fn list(&self, tenant: &TenantId, now: Timestamp) -> Vec<JobView> {
         let state = self.lock();
         let jobs = state.order.values().filter_map(|id| state.jobs.get(id));
         let jobs = jobs.filter(|job| job.item.instance.tenant == *tenant);
-        jobs.map(|job| Seen {
+        jobs.map(|job| JobView {
             item: job.item.clone(),
-            held: job.claim.as_ref().filter(|c| c.until > now).map(|c| (c.worker.clone(), c.until)),
+            claim: job.claim.as_ref().filter(|c| c.until > now).map(|c| (c.worker.clone(), c.until)),
             claims: job.claims,
-            lines: self.lines.of(tenant, job.item.id).unwrap_or_default(),
+            log: self.lines.job(tenant, job.item.id).unwrap_or_default(),
         })
         .collect()
     }
 
-    /// What workers write.
+    /// Returns the job logs of workers.
     #[must_use]
-    pub fn lines(&self) -> Arc<Lines> {
+    pub fn job_logs(&self) -> Arc<JobLogs> {
         Arc::clone(&self.lines)
     }
 
-    /// Takes every job down; whoever posted them goes on elsewhere.
+    /// Removes all jobs; the posting tasks continue with another executor.
     pub(crate) fn close(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         drop(jobs);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whole between any two statements that can panic.
+        // Consistent after every statement that can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// The jobs that are free, and when the first of those that are not becomes free.
+    /// Claims available jobs, and returns the time at which the next job becomes available.
     fn claim(
         &mut self,
-        ask: &Ask,
-        most: usize,
-        terms: Terms,
+        request: &ClaimRequest,
+        limit: usize,
+        terms: ClaimOptions,
         now: Timestamp,
-    ) -> (Vec<Claimed>, Option<Timestamp>) {
+    ) -> (Vec<ClaimedJob>, Option<Timestamp>) {
         self.give_back(now);
         let (mut claimed, mut expiry) = (Vec::new(), None::<Timestamp>);
         for id in self.order.values() {
-            if claimed.len() == most {
+            if claimed.len() == limit {
                 break;
             }
-            let Some(job) = self.jobs.get_mut(id).filter(|job| job.suits(ask)) else { continue };
+            let Some(job) = self.jobs.get_mut(id).filter(|job| job.suits(request)) else { continue };
             match &job.claim {
-                Some(held) if held.until > now => {
-                    expiry = Some(expiry.map_or(held.until, |first| first.min(held.until)));
+                Some(active) if active.until > now => {
+                    expiry = Some(expiry.map_or(active.until, |first| first.min(active.until)));
                 }
-                Some(_) | None => claimed.push(job.give(ask, now.after(terms.claim))),
+                Some(_) | None => claimed.push(job.give(request, now.saturating_add(terms.claim_ttl))),
             }
         }
         (claimed, expiry)
     }
 
-    /// Jobs that were in the hands of somebody who has gone silent, and that nobody may do a second time.
+    /// Returns jobs with an expired claim that must not be retried.
     fn give_back(&mut self, now: Timestamp) {
-        let silent = |job: &Job| job.claim.as_ref().is_some_and(|held| held.until <= now);
-        let left: Vec<_> = self
+        let is_expired = |job: &BoardJob| job.claim.as_ref().is_some_and(|active| active.until <= now);
+        let expired: Vec<_> = self
             .jobs
-            .extract_if(.., |_, job| silent(job) && !job.may_be_repeated())
+            .extract_if(.., |_, job| is_expired(job) && !job.may_be_repeated())
             .map(|(_, job)| job)
             .collect();
-        for job in left {
-            self.order.remove(&job.place);
-            let worker = job.claim.map(|held| held.worker).unwrap_or_default();
-            let message = format!("the worker {worker} took it and has not been heard of since");
-            // An error means that whoever posted it has gone away; then it is offered again.
-            drop(job.answer.send(Err(Refusal::lost("claim_expired", message)).into()));
+        for job in expired {
+            self.order.remove(&job.position);
+            let worker = job.claim.map(|active| active.worker).unwrap_or_default();
+            let message = format!("worker {worker} claimed it and sent nothing since");
+            // An error means that the posting task was cancelled; the job is then dispatched again.
+            drop(job.reply.send(Err(ProviderError::response_lost("claim_expired", message)).into()));
         }
     }
 
-    fn held(&mut self, tenant: &TenantId, job: Uuid, claim: Uuid) -> Result<&mut Job, Lost> {
+    fn active(&mut self, tenant: &TenantId, job: Uuid, claim: Uuid) -> Result<&mut BoardJob, ClaimLost> {
         let job = self.jobs.get_mut(&job).filter(|job| job.item.instance.tenant == *tenant);
-        job.filter(|job| job.claim.as_ref().is_some_and(|held| held.id == claim)).ok_or(Lost)
+        job.filter(|job| job.claim.as_ref().is_some_and(|active| active.id == claim)).ok_or(ClaimLost)
     }
 }
 
-impl Job {
-    fn suits(&self, ask: &Ask) -> bool {
+impl BoardJob {
+    fn suits(&self, request: &ClaimRequest) -> bool {
         let Work::Effect(effect) = &self.item.work else { return false };
-        self.item.instance.tenant == ask.tenant && ask.effects.contains(&effect.name)
+        self.item.instance.tenant == request.tenant && request.effects.contains(&effect.name)
     }
 
     fn may_be_repeated(&self) -> bool {
         let Work::Effect(effect) = &self.item.work else { return true };
-        matches!(effect.in_doubt, None | Some(InDoubt::Retry))
+        matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
     }
 
-    fn give(&mut self, ask: &Ask, until: Timestamp) -> Claimed {
+    fn give(&mut self, request: &ClaimRequest, until: Timestamp) -> ClaimedJob {
         let claim = Uuid::new_v4();
         self.claims += 1;
-        self.claim = Some(Claim { id: claim, worker: ask.worker.clone(), until });
-        Claimed { item: self.item.clone(), claim, number: self.claims, until }
+        self.claim = Some(Claim { id: claim, worker: request.worker.clone(), until });
+        ClaimedJob { item: self.item.clone(), claim, claim_count: self.claims, expires_at: until }
     }
 }
 
-/// A job that hangs; dropping it takes it down, unless another has taken its place.
-struct Posted<'a> {
-    board: &'a Board,
+/// Posted job; dropping it removes the job, unless another one has replaced it.
+struct PostedJob<'a> {
+    board: &'a JobBoard,
     id: Uuid,
-    place: u64,
+    position: u64,
 }
 
-impl Drop for Posted<'_> {
+impl Drop for PostedJob<'_> {
     fn drop(&mut self) {
         let mut state = self.board.lock();
-        state.order.remove(&self.place);
-        if state.jobs.get(&self.id).is_some_and(|job| job.place == self.place) {
+        state.order.remove(&self.position);
+        if state.jobs.get(&self.id).is_some_and(|job| job.position == self.position) {
             state.jobs.remove(&self.id);
         }
     }
@@ -384,8 +388,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::job_logs::LINES;
-    use crate::provider::Trouble;
+    use crate::job_logs::MAX_LINES_PER_JOB;
+    use crate::provider::TransientCause;
 
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
@@ -395,123 +399,137 @@ mod tests {
         TenantId::new("acme").unwrap()
     }
 
-    fn ask(tenant: &str) -> Ask {
-        Ask { tenant: TenantId::new(tenant).unwrap(), effects: vec![name()], worker: "w".to_owned() }
+    fn request(tenant: &str) -> ClaimRequest {
+        ClaimRequest { tenant: TenantId::new(tenant).unwrap(), effects: vec![name()], worker: "w".to_owned() }
     }
 
-    fn posted(board: &Arc<Board>, number: u128) -> tokio::task::JoinHandle<Result<Reply, Refusal>> {
+    fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
         let (board, item) = (Arc::clone(board), item(&name(), number));
         tokio::spawn(async move { board.post(&item).await })
     }
 
-    async fn claim(board: &Board, clock: &SimClock) -> Claimed {
-        let far = clock.now().after(Duration::from_hours(1));
-        let mut claimed = board.claim(clock, &ask("acme"), 1, Terms::default(), far).await;
+    async fn claim(board: &JobBoard, clock: &SimClock) -> ClaimedJob {
+        let until = clock.now().saturating_add(Duration::from_hours(1));
+        let mut claimed = board.claim(clock, &request("acme"), 1, ClaimOptions::default(), until).await;
         claimed.pop().expect("there is one")
     }
 
-    fn now_or_none(board: &Board, clock: &SimClock, tenant: &str) -> usize {
+    fn now_or_none(board: &JobBoard, clock: &SimClock, tenant: &str) -> usize {
         let now = clock.now();
-        futures::executor::block_on(board.claim(clock, &ask(tenant), 9, Terms::default(), now)).len()
+        futures::executor::block_on(board.claim(clock, &request(tenant), 9, ClaimOptions::default(), now))
+            .len()
     }
 
     #[tokio::test]
-    async fn a_result_goes_to_whoever_posted_the_job_and_a_second_one_is_a_duplicate() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+    async fn result_reaches_the_poster_and_a_second_one_is_a_duplicate() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let job = posted(&board, 1);
         let claimed = claim(&board, &clock).await;
-        assert_eq!((claimed.number, claimed.until), (1, START.after(Duration::from_mins(5))));
+        assert_eq!(
+            (claimed.claim_count, claimed.expires_at),
+            (1, START.saturating_add(Duration::from_mins(5)))
+        );
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
-        let bring = || board.bring(&acme(), claimed.item.id, claimed.claim, Ok(Reply::from(json!(7))));
-        assert_eq!((bring(), bring()), (Ok(Brought::Taken), Ok(Brought::Duplicate)));
+        let complete = || board.complete(&acme(), claimed.item.id, claimed.claim, Ok(Reply::from(json!(7))));
+        assert_eq!((complete(), complete()), (Ok(ResultAck::Accepted), Ok(ResultAck::Duplicate)));
         assert_eq!(job.await.unwrap().unwrap().payload, json!(7));
     }
 
     #[tokio::test]
-    async fn the_claim_of_a_worker_that_died_expires_and_another_takes_the_job() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+    async fn expired_claim_returns_the_job() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let job = posted(&board, 1);
-        let dead = claim(&board, &clock).await;
-        let until = START.after(Duration::from_mins(7));
-        assert_eq!(board.heartbeat(&acme(), dead.item.id, dead.claim, until), Ok(until));
+        let expired = claim(&board, &clock).await;
+        let until = START.saturating_add(Duration::from_mins(7));
+        assert_eq!(board.heartbeat(&acme(), expired.item.id, expired.claim, until), Ok(until));
         let (waiting, time) = (Arc::clone(&board), Arc::clone(&clock));
         let next = tokio::spawn(async move { claim(&waiting, &time).await });
         let due = clock.due_within(Duration::from_hours(1)).await;
         assert_eq!(due, until);
         clock.advance_to(due);
         let next = next.await.unwrap();
-        assert_eq!((next.item.id, next.number), (dead.item.id, 2));
-        let late = board.bring(&acme(), dead.item.id, dead.claim, Ok(Reply::from(json!("late"))));
-        assert_eq!(late, Err(Lost));
-        assert_eq!(board.heartbeat(&acme(), dead.item.id, dead.claim, until), Err(Lost));
-        board.bring(&acme(), next.item.id, next.claim, Ok(Reply::from(json!("done")))).unwrap();
+        assert_eq!((next.item.id, next.claim_count), (expired.item.id, 2));
+        let late = board.complete(&acme(), expired.item.id, expired.claim, Ok(Reply::from(json!("late"))));
+        assert_eq!(late, Err(ClaimLost));
+        assert_eq!(board.heartbeat(&acme(), expired.item.id, expired.claim, until), Err(ClaimLost));
+        board.complete(&acme(), next.item.id, next.claim, Ok(Reply::from(json!("done")))).unwrap();
         assert_eq!(job.await.unwrap().unwrap().payload, json!("done"));
     }
 
     #[tokio::test]
-    async fn a_job_that_nobody_may_do_twice_comes_back_in_doubt_when_its_worker_goes_silent() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
-        let mut careful = item(&name(), 1);
-        if let Work::Effect(effect) = &mut careful.work {
-            effect.in_doubt = Some(InDoubt::Ask);
+    async fn non_retryable_job_of_a_silent_worker_is_in_doubt() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let mut item = item(&name(), 1);
+        if let Work::Effect(effect) = &mut item.work {
+            effect.in_doubt = Some(InDoubtPolicy::Ask);
         }
-        let there = Arc::clone(&board);
-        let job = tokio::spawn(async move { there.post(&careful).await });
-        let dead = claim(&board, &clock).await;
-        clock.advance_to(dead.until);
+        let poster_board = Arc::clone(&board);
+        let job = tokio::spawn(async move { poster_board.post(&item).await });
+        let expired = claim(&board, &clock).await;
+        clock.advance_to(expired.expires_at);
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
-        let refusal = job.await.unwrap().expect_err("it is in doubt");
-        assert!(matches!(&refusal, Refusal::Transient { trouble: Trouble::Lost, .. }), "{refusal:?}");
-        let late = board.bring(&acme(), dead.item.id, dead.claim, Ok(Reply::from(json!("late"))));
-        assert_eq!(late, Err(Lost));
+        let error = job.await.unwrap().expect_err("it is in doubt");
+        assert!(
+            matches!(&error, ProviderError::Transient { trouble: TransientCause::ResponseLost, .. }),
+            "{error:?}"
+        );
+        let late = board.complete(&acme(), expired.item.id, expired.claim, Ok(Reply::from(json!("late"))));
+        assert_eq!(late, Err(ClaimLost));
     }
 
     #[tokio::test]
-    async fn a_result_from_before_a_restart_counts_if_nobody_else_is_at_it() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+    async fn result_from_before_a_restart_is_accepted_if_unclaimed() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let job = posted(&board, 1);
-        while board.look(&acme(), clock.now()).is_empty() {
+        while board.list(&acme(), clock.now()).is_empty() {
             tokio::task::yield_now().await;
         }
-        let brought = board.bring(&acme(), item(&name(), 1).id, Uuid::from_u128(9), Ok(Reply::default()));
-        assert_eq!((brought, job.await.unwrap().is_ok()), (Ok(Brought::Taken), true));
+        let completed =
+            board.complete(&acme(), item(&name(), 1).id, Uuid::from_u128(9), Ok(Reply::default()));
+        assert_eq!((completed, job.await.unwrap().is_ok()), (Ok(ResultAck::Accepted), true));
     }
 
     #[tokio::test]
-    async fn a_job_that_is_given_up_is_gone_and_its_worker_hears_of_it() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+    async fn cancelled_job_is_removed_and_its_worker_gets_claim_lost() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let job = posted(&board, 1);
         let claimed = claim(&board, &clock).await;
         job.abort();
         assert!(job.await.is_err());
-        assert_eq!(board.heartbeat(&acme(), claimed.item.id, claimed.claim, START), Err(Lost));
-        assert_eq!(board.bring(&acme(), claimed.item.id, claimed.claim, Ok(Reply::default())), Err(Lost));
+        assert_eq!(board.heartbeat(&acme(), claimed.item.id, claimed.claim, START), Err(ClaimLost));
+        assert_eq!(
+            board.complete(&acme(), claimed.item.id, claimed.claim, Ok(Reply::default())),
+            Err(ClaimLost)
+        );
     }
 
     #[tokio::test]
-    async fn a_tenant_sees_and_takes_its_own_jobs_only() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+    async fn jobs_are_isolated_by_tenant() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let _job = posted(&board, 1);
-        while board.look(&acme(), clock.now()).is_empty() {
+        while board.list(&acme(), clock.now()).is_empty() {
             tokio::task::yield_now().await;
         }
         assert_eq!(now_or_none(&board, &clock, "beta"), 0);
         let beta = TenantId::new("beta").unwrap();
-        assert!(board.look(&beta, clock.now()).is_empty());
-        let stolen = board.bring(&beta, item(&name(), 1).id, Uuid::nil(), Ok(Reply::from(Value::Null)));
-        assert_eq!(stolen, Err(Lost));
+        assert!(board.list(&beta, clock.now()).is_empty());
+        let stolen = board.complete(&beta, item(&name(), 1).id, Uuid::nil(), Ok(Reply::from(Value::Null)));
+        assert_eq!(stolen, Err(ClaimLost));
         assert_eq!(now_or_none(&board, &clock, "acme"), 1);
     }
 
     #[tokio::test]
-    async fn lines_are_kept_up_to_a_limit() {
-        let (board, clock) = (Arc::new(Board::default()), SimClock::new(START));
+    async fn job_log_is_bounded() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let _job = posted(&board, 1);
         let claimed = claim(&board, &clock).await;
-        for n in 0..LINES + 3 {
-            board.write(&acme(), claimed.item.id, claimed.claim, &[n.to_string()], START).unwrap();
+        for n in 0..MAX_LINES_PER_JOB + 3 {
+            board.append_log(&acme(), claimed.item.id, claimed.claim, &[n.to_string()], START).unwrap();
         }
-        let seen = board.look(&acme(), START).pop().unwrap();
-        assert_eq!((seen.lines.len(), seen.lines[0].text.as_str(), seen.held.is_some()), (LINES, "3", true));
+        let seen = board.list(&acme(), START).pop().unwrap();
+        assert_eq!(
+            (seen.log.len(), seen.log[0].text.as_str(), seen.claim.is_some()),
+            (MAX_LINES_PER_JOB, "3", true)
+        );
     }
 }

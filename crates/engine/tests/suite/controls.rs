@@ -1,64 +1,70 @@
-//! Instructions about what is stuck, and who gave them.
+//! Control requests for stuck instances, and the users who send them.
 
-use orlog_model::{Action, Control, Input, Status};
-use orlog_program::{Reaction, Stimulus};
+use orlog_model::{ControlAction, ControlRequest, Input, Status};
+use orlog_program::{ProgramInput, ProgramOutput};
 
-use crate::support::{Puppet, Stage, applied, by, control, event, step};
+use crate::support::{DecisionFixture, ScriptedProgram, applied, by, control, event, step};
 
-fn puppet() -> Puppet {
-    Puppet::new(|stimulus| {
-        Ok(match stimulus {
-            Stimulus::Event(event) if event.kind.as_str() == "Begun" => applied(step(Status::Stuck)),
-            Stimulus::Event(_) => applied(step(Status::Running)),
-            Stimulus::Skip => applied(step(Status::Compensating)),
-            Stimulus::ForceComplete => applied(step(Status::Failed)),
-            _ => Reaction::Ignored("nothing".into()),
+fn scripted_program() -> ScriptedProgram {
+    ScriptedProgram::new(|input| {
+        Ok(match input {
+            ProgramInput::Event(event) if event.kind.as_str() == "Started" => applied(step(Status::Stuck)),
+            ProgramInput::Event(_) => applied(step(Status::Running)),
+            ProgramInput::Skip => applied(step(Status::Compensating)),
+            ProgramInput::ForceComplete => applied(step(Status::Failed)),
+            _ => ProgramOutput::Ignored("nothing".into()),
         })
     })
 }
 
 #[test]
-fn what_is_stuck_can_be_skipped_or_completed_by_force() {
-    let program = puppet();
-    for (action, status) in [(Action::Skip, Status::Compensating), (Action::ForceComplete, Status::Failed)] {
-        let mut stage = Stage::begun(&program);
-        assert_eq!(stage.now_instance().status, Status::Stuck);
-        let commit = stage.commit(&Input::Control(control(action)));
+fn stuck_instance_can_be_skipped_or_force_completed() {
+    let program = scripted_program();
+    for (action, status) in
+        [(ControlAction::Skip, Status::Compensating), (ControlAction::ForceComplete, Status::Failed)]
+    {
+        let mut fixture = DecisionFixture::with_instance(&program);
+        assert_eq!(fixture.current_instance().status, Status::Stuck);
+        let commit = fixture.commit(&Input::Control(control(action)));
         assert_eq!(commit.instance.unwrap().status, status);
         assert_eq!(commit.history.unwrap().note, "stepped");
     }
 }
 
 #[test]
-fn what_is_not_stuck_is_neither_skipped_nor_completed_by_force() {
-    let program = puppet();
-    let mut stage = Stage::begun(&program);
-    stage.commit(&event("Paid", "p"));
-    let refused = |stage: &Stage<'_>, action| stage.refused(&Input::Control(control(action)));
-    let why = "the instance is running: only what made an instance stuck can be skipped";
-    assert_eq!(refused(&stage, Action::Skip), why);
-    let why = "the instance is running: only a stuck instance can be completed by force";
-    assert_eq!(refused(&stage, Action::ForceComplete), why);
-    stage.instance.as_mut().unwrap().paused = true;
-    let why = "the instance is running and paused: resume it first";
-    assert_eq!([refused(&stage, Action::Skip), refused(&stage, Action::ForceComplete)], [why, why]);
-    let empty = Stage::empty(&program);
-    assert_eq!(refused(&empty, Action::Skip), "there is no such saga instance");
+fn skip_and_force_complete_require_a_stuck_instance() {
+    let program = scripted_program();
+    let mut fixture = DecisionFixture::with_instance(&program);
+    fixture.commit(&event("Paid", "p"));
+    let rejection =
+        |fixture: &DecisionFixture<'_>, action| fixture.expect_rejection(&Input::Control(control(action)));
+    let reason = "the instance is running: only a stuck instance can skip";
+    assert_eq!(rejection(&fixture, ControlAction::Skip), reason);
+    let reason = "the instance is running: only a stuck instance can be force-completed";
+    assert_eq!(rejection(&fixture, ControlAction::ForceComplete), reason);
+    fixture.instance.as_mut().unwrap().paused = true;
+    let reason = "the instance is running and paused: resume it first";
+    assert_eq!(
+        [rejection(&fixture, ControlAction::Skip), rejection(&fixture, ControlAction::ForceComplete)],
+        [reason, reason]
+    );
+    let empty = DecisionFixture::empty(&program);
+    assert_eq!(rejection(&empty, ControlAction::Skip), "saga instance not found");
 }
 
 #[test]
-fn the_history_says_who_gave_an_instruction_and_why() {
-    let program = puppet();
-    let mut stage = Stage::begun(&program);
-    let signed = Control {
-        by: Some("alice".to_owned()),
-        reason: Some("refunded by hand".to_owned()),
-        ..control(Action::Skip)
+fn history_records_user_and_reason() {
+    let program = scripted_program();
+    let mut fixture = DecisionFixture::with_instance(&program);
+    let request = ControlRequest {
+        user: Some("alice".to_owned()),
+        reason: Some("refunded manually".to_owned()),
+        ..control(ControlAction::Skip)
     };
-    let note = stage.commit(&Input::Control(signed)).history.unwrap().note;
-    assert_eq!(note, "skip by alice: refunded by hand; stepped");
-    let note = stage.commit(&by("bob", Action::Pause)).history.unwrap().note;
+    let note = fixture.commit(&Input::Control(request)).history.unwrap().note;
+    assert_eq!(note, "skip by alice: refunded manually; stepped");
+    let note = fixture.commit(&by("bob", ControlAction::Pause)).history.unwrap().note;
     assert_eq!(note, "paused by bob");
-    let reason = Control { reason: Some("calm".to_owned()), ..control(Action::Resume) };
-    assert_eq!(stage.commit(&Input::Control(reason)).history.unwrap().note, "resumed: calm");
+    let reason = ControlRequest { reason: Some("approved".to_owned()), ..control(ControlAction::Resume) };
+    assert_eq!(fixture.commit(&Input::Control(reason)).history.unwrap().note, "resumed: approved");
 }

@@ -1,4 +1,4 @@
-//! What an input means for an instance, row by row: what came early, instructions, tasks, other sagas, migration.
+//! Tests of decisions, row by row: early inputs, control requests, tasks, child sagas, migration.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,57 +1,63 @@
-//! A program that answers as a test wants, and the words for what it is told.
+//! Scripted program, and builders of inputs.
 
 use std::time::Duration;
 
-use orlog_engine::{Decision, Kept, Subject, decide};
+use orlog_engine::{BufferedInputRef, Decision, DecisionContext, decide};
 use orlog_model::{
-    Action, Commit, Control, CorrelationId, Event, EventId, EventType, Input, Instance, InstanceKey, Name,
-    ProgramRef, SagaName, Status, TenantId, Timestamp, Transition, Work,
+    Commit, ControlAction, ControlRequest, CorrelationId, DefinitionRef, Event, EventId, EventType, Input,
+    Instance, InstanceKey, Name, SagaName, Status, TenantId, Timestamp, Transition, Work,
 };
-use orlog_program::{Context, Fault, Manifest, Migration, Program, Reaction, Stimulus, Trigger};
+use orlog_program::{
+    Context, EventSubscription, Manifest, Migration, Program, ProgramError, ProgramInput, ProgramOutput,
+};
 use serde_json::json;
 
-/// What a program answers.
-pub(crate) type Answer = fn(&Stimulus<'_>) -> Result<Reaction, Fault>;
+/// Function that produces the output of a program.
+pub(crate) type ResponseFn = fn(&ProgramInput<'_>) -> Result<ProgramOutput, ProgramError>;
 
-/// Answers as its function says. Its state is a text.
-pub(crate) struct Puppet {
-    reference: ProgramRef,
+/// Program that runs a test function. Its state is a string.
+pub(crate) struct ScriptedProgram {
+    reference: DefinitionRef,
     manifest: Manifest,
-    answer: Answer,
+    respond: ResponseFn,
     pub(crate) migration: Result<Migration, Vec<String>>,
 }
 
-impl Puppet {
-    pub(crate) fn new(answer: Answer) -> Self {
-        let trigger = |name: &str, starts| Trigger { kind: kind(name), starts };
+impl ScriptedProgram {
+    pub(crate) fn new(respond: ResponseFn) -> Self {
+        let subscription = |name: &str, starts| EventSubscription { kind: kind(name), starts };
         Self {
-            reference: ProgramRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [1; 16] },
+            reference: DefinitionRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [1; 16] },
             manifest: Manifest {
-                triggers: vec![trigger("Begun", true), trigger("Paid", false), trigger("Placed", true)],
-                early: Duration::from_hours(1),
+                subscriptions: vec![
+                    subscription("Started", true),
+                    subscription("Paid", false),
+                    subscription("Placed", true),
+                ],
+                early_event_ttl: Duration::from_hours(1),
                 ..Manifest::default()
             },
-            answer,
-            migration: Err(vec!["nobody said how".to_owned()]),
+            respond,
+            migration: Err(vec!["no migration rule".to_owned()]),
         }
     }
 
-    pub(crate) fn numbered(self, version: u32) -> Self {
+    pub(crate) fn with_version(self, version: u32) -> Self {
         let hash = [u8::try_from(version).unwrap(); 16];
-        Self { reference: ProgramRef { version, hash, ..self.reference }, ..self }
+        Self { reference: DefinitionRef { version, hash, ..self.reference }, ..self }
     }
 
     pub(crate) fn migrating(self, migration: Migration) -> Self {
         Self { migration: Ok(migration), ..self }
     }
 
-    pub(crate) fn without_early(self) -> Self {
-        Self { manifest: Manifest { early: Duration::ZERO, ..self.manifest }, ..self }
+    pub(crate) fn without_early_buffer(self) -> Self {
+        Self { manifest: Manifest { early_event_ttl: Duration::ZERO, ..self.manifest }, ..self }
     }
 }
 
-impl Program for Puppet {
-    fn reference(&self) -> &ProgramRef {
+impl Program for ScriptedProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -59,12 +65,17 @@ impl Program for Puppet {
         &self.manifest
     }
 
-    fn correlate(&self, _: &Event) -> Result<CorrelationId, Fault> {
+    fn correlate(&self, _: &Event) -> Result<CorrelationId, ProgramError> {
         Ok(key().correlation)
     }
 
-    fn apply(&self, _: Option<&[u8]>, stimulus: &Stimulus<'_>, _: &Context<'_>) -> Result<Reaction, Fault> {
-        (self.answer)(stimulus)
+    fn apply(
+        &self,
+        _: Option<&[u8]>,
+        input: &ProgramInput<'_>,
+        _: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        (self.respond)(input)
     }
 
     fn migrate(&self, _: &dyn Program, _: &[u8], _: &Context<'_>) -> Result<Migration, Vec<String>> {
@@ -72,34 +83,34 @@ impl Program for Puppet {
     }
 }
 
-/// The subject of a test.
-pub(crate) struct Stage<'a> {
-    pub(crate) program: &'a Puppet,
+/// Decision context of a test.
+pub(crate) struct DecisionFixture<'a> {
+    pub(crate) program: &'a ScriptedProgram,
     pub(crate) instance: Option<Instance>,
-    pub(crate) early: Vec<Kept>,
+    pub(crate) early: Vec<BufferedInputRef>,
     pub(crate) now: Timestamp,
 }
 
-impl<'a> Stage<'a> {
-    pub(crate) fn empty(program: &'a Puppet) -> Self {
+impl<'a> DecisionFixture<'a> {
+    pub(crate) fn empty(program: &'a ScriptedProgram) -> Self {
         Self { program, instance: None, early: Vec::new(), now: at(1_000) }
     }
 
-    /// With an instance that its first event began.
-    pub(crate) fn begun(program: &'a Puppet) -> Self {
-        let mut stage = Self::empty(program);
-        stage.commit(&event("Begun", "b"));
-        stage
+    /// Creates a fixture with an instance that its first event started.
+    pub(crate) fn with_instance(program: &'a ScriptedProgram) -> Self {
+        let mut fixture = Self::empty(program);
+        fixture.commit(&event("Started", "b"));
+        fixture
     }
 
-    pub(crate) fn subject<'s>(&'s self, key: &'s InstanceKey) -> Subject<'s> {
-        Subject {
+    pub(crate) fn subject<'s>(&'s self, key: &'s InstanceKey) -> DecisionContext<'s> {
+        DecisionContext {
             key,
             instance: self.instance.as_ref(),
             program: self.program,
             now: self.now,
             node: "n1",
-            early: &self.early,
+            buffered: &self.early,
         }
     }
 
@@ -107,7 +118,7 @@ impl<'a> Stage<'a> {
         decide(&self.subject(&key()), input)
     }
 
-    /// Decides and goes on with what came of it.
+    /// Decides the input and applies the commit.
     #[track_caller]
     pub(crate) fn commit(&mut self, input: &Input) -> Commit {
         match self.decide(input) {
@@ -120,22 +131,22 @@ impl<'a> Stage<'a> {
     }
 
     #[track_caller]
-    pub(crate) fn refused(&self, input: &Input) -> String {
+    pub(crate) fn expect_rejection(&self, input: &Input) -> String {
         match self.decide(input) {
-            Decision::Refuse(refusal) => refusal.to_string(),
-            other => panic!("expected a refusal, got {other:?}"),
+            Decision::Reject(rejection) => rejection.to_string(),
+            other => panic!("expected a rejection, got {other:?}"),
         }
     }
 
     #[track_caller]
-    pub(crate) fn ignored(&self, input: &Input) -> String {
+    pub(crate) fn expect_ignored(&self, input: &Input) -> String {
         match self.decide(input) {
-            Decision::Ignore { why, .. } => why.to_string(),
-            other => panic!("expected nothing, got {other:?}"),
+            Decision::Ignore { reason, .. } => reason.to_string(),
+            other => panic!("expected an ignored input, got {other:?}"),
         }
     }
 
-    pub(crate) fn now_instance(&self) -> &Instance {
+    pub(crate) fn current_instance(&self) -> &Instance {
         self.instance.as_ref().unwrap()
     }
 }
@@ -154,11 +165,11 @@ pub(crate) fn step(status: Status) -> Transition {
     }
 }
 
-pub(crate) fn applied(transition: Transition) -> Reaction {
-    Reaction::Applied(Box::new(transition))
+pub(crate) fn applied(transition: Transition) -> ProgramOutput {
+    ProgramOutput::Applied(Box::new(transition))
 }
 
-pub(crate) fn with_work(status: Status, work: Vec<Work>) -> Reaction {
+pub(crate) fn with_work(status: Status, work: Vec<Work>) -> ProgramOutput {
     applied(Transition { work, ..step(status) })
 }
 
@@ -206,18 +217,18 @@ pub(crate) fn event(of: &str, number: &str) -> Input {
     })
 }
 
-pub(crate) fn control(action: Action) -> Control {
-    Control {
+pub(crate) fn control(action: ControlAction) -> ControlRequest {
+    ControlRequest {
         id: id("c-1"),
         action,
         expected_version: None,
         at: at(700),
-        by: None,
+        user: None,
         reason: None,
         trace: None,
     }
 }
 
-pub(crate) fn by(who: &str, action: Action) -> Input {
-    Input::Control(Control { by: Some(who.to_owned()), ..control(action) })
+pub(crate) fn by(user: &str, action: ControlAction) -> Input {
+    Input::Control(ControlRequest { user: Some(user.to_owned()), ..control(action) })
 }

@@ -1,24 +1,24 @@
-//! Appending, numbering, truncating and opening.
+//! Tests of append, sequence numbers, truncation and opening.
 
 use std::fs;
 
 use orlog_journal::{Error, Journal, MAX_PAYLOAD_BYTES, Options};
 
-use crate::support::{IDENTITY, check_holds, contents, files, fill, open, place, small};
+use crate::support::{IDENTITY, check_records, contents, files, fill, open, record_offset, small};
 
 #[test]
-fn reads_back_what_was_appended_over_many_segments() {
+fn reads_records_across_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, recovery) = open(&dir.path().join("not/yet/there"));
     assert_eq!((recovery.records, recovery.first_sequence, recovery.last_sequence), (0, 1, 0));
     fill(&mut journal, 500, 100);
-    check_holds(&journal, 1..=500, 100);
+    check_records(&journal, 1..=500, 100);
     assert!(files(journal.path(), "seg").len() > 10);
     assert_eq!(journal.bytes_on_disk(), files(journal.path(), "seg").len() as u64 * 4096);
 }
 
 #[test]
-fn joins_the_parts_of_a_record_and_keeps_empty_ones() {
+fn append_joins_parts_and_stores_empty_ones() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     journal.append(&[b"a", b"", b"bc"]).unwrap();
@@ -42,7 +42,7 @@ fn continues_after_reopening_synced_or_not() {
             assert_eq!(journal.sync().unwrap(), (round + 1) * 17);
         }
     }
-    check_holds(&open(dir.path()).0, 1..=340, 200);
+    check_records(&open(dir.path()).0, 1..=340, 200);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn fills_a_segment_to_its_last_byte() {
         let (mut journal, _) = open(dir.path());
         fill(&mut journal, 3, size);
         drop(journal);
-        check_holds(&open(dir.path()).0, 1..=3, size);
+        check_records(&open(dir.path()).0, 1..=3, size);
     }
 }
 
@@ -71,7 +71,7 @@ fn gives_a_large_record_a_segment_of_its_own() {
 }
 
 #[test]
-fn refuses_a_record_beyond_the_limit() {
+fn rejects_a_record_above_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     let part = vec![1; 1 << 20];
@@ -81,39 +81,39 @@ fn refuses_a_record_beyond_the_limit() {
         other => panic!("{other:?}"),
     }
     fill(&mut journal, 1, 5);
-    check_holds(&journal, 1..=1, 5);
+    check_records(&journal, 1..=1, 5);
 }
 
 #[test]
-fn truncation_drops_whole_segments_and_keeps_the_numbering() {
+fn truncation_removes_whole_segments_and_preserves_numbering() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     fill(&mut journal, 300, 100);
     journal.truncate_before(150).unwrap();
     let first = journal.first_sequence();
     assert!(first > 100 && first <= 150, "{first}");
-    check_holds(&journal, first..=300, 100);
+    check_records(&journal, first..=300, 100);
     journal.truncate_before(u64::MAX).unwrap();
     assert_eq!(files(dir.path(), "seg").len(), 1);
     let first = journal.first_sequence();
     drop(journal);
     let (journal, recovery) = open(dir.path());
     assert_eq!((recovery.first_sequence, recovery.last_sequence), (first, 300));
-    check_holds(&journal, first..=300, 100);
+    check_records(&journal, first..=300, 100);
 }
 
 #[test]
-fn an_emptied_journal_keeps_the_numbering() {
+fn emptied_journal_preserves_numbering() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     fill(&mut journal, 1, 3900);
-    // The next segment is made, and the power fails before the record is in it.
+    // The next segment is created, and the power fails before it contains the record.
     fill(&mut journal, 1, 3900);
     journal.truncate_before(2).unwrap();
     drop(journal);
     let segment = files(dir.path(), "seg").remove(0);
     let mut bytes = fs::read(&segment).unwrap();
-    bytes[place(0, 0)..].fill(0);
+    bytes[record_offset(0, 0)..].fill(0);
     fs::write(&segment, bytes).unwrap();
     for _ in 0..2 {
         let (journal, recovery) = open(dir.path());
@@ -122,11 +122,11 @@ fn an_emptied_journal_keeps_the_numbering() {
     }
     let (mut journal, _) = open(dir.path());
     fill(&mut journal, 1, 10);
-    check_holds(&journal, 2..=2, 10);
+    check_records(&journal, 2..=2, 10);
 }
 
 #[test]
-fn dropped_segments_are_written_again_and_their_old_records_stay_dead() {
+fn reused_segments_hide_old_records() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     for _ in 0..40 {
@@ -139,12 +139,12 @@ fn dropped_segments_are_written_again_and_their_old_records_stay_dead() {
         let recovery;
         (journal, recovery) = open(dir.path());
         assert_eq!((recovery.first_sequence, recovery.last_sequence, recovery.torn_bytes), (first, last, 0));
-        check_holds(&journal, first..=last, 100);
+        check_records(&journal, first..=last, 100);
     }
 }
 
 #[test]
-fn spares_of_another_size_and_half_made_segments_are_removed() {
+fn stale_spare_and_partial_segments_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     fill(&mut journal, 200, 100);
@@ -155,23 +155,23 @@ fn spares_of_another_size_and_half_made_segments_are_removed() {
     let (journal, _) = Journal::open(dir.path(), Options { segment_bytes: 8192, ..small() }).unwrap();
     assert!(files(dir.path(), "spare").is_empty());
     assert!(files(dir.path(), "new").is_empty());
-    check_holds(&journal, journal.first_sequence()..=200, 100);
+    check_records(&journal, journal.first_sequence()..=200, 100);
 }
 
 #[test]
-fn a_second_writer_is_refused_until_the_first_is_gone() {
+fn second_writer_is_rejected_while_the_first_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, _) = open(dir.path());
-    let refused = Journal::open(dir.path(), small());
-    assert!(matches!(refused, Err(Error::Locked { path }) if path.ends_with("lock")));
-    // Readers and syncers that outlive the writer do not hold the folder.
+    let result = Journal::open(dir.path(), small());
+    assert!(matches!(result, Err(Error::Locked { path }) if path.ends_with("lock")));
+    // Readers and syncers that outlive the writer do not keep the directory locked.
     let _others = (journal.reader(), journal.syncer());
     drop(journal);
     open(dir.path());
 }
 
 #[test]
-fn a_newer_format_is_refused_with_both_versions() {
+fn newer_format_is_rejected_with_both_versions() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let segment = files(dir.path(), "seg").remove(0);
@@ -179,14 +179,16 @@ fn a_newer_format_is_refused_with_both_versions() {
     bytes[8] = 2;
     fs::write(&segment, bytes).unwrap();
     let error = Journal::open(dir.path(), small()).unwrap_err();
-    assert!(matches!(&error, Error::Newer { path, found: 2, supported: 1 } if *path == segment));
+    assert!(matches!(&error, Error::NewerFormat { path, found: 2, supported: 1 } if *path == segment));
     assert!(error.to_string().contains("format 2"), "{error}");
 }
 
 #[test]
-fn the_journal_of_somebody_else_is_refused() {
+fn journal_with_another_identity_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
-    let refused = Journal::open(dir.path(), Options::new([7; 16]));
-    assert!(matches!(refused, Err(Error::Foreign { found: IDENTITY, expected, .. }) if expected == [7; 16]));
+    let result = Journal::open(dir.path(), Options::new([7; 16]));
+    assert!(
+        matches!(result, Err(Error::WrongIdentity { found: IDENTITY, expected, .. }) if expected == [7; 16])
+    );
 }

@@ -1,4 +1,4 @@
-//! A disk that is full, that refuses a write, and whose fsync fails.
+//! Tests with a full disk, failed writes and failed fsyncs.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use orlog_journal::{Error, Journal};
 
-use crate::support::{FrailDisk, check_holds, files, fill, open, payload, small};
+use crate::support::{FaultyDisk, check_records, files, fill, open, payload, small};
 
-fn open_on(dir: &Path, disk: &Arc<FrailDisk>) -> Journal {
+fn open_on(dir: &Path, disk: &Arc<FaultyDisk>) -> Journal {
     Journal::open_on(dir, small(), Arc::clone(disk) as _).unwrap().0
 }
 
 #[test]
-fn a_full_disk_is_found_when_a_segment_is_allocated_and_leaves_no_trace() {
+fn full_disk_is_detected_at_allocation_without_side_effects() {
     for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Arc::new(FrailDisk::default());
+        let disk = Arc::new(FaultyDisk::default());
         let mut journal = open_on(dir.path(), &disk);
         disk.set().allocate = Some(kind);
         let mut appended = 0;
@@ -28,31 +28,31 @@ fn a_full_disk_is_found_when_a_segment_is_allocated_and_leaves_no_trace() {
         };
         assert_eq!(appended, 3);
         assert!(matches!(error, Error::Full { needed_bytes: 4096, .. }), "{error}");
-        assert!(files(dir.path(), "new").is_empty(), "it would hold the room that is missing");
+        assert!(files(dir.path(), "new").is_empty(), "it would occupy the missing space");
         assert!(matches!(journal.append(&[&[1; 1000]]), Err(Error::Full { .. })));
-        check_holds(&journal, 1..=3, 1000);
+        check_records(&journal, 1..=3, 1000);
         assert_eq!(journal.sync().unwrap(), 3);
         disk.set().allocate = None;
         fill(&mut journal, 5, 1000);
-        check_holds(&journal, 1..=8, 1000);
+        check_records(&journal, 1..=8, 1000);
         drop(journal);
-        check_holds(&open(dir.path()).0, 1..=8, 1000);
+        check_records(&open(dir.path()).0, 1..=8, 1000);
     }
 }
 
 #[test]
-fn an_append_that_fails_at_any_byte_leaves_no_trace() {
+fn failed_append_leaves_no_partial_record() {
     for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
         for count in 0..24 + 16 + 8 {
             let dir = tempfile::tempdir().unwrap();
-            let disk = Arc::new(FrailDisk::default());
+            let disk = Arc::new(FaultyDisk::default());
             let mut journal = open_on(dir.path(), &disk);
             fill(&mut journal, 2, 16);
-            // Only the first write fails: taking it back, a shorter one, fits.
+            // Only the first write fails: the shorter write that reverts it succeeds.
             disk.set().fail_next_write(kind, count);
             let error = journal.append(&[&payload(9, 16)]).unwrap_err();
             assert_eq!(matches!(error, Error::Full { .. }), kind == ErrorKind::StorageFull, "{error}");
-            check_holds(&journal, 1..=2, 16);
+            check_records(&journal, 1..=2, 16);
             fill(&mut journal, 1, 5);
             drop(journal);
             let (journal, recovery) = open(dir.path());
@@ -62,22 +62,22 @@ fn an_append_that_fails_at_any_byte_leaves_no_trace() {
 }
 
 #[test]
-fn a_failed_append_stays_dead_when_the_process_ends_at_once() {
+fn failed_append_stays_absent_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FrailDisk::default());
+    let disk = Arc::new(FaultyDisk::default());
     let mut journal = open_on(dir.path(), &disk);
     fill(&mut journal, 2, 16);
-    // Everything is written, and yet an error is answered.
+    // Everything is written, but the call returns an error.
     disk.set().fail_next_write(ErrorKind::Other, usize::MAX);
     assert!(matches!(journal.append(&[&payload(3, 16)]), Err(Error::Io { action: "write", .. })));
     drop(journal);
-    check_holds(&open(dir.path()).0, 1..=2, 16);
+    check_records(&open(dir.path()).0, 1..=2, 16);
 }
 
 #[test]
-fn an_append_that_cannot_be_taken_back_poisons() {
+fn append_that_cannot_be_rolled_back_poisons_the_journal() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FrailDisk::default());
+    let disk = Arc::new(FaultyDisk::default());
     let mut journal = open_on(dir.path(), &disk);
     fill(&mut journal, 2, 16);
     disk.set().write = Some((ErrorKind::Other, 30));
@@ -89,7 +89,7 @@ fn an_append_that_cannot_be_taken_back_poisons() {
 #[test]
 fn a_failed_fsync_poisons_every_later_call_with_the_original_cause() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FrailDisk::default());
+    let disk = Arc::new(FaultyDisk::default());
     let mut journal = open_on(dir.path(), &disk);
     let (syncer, reader) = (journal.syncer(), journal.reader());
     fill(&mut journal, 2, 16);
@@ -108,14 +108,14 @@ fn a_failed_fsync_poisons_every_later_call_with_the_original_cause() {
     check(journal.truncate_before(3).map(|()| 0));
     assert_eq!((reader.last_synced(), reader.last_written()), (2, 4));
     drop(journal);
-    check_holds(&open_on(dir.path(), &disk), 1..=4, 16);
+    check_records(&open_on(dir.path(), &disk), 1..=4, 16);
 }
 
 #[test]
-fn records_of_a_failed_fsync_are_written_again_on_opening() {
+fn open_rewrites_records_of_failed_fsync() {
     for seed in 0..20 {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Arc::new(FrailDisk::default());
+        let disk = Arc::new(FaultyDisk::default());
         let mut journal = open_on(dir.path(), &disk);
         fill(&mut journal, 2, 500);
         journal.sync().unwrap();
@@ -124,29 +124,29 @@ fn records_of_a_failed_fsync_are_written_again_on_opening() {
         assert!(journal.sync().is_err());
         disk.set().sync = None;
         drop(journal);
-        // The page cache still shows all four, and the new journal promises them.
+        // The page cache still contains all four records, and the reopened journal guarantees them.
         let journal = open_on(dir.path(), &disk);
         assert_eq!(journal.reader().last_synced(), 4);
         drop(journal);
         disk.lose_power(&mut fastrand::Rng::with_seed(seed));
-        check_holds(&open_on(dir.path(), &disk), 1..=4, 500);
+        check_records(&open_on(dir.path(), &disk), 1..=4, 500);
     }
 }
 
 #[test]
-fn a_failed_fsync_of_the_folder_poisons() {
+fn failed_directory_fsync_poisons() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FrailDisk::default());
+    let disk = Arc::new(FaultyDisk::default());
     let mut journal = open_on(dir.path(), &disk);
     fill(&mut journal, 3, 1000);
-    disk.set().sync_folder = Some(ErrorKind::Other);
+    disk.set().sync_dir_error = Some(ErrorKind::Other);
     assert!(matches!(journal.append(&[&[1; 1000]]), Err(Error::Poisoned { .. })));
-    disk.set().sync_folder = None;
+    disk.set().sync_dir_error = None;
     assert!(matches!(journal.sync(), Err(Error::Poisoned { .. })));
     drop(journal);
     let mut journal = open_on(dir.path(), &disk);
     fill(&mut journal, 1, 1000);
-    check_holds(&journal, 1..=4, 1000);
+    check_records(&journal, 1..=4, 1000);
 }
 
 #[test]

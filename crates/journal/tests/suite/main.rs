@@ -1,6 +1,6 @@
-//! The journal's contract, executed.
+//! Tests of the journal contract.
 
-// The attribute tells clippy that these are tests: helpers may unwrap.
+// The attribute marks these modules as tests for clippy, so that helpers may unwrap.
 #[cfg(test)]
 mod appending;
 #[cfg(test)]

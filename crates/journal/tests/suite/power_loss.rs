@@ -1,4 +1,5 @@
-//! Random work on a disk that loses power at random moments, against a plain list of what must be there.
+//! Random operations on a disk with random power failures, compared with a list of the expected
+//! records.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -6,12 +7,12 @@ use std::sync::Arc;
 
 use orlog_journal::{Journal, Options};
 
-use crate::support::{FrailDisk, contents, payload, small};
+use crate::support::{FaultyDisk, contents, payload, small};
 
 const SEEDS: u64 = 150;
 const OPERATIONS: usize = 120;
 
-/// What must be there.
+/// Expected content.
 #[derive(Default)]
 struct Model {
     records: VecDeque<(u64, Vec<u8>)>,
@@ -20,8 +21,8 @@ struct Model {
 }
 
 impl Model {
-    /// After a power failure: everything durable is there, and of the rest a beginning.
-    fn settle(&mut self, journal: &Journal) {
+    /// Checks the journal after a power failure: all durable records exist, and a prefix of the others.
+    fn check_recovery(&mut self, journal: &Journal) {
         let last = journal.next_sequence() - 1;
         assert!(last >= self.durable, "{last} of {} durable records", self.durable);
         self.losses += self.records.iter().filter(|(sequence, _)| *sequence > last).count() as u64;
@@ -37,14 +38,14 @@ impl Model {
     }
 }
 
-fn open(dir: &Path, disk: &Arc<FrailDisk>) -> Journal {
+fn open(dir: &Path, disk: &Arc<FaultyDisk>) -> Journal {
     let options = Options { spare_segments: 1, ..small() };
     Journal::open_on(dir, options, Arc::clone(disk) as _).unwrap().0
 }
 
 fn simulate(seed: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FrailDisk::default());
+    let disk = Arc::new(FaultyDisk::default());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model = Model::default();
     let mut journal = open(dir.path(), &disk);
@@ -66,7 +67,7 @@ fn simulate(seed: u64) -> u64 {
                 drop(journal);
                 disk.lose_power(&mut random);
                 journal = open(dir.path(), &disk);
-                model.settle(&journal);
+                model.check_recovery(&journal);
             }
         }
     }
@@ -75,7 +76,7 @@ fn simulate(seed: u64) -> u64 {
 }
 
 #[test]
-fn nothing_durable_is_lost_and_nothing_lost_comes_back() {
+fn durable_records_survive_and_lost_records_stay_lost() {
     let seeds = std::env::var("ORLOG_JOURNAL_SEED").map(|seed| seed.parse().unwrap());
     let seeds = seeds.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
     let mut losses = 0;
@@ -83,5 +84,5 @@ fn nothing_durable_is_lost_and_nothing_lost_comes_back() {
         eprintln!("ORLOG_JOURNAL_SEED={seed}");
         losses += simulate(seed);
     }
-    assert!(losses > 0, "the power failures lost nothing, so nothing was tested");
+    assert!(losses > 0, "no power failure lost data, so the test is empty");
 }

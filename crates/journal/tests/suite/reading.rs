@@ -1,4 +1,4 @@
-//! Reading while the journal is written and truncated.
+//! Tests of reads while the journal is written and truncated.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn a_reader_follows_a_concurrent_writer_and_a_concurrent_syncer() {
         scope.spawn(|| {
             let mut cursor = reader.read_from(1).unwrap();
             while cursor.next_sequence() <= last {
-                assert!(started.elapsed() < DEADLINE, "stands at {}", cursor.next_sequence());
+                assert!(started.elapsed() < DEADLINE, "is at {}", cursor.next_sequence());
                 match cursor.read().unwrap() {
                     Some(record) => assert_eq!(record.payload, payload(record.sequence, 150)),
                     None => thread::yield_now(),
@@ -39,7 +39,7 @@ fn a_reader_follows_a_concurrent_writer_and_a_concurrent_syncer() {
 }
 
 #[test]
-fn a_reader_beside_truncation_reads_right_records_or_is_told() {
+fn reader_during_truncation_reads_valid_records_or_fails() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     let reader = journal.reader();
@@ -48,7 +48,7 @@ fn a_reader_beside_truncation_reads_right_records_or_is_told() {
     let started = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let (mut read, mut told) = (0, 0);
+            let (mut read, mut truncations) = (0, 0);
             let mut cursor = reader.read_from(reader.first_sequence()).unwrap();
             while reader.last_written() < last {
                 assert!(started.elapsed() < DEADLINE);
@@ -59,14 +59,14 @@ fn a_reader_beside_truncation_reads_right_records_or_is_told() {
                     }
                     Ok(None) => thread::yield_now(),
                     Err(Error::Truncated { .. }) => {
-                        told += 1;
-                        // It may be dropped again before the cursor stands there.
+                        truncations += 1;
+                        // It may be dropped again before the cursor is positioned.
                         cursor = reader.read_from(reader.first_sequence()).unwrap_or(cursor);
                     }
                     Err(other) => panic!("{other}"),
                 }
             }
-            assert!(read > 0, "told {told}");
+            assert!(read > 0, "truncations: {truncations}");
         });
         while journal.next_sequence() <= last {
             fill(&mut journal, 30, 150);
@@ -110,16 +110,16 @@ fn a_cursor_finds_every_record_of_a_large_segment() {
 }
 
 #[test]
-fn a_dropped_record_is_truncated_and_the_error_names_the_first_one_left() {
+fn truncated_record_error_names_the_first_available_record() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = open(dir.path());
     fill(&mut journal, 100, 100);
     let mut early = journal.reader().read_from(1).unwrap();
     journal.truncate_before(100).unwrap();
     let first = journal.first_sequence();
-    assert!(matches!(early.read(), Err(Error::Truncated { wanted: 1, first: f }) if f == first));
+    assert!(matches!(early.read(), Err(Error::Truncated { requested: 1, first: f }) if f == first));
     assert!(
-        matches!(journal.reader().read_from(1), Err(Error::Truncated { wanted: 1, first: f }) if f == first)
+        matches!(journal.reader().read_from(1), Err(Error::Truncated { requested: 1, first: f }) if f == first)
     );
     assert!(journal.reader().read_from(first).unwrap().read().unwrap().is_some());
 }

@@ -1,4 +1,4 @@
-//! What the tests share: small journals, payloads that can be recognised, and a disk that fails on demand.
+//! Test support: small journals, recognizable payloads, and a disk with injected failures.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -6,23 +6,23 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use orlog_journal::{Disk, Error, Journal, LocalDisk, Options, Reader, Recovery};
+use orlog_journal::{Disk, Error, Journal, LocalDisk, Options, Reader, RecoveryReport};
 
 pub(crate) const IDENTITY: [u8; 16] = *b"journal of tests";
 pub(crate) const SEGMENT_HEADER: usize = 64;
 pub(crate) const RECORD_HEADER: usize = 24;
 
-/// Segments of 4 KiB.
+/// Returns options with segments of 4 KiB.
 pub(crate) fn small() -> Options {
     Options { segment_bytes: 4096, ..Options::new(IDENTITY) }
 }
 
 #[track_caller]
-pub(crate) fn open(dir: &Path) -> (Journal, Recovery) {
+pub(crate) fn open(dir: &Path) -> (Journal, RecoveryReport) {
     Journal::open(dir, small()).unwrap()
 }
 
-/// `size` bytes that differ from those of every other `tag`, none of them zero.
+/// Returns `size` nonzero bytes that are distinct for each `tag`.
 pub(crate) fn payload(tag: u64, size: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(tag);
     (0..size).map(|_| random.u8(1..)).collect()
@@ -48,9 +48,10 @@ pub(crate) fn contents(reader: &Reader) -> Vec<(u64, Vec<u8>)> {
     all
 }
 
-/// The journal holds `payload(sequence, size)` for each sequence of the range and nothing else.
+/// Checks that the journal contains `payload(sequence, size)` for each sequence of the range and
+/// nothing else.
 #[track_caller]
-pub(crate) fn check_holds(journal: &Journal, sequences: std::ops::RangeInclusive<u64>, size: usize) {
+pub(crate) fn check_records(journal: &Journal, sequences: std::ops::RangeInclusive<u64>, size: usize) {
     let (found, end) = (contents(&journal.reader()), sequences.end() + 1);
     let numbers: Vec<_> = found.iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(numbers, sequences.collect::<Vec<_>>());
@@ -67,64 +68,65 @@ pub(crate) fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Where the record with that index begins in a segment of records of one payload size.
-pub(crate) fn place(index: usize, size: usize) -> usize {
+/// Returns the offset of the record with that index, if all payloads of the segment have this size.
+pub(crate) fn record_offset(index: usize, size: usize) -> usize {
     SEGMENT_HEADER + index * (RECORD_HEADER + size.next_multiple_of(8))
 }
 
-/// A disk that fails on demand, and that can lose what was not synced.
+/// Disk that fails on request and can lose unsynced data.
 #[derive(Debug, Default)]
-pub(crate) struct FrailDisk {
-    state: Mutex<Frailty>,
+pub(crate) struct FaultyDisk {
+    state: Mutex<DiskFaults>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Frailty {
+pub(crate) struct DiskFaults {
     pub(crate) allocate: Option<ErrorKind>,
-    /// Writes stop with this error after so many bytes.
+    /// Error of the writes, after this number of bytes.
     pub(crate) write: Option<(ErrorKind, usize)>,
     next_write: Option<(ErrorKind, usize)>,
     pub(crate) sync: Option<ErrorKind>,
-    pub(crate) sync_folder: Option<ErrorKind>,
-    /// What the disk would hold had it not taken the writes that were not synced, oldest first.
-    undo: Vec<Undo>,
+    pub(crate) sync_dir_error: Option<ErrorKind>,
+    /// Previous contents that the unsynced writes replaced, oldest first.
+    rollback: Vec<UndoLogEntry>,
 }
 
-impl Frailty {
-    /// The next write stops with this error after so many bytes; those after it succeed.
+impl DiskFaults {
+    /// Makes the next write fail with this error after `count` bytes; later writes succeed.
     pub(crate) fn fail_next_write(&mut self, kind: ErrorKind, count: usize) {
         self.next_write = Some((kind, count));
     }
 }
 
 #[derive(Debug)]
-struct Undo {
+struct UndoLogEntry {
     file: File,
     inode: u64,
     offset: u64,
     before: Vec<u8>,
-    /// A failed fsync has marked the pages clean: a later one does not write them.
-    forgotten: bool,
+    /// Whether a failed fsync marked the pages clean: a later fsync does not write them.
+    discarded: bool,
 }
 
 const SECTOR: usize = 512;
 
-impl FrailDisk {
-    pub(crate) fn set(&self) -> MutexGuard<'_, Frailty> {
+impl FaultyDisk {
+    pub(crate) fn set(&self) -> MutexGuard<'_, DiskFaults> {
         self.state.lock().unwrap()
     }
 
-    /// The power fails: each sector written since the last sync has one of the contents that it had meanwhile.
+    /// Simulates a power failure: each sector written since the last sync has one of its contents since
+    /// then.
     pub(crate) fn lose_power(&self, random: &mut fastrand::Rng) {
         let chance = random.f64();
-        for undo in self.set().undo.drain(..).rev() {
+        for rollback in self.set().rollback.drain(..).rev() {
             let mut at = 0;
-            while at < undo.before.len() {
-                let offset = undo.offset + at as u64;
+            while at < rollback.before.len() {
+                let offset = rollback.offset + at as u64;
                 let to_border = SECTOR - usize::try_from(offset).unwrap() % SECTOR;
-                let end = undo.before.len().min(at + to_border);
+                let end = rollback.before.len().min(at + to_border);
                 if random.f64() < chance {
-                    undo.file.write_all_at(&undo.before[at..end], offset).unwrap();
+                    rollback.file.write_all_at(&rollback.before[at..end], offset).unwrap();
                 }
                 at = end;
             }
@@ -132,7 +134,7 @@ impl FrailDisk {
     }
 }
 
-impl Disk for FrailDisk {
+impl Disk for FaultyDisk {
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
         match self.set().allocate {
             Some(kind) => Err(kind.into()),
@@ -144,12 +146,19 @@ impl Disk for FrailDisk {
         let mut state = self.set();
         let inode = file.metadata()?.ino();
         let end = offset + bytes.len() as u64;
-        for undo in state.undo.iter_mut().filter(|undo| undo.inode == inode) {
-            undo.forgotten &= undo.offset < offset || undo.offset + undo.before.len() as u64 > end;
+        for rollback in state.rollback.iter_mut().filter(|rollback| rollback.inode == inode) {
+            rollback.discarded &=
+                rollback.offset < offset || rollback.offset + rollback.before.len() as u64 > end;
         }
         let mut before = vec![0; bytes.len()];
         file.read_exact_at(&mut before, offset)?;
-        state.undo.push(Undo { file: file.try_clone()?, inode, offset, before, forgotten: false });
+        state.rollback.push(UndoLogEntry {
+            file: file.try_clone()?,
+            inode,
+            offset,
+            before,
+            discarded: false,
+        });
         match state.next_write.take().or(state.write) {
             Some((kind, count)) => {
                 LocalDisk.write_at(file, &bytes[..count.min(bytes.len())], offset)?;
@@ -163,14 +172,18 @@ impl Disk for FrailDisk {
         let mut state = self.set();
         let inode = file.metadata()?.ino();
         if let Some(kind) = state.sync {
-            state.undo.iter_mut().filter(|undo| undo.inode == inode).for_each(|undo| undo.forgotten = true);
+            state
+                .rollback
+                .iter_mut()
+                .filter(|rollback| rollback.inode == inode)
+                .for_each(|rollback| rollback.discarded = true);
             return Err(kind.into());
         }
-        state.undo.retain(|undo| undo.inode != inode || undo.forgotten);
+        state.rollback.retain(|rollback| rollback.inode != inode || rollback.discarded);
         Ok(())
     }
 
-    fn sync_folder(&self, _folder: &File) -> io::Result<()> {
-        self.set().sync_folder.map_or(Ok(()), |kind| Err(kind.into()))
+    fn sync_dir(&self, _dir: &File) -> io::Result<()> {
+        self.set().sync_dir_error.map_or(Ok(()), |kind| Err(kind.into()))
     }
 }

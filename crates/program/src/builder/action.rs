@@ -1,30 +1,30 @@
-//! What a step or its undo asks for.
+//! Builder of the action of a step or of its compensation.
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, InDoubt, Name, Retry, SagaName};
+use orlog_model::{EffectName, EventType, InDoubtPolicy, Name, RetryPolicy, SagaName};
 use serde_json::{Map, Value};
 
-use super::names::{answer, events, keep, split_command, steps};
-use crate::definition::{Action, Answer, Case, Escalation, Human, Job, Moment};
-use crate::diagnostic::Finding;
+use super::names::{events, matcher, parse_name, split_command, steps};
+use crate::definition::{Action, Escalation, HumanTask, JobAction, ResultMatcher, SwitchCase, TimeSpec};
+use crate::diagnostic::RawDiagnostic;
 
-/// What a step or its undo asks for, and how it is answered.
+/// Action of a step or of its compensation, with its result options.
 #[derive(Clone, Debug)]
-pub struct Do {
-    /// `None` when its name cannot be read.
+pub struct StepAction {
+    /// The action; `None` if its name is invalid.
     pub(super) action: Option<Action>,
-    pub(super) ok: Vec<Answer>,
-    pub(super) fail: Vec<Answer>,
+    pub(super) ok: Vec<ResultMatcher>,
+    pub(super) fail: Vec<ResultMatcher>,
     pub(super) timeout: Option<Duration>,
-    pub(super) retry: Option<Retry>,
-    pub(super) in_doubt: Option<InDoubt>,
-    /// What is wrong, by the place within the action.
-    pub(super) findings: Vec<Finding>,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) in_doubt: Option<InDoubtPolicy>,
+    /// Diagnostics, located by the path within the action.
+    pub(super) findings: Vec<RawDiagnostic>,
 }
 
-impl Do {
-    /// A command, as `aggregate.Command`.
+impl StepAction {
+    /// Creates a command, written as `aggregate.Command`.
     #[must_use]
     pub fn command(name: &str) -> Self {
         let command = split_command(name);
@@ -37,37 +37,37 @@ impl Do {
         Self::new(command.map_err(|finding| vec![finding]))
     }
 
-    /// An effect.
+    /// Creates an effect.
     #[must_use]
     pub fn effect(name: &str) -> Self {
         Self::named(EffectName::new(name), |name| Action::Effect { name, data: Value::Null })
     }
 
-    /// A pause of so long.
+    /// Creates a wait of this duration.
     #[must_use]
     pub fn wait(time: Duration) -> Self {
-        Self::new(Ok(Action::Wait(Moment::For(Value::from(written(time))))))
+        Self::new(Ok(Action::Wait(TimeSpec::For(Value::from(duration_text(time))))))
     }
 
-    /// A pause as long as a template says, a text such as `30m`.
+    /// Creates a wait whose duration is a template for a text such as `30m`.
     #[must_use]
     pub fn wait_for(template: Value) -> Self {
-        Self::new(Ok(Action::Wait(Moment::For(template))))
+        Self::new(Ok(Action::Wait(TimeSpec::For(template))))
     }
 
-    /// A pause until a time: a template for RFC 3339 text or whole milliseconds since 1970.
+    /// Creates a wait until a time: a template for RFC 3339 text or whole milliseconds since 1970.
     #[must_use]
     pub fn wait_until(template: Value) -> Self {
-        Self::new(Ok(Action::Wait(Moment::Until(template))))
+        Self::new(Ok(Action::Wait(TimeSpec::Until(template))))
     }
 
-    /// An event that comes by itself, or a signal.
+    /// Creates a wait for an unsolicited event or a signal.
     #[must_use]
     pub fn event(event: &str) -> Self {
         Self::any_event(&[event])
     }
 
-    /// Any of these events.
+    /// Creates a wait for any of these events.
     #[must_use]
     pub fn any_event(names: &[&str]) -> Self {
         let mut findings = Vec::new();
@@ -75,10 +75,10 @@ impl Do {
         Self { findings, ..Self::new(Ok(Action::Event { events, when: None })) }
     }
 
-    /// A task for a person; the title is a template.
+    /// Creates a human task; the title is a template.
     #[must_use]
-    pub fn human(title: &str) -> Self {
-        Self::new(Ok(Action::Human(Human {
+    pub fn human_task(title: &str) -> Self {
+        Self::new(Ok(Action::Human(HumanTask {
             title: Value::from(title),
             roles: Vec::new(),
             assignee: None,
@@ -88,9 +88,9 @@ impl Do {
         })))
     }
 
-    /// Another saga, which runs to its end.
+    /// Creates a child saga, which runs to its end.
     #[must_use]
-    pub fn saga(name: &str) -> Self {
+    pub fn child_saga(name: &str) -> Self {
         Self::named(SagaName::new(name), |saga| Action::Saga {
             saga,
             correlation: None,
@@ -99,11 +99,11 @@ impl Do {
         })
     }
 
-    /// A script of this type, which a worker runs.
+    /// Creates a job: a script of this type, which a worker runs.
     #[must_use]
     pub fn job(kind: &str, script: &str) -> Self {
         Self::named(Name::new(kind), |kind| {
-            Action::Job(Job {
+            Action::Job(JobAction {
                 kind,
                 script: script.to_owned(),
                 env: Map::new(),
@@ -114,17 +114,17 @@ impl Do {
         })
     }
 
-    /// A decision; its ways are given with [`Do::case`] and [`Do::otherwise`].
+    /// Creates a switch; add its cases with [`StepAction::case`] and [`StepAction::otherwise`].
     #[must_use]
     pub fn switch() -> Self {
         Self::new(Ok(Action::Switch(Vec::new())))
     }
 
     fn named<T>(name: Result<T, orlog_model::IdError>, action: impl FnOnce(T) -> Action) -> Self {
-        Self::new(name.map(action).map_err(|error| vec![Finding::new("", error.to_string())]))
+        Self::new(name.map(action).map_err(|error| vec![RawDiagnostic::new("", error.to_string())]))
     }
 
-    fn new(action: Result<Action, Vec<Finding>>) -> Self {
+    fn new(action: Result<Action, Vec<RawDiagnostic>>) -> Self {
         let (action, findings) = match action {
             Ok(action) => (Some(action), Vec::new()),
             Err(findings) => (None, findings),
@@ -140,7 +140,8 @@ impl Do {
         }
     }
 
-    /// The template of the payload: of a command, an effect, a saga's first event, or what a person sees.
+    /// Sets the payload template: of a command, an effect, the start event of a child saga, or the
+    /// displayed data of a human task.
     #[must_use]
     pub fn data(self, template: Value) -> Self {
         self.set("data", |action, _| match action {
@@ -156,7 +157,7 @@ impl Do {
         })
     }
 
-    /// The template of the aggregate's id; without it the correlation id.
+    /// Sets the template of the aggregate id. Default: the correlation id.
     #[must_use]
     pub fn id(self, template: Value) -> Self {
         self.set("id", |action, _| {
@@ -166,7 +167,7 @@ impl Do {
         })
     }
 
-    /// The awaited event counts only if this holds.
+    /// Sets the condition that the awaited event must meet.
     #[must_use]
     pub fn when(self, condition: &str) -> Self {
         self.set("when", |action, _| {
@@ -176,7 +177,7 @@ impl Do {
         })
     }
 
-    /// The template of the other saga's correlation id.
+    /// Sets the template of the correlation id of the child saga.
     #[must_use]
     pub fn correlation(self, template: Value) -> Self {
         self.set("correlation", |action, _| {
@@ -186,79 +187,79 @@ impl Do {
         })
     }
 
-    /// The event that begins the other saga; its first start event without this.
+    /// Sets the start event of the child saga. Default: its first start event.
     #[must_use]
-    pub fn begun_by(self, name: &str) -> Self {
+    pub fn start_event(self, name: &str) -> Self {
         self.set("event", |action, findings| {
             let Action::Saga { event, .. } = action else { return false };
-            *event = keep(EventType::new(name), "event", findings);
+            *event = parse_name(EventType::new(name), "event", findings);
             true
         })
     }
 
-    /// A way of the switch: taken if the condition holds and none before did.
+    /// Adds a case to the switch: selected if the condition holds and no earlier case matched.
     #[must_use]
     pub fn case(self, condition: &str, then: &[&str]) -> Self {
-        self.way(Some(condition.to_owned()), then)
+        self.add_case(Some(condition.to_owned()), then)
     }
 
-    /// The way of the switch when no condition holds.
+    /// Sets the default case of the switch, selected if no condition holds.
     #[must_use]
     pub fn otherwise(self, then: &[&str]) -> Self {
-        self.way(None, then)
+        self.add_case(None, then)
     }
 
-    fn way(self, when: Option<String>, then: &[&str]) -> Self {
+    fn add_case(self, when: Option<String>, then: &[&str]) -> Self {
         self.set("switch", |action, findings| {
             let Action::Switch(cases) = action else { return false };
-            cases.push(Case { when, then: steps(then, "switch", findings) });
+            cases.push(SwitchCase { when, then: steps(then, "switch", findings) });
             true
         })
     }
 
-    /// A role, a template, whose holders may take the task.
+    /// Adds a role template; users with the role may claim the task.
     #[must_use]
     pub fn role(self, template: &str) -> Self {
         self.set_human("roles", |human| human.roles.push(Value::from(template)))
     }
 
-    /// The template of who is to do the task.
+    /// Sets the template of the assignee.
     #[must_use]
     pub fn assignee(self, template: &str) -> Self {
         self.set_human("assignee", |human| human.assignee = Some(Value::from(template)))
     }
 
-    /// When the task should be done, from its opening.
+    /// Sets the due time of the task, relative to its opening.
     #[must_use]
     pub fn due(self, time: Duration) -> Self {
-        self.set_human("due", |human| human.due = Some(Moment::For(Value::from(written(time)))))
+        self.set_human("due", |human| human.due = Some(TimeSpec::For(Value::from(duration_text(time)))))
     }
 
-    /// The template of the time at which the task should be done.
+    /// Sets the template of the due time of the task.
     #[must_use]
     pub fn due_at(self, template: Value) -> Self {
-        self.set_human("due", |human| human.due = Some(Moment::Until(template)))
+        self.set_human("due", |human| human.due = Some(TimeSpec::Until(template)))
     }
 
-    /// To whom the task goes when nobody has done it.
+    /// Sets the escalation of the task.
     #[must_use]
     pub fn escalate(self, escalation: Escalation) -> Self {
         self.set_human("escalate", |human| human.escalate = Some(escalation))
     }
 
-    /// A template of the job's environment.
+    /// Adds a template to the environment of the job.
     #[must_use]
     pub fn env(self, name: &str, template: Value) -> Self {
         self.set_job("env", |job, _| drop(job.env.insert(name.to_owned(), template)))
     }
 
-    /// The template of the job's arguments.
+    /// Sets the template of the arguments of the job.
     #[must_use]
     pub fn args(self, template: Value) -> Self {
         self.set_job("args", |job, _| job.args = template)
     }
 
-    /// Steps that must be over before the job.
+    /// Sets the steps that must be finished before the job.
     #[must_use]
     pub fn prerequisites(self, ids: &[&str]) -> Self {
         self.set_job("prerequisites", |job, findings| {
@@ -266,7 +267,7 @@ impl Do {
         })
     }
 
-    /// Jobs that must be over before the job, and whose results it is given.
+    /// Sets the jobs that must be finished before the job and whose results it receives.
     #[must_use]
     pub fn dependencies(self, ids: &[&str]) -> Self {
         self.set_job("dependencies", |job, findings| {
@@ -274,52 +275,52 @@ impl Do {
         })
     }
 
-    /// The event that means success.
+    /// Adds an event that means success.
     #[must_use]
-    pub fn confirmed_by(mut self, event: &str) -> Self {
-        self.ok.extend(answer(event, None, "ok", &mut self.findings));
+    pub fn ok(mut self, event: &str) -> Self {
+        self.ok.extend(matcher(event, None, "ok", &mut self.findings));
         self
     }
 
-    /// An event that means failure.
+    /// Adds an event that means failure.
     #[must_use]
-    pub fn refused_by(mut self, event: &str) -> Self {
-        self.fail.extend(answer(event, None, "fail", &mut self.findings));
+    pub fn fail(mut self, event: &str) -> Self {
+        self.fail.extend(matcher(event, None, "fail", &mut self.findings));
         self
     }
 
-    /// The time allowed for the answer.
+    /// Sets the timeout for the result.
     #[must_use]
-    pub fn within(mut self, timeout: Duration) -> Self {
+    pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How often it is asked for.
+    /// Sets the retry policy.
     #[must_use]
-    pub fn retry(mut self, retry: Retry) -> Self {
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// What happens when nobody knows whether it was done.
+    /// Sets the policy for an unknown outcome.
     #[must_use]
-    pub fn in_doubt(mut self, in_doubt: InDoubt) -> Self {
+    pub fn in_doubt(mut self, in_doubt: InDoubtPolicy) -> Self {
         self.in_doubt = Some(in_doubt);
         self
     }
 
-    /// The action at its place: its own mistakes are reported there.
-    pub(super) fn placed(mut self, path: &str, findings: &mut Vec<Finding>) -> (Option<Action>, Self) {
+    /// Returns the action and reports its diagnostics under this path.
+    pub(super) fn placed(mut self, path: &str, findings: &mut Vec<RawDiagnostic>) -> (Option<Action>, Self) {
         findings.extend(std::mem::take(&mut self.findings).into_iter().map(|finding| {
             let path =
                 if finding.path.is_empty() { path.to_owned() } else { format!("{path}.{}", finding.path) };
-            Finding { path, ..finding }
+            RawDiagnostic { path, ..finding }
         }));
         (self.action.take(), self)
     }
 
-    fn set_human(self, field: &str, set: impl FnOnce(&mut Human)) -> Self {
+    fn set_human(self, field: &str, set: impl FnOnce(&mut HumanTask)) -> Self {
         self.set(field, |action, _| {
             let Action::Human(human) = action else { return false };
             set(human);
@@ -327,7 +328,7 @@ impl Do {
         })
     }
 
-    fn set_job(self, field: &str, set: impl FnOnce(&mut Job, &mut Vec<Finding>)) -> Self {
+    fn set_job(self, field: &str, set: impl FnOnce(&mut JobAction, &mut Vec<RawDiagnostic>)) -> Self {
         self.set(field, |action, findings| {
             let Action::Job(job) = action else { return false };
             set(job, findings);
@@ -336,17 +337,17 @@ impl Do {
     }
 
     /// Changes the action, or reports that its kind has no such field.
-    fn set(mut self, field: &str, set: impl FnOnce(&mut Action, &mut Vec<Finding>) -> bool) -> Self {
+    fn set(mut self, field: &str, set: impl FnOnce(&mut Action, &mut Vec<RawDiagnostic>) -> bool) -> Self {
         let Some(action) = &mut self.action else { return self };
         if !set(action, &mut self.findings) {
             let message = format!("this kind of action has no `{field}`");
-            self.findings.push(Finding::new(field, message));
+            self.findings.push(RawDiagnostic::new(field, message));
         }
         self
     }
 }
 
-/// A duration as the language writes it.
-fn written(time: Duration) -> String {
+/// Formats a duration in the syntax of the definition language.
+fn duration_text(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }

@@ -1,4 +1,4 @@
-//! The builder of what concerns the whole saga.
+//! Builder of the settings of the whole saga.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use orlog_model::{EventType, SagaName};
 use serde_json::{Map, Value};
 
-use super::handlers::{Migrate, On};
-use super::names::keep;
-use crate::compile::{Compiled, compile};
-use crate::definition::{Correlate, Definition, EventForm, FactForm, Otherwise};
-use crate::diagnostic::{Finding, Problem};
+use super::handlers::{EventHandler, MigrationBuilder};
+use super::names::parse_name;
+use crate::compile::{CompiledDefinition, compile};
+use crate::definition::{CorrelationSpec, Definition, EventVersionSpec, FactSpec, UnsupportedVersionPolicy};
+use crate::diagnostic::{Diagnostic, RawDiagnostic};
 
-/// Builds a [`Definition`]. What `ok`, `fail`, `undo` and the like say is about the step named last. Mistakes are
-/// collected and reported by [`Builder::build`].
+/// Builder of a [`Definition`]. Calls such as `ok`, `fail` and `undo` apply to the last step. Errors
+/// are collected and reported by [`DefinitionBuilder::build`].
 #[derive(Debug)]
-pub struct Builder {
+pub struct DefinitionBuilder {
     file: String,
     definition: Option<Definition>,
-    findings: Vec<Finding>,
+    findings: Vec<RawDiagnostic>,
 }
 
 impl Definition {
-    /// Begins a definition with version 1.
+    /// Starts a definition with version 1.
     #[must_use]
-    pub fn builder(saga: &str) -> Builder {
+    pub fn builder(saga: &str) -> DefinitionBuilder {
         let mut findings = Vec::new();
-        let name = keep(SagaName::new(saga), "saga", &mut findings);
+        let name = parse_name(SagaName::new(saga), "saga", &mut findings);
         let definition = name.map(|saga| Definition {
             saga,
             version: 1,
             start: Vec::new(),
-            correlate: Correlate::Envelope,
-            early: None,
+            correlate: CorrelationSpec::Envelope,
+            early_event_ttl: None,
             events: BTreeMap::new(),
             env: Map::new(),
             on: Vec::new(),
-            migrates: Vec::new(),
+            migrations: Vec::new(),
             vars: Map::new(),
             reference: None,
             timeout: None,
@@ -44,112 +44,113 @@ impl Definition {
             completed: None,
             failed: None,
         });
-        Builder { file: format!("saga {saga}"), definition, findings }
+        DefinitionBuilder { file: format!("saga {saga}"), definition, findings }
     }
 }
 
-impl Builder {
-    /// The author's number for it.
+impl DefinitionBuilder {
+    /// Sets the version.
     #[must_use]
     pub fn version(self, version: u32) -> Self {
         self.change(|definition, _| definition.version = version)
     }
 
-    /// An event that begins an instance.
+    /// Adds a start event.
     #[must_use]
     pub fn start(self, event: &str) -> Self {
         self.change(|definition, findings| {
-            definition.start.extend(keep(EventType::new(event), "start", findings));
+            definition.start.extend(parse_name(EventType::new(event), "start", findings));
         })
     }
 
-    /// The field, a path with dots, in which every event names its instance.
+    /// Sets the correlation field of all events, a path with dots.
     #[must_use]
     pub fn correlate(self, field: &str) -> Self {
-        self.change(|definition, _| definition.correlate = Correlate::Field(field.to_owned()))
+        self.change(|definition, _| definition.correlate = CorrelationSpec::Field(field.to_owned()))
     }
 
-    /// The field in which events of one type name their instance.
+    /// Sets the correlation field of one event type.
     #[must_use]
     pub fn correlate_by(self, event: &str, field: &str) -> Self {
         self.change(|definition, findings| {
-            let Some(event) = keep(EventType::new(event), "correlate", findings) else { return };
+            let Some(event) = parse_name(EventType::new(event), "correlate", findings) else { return };
             match &mut definition.correlate {
-                Correlate::ByType(paths) => drop(paths.insert(event, field.to_owned())),
-                Correlate::Envelope | Correlate::Field(_) => {
-                    definition.correlate = Correlate::ByType([(event, field.to_owned())].into());
+                CorrelationSpec::ByType(paths) => drop(paths.insert(event, field.to_owned())),
+                CorrelationSpec::Envelope | CorrelationSpec::Field(_) => {
+                    definition.correlate = CorrelationSpec::ByType([(event, field.to_owned())].into());
                 }
             }
         })
     }
 
-    /// A template over the start event, whose value the instance remembers.
+    /// Adds a variable: a template over the start event, whose value the instance stores.
     #[must_use]
     pub fn var(self, name: &str, template: Value) -> Self {
         self.change(|definition, _| drop(definition.vars.insert(name.to_owned(), template)))
     }
 
-    /// A template for what the business calls the instance.
+    /// Sets the template of the business reference of the instance.
     #[must_use]
     pub fn reference(self, template: Value) -> Self {
         self.change(|definition, _| definition.reference = Some(template))
     }
 
-    /// The whole time an instance may go forward.
+    /// Sets the maximum time that an instance may run forward.
     #[must_use]
     pub fn saga_timeout(self, timeout: Duration) -> Self {
         self.change(|definition, _| definition.timeout = Some(timeout))
     }
 
-    /// How long events that come before the instance are kept for it; zero: not at all.
+    /// Sets the time to live of early events; zero: early events are not buffered.
     #[must_use]
-    pub fn early(self, time: Duration) -> Self {
-        self.change(|definition, _| definition.early = Some(time))
+    pub fn early_event_ttl(self, time: Duration) -> Self {
+        self.change(|definition, _| definition.early_event_ttl = Some(time))
     }
 
-    /// The versions of an event's payload that are taken; the highest is the one that expressions are written for.
+    /// Sets the accepted payload versions of an event; expressions are written for the highest.
     #[must_use]
     pub fn accepts(self, event: &str, versions: &[u32]) -> Self {
         self.versions(event, |form| form.accepts = versions.to_vec())
     }
 
-    /// A template over an older version of an event that gives the newest.
+    /// Adds an upcast: a template over an older version of an event that produces the newest.
     #[must_use]
     pub fn upcast(self, event: &str, from: u32, template: Value) -> Self {
         self.versions(event, |form| drop(form.upcast.insert(from, template)))
     }
 
-    /// What becomes of other versions of an event.
+    /// Sets the policy for unsupported versions of an event.
     #[must_use]
-    pub fn otherwise(self, event: &str, otherwise: Otherwise) -> Self {
-        self.versions(event, |form| form.otherwise = otherwise)
+    pub fn on_unsupported_version(self, event: &str, policy: UnsupportedVersionPolicy) -> Self {
+        self.versions(event, |form| form.on_unsupported = policy)
     }
 
-    fn versions(self, event: &str, change: impl FnOnce(&mut EventForm)) -> Self {
+    fn versions(self, event: &str, change: impl FnOnce(&mut EventVersionSpec)) -> Self {
         self.change(|definition, findings| {
-            let Some(event) = keep(EventType::new(event), "events", findings) else { return };
-            let none = || EventForm {
+            let Some(event) = parse_name(EventType::new(event), "events", findings) else { return };
+            let none = || EventVersionSpec {
                 accepts: Vec::new(),
                 upcast: BTreeMap::new(),
-                otherwise: Otherwise::default(),
+                on_unsupported: UnsupportedVersionPolicy::default(),
             };
             change(definition.events.entry(event).or_insert_with(none));
         })
     }
 
-    /// A template of the environment of all jobs.
+    /// Adds a template to the environment of all jobs.
     #[must_use]
     pub fn env(self, name: &str, template: Value) -> Self {
         self.change(|definition, _| drop(definition.env.insert(name.to_owned(), template)))
     }
 
-    /// What happens on an event at any time while it goes forward.
+    /// Adds an event handler, active while the saga runs forward.
     #[must_use]
-    pub fn on(self, on: On) -> Self {
+    pub fn on(self, on: EventHandler) -> Self {
         self.change(|definition, findings| {
             let path = format!("on[{}]", definition.on.len());
-            let On { mut handler, actions, findings: found } = on;
-            findings.extend(found.into_iter().map(|f| Finding { path: format!("{path}.{}", f.path), ..f }));
+            let EventHandler { mut handler, actions, findings: found } = on;
+            findings
+                .extend(found.into_iter().map(|f| RawDiagnostic { path: format!("{path}.{}", f.path), ..f }));
             let actions = actions.into_iter().enumerate();
             handler.actions = actions
                 .filter_map(|(n, action)| action.placed(&format!("{path}.do[{n}]"), findings).0)
@@ -158,55 +159,56 @@ impl Builder {
         })
     }
 
-    /// How instances of older versions become instances of this one.
+    /// Adds a migration of instances of older versions to this one.
     #[must_use]
-    pub fn migrates(self, migrate: Migrate) -> Self {
+    pub fn migration(self, migration: MigrationBuilder) -> Self {
         self.change(|definition, findings| {
-            let path = format!("migrates[{}]", definition.migrates.len());
-            let Migrate { form, findings: found } = migrate;
-            findings.extend(found.into_iter().map(|f| Finding { path: format!("{path}.{}", f.path), ..f }));
-            definition.migrates.push(form);
+            let path = format!("migrations[{}]", definition.migrations.len());
+            let MigrationBuilder { form, findings: found } = migration;
+            findings
+                .extend(found.into_iter().map(|f| RawDiagnostic { path: format!("{path}.{}", f.path), ..f }));
+            definition.migrations.push(form);
         })
     }
 
-    /// The fact that every step is done.
+    /// Sets the fact that is published when all steps are finished.
     #[must_use]
     pub fn completed(self, fact: &str, data: Value) -> Self {
         self.change(|definition, findings| {
-            let fact = keep(EventType::new(fact), "completed.fact", findings);
-            definition.completed = fact.map(|fact| FactForm { fact, data });
+            let fact = parse_name(EventType::new(fact), "completed.fact", findings);
+            definition.completed = fact.map(|fact| FactSpec { fact, data });
         })
     }
 
-    /// The fact that a step failed and everything done was undone.
+    /// Sets the fact that is published when a step has failed and all completed steps are compensated.
     #[must_use]
     pub fn failed(self, fact: &str, data: Value) -> Self {
         self.change(|definition, findings| {
-            let fact = keep(EventType::new(fact), "failed.fact", findings);
-            definition.failed = fact.map(|fact| FactForm { fact, data });
+            let fact = parse_name(EventType::new(fact), "failed.fact", findings);
+            definition.failed = fact.map(|fact| FactSpec { fact, data });
         })
     }
 
-    /// The form, before it is compiled.
+    /// Returns the definition before it is compiled.
     ///
     /// # Errors
-    /// What is wrong with the names that were given.
-    pub fn form(self) -> Result<Definition, Vec<Problem>> {
+    /// Diagnostics of invalid names.
+    pub fn definition(self) -> Result<Definition, Vec<Diagnostic>> {
         match self.definition {
             Some(definition) if self.findings.is_empty() => Ok(definition),
             Some(_) | None => Err(self.findings.into_iter().map(|f| f.without_text(&self.file)).collect()),
         }
     }
 
-    /// Compiles it.
+    /// Compiles the definition.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
-    pub fn build(self) -> Result<Compiled, Vec<Problem>> {
-        self.form().and_then(compile)
+    /// All diagnostics of the definition.
+    pub fn build(self) -> Result<CompiledDefinition, Vec<Diagnostic>> {
+        self.definition().and_then(compile)
     }
 
-    pub(super) fn change(mut self, change: impl FnOnce(&mut Definition, &mut Vec<Finding>)) -> Self {
+    pub(super) fn change(mut self, change: impl FnOnce(&mut Definition, &mut Vec<RawDiagnostic>)) -> Self {
         if let Some(definition) = &mut self.definition {
             change(definition, &mut self.findings);
         }

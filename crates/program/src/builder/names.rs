@@ -1,40 +1,44 @@
-//! Names as the builder is given them: checked, and kept or reported.
+//! Names that are passed to the builder: validated, then stored or reported.
 
 use orlog_model::{EventType, IdError, Name};
 
-use crate::definition::Answer;
-use crate::diagnostic::Finding;
+use crate::definition::ResultMatcher;
+use crate::diagnostic::RawDiagnostic;
 
-/// `inventory.ReserveStock` as aggregate type and command.
-pub(crate) fn split_command(text: &str) -> Result<(Name, Name), Finding> {
+/// Splits `inventory.ReserveStock` into aggregate type and command.
+pub(crate) fn split_command(text: &str) -> Result<(Name, Name), RawDiagnostic> {
     let parts = text.rsplit_once('.').filter(|(aggregate, name)| !aggregate.is_empty() && !name.is_empty());
     let Some((aggregate, name)) = parts else {
-        let message = format!("`{text}` is no command");
-        return Err(Finding::new("", message)
-            .suggest("write the aggregate and the command, as in inventory.ReserveStock"));
+        let message = format!("`{text}` is not a command");
+        return Err(RawDiagnostic::new("", message)
+            .with_suggestion("write the aggregate and the command, as in inventory.ReserveStock"));
     };
     let checked = Name::new(aggregate).and_then(|aggregate| Ok((aggregate, Name::new(name)?)));
-    checked.map_err(|error| Finding::new("", error.to_string()))
+    checked.map_err(|error| RawDiagnostic::new("", error.to_string()))
 }
 
-pub(super) fn keep<T>(id: Result<T, IdError>, path: &str, findings: &mut Vec<Finding>) -> Option<T> {
-    id.map_err(|error| findings.push(Finding::new(path, error.to_string()))).ok()
+pub(super) fn parse_name<T>(
+    id: Result<T, IdError>,
+    path: &str,
+    findings: &mut Vec<RawDiagnostic>,
+) -> Option<T> {
+    id.map_err(|error| findings.push(RawDiagnostic::new(path, error.to_string()))).ok()
 }
 
-pub(super) fn events(names: &[&str], path: &str, findings: &mut Vec<Finding>) -> Vec<EventType> {
-    names.iter().filter_map(|name| keep(EventType::new(*name), path, findings)).collect()
+pub(super) fn events(names: &[&str], path: &str, findings: &mut Vec<RawDiagnostic>) -> Vec<EventType> {
+    names.iter().filter_map(|name| parse_name(EventType::new(*name), path, findings)).collect()
 }
 
-pub(super) fn steps(ids: &[&str], path: &str, findings: &mut Vec<Finding>) -> Vec<Name> {
-    ids.iter().filter_map(|id| keep(Name::new(*id), path, findings)).collect()
+pub(super) fn steps(ids: &[&str], path: &str, findings: &mut Vec<RawDiagnostic>) -> Vec<Name> {
+    ids.iter().filter_map(|id| parse_name(Name::new(*id), path, findings)).collect()
 }
 
-pub(super) fn answer(
+pub(super) fn matcher(
     event: &str,
     when: Option<&str>,
     path: &str,
-    findings: &mut Vec<Finding>,
-) -> Option<Answer> {
-    let event = keep(EventType::new(event), path, findings)?;
-    Some(Answer { event, when: when.map(str::to_owned) })
+    findings: &mut Vec<RawDiagnostic>,
+) -> Option<ResultMatcher> {
+    let event = parse_name(EventType::new(event), path, findings)?;
+    Some(ResultMatcher { event, when: when.map(str::to_owned) })
 }

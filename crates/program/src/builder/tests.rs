@@ -1,70 +1,75 @@
-//! The builder and the YAML give the same form.
+//! The builder and the YAML produce the same intermediate form.
 
 use std::time::Duration;
 
-use orlog_model::{InDoubt, Retry};
+use orlog_model::{InDoubtPolicy, RetryPolicy};
 use serde_json::json;
 
-use super::{Builder, Do, Migrate, On};
-use crate::definition::{Definition, Escalation, Otherwise, Then};
+use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
+use crate::definition::{AfterHandler, Definition, Escalation, UnsupportedVersionPolicy};
 use crate::yaml::read;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-fn begun() -> Builder {
+fn new_builder() -> DefinitionBuilder {
     Definition::builder("t").start("Go")
 }
 
 #[track_caller]
-fn same(builder: Builder, yaml: &str) {
+fn same(builder: DefinitionBuilder, yaml: &str) {
     let yaml = if yaml.starts_with("- ") { format!("steps:\n{yaml}") } else { format!("{yaml}\nsteps: []") };
-    let written = read(&format!("saga: t\nversion: 1\nstart: Go\n{yaml}")).expect("it can be read");
-    assert_eq!(builder.form().expect("it is well formed"), written, "{yaml}");
+    let parsed =
+        read(&format!("saga: t\nversion: 1\nstart: Go\n{yaml}")).expect("the definition is readable");
+    assert_eq!(builder.definition().expect("the names are valid"), parsed, "{yaml}");
 }
 
 #[test]
-fn the_parts_of_a_saga() {
-    same(begun().early(HOUR).env("A", json!(1)), "early: 1h\nenv: { A: 1 }");
+fn builds_a_complete_saga() {
+    same(new_builder().early_event_ttl(HOUR).env("A", json!(1)), "early_event_ttl: 1h\nenv: { A: 1 }");
     same(
-        begun()
+        new_builder()
             .accepts("E", &[1, 2])
             .upcast("E", 1, json!({ "x": "=event.y" }))
-            .otherwise("E", Otherwise::Ignore),
-        "events: { E: { accepts: [1, 2], upcast: { 1: { x: =event.y } }, otherwise: ignore } }",
+            .on_unsupported_version("E", UnsupportedVersionPolicy::Ignore),
+        "events: { E: { accepts: [1, 2], upcast: { 1: { x: =event.y } }, on_unsupported: ignore } }",
     );
     same(
-        begun().on(On::any_event(&["A", "B"])
+        new_builder().on(EventHandler::any_event(&["A", "B"])
             .when("event.x")
             .save("y", json!("=event.y"))
-            .ask(Do::command("mail.Notify"))
-            .then(Then::Cancel)),
+            .action(StepAction::command("mail.Notify"))
+            .then(AfterHandler::Cancel)),
         "on: [{ event: [A, B], when: event.x, save: { y: =event.y }, do: { command: mail.Notify }, then: cancel }]",
     );
     same(
-        begun().migrates(Migrate::from(&[1]).step("pay", "charge").without("old").var("c", json!("EUR"))),
-        "migrates: [{ from: 1, steps: { pay: charge, old: null }, vars: { c: EUR } }]",
+        new_builder().migration(
+            MigrationBuilder::from(&[1]).step("pay", "charge").drop_step("old").var("c", json!("EUR")),
+        ),
+        "migrations: [{ from: 1, steps: { pay: charge, old: null }, vars: { c: EUR } }]",
     );
 }
 
 #[test]
-fn every_kind_of_action() {
-    let one = |action: Do, yaml: &str| same(begun().step("a", action), &format!("- {{ id: a, do: {yaml} }}"));
+fn builds_every_kind_of_action() {
+    let one = |action: StepAction, yaml: &str| {
+        same(new_builder().step("a", action), &format!("- {{ id: a, do: {yaml} }}"));
+    };
     one(
-        Do::command("s.Take").id(json!("=vars.i")).data(json!(1)),
+        StepAction::command("s.Take").id(json!("=vars.i")).data(json!(1)),
         "{ command: s.Take, id: =vars.i, data: 1 }",
     );
-    one(Do::effect("e.x"), "{ effect: e.x }");
-    one(Do::wait(Duration::from_millis(500)), "{ wait: 500ms }");
-    one(Do::wait_for(json!("=vars.d")), "{ wait: { for: =vars.d } }");
-    one(Do::wait_until(json!("=vars.t")), "{ wait: { until: =vars.t } }");
-    one(Do::event("Paid").when("event.ok"), "{ event: Paid, when: event.ok }");
+    one(StepAction::effect("e.x"), "{ effect: e.x }");
+    one(StepAction::wait(Duration::from_millis(500)), "{ wait: 500ms }");
+    one(StepAction::wait_for(json!("=vars.d")), "{ wait: { for: =vars.d } }");
+    one(StepAction::wait_until(json!("=vars.t")), "{ wait: { until: =vars.t } }");
+    one(StepAction::event("Paid").when("event.ok"), "{ event: Paid, when: event.ok }");
     one(
-        Do::saga("kit").correlation(json!("=vars.i")).begun_by("Needed").data(json!({})),
+        StepAction::child_saga("kit").correlation(json!("=vars.i")).start_event("Needed").data(json!({})),
         "{ saga: kit, correlation: =vars.i, event: Needed, data: {} }",
     );
     let escalation = Escalation { after: Some(HOUR), roles: vec![json!("head")], assignee: None };
     one(
-        Do::human("Look")
+        StepAction::human_task("Look")
             .role("clerk")
             .assignee("=vars.o")
             .due_at(json!("=vars.t"))
@@ -73,64 +78,71 @@ fn every_kind_of_action() {
         "{ human: { title: Look, roles: clerk, assignee: =vars.o, due: { until: =vars.t }, data: [], escalate: { after: 1h, roles: head } } }",
     );
     one(
-        Do::job("py", "x").env("A", json!(1)).args(json!(2)).prerequisites(&["p"]).dependencies(&["d"]),
+        StepAction::job("py", "x")
+            .env("A", json!(1))
+            .args(json!(2))
+            .prerequisites(&["p"])
+            .dependencies(&["d"]),
         "{ job: { type: py, script: x, env: { A: 1 }, args: 2, prerequisites: p, dependencies: d } }",
     );
     one(
-        Do::switch().case("vars.x", &["b"]).otherwise(&["c", "d"]),
+        StepAction::switch().case("vars.x", &["b"]).otherwise(&["c", "d"]),
         "{ switch: [{ when: vars.x, then: b }, { then: [c, d] }] }",
     );
 }
 
 #[test]
-fn everything_about_a_step() {
-    let step = || begun().step("a", Do::effect("e.x"));
-    let one = |builder: Builder, yaml: &str| {
+fn builds_every_step_option() {
+    let step = || new_builder().step("a", StepAction::effect("e.x"));
+    let one = |builder: DefinitionBuilder, yaml: &str| {
         same(builder, &format!("- {{ id: a, do: {{ effect: e.x }}, {yaml} }}"));
     };
     one(step().after(&["b", "c"]), "after: { all: [b, c] }");
     one(step().after_any(&["b", "c"]), "after: { any: [b, c] }");
     one(step().after_count(2, &["b", "c", "d"]), "after: { count: 2, of: [b, c, d] }");
     one(step().when("vars.x").pivot(), "when: vars.x, pivot: true");
-    one(step().foreach("vars.l", "item").at_once(5), "foreach: { in: vars.l, as: item, limit: 5 }");
+    one(
+        step().foreach("vars.l", "item").max_concurrency(5),
+        "foreach: { in: vars.l, as: item, max_concurrency: 5 }",
+    );
     one(
         step().ok("A").ok_when("B", "event.x").fail_when("C", "event.y").fail("D"),
         "ok: [A, { event: B, when: event.x }], fail: [{ event: C, when: event.y }, D]",
     );
-    let retry = Retry { attempts: Some(3), backoff: Some(HOUR) };
+    let retry = RetryPolicy { max_attempts: Some(3), initial_backoff: Some(HOUR) };
     one(
         step().timeout(HOUR).retry(retry).save("v", json!("=event.v")),
-        "timeout: 1h, retry: { attempts: 3, backoff: 1h }, save: { v: =event.v }",
+        "timeout: 1h, retry: { max_attempts: 3, initial_backoff: 1h }, save: { v: =event.v }",
     );
     one(
-        step().in_doubt(InDoubt::Ask).undo(Do::effect("e.y").in_doubt(InDoubt::Fail)),
+        step().in_doubt(InDoubtPolicy::Ask).undo(StepAction::effect("e.y").in_doubt(InDoubtPolicy::Fail)),
         "in_doubt: ask, undo: { effect: e.y, in_doubt: fail }",
     );
     one(
-        step().undo(Do::command("s.Give").confirmed_by("X").refused_by("Y").within(HOUR).retry(retry)),
-        "undo: { command: s.Give, ok: X, fail: Y, timeout: 1h, retry: { attempts: 3, backoff: 1h } }",
+        step().undo(StepAction::command("s.Give").ok("X").fail("Y").timeout(HOUR).retry(retry)),
+        "undo: { command: s.Give, ok: X, fail: Y, timeout: 1h, retry: { max_attempts: 3, initial_backoff: 1h } }",
     );
 }
 
 #[test]
-fn what_does_not_fit_is_reported_at_its_place() {
-    let wrong = begun()
+fn errors_name_the_path() {
+    let errors = new_builder()
         .pivot()
-        .step("a", Do::wait(HOUR).data(json!(1)))
-        .on(On::event("").ask(Do::command("NoDot")))
-        .at_once(3)
-        .form()
-        .expect_err("it is wrong");
-    let wrong: Vec<_> =
-        wrong.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
+        .step("a", StepAction::wait(HOUR).data(json!(1)))
+        .on(EventHandler::event("").action(StepAction::command("NoDot")))
+        .max_concurrency(3)
+        .definition()
+        .expect_err("the definition is invalid");
+    let errors: Vec<_> =
+        errors.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
     assert_eq!(
-        wrong,
+        errors,
         [
-            "steps[0].pivot: `pivot` comes before the first step",
+            "steps[0].pivot: `pivot` is set before the first step",
             "steps[0].do.data: this kind of action has no `data`",
-            "on[0].event: event type is empty; give at least one character",
-            "on[0].do[0]: `NoDot` is no command",
-            "steps[0].foreach.limit: `at_once` is about a step with `foreach`",
+            "on[0].event: event type must not be empty",
+            "on[0].do[0]: `NoDot` is not a command",
+            "steps[0].foreach.max_concurrency: `max_concurrency` requires a step with `foreach`",
         ]
     );
 }

@@ -1,90 +1,96 @@
-//! To which instance an event belongs: by a path, by an expression, or by its envelope.
+//! Correlation of events to instances: by a path, by an expression, or by the envelope.
 
 use std::collections::BTreeMap;
 
 use orlog_model::{CorrelationId, Event, EventType};
 use serde_json::Value;
 
-use crate::contract::Fault;
+use crate::contract::ProgramError;
 use crate::correlation;
-use crate::definition::Correlate;
-use crate::diagnostic::{Finding, Findings};
+use crate::definition::CorrelationSpec;
+use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Bindings, Expression, Root, Scope};
-use crate::machine::{Saga, upcast};
+use crate::machine::{CompiledSaga, upcast};
 use crate::template::compile_expression;
 
-/// Where events say to which instance they belong.
+/// Rules that return the correlation id of events.
 #[derive(Debug)]
-pub(super) enum Places {
+pub(super) enum CorrelationRules {
     Envelope,
-    One(Place),
-    ByType(BTreeMap<EventType, Place>),
+    Single(CorrelationRule),
+    ByType(BTreeMap<EventType, CorrelationRule>),
 }
 
-/// A place in an event's data.
+/// Location of the correlation id in an event's data.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum CorrelationRule {
     Path(String),
     Computed(String, Expression),
 }
 
-/// Compiles the places; what is wrong goes to `findings`.
-pub(super) fn compile(form: &Correlate, findings: &mut Findings) -> Places {
+/// Compiles the rules and adds diagnostics to `findings`.
+pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> CorrelationRules {
     match form {
-        Correlate::Envelope => Places::Envelope,
-        Correlate::Field(text) => place("correlate", text, findings).map_or(Places::Envelope, Places::One),
-        Correlate::ByType(texts) => Places::ByType(
+        CorrelationSpec::Envelope => CorrelationRules::Envelope,
+        CorrelationSpec::Field(text) => {
+            rule("correlate", text, findings).map_or(CorrelationRules::Envelope, CorrelationRules::Single)
+        }
+        CorrelationSpec::ByType(texts) => CorrelationRules::ByType(
             texts
                 .iter()
                 .filter_map(|(kind, text)| {
-                    Some((kind.clone(), place(&format!("correlate.{kind}"), text, findings)?))
+                    Some((kind.clone(), rule(&format!("correlate.{kind}"), text, findings)?))
                 })
                 .collect(),
         ),
     }
 }
 
-fn place(path: &str, text: &str, findings: &mut Findings) -> Option<Place> {
+fn rule(path: &str, text: &str, findings: &mut RawDiagnostics) -> Option<CorrelationRule> {
     if let Some(source) = text.strip_prefix('=') {
         let scope = Scope { roots: &[Root::Event], vars: None, element: None };
         let expression = compile_expression(source, path, &scope, findings)?;
-        return Some(Place::Computed(text.to_owned(), expression));
+        return Some(CorrelationRule::Computed(text.to_owned(), expression));
     }
     if text.is_empty() || text.split('.').any(str::is_empty) {
-        let finding = Finding::new(path, format!("`{text}` is no path of fields"));
-        findings.push(finding.suggest("write field names with dots between, as in order.id"));
+        let finding = RawDiagnostic::new(path, format!("`{text}` is not a field path"));
+        findings.push(finding.with_suggestion("write field names separated by dots, as in order.id"));
         return None;
     }
-    Some(Place::Path(text.to_owned()))
+    Some(CorrelationRule::Path(text.to_owned()))
 }
 
-/// The correlation id of an event, read as one of the newest version.
-pub(super) fn correlate(saga: &Saga, places: &Places, event: &Event) -> Result<CorrelationId, Fault> {
+/// Returns the correlation id of an event, which is upcast to the newest version first.
+pub(super) fn correlate(
+    saga: &CompiledSaga,
+    rules: &CorrelationRules,
+    event: &Event,
+) -> Result<CorrelationId, ProgramError> {
     let newest = match saga.versions.get(&event.kind) {
         Some(versions) => upcast(versions, event)?,
         None => None,
     };
     let data = newest.as_ref().unwrap_or(&event.data);
-    let place = match places {
-        Places::Envelope => None,
-        Places::One(place) => Some(place),
-        Places::ByType(places) => places.get(&event.kind),
+    let rule = match rules {
+        CorrelationRules::Envelope => None,
+        CorrelationRules::Single(rule) => Some(rule),
+        CorrelationRules::ByType(rules) => rules.get(&event.kind),
     };
-    let value = place.and_then(|place| place.value(data));
-    correlation::of(event, place.map(Place::text), value.as_ref())
+    let value = rule.and_then(|rule| rule.value(data));
+    correlation::of(event, rule.map(CorrelationRule::text), value.as_ref())
 }
 
-impl Place {
+impl CorrelationRule {
     fn text(&self) -> &str {
         match self {
-            Place::Path(text) | Place::Computed(text, _) => text,
+            CorrelationRule::Path(text) | CorrelationRule::Computed(text, _) => text,
         }
     }
 
     fn value(&self, data: &Value) -> Option<Value> {
         let value = match self {
-            Place::Path(path) => correlation::field(data, path)?.clone(),
-            Place::Computed(_, expression) => {
+            CorrelationRule::Path(path) => correlation::field(data, path)?.clone(),
+            CorrelationRule::Computed(_, expression) => {
                 expression.evaluate(&Bindings::before_any_instance().event(data)).ok()?
             }
         };

@@ -1,19 +1,20 @@
-//! Which event means what: at any time, all but the last thing it can mean must have a condition.
+//! Event bindings. If an event can have several meanings at one time, all but the last must have a
+//! condition.
 
 use std::collections::BTreeMap;
 
 use orlog_model::EventType;
 
-use super::order::Order;
-use crate::definition::{Action, Answer, Definition, Step};
-use crate::diagnostic::{Finding, Findings, did_you_mean};
-use crate::machine::Entry;
+use super::order::StepOrder;
+use crate::definition::{Action, Definition, ResultMatcher, Step};
+use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
+use crate::machine::EventBinding;
 
-/// The answers that events give to a step: what is done by events of a type, then what fails by them.
-pub(super) fn answers(step: &Step) -> (Vec<Answer>, &[Answer]) {
+/// Returns the event matchers of a step: those for success, then those for failure.
+pub(super) fn event_matchers(step: &Step) -> (Vec<ResultMatcher>, &[ResultMatcher]) {
     match &step.action {
         Action::Event { events, when } => {
-            let ok = events.iter().map(|event| Answer { event: event.clone(), when: when.clone() });
+            let ok = events.iter().map(|event| ResultMatcher { event: event.clone(), when: when.clone() });
             (ok.collect(), &step.fail)
         }
         Action::Command { .. }
@@ -26,51 +27,64 @@ pub(super) fn answers(step: &Step) -> (Vec<Answer>, &[Answer]) {
     }
 }
 
-/// An entry, and whether it has a condition.
-type Meaning = (Entry, bool);
+/// An event binding, and whether it has a condition.
+type ConditionalBinding = (EventBinding, bool);
 
-/// What the events of each type can mean, in the order in which it is tried.
-fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<Meaning>> {
-    let mut meanings: BTreeMap<EventType, Vec<Meaning>> = BTreeMap::new();
+/// Returns the possible bindings of each event type, in evaluation order.
+fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBinding>> {
+    let mut meanings: BTreeMap<EventType, Vec<ConditionalBinding>> = BTreeMap::new();
     for (step, form) in definition.steps.iter().enumerate() {
-        let mut add = |list: &[Answer], undo, good| {
-            for (place, answer) in list.iter().enumerate() {
-                let entry = Entry { step, undo, good, place };
-                meanings.entry(answer.event.clone()).or_default().push((entry, answer.when.is_some()));
+        let mut add = |list: &[ResultMatcher], compensation, success| {
+            for (position, matcher) in list.iter().enumerate() {
+                let entry = EventBinding {
+                    step,
+                    is_compensation: compensation,
+                    is_success: success,
+                    index: position,
+                };
+                meanings.entry(matcher.event.clone()).or_default().push((entry, matcher.when.is_some()));
             }
         };
         if matches!(form.action, Action::Command { .. } | Action::Event { .. }) {
-            let (ok, fail) = answers(form);
+            let (ok, fail) = event_matchers(form);
             add(&ok, false, true);
             add(fail, false, false);
         }
-        if let Some(undo) = form.undo.as_ref().filter(|undo| matches!(undo.action, Action::Command { .. })) {
-            add(&undo.ok, true, true);
-            add(&undo.fail, true, false);
+        if let Some(compensation) = form
+            .compensate
+            .as_ref()
+            .filter(|compensation| matches!(compensation.action, Action::Command { .. }))
+        {
+            add(&compensation.ok, true, true);
+            add(&compensation.fail, true, false);
         }
     }
     meanings
 }
 
-/// Who may want the events of a type.
-pub(super) fn entries(definition: &Definition) -> BTreeMap<EventType, Vec<Entry>> {
-    let plain = |meanings: Vec<Meaning>| meanings.into_iter().map(|(entry, _)| entry).collect();
-    meanings(definition).into_iter().map(|(kind, meanings)| (kind, plain(meanings))).collect()
+/// Returns the event bindings by event type.
+pub(super) fn bindings_by_type(definition: &Definition) -> BTreeMap<EventType, Vec<EventBinding>> {
+    let to_bindings =
+        |meanings: Vec<ConditionalBinding>| meanings.into_iter().map(|(entry, _)| entry).collect();
+    meanings(definition).into_iter().map(|(kind, meanings)| (kind, to_bindings(meanings))).collect()
 }
 
-/// Events that could be taken for two things, and versions of events that nobody takes.
-pub(super) fn check(definition: &Definition, order: Option<&Order>, findings: &mut Findings) {
+/// Checks for ambiguous events and for unused event versions.
+pub(super) fn check(definition: &Definition, order: Option<&StepOrder>, findings: &mut RawDiagnostics) {
     if definition.start.is_empty() {
-        findings
-            .push(Finding::new("start", "nothing starts the saga").suggest("name the event that begins it"));
+        findings.push(
+            RawDiagnostic::new("start", "no event starts the saga").with_suggestion("name the start event"),
+        );
     }
     let all = meanings(definition);
     for (kind, meanings) in &all {
         if definition.start.contains(kind) {
             let (first, _) = meanings[0];
-            let message =
-                format!("{kind} starts the saga, so it cannot answer step `{}` too", name(definition, first));
-            findings.push(Finding::new(place(definition, first), message));
+            let message = format!(
+                "{kind} starts the saga, so it cannot also complete step `{}`",
+                name(definition, first)
+            );
+            findings.push(RawDiagnostic::new(position(definition, first), message));
         }
         elements(definition, kind, meanings, findings);
         ambiguous(definition, kind, meanings, order, findings);
@@ -81,99 +95,110 @@ pub(super) fn check(definition: &Definition, order: Option<&Order>, findings: &m
 fn ambiguous(
     definition: &Definition,
     kind: &EventType,
-    meanings: &[Meaning],
-    order: Option<&Order>,
-    findings: &mut Findings,
+    meanings: &[ConditionalBinding],
+    order: Option<&StepOrder>,
+    findings: &mut RawDiagnostics,
 ) {
     for (n, (later, _)) in meanings.iter().enumerate() {
         let earlier =
             meanings[..n].iter().find(|(e, conditional)| !conditional && confusable(*e, *later, order));
         let Some((earlier, _)) = earlier.copied() else { continue };
-        let same = earlier.step == later.step && earlier.undo == later.undo;
-        let finding = if same && earlier.good != later.good {
-            let path = place(definition, *later);
+        let same = earlier.step == later.step && earlier.is_compensation == later.is_compensation;
+        let finding = if same && earlier.is_success != later.is_success {
+            let path = position(definition, *later);
             let path = path.trim_end_matches(|c: char| c.is_ascii_digit() || c == '[' || c == ']');
-            Finding::new(path, format!("{kind} means both success and failure"))
+            RawDiagnostic::new(path, format!("{kind} means both success and failure"))
         } else if same {
-            Finding::new(place(definition, *later), format!("{kind} stands here twice"))
+            RawDiagnostic::new(position(definition, *later), format!("{kind} is listed twice"))
         } else {
             let message = format!(
-                "{kind} could mean two things: {} and {}",
-                meaning(definition, earlier),
-                meaning(definition, *later)
+                "{kind} is ambiguous: {} and {}",
+                describe_binding(definition, earlier),
+                describe_binding(definition, *later)
             );
-            let suggestion = "give them events of their own, or put one step after the other";
-            Finding::new(place(definition, *later), message).suggest(suggestion)
+            let suggestion = "use separate events, or order the steps with `after`";
+            RawDiagnostic::new(position(definition, *later), message).with_suggestion(suggestion)
         };
         return findings.push(finding);
     }
 }
 
-/// An event must say which of several elements it answers.
-fn elements(definition: &Definition, kind: &EventType, meanings: &[Meaning], findings: &mut Findings) {
-    for (entry, conditional) in meanings.iter().filter(|(entry, _)| !entry.undo) {
+/// Checks that an event of a `foreach` step identifies its element.
+fn elements(
+    definition: &Definition,
+    kind: &EventType,
+    meanings: &[ConditionalBinding],
+    findings: &mut RawDiagnostics,
+) {
+    for (entry, conditional) in meanings.iter().filter(|(entry, _)| !entry.is_compensation) {
         let Some(foreach) = &definition.steps[entry.step].foreach else { continue };
-        if !conditional && foreach.limit != Some(1) {
-            let message = format!("nothing says which element {kind} answers");
-            let suggestion = format!("give it a condition such as event.id == {}.id", foreach.name);
-            findings.push(Finding::new(place(definition, *entry), message).suggest(suggestion));
+        if !conditional && foreach.max_concurrency != Some(1) {
+            let message = format!("{kind} does not identify the element of the list");
+            let suggestion = format!("add a condition such as event.id == {}.id", foreach.name);
+            findings
+                .push(RawDiagnostic::new(position(definition, *entry), message).with_suggestion(suggestion));
         }
     }
 }
 
-fn versions(definition: &Definition, known: &BTreeMap<EventType, Vec<Meaning>>, findings: &mut Findings) {
+fn versions(
+    definition: &Definition,
+    known: &BTreeMap<EventType, Vec<ConditionalBinding>>,
+    findings: &mut RawDiagnostics,
+) {
     let handled = definition.on.iter().flat_map(|handler| &handler.event);
-    let taken: Vec<_> = definition.start.iter().chain(known.keys()).chain(handled).collect();
+    let consumed: Vec<_> = definition.start.iter().chain(known.keys()).chain(handled).collect();
     for (kind, form) in &definition.events {
         let path = format!("events.{kind}");
-        if !taken.contains(&kind) {
-            let near = did_you_mean(kind.as_str(), taken.iter().map(|kind| kind.as_str()));
-            let message = format!("the saga takes no event {kind}");
-            findings.push(Finding::new(&path, message).maybe_suggest(near));
+        if !consumed.contains(&kind) {
+            let near = did_you_mean(kind.as_str(), consumed.iter().map(|kind| kind.as_str()));
+            let message = format!("the saga does not consume the event {kind}");
+            findings.push(RawDiagnostic::new(&path, message).with_optional_suggestion(near));
         }
         if form.accepts.is_empty() {
-            let finding = Finding::new(format!("{path}.accepts"), "no version is accepted");
-            findings.push(finding.suggest("name the versions, as in [1, 2]"));
+            let finding = RawDiagnostic::new(format!("{path}.accepts"), "no version is accepted");
+            findings.push(finding.with_suggestion("list the versions, as in [1, 2]"));
         }
         for version in form.upcast.keys().filter(|version| !form.accepts.contains(version)) {
-            let message = format!("version {version} is not accepted, so nothing makes a newer one of it");
-            let finding = Finding::new(format!("{path}.upcast.{version}"), message);
-            findings.push(finding.suggest(format!("add {version} to `accepts`")));
+            let message = format!("version {version} is not accepted, so it cannot be upcast");
+            let finding = RawDiagnostic::new(format!("{path}.upcast.{version}"), message);
+            findings.push(finding.with_suggestion(format!("add {version} to `accepts`")));
         }
     }
 }
 
-/// Steps that cannot overlap may share an event, and so may undos, of which one at a time is under way.
-fn confusable(a: Entry, b: Entry, order: Option<&Order>) -> bool {
-    match (a.undo, b.undo) {
+/// Returns true if two bindings can be ambiguous. Steps that cannot overlap may share an event.
+/// Compensations may also share one, because only one compensation is in progress at a time.
+fn confusable(a: EventBinding, b: EventBinding, order: Option<&StepOrder>) -> bool {
+    match (a.is_compensation, b.is_compensation) {
         (false, false) => a.step == b.step || order.is_some_and(|order| order.overlap(a.step, b.step)),
         (true, true) => a.step == b.step,
         (false, true) | (true, false) => true,
     }
 }
 
-fn name(definition: &Definition, entry: Entry) -> &str {
+fn name(definition: &Definition, entry: EventBinding) -> &str {
     definition.steps[entry.step].id.as_str()
 }
 
-fn meaning(definition: &Definition, entry: Entry) -> String {
+fn describe_binding(definition: &Definition, entry: EventBinding) -> String {
     let step = name(definition, entry);
-    match (entry.undo, entry.good) {
+    match (entry.is_compensation, entry.is_success) {
         (false, true) => format!("success of `{step}`"),
         (false, false) => format!("failure of `{step}`"),
-        (true, true) => format!("`{step}` undone"),
-        (true, false) => format!("`{step}` not undone"),
+        (true, true) => format!("compensation of `{step}`"),
+        (true, false) => format!("failure of the compensation of `{step}`"),
     }
 }
 
-fn place(definition: &Definition, entry: Entry) -> String {
+fn position(definition: &Definition, entry: EventBinding) -> String {
     let i = entry.step;
     let event = matches!(definition.steps[i].action, Action::Event { .. });
-    match (entry.undo, entry.good) {
+    match (entry.is_compensation, entry.is_success) {
         (false, true) if event => format!("steps[{i}].do.event"),
         (false, true) => format!("steps[{i}].ok"),
-        (false, false) => format!("steps[{i}].fail[{}]", entry.place),
+        (false, false) => format!("steps[{i}].fail[{}]", entry.index),
         (true, true) => format!("steps[{i}].undo.ok"),
-        (true, false) => format!("steps[{i}].undo.fail[{}]", entry.place),
+        (true, false) => format!("steps[{i}].undo.fail[{}]", entry.index),
     }
 }

@@ -1,35 +1,37 @@
-//! What a definition consumes and what it may ask for.
+//! Manifest: the events that a definition consumes and the work that it may request.
 
 use orlog_model::{EffectName, EventType, SagaName};
 
-use crate::contract::{Manifest, Trigger};
-use crate::definition::{Action, DEFAULT_EARLY, Definition};
+use crate::contract::{EventSubscription, Manifest};
+use crate::definition::{Action, DEFAULT_EARLY_EVENT_TTL, Definition};
 
-pub(super) fn of(definition: &Definition, answers: &[EventType]) -> Manifest {
+pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manifest {
     Manifest {
-        triggers: triggers(definition, answers),
+        subscriptions: subscriptions(definition, result_events),
         effects: sorted(actions(definition).filter_map(effect)),
         commands: sorted(actions(definition).filter_map(command)),
         sagas: sorted(actions(definition).filter_map(saga)),
-        early: definition.early.unwrap_or(DEFAULT_EARLY),
+        early_event_ttl: definition.early_event_ttl.unwrap_or(DEFAULT_EARLY_EVENT_TTL),
     }
 }
 
-/// The events it takes: those that start it, those that answer steps and undos, those that handlers wait for.
-fn triggers(definition: &Definition, answers: &[EventType]) -> Vec<Trigger> {
-    let trigger = |starts| move |kind: &EventType| Trigger { kind: kind.clone(), starts };
+/// Returns the consumed events: start events, result events of steps and compensations, and events of
+/// handlers.
+fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<EventSubscription> {
+    let subscription = |starts| move |kind: &EventType| EventSubscription { kind: kind.clone(), starts };
     let handled = definition.on.iter().flat_map(|handler| &handler.event);
-    let others = answers.iter().chain(handled).map(trigger(false));
-    let mut triggers: Vec<_> = definition.start.iter().map(trigger(true)).chain(others).collect();
-    triggers.sort_by(|a, b| (&a.kind, b.starts).cmp(&(&b.kind, a.starts)));
-    triggers.dedup_by(|later, first| later.kind == first.kind);
-    triggers
+    let others = result_events.iter().chain(handled).map(subscription(false));
+    let mut subscriptions: Vec<_> = definition.start.iter().map(subscription(true)).chain(others).collect();
+    subscriptions.sort_by(|a, b| (&a.kind, b.starts).cmp(&(&b.kind, a.starts)));
+    subscriptions.dedup_by(|later, first| later.kind == first.kind);
+    subscriptions
 }
 
 fn actions(definition: &Definition) -> impl Iterator<Item = &Action> {
     let steps = definition.steps.iter();
-    let steps =
-        steps.flat_map(|s| std::iter::once(&s.action).chain(s.undo.as_ref().map(|undo| &undo.action)));
+    let steps = steps.flat_map(|s| {
+        std::iter::once(&s.action).chain(s.compensate.as_ref().map(|compensation| &compensation.action))
+    });
     steps.chain(definition.on.iter().flat_map(|handler| &handler.actions))
 }
 

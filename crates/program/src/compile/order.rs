@@ -1,4 +1,4 @@
-//! The order of steps: who comes after whom, without circles, and what follows from it.
+//! Step order: dependencies without cycles, and the properties that follow from them.
 
 mod cycle;
 mod paths;
@@ -6,54 +6,59 @@ mod paths;
 use std::collections::BTreeMap;
 
 use crate::definition::{Action, Definition, Join, Step};
-use crate::diagnostic::{Finding, Findings, did_you_mean};
+use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 
-/// What is known about the order.
-pub(super) struct Order {
-    /// For each step, those directly before it.
+/// Order of the steps.
+pub(super) struct StepOrder {
+    /// For each step, its direct predecessors.
     pub(super) before: Vec<Vec<usize>>,
-    /// For each step, the switches that name it.
-    pub(super) named_by: Vec<Vec<usize>>,
-    /// All steps, each after those before it; among equals in the order of the definition.
+    /// For each step, the switches that select it.
+    pub(super) selected_by: Vec<Vec<usize>>,
+    /// All steps in topological order; ties in the order of the definition.
     pub(super) sorted: Vec<usize>,
-    /// For each join that does not need all, the steps all of whose ways lead to it, sorted.
+    /// For each join that does not require all predecessors, the steps whose paths all lead to it, sorted.
     pub(super) regions: Vec<Vec<usize>>,
-    /// For each step, the joins in whose region it lies, sorted.
+    /// For each step, the joins whose region contains it, sorted.
     pub(super) joins: Vec<Vec<usize>>,
-    /// For each step, all that are certainly over when it begins.
-    over: Vec<Vec<bool>>,
-    /// For each step, the ways of switches on one of which it must lie.
-    ways: Vec<paths::Ways>,
+    /// For each step, the steps that are certainly finished when it starts.
+    finished_before: Vec<Vec<bool>>,
+    /// For each step, the switch branches of which one must be selected.
+    branches: Vec<paths::Branches>,
 }
 
-impl Order {
-    /// Whether two steps can be under way at the same time.
+impl StepOrder {
+    /// Returns true if two steps can be in progress at the same time.
     pub(super) fn overlap(&self, a: usize, b: usize) -> bool {
-        a != b && !self.over[a][b] && !self.over[b][a] && !paths::exclude(&self.ways[a], &self.ways[b])
+        a != b
+            && !self.finished_before[a][b]
+            && !self.finished_before[b][a]
+            && !paths::are_exclusive(&self.branches[a], &self.branches[b])
     }
 }
 
-/// Finds the order, or says what stands against it.
-pub(super) fn of(definition: &Definition, findings: &mut Findings) -> Option<Order> {
+/// Returns the order, or adds diagnostics if there is none.
+pub(super) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Option<StepOrder> {
     let steps = &definition.steps;
     let mut index = BTreeMap::new();
     for (i, step) in steps.iter().enumerate() {
         if let Some(first) = index.insert(step.id.as_str(), i) {
-            let message = format!("step `{}` is there already, as steps[{first}]", step.id);
-            findings
-                .push(Finding::new(format!("steps[{i}].id"), message).suggest("give each step its own id"));
+            let message = format!("step `{}` already exists as steps[{first}]", step.id);
+            findings.push(
+                RawDiagnostic::new(format!("steps[{i}].id"), message)
+                    .with_suggestion("use a unique id for each step"),
+            );
         }
     }
     let found = findings.len();
-    let mut names = Names { steps, index, findings };
-    let named_by = names.named_by();
-    let before: Vec<_> = (0..steps.len()).map(|i| names.before(i, &named_by[i])).collect();
+    let mut names = StepNames { steps, index, findings };
+    let selected_by = names.selected_by();
+    let before: Vec<_> = (0..steps.len()).map(|i| names.before(i, &selected_by[i])).collect();
     let Some(sorted) = cycle::sort(&before) else {
-        findings.push(cycle::describe(steps, &before));
+        findings.push(cycle::describe_cycle(steps, &before));
         return None;
     };
     let ancestors = paths::ancestors(&before, &sorted);
-    switches_lead(steps, &named_by, &ancestors, findings);
+    switches_lead(steps, &selected_by, &ancestors, findings);
     let regions = paths::regions(steps, &before, &sorted);
     let mut joins = vec![Vec::new(); steps.len()];
     for join in &sorted {
@@ -61,31 +66,33 @@ pub(super) fn of(definition: &Definition, findings: &mut Findings) -> Option<Ord
             joins[*step].push(*join);
         }
     }
-    let over = paths::over(steps, &before, &sorted, &regions);
-    let ways = paths::ways(steps, &before, &sorted, &named_by);
-    let order = Order { before, named_by, sorted, regions, joins, over, ways };
+    let finished_before = paths::finished_before(steps, &before, &sorted, &regions);
+    let branches = paths::branches(steps, &before, &sorted, &selected_by);
+    let order = StepOrder { before, selected_by, sorted, regions, joins, finished_before, branches };
     (found == findings.len()).then_some(order)
 }
 
-struct Names<'a> {
+struct StepNames<'a> {
     steps: &'a [Step],
     index: BTreeMap<&'a str, usize>,
-    findings: &'a mut Findings,
+    findings: &'a mut RawDiagnostics,
 }
 
-impl Names<'_> {
+impl StepNames<'_> {
     fn find(&mut self, id: &str, path: String) -> Option<usize> {
         let found = self.index.get(id).copied();
         if found.is_none() {
             let near = did_you_mean(id, self.index.keys().copied());
-            self.findings.push(Finding::new(path, format!("there is no step `{id}`")).maybe_suggest(near));
+            self.findings.push(
+                RawDiagnostic::new(path, format!("there is no step `{id}`")).with_optional_suggestion(near),
+            );
         }
         found
     }
 
-    /// For each step, the switches that name it.
-    fn named_by(&mut self) -> Vec<Vec<usize>> {
-        let mut named_by = vec![Vec::new(); self.steps.len()];
+    /// Returns for each step the switches that select it.
+    fn selected_by(&mut self) -> Vec<Vec<usize>> {
+        let mut selected_by = vec![Vec::new(); self.steps.len()];
         for (i, step) in self.steps.iter().enumerate() {
             let Action::Switch(cases) = &step.action else { continue };
             for (n, case) in cases.iter().enumerate() {
@@ -93,19 +100,21 @@ impl Names<'_> {
                     let path = format!("steps[{i}].do.switch[{n}].then");
                     match self.find(id.as_str(), path.clone()) {
                         Some(target) if target == i => {
-                            self.findings.push(Finding::new(path, format!("`{id}` cannot lead to itself")));
+                            self.findings
+                                .push(RawDiagnostic::new(path, format!("`{id}` cannot depend on itself")));
                         }
-                        Some(target) if !named_by[target].contains(&i) => named_by[target].push(i),
+                        Some(target) if !selected_by[target].contains(&i) => selected_by[target].push(i),
                         Some(_) | None => {}
                     }
                 }
             }
         }
-        named_by
+        selected_by
     }
 
-    /// The steps directly before one: those it names; else the switches that name it; else the step before.
-    fn before(&mut self, i: usize, named_by: &[usize]) -> Vec<usize> {
+    /// Returns the direct predecessors of a step: those in its `after`; else the switches that select it;
+    /// else the previous step.
+    fn before(&mut self, i: usize, selected_by: &[usize]) -> Vec<usize> {
         let steps = self.steps;
         let step = &steps[i];
         let needs = needs(&step.action);
@@ -114,7 +123,7 @@ impl Names<'_> {
                 let found = after.steps.iter().enumerate();
                 found.filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{i}].after[{n}]"))).collect()
             }
-            None if !named_by.is_empty() => named_by.to_vec(),
+            None if !selected_by.is_empty() => selected_by.to_vec(),
             None if !needs.is_empty() => Vec::new(),
             None => i.checked_sub(1).into_iter().collect(),
         };
@@ -131,47 +140,60 @@ impl Names<'_> {
         let Some(Join::AtLeast(count)) = self.steps[i].after.as_ref().map(|after| after.join) else { return };
         let path = format!("steps[{i}].after");
         let finding = match usize::try_from(count) {
-            Ok(0) => Finding::new(path, "a join needs at least one step").suggest("1 or more"),
+            Ok(0) => {
+                RawDiagnostic::new(path, "a join requires at least one step").with_suggestion("set 1 or more")
+            }
             Ok(count) if count <= before && needs(&self.steps[i].action).is_empty() => return,
             Ok(count) if count <= before => {
-                let message = "a job with prerequisites or dependencies needs all of the steps before it";
-                Finding::new(path, message).suggest("put the join on a step of its own before the job")
+                let message = "a job with prerequisites or dependencies requires all preceding steps";
+                RawDiagnostic::new(path, message)
+                    .with_suggestion("put the join on a separate step before the job")
             }
-            Ok(_) | Err(_) => Finding::new(path, format!("{count} of {before} steps can never be done"))
-                .suggest("lower the count, or name more steps"),
+            Ok(_) | Err(_) => {
+                RawDiagnostic::new(path, format!("{count} of {before} steps can never complete"))
+                    .with_suggestion("lower the count, or list more steps")
+            }
         };
         self.findings.push(finding);
     }
 }
 
-/// The steps a job names, with the field.
+/// Returns the steps that a job requires, with the field.
 fn needs(action: &Action) -> Vec<(&'static str, &str)> {
     let Action::Job(job) = action else { return Vec::new() };
     let prerequisites = job.prerequisites.iter().map(|id| ("prerequisites", id.as_str()));
     prerequisites.chain(job.dependencies.iter().map(|id| ("dependencies", id.as_str()))).collect()
 }
 
-/// A switch can only lead to steps that come after it.
-fn switches_lead(steps: &[Step], named_by: &[Vec<usize>], ancestors: &[Vec<bool>], findings: &mut Findings) {
-    for (target, switches) in named_by.iter().enumerate() {
+/// Checks that a switch selects only steps that come after it.
+fn switches_lead(
+    steps: &[Step],
+    selected_by: &[Vec<usize>],
+    ancestors: &[Vec<bool>],
+    findings: &mut RawDiagnostics,
+) {
+    for (target, switches) in selected_by.iter().enumerate() {
         for switch in switches.iter().filter(|switch| !ancestors[target][**switch]) {
             let (target, switch) = (&steps[target].id, &steps[*switch].id);
-            let message = format!("switch `{switch}` names `{target}`, which does not come after it");
-            let place = steps.iter().position(|step| step.id == *target).unwrap_or_default();
-            let suggestion = format!("add `{switch}` to its `after`, or leave `after` away");
-            findings.push(Finding::new(format!("steps[{place}].after"), message).suggest(suggestion));
+            let message = format!("switch `{switch}` selects `{target}`, which does not come after it");
+            let index = steps.iter().position(|step| step.id == *target).unwrap_or_default();
+            let suggestion = format!("add `{switch}` to its `after`, or omit `after`");
+            findings.push(
+                RawDiagnostic::new(format!("steps[{index}].after"), message).with_suggestion(suggestion),
+            );
         }
     }
 }
 
-/// Steps that may run beside a point of no return would be neither final nor undone.
-pub(super) fn check_pivots(definition: &Definition, order: &Order, findings: &mut Findings) {
+/// Reports steps that may run concurrently with a pivot, because they would be neither final nor
+/// compensated.
+pub(super) fn check_pivots(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
     let steps = &definition.steps;
     for (i, pivot) in steps.iter().enumerate().filter(|(_, step)| step.pivot) {
         let Some(beside) = (0..steps.len()).find(|other| order.overlap(i, *other)) else { continue };
         let other = &steps[beside].id;
-        let message = format!("step `{other}` may run beside the point of no return `{}`", pivot.id);
-        let suggestion = format!("put `{other}` before or after it with `after`");
-        findings.push(Finding::new(format!("steps[{i}].pivot"), message).suggest(suggestion));
+        let message = format!("step `{other}` may run concurrently with the pivot `{}`", pivot.id);
+        let suggestion = format!("order `{other}` before or after it with `after`");
+        findings.push(RawDiagnostic::new(format!("steps[{i}].pivot"), message).with_suggestion(suggestion));
     }
 }

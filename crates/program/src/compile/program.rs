@@ -1,15 +1,15 @@
-//! A definition as a program.
+//! Implementation of the program interface for compiled definitions.
 
-use orlog_model::{CorrelationId, Event, ProgramRef};
+use orlog_model::{CorrelationId, DefinitionRef, Event};
 use serde_json::Value;
 
-use super::{Compiled, correlate};
-use crate::contract::{Context, Fault, Manifest, Migration, Reaction, Stimulus};
-use crate::machine::{self, Source};
+use super::{CompiledDefinition, correlate};
+use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
+use crate::machine::{self, MigrationSource};
 use crate::program::Program;
 
-impl Program for Compiled {
-    fn reference(&self) -> &ProgramRef {
+impl Program for CompiledDefinition {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -17,21 +17,21 @@ impl Program for Compiled {
         &self.manifest
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
-        correlate::correlate(&self.saga, &self.places, event)
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        correlate::correlate(&self.saga, &self.correlation_rules, event)
     }
 
-    fn compiled(&self) -> Option<&Compiled> {
+    fn as_compiled(&self) -> Option<&CompiledDefinition> {
         Some(self)
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
-        machine::apply(&self.saga, state, stimulus, context)
+    ) -> Result<ProgramOutput, ProgramError> {
+        machine::apply(&self.saga, state, input, context)
     }
 
     fn migrate(
@@ -40,21 +40,25 @@ impl Program for Compiled {
         state: &[u8],
         context: &Context<'_>,
     ) -> Result<Migration, Vec<String>> {
-        let Some(old) = from.compiled() else {
-            return Err(vec!["its program is no definition, so nothing is known about its steps".to_owned()]);
+        let Some(old) = from.as_compiled() else {
+            return Err(vec!["the old program is not a definition, so its steps are unknown".to_owned()]);
         };
         if old.reference.saga != self.reference.saga {
-            return Err(vec![format!("it is a saga {}, not {}", old.reference.saga, self.reference.saga)]);
+            return Err(vec![format!(
+                "the instance belongs to saga {}, not {}",
+                old.reference.saga, self.reference.saga
+            )]);
         }
-        let source = Source { saga: &old.saga, version: old.reference.version, state };
+        let source = MigrationSource { saga: &old.saga, version: old.reference.version, state };
         machine::migrate(&self.saga, self.reference.version, source, context)
     }
 
-    /// `phase` (a status); `steps` in the order of the definition: `id`, `state`, `until`, for some `attempts` (more than
-    /// one), `then` (the way a switch took) and `elements` (`state`, `until`, `attempts`); `vars`; `failure` (`code`,
-    /// `message`, `step`), null while there is none. Where it applies: `pivoted`; `stuck` (`step`, `what`: `do` or `undo`);
-    /// `flow` of jobs (`status`, `jobs`, `results`).
-    fn show(&self, state: &[u8]) -> Option<Value> {
-        machine::show(&self.saga, state)
+    /// Returns the state as JSON. `phase` (a status); `steps` in the order of the definition: `id`,
+    /// `state`, `until`, for some `attempts` (more than one), `then` (the selected case of a switch) and
+    /// `elements` (`state`, `until`, `attempts`); `vars`; `failure` (`code`, `message`, `step`), null
+    /// without a failure. If applicable: `pivoted`; `stuck` (`step`, `action`: `do` or `compensate`); `flow` of
+    /// jobs (`status`, `jobs`, `results`).
+    fn view_state(&self, state: &[u8]) -> Option<Value> {
+        machine::view(&self.saga, state)
     }
 }

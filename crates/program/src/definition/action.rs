@@ -1,4 +1,4 @@
-//! What a step asks for: of aggregates, providers, people, workers, other sagas, or of time.
+//! Actions of a step: requests to aggregates, providers, users, workers or child sagas, and waits.
 
 use std::time::Duration;
 
@@ -6,141 +6,141 @@ use orlog_model::{EffectName, EventType, Name, SagaName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a step asks for.
+/// Action of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
-    /// A command to an aggregate.
+    /// Command to an aggregate.
     Command {
-        /// For example `inventory`.
+        /// Aggregate type, for example `inventory`.
         aggregate_type: Name,
-        /// For example `ReserveStock`.
+        /// Command name, for example `ReserveStock`.
         name: Name,
-        /// A template for the aggregate's id; the correlation id without one.
+        /// Template of the aggregate id. Default: the correlation id.
         #[serde(default)]
         id: Option<Value>,
-        /// A template for the payload.
+        /// Template of the payload.
         #[serde(default)]
         data: Value,
     },
-    /// An effect on the world.
+    /// Effect: a call to an external system.
     Effect {
-        /// For example `payments.charge`.
+        /// Effect name, for example `payments.charge`.
         name: EffectName,
-        /// A template for the payload.
+        /// Template of the payload.
         #[serde(default)]
         data: Value,
     },
-    /// Time passes.
-    Wait(Moment),
-    /// An event that comes by itself, or a signal.
+    /// Wait for a time.
+    Wait(TimeSpec),
+    /// Wait for an unsolicited event or a signal.
     Event {
-        /// Any of these.
+        /// Any of these events.
         events: Vec<EventType>,
-        /// Only if this expression over `event` and `vars` holds.
+        /// Condition over `event` and `vars`.
         #[serde(default)]
         when: Option<String>,
     },
-    /// A person decides.
-    Human(Human),
-    /// Another saga runs to its end.
+    /// Human task.
+    Human(HumanTask),
+    /// Child saga that runs to its end.
     Saga {
-        /// Which.
+        /// Name of the child saga.
         saga: SagaName,
-        /// A template for its correlation id; without one this instance's, `:` and the step.
+        /// Template of its correlation id. Default: that of this instance, `:` and the step.
         #[serde(default)]
         correlation: Option<Value>,
-        /// The event that begins it; its first start event without one.
+        /// Start event of the child saga. Default: its first start event.
         #[serde(default)]
         event: Option<EventType>,
-        /// A template for the data of that event.
+        /// Template of the data of that event.
         #[serde(default)]
         data: Value,
     },
-    /// A script that a worker runs: the effect `job.<type>`.
-    Job(Job),
-    /// One of several ways.
-    Switch(Vec<Case>),
+    /// Script that a worker runs: the effect `job.<type>`.
+    Job(JobAction),
+    /// Selection of one of several cases.
+    Switch(Vec<SwitchCase>),
 }
 
-/// A point in time.
+/// Point in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Moment {
-    /// So long after the step began: a template for a text such as `30m`.
+pub enum TimeSpec {
+    /// Duration since the start of the step: a template of a text such as `30m`.
     For(Value),
-    /// A template for a time as RFC 3339 text or in whole milliseconds since 1970.
+    /// Template of a time as RFC 3339 text or in whole milliseconds since 1970.
     Until(Value),
 }
 
-/// A task for a person.
+/// Human task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Human {
-    /// A template for what it is called.
+pub struct HumanTask {
+    /// Template of the title.
     pub title: Value,
-    /// Templates for the roles of those who may take it; empty: everybody.
+    /// Templates of the roles that may claim the task; empty: all users.
     #[serde(default)]
     pub roles: Vec<Value>,
-    /// A template for who is to do it.
+    /// Template of the assignee.
     #[serde(default)]
     pub assignee: Option<Value>,
-    /// When it should be done. Nothing fails when it is not; see the step's `timeout`.
+    /// Due time. A missed due time does not fail the step; see the step's `timeout`.
     #[serde(default)]
-    pub due: Option<Moment>,
-    /// A template for what the person sees.
+    pub due: Option<TimeSpec>,
+    /// Template of the displayed data.
     #[serde(default)]
     pub data: Value,
-    /// To whom it goes when nobody has done it.
+    /// Escalation of an overdue task.
     #[serde(default)]
     pub escalate: Option<Escalation>,
 }
 
-/// To whom a task goes when nobody has done it.
+/// Escalation of an overdue task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// How long after the task was opened; `None`: when it is due.
+    /// Time since the opening of the task; `None`: the due time.
     #[serde(default)]
     pub after: Option<Duration>,
-    /// Templates for the roles from then on.
+    /// Templates of the roles after the escalation.
     #[serde(default)]
     pub roles: Vec<Value>,
-    /// A template for who is to do it from then on; nobody in particular without one.
+    /// Template of the assignee after the escalation; unassigned if omitted.
     #[serde(default)]
     pub assignee: Option<Value>,
 }
 
-/// A script that a worker runs.
+/// Script that a worker runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Job {
-    /// The type of script, which names the worker: `python`, `sal`.
+pub struct JobAction {
+    /// Type of script, which selects the worker: `python`, `sal`.
     #[serde(rename = "type")]
     pub kind: Name,
-    /// Its source, as it is: no template.
+    /// Source of the script, passed verbatim: not a template.
     pub script: String,
-    /// Templates for its environment, over the saga's.
+    /// Templates of its environment, which override those of the saga.
     #[serde(default)]
     pub env: Map<String, Value>,
-    /// A template for its arguments.
+    /// Template of its arguments.
     #[serde(default)]
     pub args: Value,
-    /// Steps that must be over first.
+    /// Steps that must be finished first.
     #[serde(default)]
     pub prerequisites: Vec<Name>,
-    /// Jobs that must be over first and whose results it is given.
+    /// Jobs that must be finished first and whose results it receives.
     #[serde(default)]
     pub dependencies: Vec<Name>,
 }
 
-/// One way of a switch.
+/// Case of a switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
-    /// Taken if this expression holds and none before did; `None`: otherwise.
+pub struct SwitchCase {
+    /// Condition; the case is selected if it holds and no earlier case matched. `None`: the default case.
     #[serde(default)]
     pub when: Option<String>,
-    /// The steps that may then begin; those of other ways are bypassed.
+    /// Steps that may start then; the steps of other cases are bypassed.
     pub then: Vec<Name>,
 }

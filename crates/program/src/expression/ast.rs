@@ -1,13 +1,14 @@
-//! The parts that an expression is made of.
+//! Helpers for the syntax tree of expressions.
 
 use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue};
 
-/// Names a value instead of going through a list: what `optMap` and `sortBy` are made of.
+/// Returns true if the comprehension binds a value instead of iterating; `optMap` and `sortBy` expand
+/// to it.
 pub(super) fn is_bind(c: &ComprehensionExpr) -> bool {
     matches!(&c.iter_range.expr, Expr::List(ListExpr { elements, .. }) if elements.is_empty())
 }
 
-/// The parts of an expression.
+/// Returns the child expressions.
 pub(super) fn children(node: &IdedExpr) -> Vec<&IdedExpr> {
     match &node.expr {
         Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => Vec::new(),
@@ -26,7 +27,7 @@ fn entry_parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// `result`, in which `name` is `value`: a comprehension over nothing.
+/// Returns `result` with `name` bound to `value`: a comprehension over an empty list.
 pub(super) fn bind(
     name: String,
     value: IdedExpr,

@@ -1,37 +1,37 @@
-//! What an expression must keep to before it may run: its variables exist, its functions are known, its cost is bounded,
-//! its value does not depend on the order of a hash map.
+//! Static checks of expressions: variables and functions exist, the cost is bounded, and the value does
+//! not depend on the order of a hash map.
 
 use cel::Env;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SelectExpr, SourceInfo};
 use cel::parser::ParseError;
 
 use super::ast::{children, is_bind};
-use super::cost::with_room;
+use super::cost::with_stack;
 use super::names::{NAMES, NAMESPACES, TYPES};
 use super::rewrite::rewrite;
 use super::root::{INDEX, Root};
 use crate::diagnostic::did_you_mean;
 use crate::limits::{MAX_COMPREHENSIONS, MAX_EXPRESSION_BYTES};
 
-/// Functions that people look for, and what there is instead.
+/// Functions that users commonly try, and their replacements.
 const MISSING: [(&str, &str); 2] = [
-    ("now", "an expression reads no clock; use the time that an event carries"),
-    ("bind", "it is `cel.bind(name, value, result)`"),
+    ("now", "expressions cannot read a clock; use the time of an event"),
+    ("bind", "use `cel.bind(name, value, result)`"),
 ];
 
-/// What an expression may speak of at its place.
+/// Variables that are available to an expression at its location.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
-    /// The roots that exist.
+    /// Available roots.
     pub(crate) roots: &'a [Root],
-    /// The names under `vars`; `None` where they are not known.
+    /// Names under `vars`; `None` if they are unknown.
     pub(crate) vars: Option<&'a [String]>,
-    /// The name of the element, where the place belongs to a step for each element of a list.
+    /// Name of the element, if the location belongs to a `foreach` step.
     pub(crate) element: Option<&'a str>,
 }
 
 impl Scope<'_> {
-    /// What a name stands for here.
+    /// Returns the root of a name at this location.
     pub(super) fn root(&self, name: &str) -> Option<Root> {
         match self.element {
             Some(element) if element == name => Some(Root::Element),
@@ -41,66 +41,70 @@ impl Scope<'_> {
     }
 }
 
-/// The names an expression may begin with.
+/// Names with which an expression may start.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Known<'a> {
-    /// Those of a place in a definition.
-    Place(&'a Scope<'a>),
-    /// Any of these, as they are.
+pub(super) enum NameResolution<'a> {
+    /// Names of a location in a definition.
+    Scoped(&'a Scope<'a>),
+    /// Exactly these names.
     Free(&'a [&'a str]),
 }
 
-/// Why an expression is refused.
+/// Error of an invalid expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct CheckError {
     /// Line and column, from 1.
     pub(crate) at: Option<(usize, usize)>,
-    /// What is wrong.
+    /// Description of the error.
     pub(crate) message: String,
-    /// What was probably meant.
+    /// Suggested correction.
     pub(crate) suggestion: Option<String>,
 }
 
-/// An expression that may run.
+/// An expression that passed all checks.
 #[derive(Debug)]
-pub(super) struct Parsed {
+pub(super) struct CheckedExpression {
     pub(super) expression: IdedExpr,
-    /// It takes more stack than a caller may have.
+    /// The expression requires more stack than a caller may have.
     pub(super) deep: bool,
 }
 
-/// Parses, checks, and rewrites `==`.
-pub(super) fn parse(env: &Env, source: &str, known: Known<'_>) -> Result<Parsed, Vec<Refused>> {
+/// Parses and checks an expression, and rewrites `==`.
+pub(super) fn parse(
+    env: &Env,
+    source: &str,
+    known: NameResolution<'_>,
+) -> Result<CheckedExpression, Vec<CheckError>> {
     if source.len() > MAX_EXPRESSION_BYTES {
         let message =
-            format!("the expression is {} bytes long, the limit is {MAX_EXPRESSION_BYTES}", source.len());
-        return Err(vec![Refused { at: None, message, suggestion: None }]);
+            format!("the expression has {} bytes; the limit is {MAX_EXPRESSION_BYTES}", source.len());
+        return Err(vec![CheckError { at: None, message, suggestion: None }]);
     }
     let nesting = nesting(source);
     if nesting > MAX_NESTING {
-        let message = format!("the expression nests deeper than {MAX_NESTING} levels");
-        return Err(vec![Refused { at: None, message, suggestion: None }]);
+        let message = format!("the expression exceeds {MAX_NESTING} nesting levels");
+        return Err(vec![CheckError { at: None, message, suggestion: None }]);
     }
     let small = nesting <= SHALLOW && source.len() <= SHORT_BYTES;
-    let (mut expression, info) = if small { read(env, source) } else { with_room(|| read(env, source)) }?;
+    let (mut expression, info) = if small { read(env, source) } else { with_stack(|| read(env, source)) }?;
     if is_deeper(&expression, MAX_DEPTH) {
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
-        return Err(vec![Refused { at: None, message, suggestion: None }]);
+        return Err(vec![CheckError { at: None, message, suggestion: None }]);
     }
-    let mut walk = Walk { known, info: &info, source, bound: Vec::new(), refused: Vec::new() };
+    let mut walk = Checker { known, info: &info, source, bound: Vec::new(), errors: Vec::new() };
     walk.expression(&expression, 0);
-    if !walk.refused.is_empty() {
-        return Err(walk.refused);
+    if !walk.errors.is_empty() {
+        return Err(walk.errors);
     }
     let deep = is_deeper(&expression, EVALUATED_IN_PLACE);
     rewrite(&mut expression);
-    Ok(Parsed { expression, deep })
+    Ok(CheckedExpression { expression, deep })
 }
 
-/// What is deeper is evaluated on a stack of its own.
+/// Maximum depth that is evaluated on the stack of the caller; deeper expressions use a separate stack.
 const EVALUATED_IN_PLACE: usize = 24;
 
-/// Evaluation recurses over operators and fields.
+/// Maximum depth of operators and fields, because evaluation recurses over them.
 const MAX_DEPTH: usize = 100;
 
 fn is_deeper(root: &IdedExpr, limit: usize) -> bool {
@@ -114,19 +118,20 @@ fn is_deeper(root: &IdedExpr, limit: usize) -> bool {
     false
 }
 
-/// The parser recurses over brackets, signs and conditions, and takes much of the stack for each.
+/// Maximum nesting of brackets, signs and conditions. The parser recurses over them and uses much stack
+/// for each.
 const MAX_NESTING: usize = 32;
-/// What nests deeper or is longer than this is parsed on a stack of its own.
+/// Maximum nesting or length that is parsed on the stack of the caller.
 const SHALLOW: usize = 8;
 const SHORT_BYTES: usize = 64;
 
-fn read(env: &Env, source: &str) -> Result<(IdedExpr, SourceInfo), Vec<Refused>> {
+fn read(env: &Env, source: &str) -> Result<(IdedExpr, SourceInfo), Vec<CheckError>> {
     let parser = env.parser().enable_ident_escape_syntax(true);
     let parsed = parser.parse_with_source_info(source);
     parsed.map_err(|errors| errors.errors.iter().take(1).map(syntax).collect())
 }
 
-/// How deep brackets, signs or conditions stand in one another, or more.
+/// Returns an upper bound of the nesting of brackets, signs and conditions.
 fn nesting(source: &str) -> usize {
     let (mut depth, mut signs, mut ternaries, mut deepest) = (0_usize, 0, 0, 0);
     for byte in source.bytes() {
@@ -142,31 +147,31 @@ fn nesting(source: &str) -> usize {
     deepest
 }
 
-/// The first syntax error; those after it are mostly its echo.
-fn syntax(error: &ParseError) -> Refused {
+/// Returns the first syntax error; later ones are mostly consequences of it.
+fn syntax(error: &ParseError) -> CheckError {
     let at = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
     let found = error.msg.strip_prefix("Syntax error: ").unwrap_or(&error.msg);
     let found = found.split(" expecting ").next().unwrap_or(found);
     let (message, suggestion) = if found.contains("<EOF>") {
         ("the expression ends too early".to_owned(), None)
     } else if found.contains("error at: '= ") || found.ends_with("error at: '='") {
-        ("the expression does not parse".to_owned(), Some("equality is `==`".to_owned()))
+        ("the expression is invalid".to_owned(), Some("use `==` for equality".to_owned()))
     } else {
-        (format!("the expression does not parse: {found}"), None)
+        (format!("the expression is invalid: {found}"), None)
     };
-    Refused { at: at.filter(|at| *at > (0, 0)), message, suggestion }
+    CheckError { at: at.filter(|at| *at > (0, 0)), message, suggestion }
 }
 
-struct Walk<'a> {
-    known: Known<'a>,
+struct Checker<'a> {
+    known: NameResolution<'a>,
     info: &'a SourceInfo,
     source: &'a str,
     /// Names that comprehensions bind.
     bound: Vec<&'a str>,
-    refused: Vec<Refused>,
+    errors: Vec<CheckError>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Checker<'a> {
     fn expression(&mut self, node: &'a IdedExpr, nesting: usize) {
         match &node.expr {
             Expr::Unspecified | Expr::Literal(_) => {}
@@ -186,7 +191,7 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            Expr::Struct(_) => self.refuse(node.id, "messages are not part of the language", None),
+            Expr::Struct(_) => self.reject(node.id, "the language does not support messages", None),
             Expr::Comprehension(comprehension) => self.comprehension(node.id, comprehension, nesting),
         }
     }
@@ -196,37 +201,37 @@ impl<'a> Walk<'a> {
             return;
         }
         let names: Vec<_> = match self.known {
-            Known::Place(scope) => {
+            NameResolution::Scoped(scope) => {
                 let roots = scope.roots.iter().map(|root| root.name());
                 roots.chain(scope.element.into_iter().flat_map(|element| [element, INDEX])).collect()
             }
-            Known::Free(names) => names.iter().map(|n| n.split('.').next().unwrap_or(n)).collect(),
+            NameResolution::Free(names) => names.iter().map(|n| n.split('.').next().unwrap_or(n)).collect(),
         };
         if names.contains(&name) {
             return;
         }
-        let message = format!("`{name}` is not known here; there is {}", listed(&names));
+        let message = format!("unknown name `{name}`; available: {}", listed(&names));
         let suggestion = match (self.known, Root::named(name)) {
-            (Known::Place(_), Some(Root::Event)) => {
-                Some("keep what you need of an event with `vars` or `save`".to_owned())
+            (NameResolution::Scoped(_), Some(Root::Event)) => {
+                Some("save the required event data with `vars` or `save`".to_owned())
             }
-            (Known::Place(_), Some(_)) => None,
-            (Known::Place(_) | Known::Free(_), _) => did_you_mean(name, names),
+            (NameResolution::Scoped(_), Some(_)) => None,
+            (NameResolution::Scoped(_) | NameResolution::Free(_), _) => did_you_mean(name, names),
         };
-        self.refuse(id, message, suggestion);
+        self.reject(id, message, suggestion);
     }
 
-    /// `vars.x` where nothing ever sets `x`.
+    /// Checks that `vars.x` is set by the definition.
     fn known_var(&mut self, node: &IdedExpr, select: &SelectExpr) {
-        let Known::Place(scope) = self.known else { return };
+        let NameResolution::Scoped(scope) = self.known else { return };
         let (Expr::Ident(root), Some(vars)) = (&select.operand.expr, scope.vars) else { return };
         let shadowed = self.bound.contains(&root.as_str());
         if root != Root::Vars.name() || shadowed || vars.contains(&select.field) {
             return;
         }
-        let message = format!("nothing sets `vars.{}`", select.field);
+        let message = format!("`vars.{}` is never set", select.field);
         let near = did_you_mean(&select.field, vars.iter().map(String::as_str));
-        self.refuse(node.id, message, near.or_else(|| Some("set it with `vars` or `save`".to_owned())));
+        self.reject(node.id, message, near.or_else(|| Some("set it with `vars` or `save`".to_owned())));
     }
 
     fn call(&mut self, id: u64, call: &'a CallExpr, nesting: usize) {
@@ -246,17 +251,21 @@ impl<'a> Walk<'a> {
         }
         let missing = MISSING.iter().find(|(function, _)| *function == name);
         let suggestion = match missing {
-            Some((_, why)) => Some((*why).to_owned()),
+            Some((_, hint)) => Some((*hint).to_owned()),
             None => did_you_mean(name, NAMES),
         };
-        self.refuse(id, format!("there is no function `{name}`"), suggestion);
+        self.reject(id, format!("unknown function `{name}`"), suggestion);
     }
 
     fn comprehension(&mut self, id: u64, c: &'a ComprehensionExpr, nesting: usize) {
         let inner = nesting + usize::from(!is_bind(c));
         if inner > MAX_COMPREHENSIONS {
-            let message = format!("map, filter, all and exists stand more than {MAX_COMPREHENSIONS} deep");
-            self.refuse(id, message, Some("split it over two steps or prepare the list upstream".to_owned()));
+            let message = format!("map, filter, all and exists exceed {MAX_COMPREHENSIONS} nesting levels");
+            self.reject(
+                id,
+                message,
+                Some("split the expression into two steps, or prepare the list upstream".to_owned()),
+            );
             return;
         }
         self.expression(&c.iter_range, nesting);
@@ -270,26 +279,26 @@ impl<'a> Walk<'a> {
         self.bound.truncate(outer);
     }
 
-    fn refuse(&mut self, id: u64, message: impl Into<String>, suggestion: Option<String>) {
+    fn reject(&mut self, id: u64, message: impl Into<String>, suggestion: Option<String>) {
         let at = self.info.offset_for(id).map(|(start, _)| position(self.source, start as usize));
-        self.refused.push(Refused { at, message: message.into(), suggestion });
+        self.errors.push(CheckError { at, message: message.into(), suggestion });
     }
 }
 
-/// Line and column, from 1, of a character offset.
+/// Returns line and column, from 1, of a character offset.
 fn position(source: &str, offset: usize) -> (usize, usize) {
     let before = source.chars().take(offset);
     before.fold((1, 1), |(line, column), c| if c == '\n' { (line + 1, 1) } else { (line, column + 1) })
 }
 
-/// `google.protobuf.Timestamp`, a name with dots.
+/// Returns true for a dotted type name such as `google.protobuf.Timestamp`.
 fn is_qualified_type(select: &SelectExpr) -> bool {
     let Expr::Select(inner) = &select.operand.expr else { return false };
     let Expr::Ident(root) = &inner.operand.expr else { return false };
     !select.test && TYPES.contains(&format!("{root}.{}.{}", inner.field, select.field).as_str())
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Formats names as `a`, `a and b`, `a, b and c`.
 fn listed(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {

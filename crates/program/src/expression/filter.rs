@@ -1,7 +1,8 @@
-//! Conditions outside definitions: what an operator asks of instances.
+//! Conditions outside definitions: filters of an operator over instances.
 //!
-//! They are checked like the expressions of a definition: every name exists, and the cost is bounded. What they speak of is given by
-//! example, which also shows early that a condition is none.
+//! Filters are checked like the expressions of a definition: every name exists, and the cost is
+//! bounded. An example provides the available names and also detects early that a filter is not a
+//! condition.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,27 +12,27 @@ use cel::common::types::CelBool;
 use serde_json::{Map, Value};
 
 use super::ast::children;
-use super::check::{self, Known, Parsed};
+use super::check::{self, CheckedExpression, NameResolution};
 use super::cost;
 use super::functions::environment;
 use super::rewrite::wrap;
-use super::{Free, run};
+use super::{FreeVariables, run};
 
-/// A compiled condition over values with names.
+/// A compiled condition over named values.
 #[derive(Debug)]
 pub struct Filter {
-    parsed: Parsed,
+    parsed: CheckedExpression,
     names: BTreeSet<String>,
 }
 
-/// A condition that cannot be one.
+/// Error of an invalid condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// Line and column, from 1.
     pub at: Option<(usize, usize)>,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// What was probably meant.
+    /// Suggested correction.
     pub suggestion: Option<String>,
 }
 
@@ -51,18 +52,20 @@ impl fmt::Display for FilterError {
 impl std::error::Error for FilterError {}
 
 impl Filter {
-    /// Compiles a condition. The names it may use are those of `example`; the ones in `times` are read as times.
+    /// Compiles a condition. Its names are those of `example`; names in `times` are read as timestamps.
     ///
     /// # Errors
-    /// When it does not parse, names what there is not, costs too much, or is found not to be true or false of the example. Where the
-    /// example is null, nothing is known of what may stand there.
+    /// If the condition does not parse, uses unknown names, costs too much, or is not a boolean for the
+    /// example. If a value of the example is null, its type is unknown.
     pub fn compile(source: &str, example: &Map<String, Value>, times: &[&str]) -> Result<Self, FilterError> {
         let known: Vec<_> = example.keys().map(String::as_str).collect();
-        let parsed = check::parse(environment(), source, Known::Free(&known));
-        let mut parsed = parsed.map_err(|refused| {
-            let first = refused.into_iter().next();
-            let (at, message, suggestion) =
-                first.map_or((None, "it is refused".to_owned(), None), |r| (r.at, r.message, r.suggestion));
+        let parsed = check::parse(environment(), source, NameResolution::Free(&known));
+        let mut parsed = parsed.map_err(|rejected| {
+            let first = rejected.into_iter().next();
+            let (at, message, suggestion) = first
+                .map_or((None, "the expression is invalid".to_owned(), None), |r| {
+                    (r.at, r.message, r.suggestion)
+                });
             FilterError { at, message, suggestion }
         })?;
         let mut names = BTreeSet::new();
@@ -72,48 +75,50 @@ impl Filter {
         let filter = Self { parsed, names };
         let certain = filter.names.iter().all(|name| !example[name].is_null());
         match filter.holds(example).0 {
-            Err(Unmet::NotACondition(message)) => Err(FilterError { at: None, message, suggestion: None }),
-            Err(Unmet::NoValue(message)) if certain => {
+            Err(FilterEvalError::NotBoolean(message)) => {
                 Err(FilterError { at: None, message, suggestion: None })
             }
-            Ok(_) | Err(Unmet::NoValue(_)) => Ok(filter),
+            Err(FilterEvalError::NoValue(message)) if certain => {
+                Err(FilterError { at: None, message, suggestion: None })
+            }
+            Ok(_) | Err(FilterEvalError::NoValue(_)) => Ok(filter),
         }
     }
 
-    /// Whether it speaks of this name.
+    /// Returns true if the condition uses this name.
     #[must_use]
     pub fn uses(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// Whether it holds of these values, and the units of work that it took to know ([`MAX_EVALUATION`](crate::MAX_EVALUATION) at
-    /// most). Only the names that it uses need be there.
-    pub fn holds(&self, values: &Map<String, Value>) -> (Result<bool, Unmet>, u32) {
+    /// Evaluates the condition and returns the used units of work
+    /// ([`MAX_EVALUATION_COST`](crate::MAX_EVALUATION_COST) at most). Only the names that it uses must be
+    /// present.
+    pub fn holds(&self, values: &Map<String, Value>) -> (Result<bool, FilterEvalError>, u32) {
         let mut none = None;
-        let read = run(&self.parsed, &Free(values), |value| {
+        let read = run(&self.parsed, &FreeVariables(values), |value| {
             let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
             if condition.is_none() {
-                none =
-                    Some(format!("a condition must be true or false, this is {}", value.get_type().name()));
+                none = Some(format!("a condition must be true or false, but is {}", value.get_type().name()));
             }
             Ok(condition.unwrap_or_default())
         });
-        let answer = match (read, none) {
-            (Ok(_), Some(why)) => Err(Unmet::NotACondition(why)),
+        let result = match (read, none) {
+            (Ok(_), Some(reason)) => Err(FilterEvalError::NotBoolean(reason)),
             (Ok(holds), None) => Ok(holds),
-            (Err(why), _) => Err(Unmet::NoValue(why)),
+            (Err(reason), _) => Err(FilterEvalError::NoValue(reason)),
         };
-        (answer, cost::used())
+        (result, cost::spent_units())
     }
 }
 
-/// Why a condition is neither true nor false of some values.
+/// Evaluation error of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unmet {
-    /// It is something else, a text say.
+pub enum FilterEvalError {
+    /// The value is not a boolean, for example a text.
     #[error("{0}")]
-    NotACondition(String),
-    /// It cannot be told: there is no such field, or what is there cannot be compared.
+    NotBoolean(String),
+    /// The condition has no value: a field is missing, or values cannot be compared.
     #[error("{0}")]
     NoValue(String),
 }
@@ -127,7 +132,7 @@ fn collect(node: &IdedExpr, names: &mut BTreeSet<String>) {
     }
 }
 
-/// `updated_at` becomes `timestamp(updated_at)`, but where a comprehension has given the name to something else.
+/// Rewrites `updated_at` to `timestamp(updated_at)`, unless a comprehension binds the name.
 fn read_as_times(node: &mut IdedExpr, times: &[&str], bound: &mut Vec<String>) {
     match &mut node.expr {
         Expr::Unspecified | Expr::Literal(_) | Expr::Struct(_) => {}
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_asked_of_values() {
+    fn filter_is_evaluated_on_values() {
         check("status == 'running' && version > 2", Value::Null, true);
         check("vars.total > 100.0", json!({ "total": 250.5 }), true);
         check("waits.exists(w, w.name == 'charge') && updated_at < now - duration('1h')", Value::Null, true);
@@ -202,27 +207,27 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(source: &str, expected: &str) {
+    fn rejected(source: &str, expected: &str) {
         let error = compile(source).unwrap_err().to_string();
         assert!(error.contains(expected), "{source}: {error}");
     }
 
     #[test]
-    fn what_is_no_condition_is_refused_with_its_place() {
-        refused("status == 'x' && stauts == 'y'", "line 1, column 18: `stauts` is not known here");
-        refused("stauts == 'y'", "status");
-        refused("status", "true or false, this is string");
-        refused("version > 'x'", "");
-        refused("status ==", "ends too early");
-        refused("statis(1)", "there is no function");
+    fn invalid_filter_is_rejected_with_position() {
+        rejected("status == 'x' && stauts == 'y'", "line 1, column 18: unknown name `stauts`");
+        rejected("stauts == 'y'", "status");
+        rejected("status", "true or false, but is string");
+        rejected("version > 'x'", "");
+        rejected("status ==", "ends too early");
+        rejected("statis(1)", "unknown function `statis`");
     }
 
     #[test]
-    fn a_row_without_what_is_asked_for_is_neither_nor() {
+    fn missing_field_is_a_filter_error() {
         let filter = compile("vars.total > 100").unwrap();
         assert!(filter.uses("vars") && !filter.uses("status"));
         let values = json!({ "vars": { "other": 1 } });
         let (holds, _) = filter.holds(values.as_object().unwrap());
-        assert!(matches!(holds, Err(Unmet::NoValue(_))), "{holds:?}");
+        assert!(matches!(holds, Err(FilterEvalError::NoValue(_))), "{holds:?}");
     }
 }

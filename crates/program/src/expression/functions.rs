@@ -1,5 +1,6 @@
-//! The functions an expression may call: CEL's library with times, texts, lists and numbers, and those of Orlog's own that
-//! the checker puts in their place where CEL's know nothing of JSON or of cost.
+//! Functions of expressions: CEL's library for times, texts, lists and numbers, and Orlog's
+//! replacements. The checker uses a replacement if the CEL function does not support JSON or cost
+//! limits.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,39 +16,40 @@ use cel::parser::{Macro, MacroExprHelper};
 use cel::{Env, ExecutionError, ParseError};
 
 use super::ast;
-use super::cost::{pay, spend_copy, spent, text};
+use super::cost::{charge, exhausted_error, spend_copy, text_cost};
 use super::json;
 use super::pattern::{PATTERN_UNITS, pattern_of};
 
-/// The function `==` is compiled to.
+/// Function that replaces `==`.
 pub(super) const EQUAL: &str = "@equal";
-/// The function `in` is compiled to.
+/// Function that replaces `in`.
 pub(super) const IN: &str = "@within";
-/// Pays for what `map`, `filter`, `all` and `exists` go through: the range and the weight of what is done with each.
+/// Charges for the range of `map`, `filter`, `all` and `exists`, multiplied by the cost of the body.
 pub(super) const EACH: &str = "@each";
-/// Pays for a copy of what a comprehension has bound.
+/// Charges for a copy of a variable that a comprehension binds.
 pub(super) const USE: &str = "@use";
 
-/// Functions whose cost is not that of their arguments, and the one that pays for it or stands for it.
-pub(super) const COSTLY: [(&str, Instead); 6] = [
-    ("distinct", Instead::Around("@distinct")),
-    ("format", Instead::Around("@format")),
-    ("split", Instead::Around("@split")),
-    ("range", Instead::Around("@range")),
-    ("join", Instead::Whole("@join")),
-    ("replace", Instead::Whole("@replace")),
+/// Functions whose cost is not that of their arguments, with the function that charges for or replaces
+/// them.
+pub(super) const COSTLY: [(&str, CostWrapper); 6] = [
+    ("distinct", CostWrapper::Around("@distinct")),
+    ("format", CostWrapper::Around("@format")),
+    ("split", CostWrapper::Around("@split")),
+    ("range", CostWrapper::Around("@range")),
+    ("join", CostWrapper::Whole("@join")),
+    ("replace", CostWrapper::Whole("@replace")),
 ];
 
-/// How a costly function is paid for.
+/// Wrapper that charges for a costly function.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Instead {
-    /// The function named here is called with what it is called on, or with its first argument.
+pub(super) enum CostWrapper {
+    /// The named function wraps the receiver or the first argument.
     Around(&'static str),
-    /// The function named here is called in its place.
+    /// The named function replaces the call.
     Whole(&'static str),
 }
 
-/// CEL's standard library with its extensions and Orlog's functions, built once.
+/// Returns CEL's standard library with its extensions and Orlog's functions, built once.
 pub(super) fn environment() -> &'static Arc<Env> {
     static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {
@@ -57,7 +59,7 @@ pub(super) fn environment() -> &'static Arc<Env> {
             .and_then(|()| cel::extensions::lists(&mut env))
             .and_then(|()| super::two_variable_macros::extension(&mut env))
             .and_then(|()| own(&mut env));
-        extended.expect("no two functions have one name and the same arguments");
+        extended.expect("no two functions have the same name and arguments");
         Arc::new(env)
     })
 }
@@ -85,9 +87,9 @@ fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
 }
 
 type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
-type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+type EvalResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
-fn one<'b, 'v>(mut args: Args<'b, 'v>) -> Answer<'b, 'v> {
+fn one<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
     args.pop().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))
 }
 
@@ -110,8 +112,8 @@ fn equal<'b, 'v>(args: &[CowVal<'b, 'v>]) -> CowVal<'b, 'v> {
     CowVal::owned(CelBool::from(same))
 }
 
-/// `x in list` with Orlog's equality; of a map, whether it has the key.
-fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+/// Evaluates `x in list` with Orlog's equality; for a map, checks whether it has the key.
+fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let [value, range] = args else {
         return Err(ExecutionError::invalid_argument_count(2, args.len()));
     };
@@ -134,15 +136,15 @@ fn name_of(value: &dyn Val) -> String {
     value.get_type().name().to_owned()
 }
 
-/// The range itself, paid for; of a map that CEL keeps without order, its keys in order.
-fn each<'b, 'v>(mut args: Args<'b, 'v>) -> Answer<'b, 'v> {
+/// Returns the range after charging for it; for an unordered CEL map, its keys in order.
+fn each<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
     let weight = usize::try_from(*arg::<CelInt>(&args, 1)?.inner()).unwrap_or(usize::MAX);
     args.truncate(1);
     let range = one(args)?;
     let size = range.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0));
     let built = range.downcast_ref::<CelList>().is_some() || range.downcast_ref::<CelMap>().is_some();
-    // What is read in place pays for its elements when it makes them.
-    pay(size.saturating_mul(weight + usize::from(built)))?;
+    // Data that is read in place charges for its elements when it creates them.
+    charge(size.saturating_mul(weight + usize::from(built)))?;
     let Some(map) = range.downcast_ref::<CelMap>() else { return Ok(range) };
     let mut keys: Vec<_> = map.inner().keys().collect();
     keys.sort();
@@ -150,11 +152,11 @@ fn each<'b, 'v>(mut args: Args<'b, 'v>) -> Answer<'b, 'v> {
     Ok(CowVal::owned(CelList::from(keys)))
 }
 
-fn copy<'b, 'v>(value: CowVal<'b, 'v>) -> Answer<'b, 'v> {
-    if spend_copy(value.as_ref()) { Ok(value) } else { Err(spent()) }
+fn copy<'b, 'v>(value: CowVal<'b, 'v>) -> EvalResult<'b, 'v> {
+    if spend_copy(value.as_ref()) { Ok(value) } else { Err(exhausted_error()) }
 }
 
-/// `cel.bind(name, value, result)`; any other `bind` stays a call.
+/// Expands `cel.bind(name, value, result)`; any other `bind` stays a call.
 fn bind(
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,
@@ -171,10 +173,10 @@ fn bind(
     Ok(Some(helper.next_expr(bind)))
 }
 
-/// The argument itself, after what the function it goes to costs beside it.
-fn paid<'b, 'v>(args: Args<'b, 'v>, units: fn(&dyn Val) -> usize) -> Answer<'b, 'v> {
+/// Returns the argument after charging the additional cost of the called function.
+fn paid<'b, 'v>(args: Args<'b, 'v>, units: fn(&dyn Val) -> usize) -> EvalResult<'b, 'v> {
     let value = one(args)?;
-    pay(units(value.as_ref()))?;
+    charge(units(value.as_ref()))?;
     Ok(value)
 }
 
@@ -182,19 +184,19 @@ fn size_of(value: &dyn Val) -> usize {
     value.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0))
 }
 
-/// `distinct` compares each element with each.
+/// Returns the cost of `distinct`, which compares all pairs of elements.
 fn squared(value: &dyn Val) -> usize {
     let size = size_of(value);
     size.saturating_mul(size) / 16
 }
 
-/// A clause of `format` writes up to four hundred digits.
+/// Returns the cost of `format`, of which a clause writes up to 400 digits.
 fn clauses(value: &dyn Val) -> usize {
     let found = value.downcast_ref::<CelString>().map_or(0, |format| format.matches('%').count());
     found.saturating_mul(16)
 }
 
-/// `split` makes up to one text a character.
+/// Returns the cost of `split`, which creates up to one text per character.
 fn pieces(value: &dyn Val) -> usize {
     value.downcast_ref::<CelString>().map_or(0, |string| string.inner().len() / 4)
 }
@@ -203,7 +205,7 @@ fn number(value: &dyn Val) -> usize {
     value.downcast_ref::<CelInt>().map_or(0, |number| usize::try_from(*number.inner()).unwrap_or(0))
 }
 
-fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let separator = if args.len() > 1 { arg::<CelString>(args, 1)?.inner() } else { "" };
     let mut items = args[0].as_iterable().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?.iter();
     let mut joined = String::new();
@@ -213,7 +215,7 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
             got: name_of(item),
             want: "string".to_owned(),
         })?;
-        pay(text(part.inner().len() + separator.len()))?;
+        charge(text_cost(part.inner().len() + separator.len()))?;
         if !std::mem::take(&mut first) {
             joined.push_str(separator);
         }
@@ -222,24 +224,24 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
     Ok(CowVal::owned(CelString::from(joined)))
 }
 
-fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let [whole, from, to] = [0, 1, 2].map(|i| arg::<CelString>(args, i).map(CelString::inner));
     let (whole, from, to) = (whole?, from?, to?);
     let limit = if args.len() > 3 { *arg::<CelInt>(args, 3)?.inner() } else { -1 };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let times = whole.matches(from).take(limit).count();
-    pay(text(whole.len().saturating_add(times.saturating_mul(to.len()))))?;
+    charge(text_cost(whole.len().saturating_add(times.saturating_mul(to.len()))))?;
     Ok(CowVal::owned(CelString::from(whole.replacen(from, to, limit))))
 }
 
-fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let (whole, pattern) = (arg::<CelString>(args, 0)?.inner(), arg::<CelString>(args, 1)?.inner());
-    pay(PATTERN_UNITS + 4 * text(whole.len()))?;
-    let found = pattern_of(pattern).map_err(|why| ExecutionError::function_error("matches", why))?;
+    charge(PATTERN_UNITS + 4 * text_cost(whole.len()))?;
+    let found = pattern_of(pattern).map_err(|reason| ExecutionError::function_error("matches", reason))?;
     Ok(CowVal::owned(CelBool::from(found.is_match(whole))))
 }
 
-/// Written with padding, read with or without.
+/// Base64 engine that writes padding and reads with or without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -249,12 +251,12 @@ pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-fn encode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+fn encode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     Ok(CowVal::owned(CelString::from(to_base64(arg::<CelBytes>(args, 0)?.inner()))))
 }
 
-fn decode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+fn decode<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let decoded = BASE64.decode(arg::<CelString>(args, 0)?.inner());
-    let bytes = decoded.map_err(|_| ExecutionError::function_error("base64.decode", "this is no base64"))?;
+    let bytes = decoded.map_err(|_| ExecutionError::function_error("base64.decode", "invalid base64"))?;
     Ok(CowVal::owned(CelBytes::from(bytes)))
 }

@@ -1,8 +1,8 @@
-//! JSON as CEL sees it: read in place, not copied, in the order of its keys.
+//! JSON values for CEL: read in place, not copied, in key order.
 //!
-//! Lists and maps answer an index directly from the JSON. What needs every element of a list makes one shallow CEL list the
-//! first time. All of it is paid for (see `budget`): a comprehension over a large payload ends with an error instead of
-//! taking minutes.
+//! Lists and maps resolve an index directly in the JSON. Operations that need every element of a list
+//! create one shallow CEL list on first use. All of it is charged (see `cost`): a comprehension over a
+//! large payload fails instead of taking minutes.
 
 use std::sync::OnceLock;
 
@@ -14,9 +14,9 @@ use cel::common::types::{
 use cel::common::value::{CowVal, Val};
 use serde_json::{Map, Number, Value};
 
-use super::cost::{pay, spend, text};
+use super::cost::{charge, spend, text_cost};
 
-/// A JSON value as a CEL value that borrows it.
+/// Wraps a JSON value as a CEL value that borrows it.
 pub(super) fn wrap<'a>(value: &'a Value) -> Box<dyn Val + 'a> {
     match value {
         Value::Bool(b) => Box::new(CelBool::from(*b)),
@@ -33,10 +33,11 @@ pub(super) fn wrap_map<'a>(fields: &'a Map<String, Value>) -> Box<dyn Val + 'a> 
 }
 
 fn units(string: &str) -> usize {
-    text(string.len())
+    text_cost(string.len())
 }
 
-/// An integer where it is one; above `i64` an unsigned one, so that big ids keep every digit.
+/// Wraps a number as an integer if possible; above `i64` as an unsigned one, so that large ids keep
+/// every digit.
 fn wrap_number(number: &Number) -> Box<dyn Val> {
     match (number.as_i64(), number.as_u64(), number.as_f64()) {
         (Some(i), _, _) => Box::new(CelInt::from(i)),
@@ -45,13 +46,13 @@ fn wrap_number(number: &Number) -> Box<dyn Val> {
     }
 }
 
-/// Whether two values are equal, be they JSON or CEL's own. CEL's own lists and maps know only their like, so `==` is
-/// compiled to this.
+/// Returns true if two values are equal, whether JSON or CEL values. CEL lists and maps support only
+/// their own types, so `==` is compiled to this function.
 pub(super) fn equal(a: &dyn Val, b: &dyn Val) -> bool {
     match (a.get_type().kind(), b.get_type().kind()) {
         (Kind::List, Kind::List) => equal_lists(a, b).unwrap_or(false),
         (Kind::Map, Kind::Map) => equal_maps(a, b).unwrap_or(false),
-        // Never asked of the value itself: JSON lists and maps answer `equals` with this function.
+        // Never call `equals` of the value itself: JSON lists and maps implement it with this function.
         (Kind::List | Kind::Map, _) | (_, Kind::List | Kind::Map) => false,
         (_, _) => a.equals(b),
     }
@@ -88,15 +89,15 @@ fn equal_maps(a: &dyn Val, b: &dyn Val) -> Option<bool> {
     Some(true)
 }
 
-/// Nothing is read any more once the account is empty.
-fn still_paid() -> Result<(), ExecutionError> {
-    pay(0)
+/// Returns an error if the cost budget is exceeded, so that no more data is read.
+fn check_budget() -> Result<(), ExecutionError> {
+    charge(0)
 }
 
-/// Walks values that were paid for.
-struct Walk<'b, 'a>(std::slice::Iter<'b, Box<dyn Val + 'a>>);
+/// Iterator over values that were already charged.
+struct ChargedIter<'b, 'a>(std::slice::Iter<'b, Box<dyn Val + 'a>>);
 
-impl<'b, 'v, 'a: 'v> CelIterator<'b, 'v> for Walk<'b, 'a> {
+impl<'b, 'v, 'a: 'v> CelIterator<'b, 'v> for ChargedIter<'b, 'a> {
     fn next(&mut self) -> Option<&'b (dyn Val + 'v)> {
         self.0.next().map(|item| &**item as &'b (dyn Val + 'v))
     }
@@ -174,7 +175,7 @@ impl Indexer for JsonList<'_> {
         Self: 'v,
     {
         let Some(position) = index.downcast_ref::<CelInt>() else { return self.list().get(index) };
-        still_paid()?;
+        check_budget()?;
         let item = usize::try_from(*position.inner()).ok().and_then(|i| self.items.get(i));
         item.map(|item| CowVal::Owned(wrap(item)))
             .ok_or_else(|| ExecutionError::IndexOutOfBounds(cel::Value::Int(*position.inner())))
@@ -193,7 +194,7 @@ impl Iterable for JsonList<'_> {
     where
         Self: 'v,
     {
-        Box::new(Walk(self.list().inner().iter()))
+        Box::new(ChargedIter(self.list().inner().iter()))
     }
 }
 
@@ -257,7 +258,7 @@ impl Indexer for JsonMap<'_> {
     where
         Self: 'v,
     {
-        still_paid()?;
+        check_budget()?;
         let Some(key) = key.downcast_ref::<CelString>() else {
             let got = key.get_type().name().to_owned();
             return Err(ExecutionError::UnexpectedType { got, want: "string".to_owned() });
@@ -286,7 +287,7 @@ impl Iterable for JsonMap<'_> {
             let keys = self.fields.keys().filter(|_| affordable);
             keys.map(|key| Box::new(CelString::from(key.as_str())) as Box<dyn Val + '_>).collect()
         });
-        Box::new(Walk(if affordable { keys.iter() } else { [].iter() }))
+        Box::new(ChargedIter(if affordable { keys.iter() } else { [].iter() }))
     }
 }
 

@@ -1,16 +1,16 @@
-//! Each limit of an expression at its edge: just inside it works, just outside it is refused.
+//! Each limit of an expression at its boundary: accepted at the limit, rejected above it.
 
 use orlog_model::{CorrelationId, SagaName, TenantId};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::limits::{
-    MAX_EVALUATION, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
+    MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES, MAX_JSON_DEPTH, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
 };
 use crate::template::Template;
 
 const ALL: Scope<'static> = Scope { roots: &Root::ALL, vars: None, element: None };
-const TOO_MUCH: &str = "it goes through too much data";
+const TOO_MUCH: &str = "the expression processes too much data";
 
 fn instance() -> InstanceKey {
     InstanceKey {
@@ -21,16 +21,16 @@ fn instance() -> InstanceKey {
 }
 
 fn evaluate(source: &str, event: &Value) -> Result<Value, String> {
-    let expression = Expression::compile(source, &ALL).map_err(|refused| refused[0].message.clone())?;
+    let expression = Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
     let key = instance();
     expression.evaluate(&Bindings::new(&key).event(event)).map_err(|error| error.reason)
 }
 
 #[track_caller]
-fn edge(inside: &str, outside: &str, reason: &str) {
-    let inside = evaluate(inside, &Value::Null);
-    assert!(inside.is_ok(), "{inside:?}");
-    assert_eq!(evaluate(outside, &Value::Null), Err(reason.to_owned()));
+fn edge(valid: &str, invalid: &str, reason: &str) {
+    let valid = evaluate(valid, &Value::Null);
+    assert!(valid.is_ok(), "{valid:?}");
+    assert_eq!(evaluate(invalid, &Value::Null), Err(reason.to_owned()));
 }
 
 fn list(length: usize) -> String {
@@ -38,18 +38,18 @@ fn list(length: usize) -> String {
 }
 
 #[test]
-fn an_expression_is_4096_bytes_long_at_most() {
+fn expression_length_is_limited_to_4096_bytes() {
     let text = |length: usize| format!("'{}'", "x".repeat(length - 2));
     edge(
         &text(MAX_EXPRESSION_BYTES),
         &text(MAX_EXPRESSION_BYTES + 1),
-        "the expression is 4097 bytes long, the limit is 4096",
+        "the expression has 4097 bytes; the limit is 4096",
     );
 }
 
 #[test]
-fn an_expression_nests_32_deep_at_most() {
-    let reason = "the expression nests deeper than 32 levels";
+fn expression_nesting_is_limited_to_32() {
+    let reason = "the expression exceeds 32 nesting levels";
     let calls = |depth: usize| format!("{}1{}", "int(".repeat(depth), ")".repeat(depth));
     edge(&calls(32), &calls(33), reason);
     let lists = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
@@ -61,38 +61,38 @@ fn an_expression_nests_32_deep_at_most() {
 }
 
 #[test]
-fn an_expression_chains_100_operators_at_most() {
+fn operator_chains_are_limited_to_100() {
     let reason = "the expression chains more than 100 operators or fields";
     let sum = |length: usize| format!("1{}", " + 1".repeat(length - 1));
     edge(&sum(100), &sum(101), reason);
     let calls = |length: usize| format!("'a'{}", ".trim()".repeat(length - 1));
     edge(&calls(100), &calls(101), reason);
-    refuse_chain(&format!("event{}", ".a".repeat(500)), reason);
+    check_chain_rejected(&format!("event{}", ".a".repeat(500)), reason);
 }
 
 #[track_caller]
-fn refuse_chain(source: &str, reason: &str) {
+fn check_chain_rejected(source: &str, reason: &str) {
     assert_eq!(evaluate(source, &Value::Null), Err(reason.to_owned()));
 }
 
 #[test]
-fn comprehensions_stand_two_deep_at_most() {
+fn comprehension_nesting_is_limited_to_2() {
     edge(
         "[1].map(a, [1].map(b, b))",
         "[1].map(a, [1].map(b, [1].map(c, c)))",
-        "map, filter, all and exists stand more than 2 deep",
+        "map, filter, all and exists exceed 2 nesting levels",
     );
     edge(
         "[1].map(a, [1].map(b, cel.bind(c, b, c)))",
         "cel.bind(x, [1], x.map(a, x.map(b, x.map(c, c))))",
-        "map, filter, all and exists stand more than 2 deep",
+        "map, filter, all and exists exceed 2 nesting levels",
     );
 }
 
 #[test]
-fn goes_through_100_000_elements_at_most() {
+fn iteration_is_limited_to_100_000_elements() {
     let event = |length: usize| json!({ "many": vec![1; length] });
-    let units = usize::try_from(MAX_EVALUATION).unwrap();
+    let units = usize::try_from(MAX_EVALUATION_COST).unwrap();
     assert_eq!(evaluate("event.many.all(a, true)", &event(units)), Ok(json!(true)));
     assert_eq!(evaluate("event.many.all(a, true)", &event(units + 1)), Err(TOO_MUCH.to_owned()));
     let many = event(10_000);
@@ -100,9 +100,9 @@ fn goes_through_100_000_elements_at_most() {
     assert_eq!(evaluate("event.many.map(a, event.many.map(b, a + b))", &many), Err(TOO_MUCH.to_owned()));
 }
 
-/// A comprehension over literals goes through as many elements as the product of their lengths.
+/// A comprehension over literals reads as many elements as the product of their lengths.
 #[test]
-fn literals_count_like_data() {
+fn literals_are_charged_like_data() {
     let nested = |n: usize| format!("size({}.map(x, {}.map(y, true)))", list(n), list(n));
     edge(&nested(250), &nested(350), TOO_MUCH);
     let built = |n: usize| format!("cel.bind(l, {}, size(l.map(x, l.map(y, true))))", list(n));
@@ -114,8 +114,8 @@ fn literals_count_like_data() {
 }
 
 #[test]
-fn reads_and_makes_six_megabytes_of_text_at_most() {
-    let units = usize::try_from(MAX_EVALUATION).unwrap();
+fn text_is_limited_to_six_megabytes() {
+    let units = usize::try_from(MAX_EVALUATION_COST).unwrap();
     let event = |length: usize| json!({ "long": "x".repeat(length) });
     assert_eq!(evaluate("event.long == ''", &event(64 * units - 1)), Ok(json!(false)));
     assert_eq!(evaluate("event.long == ''", &event(64 * units)), Err(TOO_MUCH.to_owned()));
@@ -146,17 +146,17 @@ fn reads_and_makes_six_megabytes_of_text_at_most() {
 }
 
 #[test]
-fn a_pattern_is_of_bounded_size() {
+fn regex_size_is_limited() {
     let pattern = |length: usize| format!("'x'.matches('{}')", "x".repeat(length));
     edge(
         &pattern(MAX_PATTERN_BYTES),
         &pattern(MAX_PATTERN_BYTES + 1),
-        "matches: the pattern is 513 bytes long, the limit is 512",
+        "matches: the pattern has 513 bytes; the limit is 512",
     );
     edge(
         "'x'.matches('x{100}')",
         "'x'.matches('((x{100}){100}){100}')",
-        "matches: the pattern repeats too much",
+        "matches: the compiled pattern is too large",
     );
     let many = json!({ "many": vec![1; 2_000] });
     assert_eq!(
@@ -166,24 +166,24 @@ fn a_pattern_is_of_bounded_size() {
 }
 
 #[test]
-fn a_value_is_256_kibibytes_and_64_levels_at_most() {
+fn value_size_is_limited_to_256_kib_and_64_levels() {
     let long = |length: usize| json!({ "long": "x".repeat(length) });
     assert!(evaluate("event.long + 'y'", &long(MAX_PAYLOAD_BYTES - 2)).is_ok());
     assert_eq!(
         evaluate("event.long + 'y'", &long(MAX_PAYLOAD_BYTES - 1)),
-        Err("its value holds more than 262144 bytes".to_owned())
+        Err("the value exceeds 262144 bytes".to_owned())
     );
     let deep = |depth: usize| json!({ "deep": (0..depth).fold(json!(1), |inner, _| json!([inner])) });
     assert!(evaluate("[event.deep]", &deep(MAX_JSON_DEPTH - 2)).is_ok());
     assert_eq!(
         evaluate("[event.deep]", &deep(MAX_JSON_DEPTH - 1)),
-        Err("its value nests deeper than 64 levels".to_owned())
+        Err("the value exceeds 64 nesting levels".to_owned())
     );
 }
 
-/// A template of many expressions costs no more than one.
+/// A template of several expressions has the same limit as one expression.
 #[test]
-fn a_template_shares_one_account_and_one_size() {
+fn template_shares_one_budget() {
     let key = instance();
     let run = |template: &Value, event: &Value| {
         let mut findings = Vec::new();
@@ -195,7 +195,7 @@ fn a_template_shares_one_account_and_one_size() {
     assert!(run(&json!(["=event.long", "=event.long"]), &event).is_ok());
     assert_eq!(
         run(&json!(["=event.long", "=event.long", "=event.long"]), &event),
-        Err("with it the template holds more than 262144 bytes".to_owned())
+        Err("with this value, the template exceeds 262144 bytes".to_owned())
     );
     let through = "=event.many.all(a, true)";
     assert_eq!(run(&json!([through, through]), &event), Ok(json!([true, true])));

@@ -1,9 +1,9 @@
-//! The names of the language: functions, types, and what stands before a dot.
+//! Names of the expression language: functions, types and namespaces.
 
-/// What stands before the dot of functions such as `math.abs`.
+/// Namespaces of functions such as `math.abs`.
 pub(super) const NAMESPACES: [&str; 6] = ["base64", "cel", "lists", "math", "optional", "strings"];
 
-/// The names of types, for `type(x) == int`.
+/// Type names, for `type(x) == int`.
 pub(super) const TYPES: [&str; 14] = [
     "bool",
     "bytes",
@@ -21,7 +21,7 @@ pub(super) const TYPES: [&str; 14] = [
     "uint",
 ];
 
-/// Every function by name.
+/// All functions by name.
 pub(super) const NAMES: [&str; 90] = [
     "abs",
     "all",

@@ -1,4 +1,4 @@
-//! From a CEL value back to JSON, and from a CEL error to a sentence.
+//! Conversion of CEL values to JSON, and of CEL errors to messages.
 
 use cel::ExecutionError;
 use cel::common::types::{CelBool, CelBytes, CelDouble, CelInt, CelNull, CelString, CelType, CelUInt, Kind};
@@ -8,8 +8,9 @@ use serde_json::{Map, Number, Value};
 use super::functions::{environment, to_base64};
 use crate::limits::{MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES};
 
-/// A CEL value as JSON, as CEL says it is to be: a time in RFC 3339, a duration in seconds (`1.5s`), bytes in base64, a type
-/// by its name, the keys of a map as texts. Integers keep every digit. Infinities, which JSON cannot say, are an error.
+/// Converts a CEL value to JSON as CEL specifies: a time in RFC 3339, a duration in seconds (`1.5s`),
+/// bytes in base64, a type by its name, map keys as texts. Integers keep every digit. Infinities are an
+/// error, because JSON does not support them.
 pub(super) fn to_json(value: &dyn Val) -> Result<Value, String> {
     let mut left = MAX_PAYLOAD_BYTES;
     convert(value, MAX_JSON_DEPTH, &mut left)
@@ -17,7 +18,7 @@ pub(super) fn to_json(value: &dyn Val) -> Result<Value, String> {
 
 fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String> {
     let depth =
-        depth.checked_sub(1).ok_or_else(|| format!("its value nests deeper than {MAX_JSON_DEPTH} levels"))?;
+        depth.checked_sub(1).ok_or_else(|| format!("the value exceeds {MAX_JSON_DEPTH} nesting levels"))?;
     spend(left, 1)?;
     if let Some(text) = value.downcast_ref::<CelString>() {
         return paid(left, text.inner().to_owned());
@@ -30,7 +31,7 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
     }
     if let Some(double) = value.downcast_ref::<CelDouble>() {
         let number = Number::from_f64(*double.inner());
-        return number.map(Value::Number).ok_or_else(|| format!("{} is no JSON number", double.inner()));
+        return number.map(Value::Number).ok_or_else(|| format!("{} is not a JSON number", double.inner()));
     }
     if let Some(unsigned) = value.downcast_ref::<CelUInt>() {
         return Ok(Value::from(*unsigned.inner()));
@@ -49,14 +50,14 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
         Kind::Map => map(value, depth, left),
         Kind::Timestamp | Kind::Duration => paid(left, text_of(value)?),
         _ => Err(match value.get_type().name() {
-            "optional_type" => "its value is an optional; end it with .orValue(…)".to_owned(),
-            other => format!("its value is of type {other}, which JSON does not have"),
+            "optional_type" => "the value is an optional; end the expression with .orValue(…)".to_owned(),
+            other => format!("the value has the type {other}, which JSON does not support"),
         }),
     }
 }
 
 fn list(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String> {
-    let mut items = value.as_iterable().ok_or("a list that cannot be read")?.iter();
+    let mut items = value.as_iterable().ok_or("unreadable list")?.iter();
     let mut out = Vec::new();
     while let Some(item) = items.next() {
         out.push(convert(item, depth, left)?);
@@ -64,9 +65,10 @@ fn list(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String
     Ok(Value::Array(out))
 }
 
-/// Keys come in any order from CEL's own maps; they are sorted first, so that it is always the same one that is found wrong.
+/// Converts a map. CEL maps have no key order; keys are sorted first, so that the reported error is
+/// deterministic.
 fn map(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String> {
-    let unreadable = "a map that cannot be read";
+    let unreadable = "unreadable map";
     let fields = value.as_indexer().ok_or(unreadable)?;
     let mut keys = value.as_iterable().ok_or(unreadable)?.iter();
     let mut named = Vec::new();
@@ -80,7 +82,7 @@ fn map(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String>
         let field = fields.get(key).map_err(|e| reason(&e))?;
         let field = convert(field.as_ref(), depth, left)?;
         if out.insert(name.clone(), field).is_some() {
-            return Err(format!("two keys of its map are `{name}` in JSON"));
+            return Err(format!("two keys of the map are `{name}` in JSON"));
         }
     }
     Ok(Value::Object(out))
@@ -93,32 +95,33 @@ fn key_text(key: &dyn Val) -> Result<String, String> {
     }
 }
 
-/// What CEL's `string()` makes of it.
+/// Returns the text that CEL's `string()` produces.
 fn text_of(value: &dyn Val) -> Result<String, String> {
     let args = vec![CowVal::Borrowed(value)];
-    let unreadable = || format!("its value is of type {}, which JSON does not have", value.get_type().name());
+    let unreadable =
+        || format!("the value has the type {}, which JSON does not support", value.get_type().name());
     let string = environment().find_overload("string", &args).ok_or_else(unreadable)?;
     let text = string(args).map_err(|error| reason(&error))?;
     text.downcast_ref::<CelString>().map(|text| text.inner().to_owned()).ok_or_else(unreadable)
 }
 
-/// A text of the value, counted as it stands in the JSON.
+/// Charges for a text at its JSON size.
 fn paid(left: &mut usize, text: String) -> Result<Value, String> {
     spend(left, text.len())?;
     Ok(Value::String(text))
 }
 
 fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
-    *left = left
-        .checked_sub(bytes)
-        .ok_or_else(|| format!("its value holds more than {MAX_PAYLOAD_BYTES} bytes"))?;
+    *left = left.checked_sub(bytes).ok_or_else(|| format!("the value exceeds {MAX_PAYLOAD_BYTES} bytes"))?;
     Ok(())
 }
 
-/// The longest reason, in bytes: keys and texts of the payload stand in some, and an error is stored with its instance.
+/// Maximum length of a reason in bytes: it can contain keys and texts of the payload, and the instance
+/// stores the error.
 const MAX_REASON_BYTES: usize = 300;
 
-/// A CEL error as a short sentence. The debug form of whole values, which CEL puts into some, stays out.
+/// Converts a CEL error to a short message. Omits the debug form of whole values, which some CEL errors
+/// contain.
 pub(super) fn reason(error: &ExecutionError) -> String {
     let mut text = sentence(error);
     text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));
@@ -127,22 +130,22 @@ pub(super) fn reason(error: &ExecutionError) -> String {
 
 fn sentence(error: &ExecutionError) -> String {
     match error {
-        ExecutionError::NoSuchKey(key) => format!("there is no `{key}`"),
-        ExecutionError::IndexOutOfBounds(_) => "the index is outside the list".to_owned(),
-        // Not the value: CEL's own maps print in another order each time.
-        ExecutionError::UnsupportedKeyType(_) => "this value cannot be a key of a map".to_owned(),
+        ExecutionError::NoSuchKey(key) => format!("`{key}` does not exist"),
+        ExecutionError::IndexOutOfBounds(_) => "the index is out of bounds".to_owned(),
+        // Without the value: CEL maps print in a different order each time.
+        ExecutionError::UnsupportedKeyType(_) => "this value cannot be a map key".to_owned(),
         ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
         ExecutionError::RemainderByZero(_) => "remainder by zero".to_owned(),
         ExecutionError::Overflow(operator, ..) => format!("overflow in {operator}"),
         ExecutionError::UnsupportedBinaryOperator(operator, ..) => {
-            format!("`{operator}` does not take these types; int() and double() convert numbers")
+            format!("`{operator}` does not support these types; int() and double() convert numbers")
         }
         ExecutionError::ValuesNotComparable(..) => "values of these types cannot be compared".to_owned(),
         ExecutionError::NoSuchOverload(overload) => overload.to_string().replace('@', ""),
         ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
-        ExecutionError::UnexpectedType { got, want } => format!("it needs {want}, this is {got}"),
-        ExecutionError::UndeclaredReference(name) => format!("`{name}` is not known here"),
-        ExecutionError::DuplicateKey(_) => "a map names a key twice".to_owned(),
+        ExecutionError::UnexpectedType { got, want } => format!("expected {want}, found {got}"),
+        ExecutionError::UndeclaredReference(name) => format!("unknown name `{name}`"),
+        ExecutionError::DuplicateKey(_) => "a map has a duplicate key".to_owned(),
         other => other.to_string(),
     }
 }

@@ -1,4 +1,5 @@
-//! Regular expressions for `matches`: of bounded size, and kept, so that a condition does not compile its own each time.
+//! Regular expressions of `matches`: limited in size and cached, so that a condition does not compile
+//! its own each time.
 
 use std::cell::RefCell;
 
@@ -6,12 +7,12 @@ use regex::{Regex, RegexBuilder};
 
 use crate::limits::{MAX_PATTERN_BYTES, MAX_PATTERN_PROGRAM_BYTES};
 
-/// The cost of making a pattern, in units, whether it was kept from before or not: the same input costs the same.
+/// Cost of a pattern in units, cached or not: the same input has the same cost.
 pub(super) const PATTERN_UNITS: usize = 100;
-/// The patterns a thread keeps.
-const KEPT: usize = 32;
+/// Number of cached patterns per thread.
+const CACHE_CAPACITY: usize = 32;
 
-/// The pattern, ready. Its engine takes time linear in the text, whatever the pattern.
+/// Returns the compiled pattern. Matching takes time linear in the text for any pattern.
 pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     thread_local! {
         static READY: RefCell<Vec<Regex>> = const { RefCell::new(Vec::new()) };
@@ -21,7 +22,7 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
             return Ok(found.clone());
         }
         let made = compile_pattern(pattern)?;
-        if ready.len() == KEPT {
+        if ready.len() == CACHE_CAPACITY {
             ready.remove(0);
         }
         ready.push(made.clone());
@@ -31,16 +32,16 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
 
 fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > MAX_PATTERN_BYTES {
-        return Err(format!("the pattern is {} bytes long, the limit is {MAX_PATTERN_BYTES}", pattern.len()));
+        return Err(format!("the pattern has {} bytes; the limit is {MAX_PATTERN_BYTES}", pattern.len()));
     }
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(MAX_PATTERN_PROGRAM_BYTES).dfa_size_limit(MAX_PATTERN_PROGRAM_BYTES).nest_limit(32);
     builder.build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => "the pattern repeats too much".to_owned(),
+        regex::Error::CompiledTooBig(_) => "the compiled pattern is too large".to_owned(),
         other => {
             let text = other.to_string();
             let reason = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
-            format!("this is no pattern: {}", reason.unwrap_or("it does not parse"))
+            format!("invalid pattern: {}", reason.unwrap_or("syntax error"))
         }
     })
 }

@@ -1,28 +1,28 @@
-//! What a checked expression becomes before it runs: `==` and `in` know JSON, and whatever can cost more than the length of
-//! the expression tells pays for it.
+//! Rewrites checked expressions: `==` and `in` support JSON, and calls that can cost more than the
+//! expression length suggests are charged.
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::ast::{children, is_bind};
-use super::functions::{COSTLY, EACH, EQUAL, IN, Instead, USE};
+use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, USE};
 
-/// How many parts of a comprehension's body are included in the one unit that an element costs.
-const BODY_PARTS: usize = 16;
+/// Number of nodes of a comprehension's body that the unit of an element includes.
+const BODY_NODES: usize = 16;
 
 /// Rewrites the expression.
 pub(super) fn rewrite(expression: &mut IdedExpr) {
     Rewriter { bound: Vec::new() }.node(expression);
 }
 
-/// A name that a comprehension binds.
-struct Bound {
+/// A variable that a comprehension binds.
+struct BoundVariable {
     name: String,
-    /// An element of JSON, whose fields pay for themselves.
+    /// JSON element, whose fields charge for themselves.
     json: bool,
 }
 
 struct Rewriter {
-    bound: Vec<Bound>,
+    bound: Vec<BoundVariable>,
 }
 
 impl Rewriter {
@@ -55,16 +55,16 @@ impl Rewriter {
         know_json(node);
     }
 
-    /// The indexes of a chain of fields, which is read where it stands.
+    /// Rewrites the index expressions in a chain of fields, which is read in place.
     fn within_chain(&mut self, node: &mut IdedExpr) {
         match &mut node.expr {
             Expr::Select(select) if !select.test => self.within_chain(&mut select.operand),
             Expr::Call(call) if is_step(call) => {
-                let mut parts = call.args.iter_mut();
-                if let Some(operand) = parts.next() {
+                let mut nodes = call.args.iter_mut();
+                if let Some(operand) = nodes.next() {
                     self.within_chain(operand);
                 }
-                parts.for_each(|index| self.node(index));
+                nodes.for_each(|index| self.node(index));
             }
             Expr::Ident(_) => {}
             _ => self.node(node),
@@ -76,20 +76,20 @@ impl Rewriter {
         call.args.iter_mut().for_each(|arg| self.node(arg));
         let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else { return };
         match (*instead, call.target.take()) {
-            (Instead::Whole(name), Some(target)) => {
+            (CostWrapper::Whole(name), Some(target)) => {
                 name.clone_into(&mut call.func_name);
                 call.args.insert(0, *target);
             }
             // `lists.range(n)`
-            (Instead::Around("@range"), target) => {
+            (CostWrapper::Around("@range"), target) => {
                 call.target = target;
                 call.args.iter_mut().take(1).for_each(|arg| wrap(arg, "@range", Vec::new()));
             }
-            (Instead::Around(name), Some(mut target)) => {
+            (CostWrapper::Around(name), Some(mut target)) => {
                 wrap(&mut target, name, Vec::new());
                 call.target = Some(target);
             }
-            (Instead::Whole(_) | Instead::Around(_), None) => {}
+            (CostWrapper::Whole(_) | CostWrapper::Around(_), None) => {}
         }
     }
 
@@ -98,13 +98,13 @@ impl Rewriter {
         let json = chain(&c.iter_range).is_some_and(|(root, _)| {
             self.bound.iter().rev().find(|bound| bound.name == root).is_none_or(|bound| bound.json)
         });
-        let weight = (parts(&c.loop_cond) + parts(&c.loop_step)) / BODY_PARTS;
+        let weight = (nodes(&c.loop_cond) + nodes(&c.loop_step)) / BODY_NODES;
         self.node(&mut c.iter_range);
         self.node(&mut c.accu_init);
         let outer = self.bound.len();
-        self.bound.push(Bound { name: c.iter_var.clone(), json });
+        self.bound.push(BoundVariable { name: c.iter_var.clone(), json });
         if binds {
-            self.bound.push(Bound { name: c.accu_var.clone(), json: false });
+            self.bound.push(BoundVariable { name: c.accu_var.clone(), json: false });
         }
         for part in [&mut c.loop_cond, &mut c.loop_step, &mut c.result] {
             self.node(part);
@@ -119,7 +119,7 @@ impl Rewriter {
     }
 }
 
-/// `name.a[0].?b`: the name it begins with, and whether anything follows.
+/// Returns the name at the start of `name.a[0].?b`, and whether fields follow.
 fn chain(node: &IdedExpr) -> Option<(&str, bool)> {
     let mut at = node;
     let mut deep = false;
@@ -139,31 +139,31 @@ fn is_step(call: &CallExpr) -> bool {
     call.target.is_none() && call.args.len() == 2 && steps.contains(&call.func_name.as_str())
 }
 
-/// How many parts an expression has; every four bytes of a literal text are one.
-fn parts(node: &IdedExpr) -> usize {
+/// Returns the number of nodes of an expression; every four bytes of a literal text count as one.
+fn nodes(node: &IdedExpr) -> usize {
     let own = match &node.expr {
         Expr::Literal(LiteralValue::String(text)) => 1 + text.inner().len() / 4,
         Expr::Literal(LiteralValue::Bytes(bytes)) => 1 + bytes.inner().len() / 4,
         _ => 1,
     };
-    own + children(node).into_iter().map(parts).sum::<usize>()
+    own + children(node).into_iter().map(nodes).sum::<usize>()
 }
 
-/// `x` becomes `function(x, …)`.
+/// Rewrites `x` to `function(x, …)`.
 pub(super) fn wrap(node: &mut IdedExpr, function: &str, more: Vec<IdedExpr>) {
     let inner = IdedExpr { id: node.id, expr: std::mem::take(&mut node.expr) };
     let args = std::iter::once(inner).chain(more).collect();
     node.expr = Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args });
 }
 
-/// `a == b` becomes `@equal(a, b)`, which knows JSON on either side, and `a in b` likewise; not where one side is a plain
-/// literal, which CEL's own compares as well.
+/// Rewrites `a == b` to `@equal(a, b)`, which supports JSON on either side, and `a in b` likewise.
+/// Skips plain literals, which CEL compares correctly.
 fn know_json(node: &mut IdedExpr) {
     let Expr::Call(call) = &mut node.expr else { return };
-    let plain = call.args.iter().any(|arg| matches!(arg.expr, Expr::Literal(_)));
+    let has_literal = call.args.iter().any(|arg| matches!(arg.expr, Expr::Literal(_)));
     let instead = match call.func_name.as_str() {
         operators::IN => IN,
-        operators::EQUALS | operators::NOT_EQUALS if !plain => EQUAL,
+        operators::EQUALS | operators::NOT_EQUALS if !has_literal => EQUAL,
         _ => return,
     };
     let negated = call.func_name == operators::NOT_EQUALS;

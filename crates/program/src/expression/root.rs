@@ -1,25 +1,25 @@
-//! The names an expression can begin with.
+//! Root names of expressions.
 
-/// The place of an element.
+/// Name of the position of an element.
 pub(crate) const INDEX: &str = "index";
 
-/// The roots of an expression: what it may speak of.
+/// Roots of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Root {
     Vars,
     Event,
     Failure,
     Key,
-    /// What jobs gave, by step.
+    /// Results of jobs, by step.
     Results,
-    /// The element of a `foreach`, under the name its definition gives it.
+    /// Element of a `foreach`, under the name in its definition.
     Element,
-    /// The place of that element, from 0.
+    /// Position of that element, from 0.
     Index,
 }
 
 impl Root {
-    /// Those that go by a name of their own; elements are named by the definition.
+    /// Roots with a fixed name; the definition names elements.
     pub(crate) const ALL: [Root; 5] = [Root::Vars, Root::Event, Root::Failure, Root::Key, Root::Results];
 
     pub(crate) fn name(self) -> &'static str {

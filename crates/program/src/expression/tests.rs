@@ -1,4 +1,4 @@
-//! Expressions, evaluated and refused.
+//! Tests of valid and invalid expressions.
 
 use orlog_model::{CorrelationId, SagaName, TenantId};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn vars() -> Map<String, Value> {
 }
 
 fn evaluate(source: &str) -> Result<Value, String> {
-    let expression = Expression::compile(source, &ALL).map_err(|refused| refused[0].message.clone())?;
+    let expression = Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
     let (key, vars, event) = (instance(), vars(), json!({ "paid": [1, 2] }));
     let bindings = Bindings::new(&key).vars(&vars).event(&event);
     expression.evaluate(&bindings).map_err(|error| error.reason)
@@ -40,23 +40,23 @@ fn check(source: &str, expected: Value) {
 }
 
 #[track_caller]
-fn refuse(source: &str, reason: &str) {
+fn check_error(source: &str, reason: &str) {
     assert_eq!(evaluate(source), Err(reason.to_owned()), "{source}");
 }
 
 #[test]
-fn chains_of_fields_need_no_cel() {
+fn field_paths_bypass_cel() {
     let expression = Expression::compile("vars.customer.email", &ALL).unwrap();
     assert!(matches!(expression.kind, Kind::Path { root: Root::Vars, .. }));
     check("vars.customer.email", json!("a@b"));
     check("vars.customer", json!({"name": "Ada", "email": "a@b"}));
     check("key.tenant", json!("acme"));
     check("vars.none", Value::Null);
-    refuse("vars.customer.phone", "there is no `phone`");
+    check_error("vars.customer.phone", "`phone` does not exist");
 }
 
 #[test]
-fn computes_with_what_json_has() {
+fn computes_with_json_types() {
     check("vars.total * 2 + 1", json!(251));
     check("vars.ratio * 2.0", json!(1.0));
     check("double(vars.total) * vars.ratio", json!(62.5));
@@ -98,7 +98,7 @@ fn lists_and_maps_are_equal_on_either_side() {
 }
 
 #[test]
-fn goes_through_maps_in_the_order_of_their_keys() {
+fn iterates_maps_in_key_order() {
     for _ in 0..50 {
         check("vars.customer.map(k, k)", json!(["email", "name"]));
     }
@@ -109,15 +109,15 @@ fn goes_through_maps_in_the_order_of_their_keys() {
 }
 
 #[test]
-fn what_json_cannot_say_is_an_error() {
-    refuse("{1: 'a', '1': 'b'}", "two keys of its map are `1` in JSON");
-    refuse("1.0 / 0.0", "inf is no JSON number");
-    refuse("vars.customer.?phone", "its value is an optional; end it with .orValue(…)");
-    refuse("{'b': 1.0 / 0.0, 'a': -1.0 / 0.0}", "-inf is no JSON number");
+fn values_without_json_form_are_errors() {
+    check_error("{1: 'a', '1': 'b'}", "two keys of the map are `1` in JSON");
+    check_error("1.0 / 0.0", "inf is not a JSON number");
+    check_error("vars.customer.?phone", "the value is an optional; end the expression with .orValue(…)");
+    check_error("{'b': 1.0 / 0.0, 'a': -1.0 / 0.0}", "-inf is not a JSON number");
 }
 
 #[test]
-fn times_bytes_and_types_become_texts() {
+fn times_bytes_and_types_become_strings() {
     check("timestamp('2026-11-21T06:30:00+01:00') + duration('1h30m')", json!("2026-11-21T07:00:00Z"));
     check("timestamp('2026-11-21T06:30:00Z') - timestamp('2026-11-21T06:29:58.5Z')", json!("1.5s"));
     check("timestamp('2026-11-21T23:30:00Z').getDate('Europe/Berlin')", json!(22));
@@ -129,7 +129,7 @@ fn times_bytes_and_types_become_texts() {
 }
 
 #[test]
-fn texts_numbers_and_lists_have_their_functions() {
+fn string_number_and_list_functions_work() {
     check("vars.customer.email.matches('^[a-z]+@[a-z]+$')", json!(true));
     check("vars.customer.name.lowerAscii().replace('a', 'o').split('d').join('-')", json!("o-o"));
     check("'%s owes %.2f'.format([vars.customer.name, vars.ratio])", json!("Ada owes 0.50"));
@@ -139,25 +139,25 @@ fn texts_numbers_and_lists_have_their_functions() {
     check("vars.customer.?email.optMap(e, e + '!').orValue('')", json!("a@b!"));
     check("[3, 1] in [[3, 1], vars.numbers] && vars.items[1] in vars.items", json!(true));
     check("event.`paid`[0]", json!(1));
-    refuse("now()", "there is no function `now`");
-    refuse("'a'.matches('(')", "matches: this is no pattern: unclosed group");
+    check_error("now()", "unknown function `now`");
+    check_error("'a'.matches('(')", "matches: invalid pattern: unclosed group");
 }
 
 #[test]
-fn faults_at_run_time_are_sentences() {
-    refuse("vars.items[9]", "the index is outside the list");
-    refuse("vars.total / 0", "division by zero");
-    refuse("vars.total + 1.5", "`add` does not take these types; int() and double() convert numbers");
-    refuse("9223372036854775807 + vars.total", "overflow in add");
+fn runtime_errors_are_readable() {
+    check_error("vars.items[9]", "the index is out of bounds");
+    check_error("vars.total / 0", "division by zero");
+    check_error("vars.total + 1.5", "`add` does not support these types; int() and double() convert numbers");
+    check_error("9223372036854775807 + vars.total", "overflow in add");
 }
 
 #[test]
-fn conditions_are_true_or_false() {
+fn conditions_must_be_boolean() {
     let (key, vars) = (instance(), vars());
     let bindings = Bindings::new(&key).vars(&vars);
     let holds = |source: &str| Expression::compile(source, &ALL).unwrap().holds(&bindings);
     assert_eq!(holds("vars.total > 100"), Ok(true));
     assert_eq!(holds("vars.open"), Ok(true));
     let error = holds("vars.total").unwrap_err();
-    assert_eq!(error.to_string(), "`vars.total`: a condition must be true or false, this is a number");
+    assert_eq!(error.to_string(), "`vars.total`: a condition must be true or false, but is a number");
 }

@@ -1,5 +1,6 @@
-//! Comprehensions over two variables: `map.all(key, value, …)`, `list.exists(index, item, …)`, `transformList`,
-//! `transformMap`, `transformMapEntry`. The interpreter knows those over one, so these go through the list of pairs.
+//! Two-variable comprehensions: `map.all(key, value, …)`, `list.exists(index, item, …)`,
+//! `transformList`, `transformMap`, `transformMapEntry`. The interpreter supports only one variable, so
+//! these macros iterate over a list of pairs.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use cel::parser::{Macro, MacroExprHelper};
 use cel::{DeclarationError, Env, ExecutionError, ParseError};
 
 use super::ast;
-use super::cost::{pay, spend_copy, spent};
+use super::cost::{charge, exhausted_error, spend_copy};
 
 const PAIR: &str = "@pair";
 const RESULT: &str = "@result";
@@ -18,9 +19,9 @@ const PAIRS: &str = "@pairs";
 const TO_MAP: &str = "@to_map";
 const MERGE: &str = "@merge";
 
-/// What a macro makes of its pairs.
+/// Kind of macro over pairs.
 #[derive(Clone, Copy)]
-enum Form {
+enum MacroKind {
     All,
     Exists,
     One,
@@ -29,19 +30,19 @@ enum Form {
     Entries,
 }
 
-/// Adds the macros and the functions they need.
+/// Adds the macros and the functions that they require.
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     for (name, arity, form) in [
-        ("all", 3, Form::All),
-        ("exists", 3, Form::Exists),
-        ("existsOne", 3, Form::One),
-        ("exists_one", 3, Form::One),
-        ("transformList", 3, Form::List),
-        ("transformList", 4, Form::List),
-        ("transformMap", 3, Form::Map),
-        ("transformMap", 4, Form::Map),
-        ("transformMapEntry", 3, Form::Entries),
-        ("transformMapEntry", 4, Form::Entries),
+        ("all", 3, MacroKind::All),
+        ("exists", 3, MacroKind::Exists),
+        ("existsOne", 3, MacroKind::One),
+        ("exists_one", 3, MacroKind::One),
+        ("transformList", 3, MacroKind::List),
+        ("transformList", 4, MacroKind::List),
+        ("transformMap", 3, MacroKind::Map),
+        ("transformMap", 4, MacroKind::Map),
+        ("transformMapEntry", 3, MacroKind::Entries),
+        ("transformMapEntry", 4, MacroKind::Entries),
     ] {
         let expander =
             move |helper: &mut MacroExprHelper<'_>,
@@ -55,7 +56,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 fn expand(
-    form: Form,
+    form: MacroKind,
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,
     args: &mut Vec<IdedExpr>,
@@ -66,20 +67,20 @@ fn expand(
     for name in args.by_ref().take(2) {
         match name.expr {
             Expr::Ident(bound) if !names.contains(&bound) => names.push(bound),
-            _ => return Err(helper.new_error(name.id, "the first two arguments must be two simple names")),
+            _ => return Err(helper.new_error(name.id, "the first two arguments must be simple names")),
         }
     }
-    let body = args.next_back().expect("the macro takes three arguments or four");
-    let mut make = Make { helper, names };
+    let body = args.next_back().expect("the macro takes three or four arguments");
+    let mut make = AstBuilder { helper, names };
     Ok(Some(make.whole(form, range, args.next(), body)))
 }
 
-struct Make<'a, 'h> {
+struct AstBuilder<'a, 'h> {
     helper: &'a mut MacroExprHelper<'h>,
     names: Vec<String>,
 }
 
-impl Make<'_, '_> {
+impl AstBuilder<'_, '_> {
     fn node(&mut self, expr: Expr) -> IdedExpr {
         self.helper.next_expr(expr)
     }
@@ -100,7 +101,7 @@ impl Make<'_, '_> {
         self.node(Expr::Literal(literal))
     }
 
-    /// The body, in which the two names are the parts of the pair.
+    /// Wraps the body so that the two names refer to the parts of the pair.
     fn within(&mut self, body: IdedExpr) -> IdedExpr {
         let names = self.names.clone();
         names.into_iter().zip([0_i64, 1]).rev().fold(body, |body, (name, index)| {
@@ -111,44 +112,52 @@ impl Make<'_, '_> {
         })
     }
 
-    fn whole(&mut self, form: Form, range: IdedExpr, filter: Option<IdedExpr>, body: IdedExpr) -> IdedExpr {
+    fn whole(
+        &mut self,
+        form: MacroKind,
+        range: IdedExpr,
+        filter: Option<IdedExpr>,
+        body: IdedExpr,
+    ) -> IdedExpr {
         let body = match form {
-            Form::Map => {
+            MacroKind::Map => {
                 let key = self.names[0].clone();
                 let key = self.ident(&key);
                 self.list(vec![key, body])
             }
-            Form::All | Form::Exists | Form::One | Form::List | Form::Entries => body,
+            MacroKind::All | MacroKind::Exists | MacroKind::One | MacroKind::List | MacroKind::Entries => {
+                body
+            }
         };
         let body = self.within(body);
         let filter = filter.map(|filter| self.within(filter));
         let [result, sofar, end] = [RESULT; 3].map(|name| self.ident(name));
-        let holds = self.literal(LiteralValue::Boolean(true.into()));
+        let true_literal = self.literal(LiteralValue::Boolean(true.into()));
         let (accu_init, loop_cond, loop_step, result) = match form {
-            Form::All => {
+            MacroKind::All => {
                 let cond = self.call(operators::NOT_STRICTLY_FALSE, vec![sofar]);
-                (holds, cond, self.call(operators::LOGICAL_AND, vec![result, body]), end)
+                (true_literal, cond, self.call(operators::LOGICAL_AND, vec![result, body]), end)
             }
-            Form::Exists => {
+            MacroKind::Exists => {
                 let not = self.call(operators::LOGICAL_NOT, vec![sofar]);
                 let cond = self.call(operators::NOT_STRICTLY_FALSE, vec![not]);
                 let fails = self.literal(LiteralValue::Boolean(false.into()));
                 (fails, cond, self.call(operators::LOGICAL_OR, vec![result, body]), end)
             }
-            Form::One => {
+            MacroKind::One => {
                 let [none, one, wanted] = [0_i64, 1, 1].map(|n| self.literal(LiteralValue::Int(n.into())));
                 let more = self.call(operators::ADD, vec![result, one]);
                 let step = self.call(operators::CONDITIONAL, vec![body, more, sofar]);
-                (none, holds, step, self.call(operators::EQUALS, vec![end, wanted]))
+                (none, true_literal, step, self.call(operators::EQUALS, vec![end, wanted]))
             }
-            Form::List | Form::Map | Form::Entries => {
+            MacroKind::List | MacroKind::Map | MacroKind::Entries => {
                 let item = self.list(vec![body]);
                 let more = self.call(operators::ADD, vec![result, item]);
                 let step = match filter {
                     Some(filter) => self.call(operators::CONDITIONAL, vec![filter, more, sofar]),
                     None => more,
                 };
-                (self.list(Vec::new()), holds, step, end)
+                (self.list(Vec::new()), true_literal, step, end)
             }
         };
         let (iter_var, accu_var) = (PAIR.to_owned(), RESULT.to_owned());
@@ -164,20 +173,20 @@ impl Make<'_, '_> {
             result,
         })));
         match form {
-            Form::All | Form::Exists | Form::One | Form::List => all,
-            Form::Map => self.call(TO_MAP, vec![all]),
-            Form::Entries => self.call(MERGE, vec![all]),
+            MacroKind::All | MacroKind::Exists | MacroKind::One | MacroKind::List => all,
+            MacroKind::Map => self.call(TO_MAP, vec![all]),
+            MacroKind::Entries => self.call(MERGE, vec![all]),
         }
     }
 }
 
-type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+type EvalResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
-/// Index and item of a list, key and value of a map in the order of the keys.
-fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+/// Returns index and item of a list, or key and value of a map in key order.
+fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let range = &args[0];
     if !spend_copy(range.as_ref()) {
-        return Err(spent());
+        return Err(exhausted_error());
     }
     let no_range = || ExecutionError::no_such_overload("@pairs", vec![range.get_type().name().to_owned()]);
     let mut items = range.as_iterable().ok_or_else(no_range)?.iter();
@@ -200,13 +209,13 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
             all.push((key.inner().clone_as_boxed(), value));
         }
     }
-    pay(all.len())?;
+    charge(all.len())?;
     let lists = all.into_iter().map(|(a, b)| Box::new(CelList::from(vec![a, b])) as Box<dyn Val + 'v>);
     Ok(CowVal::owned(CelList::from(lists.collect::<Vec<_>>())))
 }
 
-/// A map of the keys and values of a list of pairs.
-fn to_map<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+/// Creates a map from a list of key-value pairs.
+fn to_map<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let mut fields = HashMap::new();
     for pair in elements(args) {
         if let Some([key, value]) = pair.downcast_ref::<CelList>().map(CelList::inner) {
@@ -216,8 +225,8 @@ fn to_map<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
     Ok(CowVal::owned(CelMap::from(fields)))
 }
 
-/// One map of a list of maps.
-fn merge<'b, 'v>(args: &[CowVal<'b, 'v>]) -> Answer<'b, 'v> {
+/// Merges a list of maps.
+fn merge<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let mut fields = HashMap::new();
     for map in elements(args) {
         let got =
@@ -240,10 +249,10 @@ fn put<'v>(
     key: &(dyn Val + 'v),
     value: Box<dyn Val + 'v>,
 ) -> Result<(), ExecutionError> {
-    pay(1)?;
+    charge(1)?;
     let key = CelMapKey::try_from(CowVal::Owned(key.clone_as_boxed()))?;
     match fields.insert(key, value) {
         None => Ok(()),
-        Some(_) => Err(ExecutionError::function_error("transformMapEntry", "a map names a key twice")),
+        Some(_) => Err(ExecutionError::function_error("transformMapEntry", "a map has a duplicate key")),
     }
 }

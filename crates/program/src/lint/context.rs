@@ -1,32 +1,32 @@
-//! What the rules look at.
+//! Context of the lint rules.
 
-use super::graph::Graph;
+use super::graph::StepGraph;
 use crate::definition::Definition;
-use crate::diagnostic::Problem;
+use crate::diagnostic::Diagnostic;
 
-/// A definition, and the order of its steps.
-pub(super) struct Sight<'d> {
+/// A definition and the order of its steps.
+pub(super) struct LintContext<'d> {
     pub(super) definition: &'d Definition,
-    pub(super) graph: Graph,
+    pub(super) graph: StepGraph,
 }
 
-impl<'d> Sight<'d> {
+impl<'d> LintContext<'d> {
     pub(super) fn of(definition: &'d Definition) -> Self {
-        Self { definition, graph: Graph::of(definition) }
+        Self { definition, graph: StepGraph::of(definition) }
     }
 
-    /// Whether a pivot is over when the step begins; the saga's own timer is off then.
+    /// Returns true if a pivot is finished when the step starts; the saga timer is then disarmed.
     pub(super) fn past_pivot(&self, step: usize) -> bool {
         let steps = self.definition.steps.iter().enumerate();
         steps.filter(|(_, other)| other.pivot).any(|(pivot, _)| self.graph.precedes(pivot, step))
     }
 }
 
-/// What a rule objects to.
+/// Warning of a lint rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// The rule, for example `OL03`.
+pub struct LintWarning {
+    /// Code of the rule, for example `OL03`.
     pub code: &'static str,
-    /// Where, what, and what would do.
-    pub problem: Problem,
+    /// Location, message and suggestion.
+    pub diagnostic: Diagnostic,
 }

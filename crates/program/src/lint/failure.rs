@@ -1,27 +1,30 @@
-//! What happens when a step does not succeed.
+//! Lints of failing steps.
 
-use super::context::Sight;
+use super::context::LintContext;
 use crate::definition::{Action, Step};
-use crate::diagnostic::Finding;
+use crate::diagnostic::RawDiagnostic;
 
-/// OL02: a step that waits for somebody, with no way to fail.
-pub(super) fn no_failure_path(sight: &Sight<'_>) -> Vec<Finding> {
-    let steps = sight.definition.steps.iter().enumerate();
+/// OL02: an awaiting step that cannot fail.
+pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let steps = context.definition.steps.iter().enumerate();
     let endless = steps.filter(|(i, step)| {
-        let saga_timer = sight.definition.timeout.is_some() && !sight.past_pivot(*i);
+        let saga_timer = context.definition.timeout.is_some() && !context.past_pivot(*i);
         waits(step) && step.fail.is_empty() && step.timeout.is_none() && !saga_timer
     });
     endless
         .map(|(i, step)| {
-            let message =
-                format!("step `{}` can only succeed: without an answer the saga waits for ever", step.id);
-            Finding::new(format!("steps[{i}]"), message)
-                .suggest("give it a `timeout`, or name the event of failure with `fail`")
+            let message = format!(
+                "step `{}` has no timeout and no failure: without a result the saga never ends",
+                step.id
+            );
+            RawDiagnostic::new(format!("steps[{i}]"), message)
+                .with_suggestion("set a `timeout`, or name the failure event with `fail`")
         })
         .collect()
 }
 
-/// For an answer that need not come. A command without `ok` is over when it is accepted or refused.
+/// Returns true if the step awaits a result that may never arrive. A command without `ok` ends when it
+/// is accepted or rejected.
 fn waits(step: &Step) -> bool {
     match &step.action {
         Action::Command { .. } => !step.ok.is_empty(),
@@ -34,36 +37,38 @@ fn waits(step: &Step) -> bool {
     }
 }
 
-/// OL03: a change that stays when a later step fails.
-pub(super) fn missing_undo(sight: &Sight<'_>) -> Vec<Finding> {
-    let steps = &sight.definition.steps;
-    let changes = (0..steps.len()).filter(|i| changes_the_world(&steps[*i]) && steps[*i].undo.is_none());
+/// OL03: a step without a compensation, followed by a step that can fail.
+pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let steps = &context.definition.steps;
+    let changes =
+        (0..steps.len()).filter(|i| has_external_change(&steps[*i]) && steps[*i].compensate.is_none());
     let found = changes.filter_map(|i| {
-        let spoils = |other: &usize| can_fail(&steps[*other]) && may_fail_after(sight, i, *other);
-        (0..steps.len()).find(spoils).map(|other| (i, other))
+        let fails_later = |other: &usize| can_fail(&steps[*other]) && may_fail_after(context, i, *other);
+        (0..steps.len()).find(fails_later).map(|other| (i, other))
     });
     found
         .map(|(i, other)| {
             let (id, other) = (&steps[i].id, &steps[other].id);
-            let message = format!("step `{id}` has no `undo`: what it did stays when `{other}` fails");
-            Finding::new(format!("steps[{i}]"), message)
-                .suggest("give it an `undo`, or make a step between them the `pivot`")
+            let message = format!("step `{id}` has no `undo`: its change remains if `{other}` fails");
+            RawDiagnostic::new(format!("steps[{i}]"), message)
+                .with_suggestion("add an `undo`, or make a step between them the `pivot`")
         })
         .collect()
 }
 
-/// `other` can fail when `step` is done already and is still to be undone.
-fn may_fail_after(sight: &Sight<'_>, step: usize, other: usize) -> bool {
-    let graph = &sight.graph;
+/// Returns true if `other` can fail after `step` has completed and while `step` can still be
+/// compensated.
+fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool {
+    let graph = &context.graph;
     let later = graph.precedes(step, other) || graph.overlap(step, other);
     let is_final =
         |pivot: usize| (pivot == step || graph.precedes(step, pivot)) && graph.precedes(pivot, other);
-    let pivots = sight.definition.steps.iter().enumerate().filter(|(_, step)| step.pivot);
+    let pivots = context.definition.steps.iter().enumerate().filter(|(_, step)| step.pivot);
     later && !pivots.map(|(pivot, _)| pivot).any(is_final)
 }
 
-/// Jobs compute; their results are the saga's own.
-fn changes_the_world(step: &Step) -> bool {
+/// Returns true if the step has external changes. Jobs only compute; their results belong to the saga.
+fn has_external_change(step: &Step) -> bool {
     match &step.action {
         Action::Command { .. } | Action::Effect { .. } | Action::Saga { .. } => true,
         Action::Wait(_) | Action::Event { .. } | Action::Human(_) | Action::Job(_) | Action::Switch(_) => {

@@ -1,36 +1,37 @@
-//! Names that travel badly, and events that mean two things.
+//! Lints of names that need escapes, and of ambiguous events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::context::Sight;
-use crate::definition::{Action, Answer, Definition, Step};
-use crate::diagnostic::Finding;
+use super::context::LintContext;
+use crate::definition::{Action, Definition, ResultMatcher, Step};
+use crate::diagnostic::RawDiagnostic;
 
 /// OL04: a name that needs escapes in a subject.
-pub(super) fn not_routable(sight: &Sight<'_>) -> Vec<Finding> {
+pub(super) fn not_routable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let mut names = BTreeMap::new();
-    collect(sight.definition, &mut names);
-    let bad = names.into_iter().filter_map(|((what, name), path)| {
-        let dots = !matches!(what, "saga" | "aggregate");
-        let bad = name
+    collect(context.definition, &mut names);
+    let invalid = names.into_iter().filter_map(|((kind, name), path)| {
+        let dots = !matches!(kind, "saga" | "aggregate");
+        let invalid = name
             .chars()
             .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_') || (dots && *c == '.')));
-        bad.map(|bad| (what, name, path, bad))
+        invalid.map(|invalid| (kind, name, path, invalid))
     });
-    bad.map(|(what, name, path, bad)| {
-        let message = format!(
-            "the {what} `{name}` holds {bad:?}, which is escaped wherever the name is part of a subject"
-        );
-        let allowed = if matches!(what, "saga" | "aggregate") { "`-` and `_`" } else { "`-`, `_` and `.`" };
-        Finding::new(path, message).suggest(format!("use letters, digits, {allowed}"))
-    })
-    .collect()
+    invalid
+        .map(|(kind, name, path, invalid)| {
+            let message =
+                format!("the {kind} `{name}` contains {invalid:?}, which must be escaped in subjects");
+            let allowed =
+                if matches!(kind, "saga" | "aggregate") { "`-` and `_`" } else { "`-`, `_` and `.`" };
+            RawDiagnostic::new(path, message).with_suggestion(format!("use letters, digits, {allowed}"))
+        })
+        .collect()
 }
 
-/// Every name with the first place that holds it.
+/// Collects every name with the first location that contains it.
 fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &'d str), String>) {
-    let mut add = |what, name: &'d str, path: String| {
-        names.entry((what, name)).or_insert(path);
+    let mut add = |kind, name: &'d str, path: String| {
+        names.entry((kind, name)).or_insert(path);
     };
     add("saga", definition.saga.as_str(), "saga".to_owned());
     for (n, event) in definition.start.iter().enumerate() {
@@ -54,9 +55,9 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
                 Action::Wait(_) | Action::Human(_) | Action::Switch(_) => {}
             }
         }
-        for (path, answers) in answers(i, step) {
-            let answers = answers.iter().enumerate();
-            answers.for_each(|(n, answer)| add("event", answer.event.as_str(), format!("{path}[{n}]")));
+        for (path, matchers) in matchers(i, step) {
+            let matchers = matchers.iter().enumerate();
+            matchers.for_each(|(n, matcher)| add("event", matcher.event.as_str(), format!("{path}[{n}]")));
         }
     }
     for (n, handler) in definition.on.iter().enumerate() {
@@ -70,40 +71,41 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
 }
 
 fn actions(i: usize, step: &Step) -> impl Iterator<Item = (String, &Action)> {
-    let undo = step.undo.iter().map(move |undo| (format!("steps[{i}].undo"), &undo.action));
-    std::iter::once((format!("steps[{i}].do"), &step.action)).chain(undo)
+    let compensation =
+        step.compensate.iter().map(move |compensation| (format!("steps[{i}].undo"), &compensation.action));
+    std::iter::once((format!("steps[{i}].do"), &step.action)).chain(compensation)
 }
 
-fn answers(i: usize, step: &Step) -> Vec<(String, &[Answer])> {
-    let mut answers: Vec<(String, &[Answer])> =
+fn matchers(i: usize, step: &Step) -> Vec<(String, &[ResultMatcher])> {
+    let mut matchers: Vec<(String, &[ResultMatcher])> =
         vec![(format!("steps[{i}].ok"), &step.ok), (format!("steps[{i}].fail"), &step.fail)];
-    if let Some(undo) = &step.undo {
-        answers.push((format!("steps[{i}].undo.ok"), &undo.ok));
-        answers.push((format!("steps[{i}].undo.fail"), &undo.fail));
+    if let Some(compensation) = &step.compensate {
+        matchers.push((format!("steps[{i}].undo.ok"), &compensation.ok));
+        matchers.push((format!("steps[{i}].undo.fail"), &compensation.fail));
     }
-    answers
+    matchers
 }
 
-/// OL07: an event that a step awaits and an `on` handler takes as well.
-pub(super) fn awaited_and_handled(sight: &Sight<'_>) -> Vec<Finding> {
+/// OL07: an event that a step awaits and an `on` handler also consumes.
+pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let mut awaited = BTreeSet::new();
-    for (i, step) in sight.definition.steps.iter().enumerate() {
+    for (i, step) in context.definition.steps.iter().enumerate() {
         for (_, action) in actions(i, step) {
             if let Action::Event { events, .. } = action {
                 awaited.extend(events);
             }
         }
         if matches!(step.action, Action::Command { .. }) {
-            awaited.extend(step.ok.iter().chain(&step.fail).map(|answer| &answer.event));
+            awaited.extend(step.ok.iter().chain(&step.fail).map(|matcher| &matcher.event));
         }
     }
-    let handlers = sight.definition.on.iter().enumerate();
+    let handlers = context.definition.on.iter().enumerate();
     let both = handlers.flat_map(|(n, handler)| handler.event.iter().map(move |event| (n, event)));
     both.filter(|(_, event)| awaited.contains(event))
         .map(|(n, event)| {
-            let message = format!("{event} is awaited by a step too; the handler takes it first");
-            Finding::new(format!("on[{n}]"), message)
-                .suggest("give them events of their own, or a `when` each")
+            let message = format!("a step also awaits {event}; the handler consumes it first");
+            RawDiagnostic::new(format!("on[{n}]"), message)
+                .with_suggestion("use separate events, or add a `when` to each")
         })
         .collect()
 }

@@ -1,58 +1,64 @@
-//! Comments that switch a rule off for the line after them.
+//! Comments that suppress a rule for the next line.
 
-use super::context::Warning;
-use crate::diagnostic::Problem;
+use super::context::LintWarning;
+use crate::diagnostic::Diagnostic;
 
-/// Objects to a comment that is meant to switch off a rule and does not.
-const BAD_ALLOW: &str = "OL13";
-const MARK: &str = "# orlog: allow ";
+/// Code of the warning about an invalid or unused suppression comment.
+const BAD_SUPPRESSION: &str = "OL13";
+const PREFIX: &str = "# orlog: allow ";
 
-/// A comment that switches a rule off.
-struct Allowed<'s> {
-    /// The line of the comment, from 1.
+/// Comment that suppresses a rule.
+struct Suppression<'s> {
+    /// Line of the comment, from 1.
     line: usize,
-    /// The first line after the comment and those that follow it.
+    /// First line after the comment and its continuation lines.
     target: usize,
     code: &'s str,
     reason: &'s str,
 }
 
-/// Without what comments switch off, with what is wrong with such comments.
-pub(super) fn filter(warnings: Vec<Warning>, codes: &[&str], source: &str, file: &str) -> Vec<Warning> {
+/// Removes suppressed warnings and adds warnings about invalid suppression comments.
+pub(super) fn filter(
+    warnings: Vec<LintWarning>,
+    codes: &[&str],
+    source: &str,
+    file: &str,
+) -> Vec<LintWarning> {
     let allowed = comments(source);
-    let applies = |comment: &Allowed<'_>, warning: &Warning| {
-        comment.target == warning.problem.line && comment.code == warning.code
+    let applies = |comment: &Suppression<'_>, warning: &LintWarning| {
+        comment.target == warning.diagnostic.line && comment.code == warning.code
     };
     let useless = allowed.iter().filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
-    let bad: Vec<_> = useless.map(|comment| objection(comment, codes, file)).collect();
-    let kept =
+    let invalid: Vec<_> = useless.map(|comment| objection(comment, codes, file)).collect();
+    let retained =
         warnings.into_iter().filter(|warning| !allowed.iter().any(|comment| applies(comment, warning)));
-    kept.chain(bad).collect()
+    retained.chain(invalid).collect()
 }
 
-fn comments(source: &str) -> Vec<Allowed<'_>> {
+fn comments(source: &str) -> Vec<Suppression<'_>> {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
-    let marked = lines.iter().enumerate().filter_map(|(n, line)| Some((n, line.strip_prefix(MARK)?)));
+    let marked = lines.iter().enumerate().filter_map(|(n, line)| Some((n, line.strip_prefix(PREFIX)?)));
     marked
         .map(|(n, text)| {
             let after = lines[n..].iter().position(|line| !line.starts_with('#')).unwrap_or(lines.len() - n);
             let (code, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             let reason = rest.trim().strip_prefix("because").unwrap_or("").trim();
-            Allowed { line: n + 1, target: n + after + 1, code, reason }
+            Suppression { line: n + 1, target: n + after + 1, code, reason }
         })
         .collect()
 }
 
-fn objection(comment: &Allowed<'_>, codes: &[&str], file: &str) -> Warning {
+fn objection(comment: &Suppression<'_>, codes: &[&str], file: &str) -> LintWarning {
     let (code, known) = (comment.code, codes.contains(&comment.code));
     let (message, suggestion) = if !known {
         (format!("there is no rule `{code}`"), "the codes are OL01 to OL12")
     } else if comment.reason.is_empty() {
-        (format!("{code} is allowed without a reason"), "end the comment with `because …`")
+        (format!("suppression of {code} has no reason"), "end the comment with `because …`")
     } else {
-        (format!("{code} has nothing to say about the next line"), "remove the comment")
+        (format!("suppression of {code} has no effect on the next line"), "remove the comment")
     };
     let (file, suggestion) = (file.to_owned(), Some(suggestion.to_owned()));
-    let problem = Problem { file, line: comment.line, column: 1, path: String::new(), message, suggestion };
-    Warning { code: BAD_ALLOW, problem }
+    let problem =
+        Diagnostic { file, line: comment.line, column: 1, path: String::new(), message, suggestion };
+    LintWarning { code: BAD_SUPPRESSION, diagnostic: problem }
 }

@@ -1,12 +1,12 @@
-//! Decisions that leave something open.
+//! Lints of switches.
 
-use super::context::Sight;
-use super::graph::{index, named_by};
-use crate::definition::{Action, Case};
-use crate::diagnostic::Finding;
+use super::context::LintContext;
+use super::graph::{index, selected_by};
+use crate::definition::{Action, SwitchCase};
+use crate::diagnostic::RawDiagnostic;
 
-fn switches<'d>(sight: &Sight<'d>) -> impl Iterator<Item = (usize, &'d [Case])> {
-    sight.definition.steps.iter().enumerate().filter_map(|(i, step)| match &step.action {
+fn switches<'d>(context: &LintContext<'d>) -> impl Iterator<Item = (usize, &'d [SwitchCase])> {
+    context.definition.steps.iter().enumerate().filter_map(|(i, step)| match &step.action {
         Action::Switch(cases) => Some((i, cases.as_slice())),
         Action::Command { .. }
         | Action::Effect { .. }
@@ -18,42 +18,46 @@ fn switches<'d>(sight: &Sight<'d>) -> impl Iterator<Item = (usize, &'d [Case])> 
     })
 }
 
-/// OL05: a switch that may find no way.
-pub(super) fn no_otherwise(sight: &Sight<'_>) -> Vec<Finding> {
-    let open = switches(sight).filter(|(_, cases)| cases.iter().all(|case| case.when.is_some()));
+/// OL05: a switch without a default case.
+pub(super) fn missing_default_case(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let open = switches(context).filter(|(_, cases)| cases.iter().all(|case| case.when.is_some()));
     open.map(|(i, _)| {
-        let id = &sight.definition.steps[i].id;
-        let message =
-            format!("switch `{id}` has no way for what matches no condition; it fails then with `no_case`");
-        Finding::new(format!("steps[{i}]"), message).suggest("end it with `- { then: … }` without `when`")
+        let id = &context.definition.steps[i].id;
+        let message = format!(
+            "switch `{id}` has no default case; it fails with `no_matching_case` if no condition holds"
+        );
+        RawDiagnostic::new(format!("steps[{i}]"), message)
+            .with_suggestion("add a last case `- { then: … }` without `when`")
     })
     .collect()
 }
 
-/// OL06: a step that follows one way of a switch by its place only, while another way ends.
-pub(super) fn one_way_only(sight: &Sight<'_>) -> Vec<Finding> {
-    let steps = &sight.definition.steps;
+/// OL06: a step that follows only one branch of a switch by its position, while another branch ends.
+pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let steps = &context.definition.steps;
     let mut findings = Vec::new();
-    for (i, cases) in switches(sight) {
-        let ways: Vec<usize> =
+    for (i, cases) in switches(context) {
+        let branches: Vec<usize> =
             cases.iter().flat_map(|case| &case.then).filter_map(|id| index(steps, id.as_str())).collect();
-        for way in &ways {
-            let next = way + 1;
-            let by_place = |step: &crate::definition::Step| {
-                step.after.is_none() && named_by(steps, step.id.as_str()).is_empty()
+        for branch in &branches {
+            let next = branch + 1;
+            let by_position = |step: &crate::definition::Step| {
+                step.after.is_none() && selected_by(steps, step.id.as_str()).is_empty()
             };
-            let Some(step) = steps.get(next).filter(|step| by_place(step)) else { continue };
-            let ends = ways
-                .iter()
-                .find(|other| sight.graph.exclude(**other, *way) && !sight.graph.has_followers(**other));
-            if let Some(other) = ends {
-                let (way, other) = (&steps[*way].id, &steps[*other].id);
+            let Some(step) = steps.get(next).filter(|step| by_position(step)) else { continue };
+            let terminal = branches.iter().find(|other| {
+                context.graph.exclude(**other, *branch) && !context.graph.has_followers(**other)
+            });
+            if let Some(other) = terminal {
+                let (branch, other) = (&steps[*branch].id, &steps[*other].id);
                 let message = format!(
-                    "step `{}` comes after `{way}` only: when `{}` takes `{other}`, it is left out",
+                    "step `{}` follows only `{branch}`: if `{}` selects `{other}`, it is bypassed",
                     step.id, steps[i].id
                 );
-                let suggestion = format!("write after: [{way}, {other}], or after: [{way}] if that is meant");
-                findings.push(Finding::new(format!("steps[{next}]"), message).suggest(suggestion));
+                let suggestion =
+                    format!("write after: [{branch}, {other}], or after: [{branch}] if that is intended");
+                findings
+                    .push(RawDiagnostic::new(format!("steps[{next}]"), message).with_suggestion(suggestion));
             }
         }
     }

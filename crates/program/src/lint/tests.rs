@@ -1,240 +1,241 @@
-//! Each rule speaks where it should and is silent on what is good.
+//! Each rule reports violations and accepts valid definitions.
 
 use super::*;
 use crate::yaml::read;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 
-/// What is said about a definition with this after its head, as `OL01 5:3 message`.
+/// Returns the warnings of a definition with this text after its header, as `OL01 5:3 message`.
 #[track_caller]
 fn lints(text: &str) -> Vec<String> {
     let text = format!("{HEAD}{text}");
-    let definition = read(&text).expect("the definition can be read");
+    let definition = read(&text).expect("the definition is readable");
     let warnings = warnings(&definition, &text, "t");
-    let line =
-        |w: &Warning| format!("{} {}:{} {}", w.code, w.problem.line, w.problem.column, w.problem.message);
+    let line = |w: &LintWarning| {
+        format!("{} {}:{} {}", w.code, w.diagnostic.line, w.diagnostic.column, w.diagnostic.message)
+    };
     warnings.iter().map(line).collect()
 }
 
 #[track_caller]
-fn speaks(text: &str, warning: &str) {
+fn warns(text: &str, warning: &str) {
     assert_eq!(lints(text), [warning], "{text}");
 }
 
 #[track_caller]
-fn is_silent(text: &str) {
+fn has_no_warnings(text: &str) {
     assert_eq!(lints(text), Vec::<String>::new(), "{text}");
 }
 
 #[test]
-fn ol01_a_step_that_never_begins() {
+fn ol01_step_never_starts() {
     let route = |cases: &str| {
         format!(
             "steps:\n- {{ id: r, do: {{ switch: {cases} }} }}\n- {{ id: a, do: {{ wait: 1s }} }}\n- {{ id: b, do: {{ wait: 1s }} }}\n- {{ id: c, after: [a, b], do: {{ wait: 1s }} }}\n"
         )
     };
-    is_silent(&route("[{ when: event.x, then: a }, { then: b }]"));
-    speaks(
+    has_no_warnings(&route("[{ when: event.x, then: a }, { then: b }]"));
+    warns(
         &route("[{ then: a }, { when: vars.x, then: b }]"),
-        "OL01 7:3 step `b` never begins: nothing leads to it",
+        "OL01 7:3 step `b` never starts: it is unreachable",
     );
-    speaks(
+    warns(
         &route("[{ when: vars.x, then: a }, { when: =vars.x, then: b }, { then: a }]"),
-        "OL01 7:3 step `b` never begins: nothing leads to it",
+        "OL01 7:3 step `b` never starts: it is unreachable",
     );
-    speaks(
+    warns(
         "steps: [{ id: a, when: false, do: { wait: 1s } }]",
-        "OL01 4:9 step `a` never begins: its `when` is always false",
+        "OL01 4:9 step `a` never starts: its `when` is always false",
     );
     let chain = "steps:\n- { id: r, do: { switch: [{ then: a }, { then: b }] } }\n- { id: a, do: { wait: 1s } }\n- { id: b, do: { wait: 1s } }\n- { id: c, after: b, do: { wait: 1s } }\n- { id: d, after: [a, c], do: { wait: 1s } }\n";
     assert_eq!(
         lints(chain),
         [
-            "OL01 7:3 step `b` never begins: nothing leads to it",
-            "OL01 8:3 step `c` never begins: nothing leads to it"
+            "OL01 7:3 step `b` never starts: it is unreachable",
+            "OL01 8:3 step `c` never starts: it is unreachable"
         ]
     );
 }
 
 #[test]
-fn ol02_a_step_that_can_only_succeed() {
-    speaks(
+fn ol02_step_cannot_fail() {
+    warns(
         "steps: [{ id: a, do: { command: x.A }, ok: Done }]",
-        "OL02 4:9 step `a` can only succeed: without an answer the saga waits for ever",
+        "OL02 4:9 step `a` has no timeout and no failure: without a result the saga never ends",
     );
-    speaks(
+    warns(
         "steps: [{ id: a, do: { event: Paid } }]",
-        "OL02 4:9 step `a` can only succeed: without an answer the saga waits for ever",
+        "OL02 4:9 step `a` has no timeout and no failure: without a result the saga never ends",
     );
-    is_silent("steps: [{ id: a, do: { command: x.A } }]");
-    is_silent("steps: [{ id: a, do: { command: x.A }, ok: Done, fail: No }]");
-    is_silent("steps: [{ id: a, do: { human: { title: T } }, timeout: 1d }]");
-    is_silent("timeout: 1d\nsteps: [{ id: a, do: { event: Paid } }]");
-    speaks(
+    has_no_warnings("steps: [{ id: a, do: { command: x.A } }]");
+    has_no_warnings("steps: [{ id: a, do: { command: x.A }, ok: Done, fail: No }]");
+    has_no_warnings("steps: [{ id: a, do: { human: { title: T } }, timeout: 1d }]");
+    has_no_warnings("timeout: 1d\nsteps: [{ id: a, do: { event: Paid } }]");
+    warns(
         "timeout: 1d\nsteps: [{ id: p, pivot: true, do: { command: x.P } }, { id: a, do: { event: Paid } }]",
-        "OL02 5:55 step `a` can only succeed: without an answer the saga waits for ever",
+        "OL02 5:55 step `a` has no timeout and no failure: without a result the saga never ends",
     );
 }
 
 #[test]
-fn ol03_a_change_that_stays_when_a_later_step_fails() {
+fn ol03_missing_compensation() {
     let two =
         |first: &str, second: &str| format!("steps:\n- {{ id: a, {first} }}\n- {{ id: b, {second} }}\n");
-    speaks(
+    warns(
         &two("do: { effect: e.a }", "do: { effect: e.b }"),
-        "OL03 5:3 step `a` has no `undo`: what it did stays when `b` fails",
+        "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails",
     );
-    is_silent(&two("do: { effect: e.a }, undo: { effect: e.u }", "do: { effect: e.b }"));
-    is_silent(&two("do: { effect: e.a }", "do: { wait: 1d }"));
-    is_silent(&two("do: { event: Paid }, timeout: 1d", "do: { effect: e.b }"));
-    is_silent(&two("do: { effect: e.a }, pivot: true", "do: { effect: e.b }"));
-    speaks(
+    has_no_warnings(&two("do: { effect: e.a }, undo: { effect: e.u }", "do: { effect: e.b }"));
+    has_no_warnings(&two("do: { effect: e.a }", "do: { wait: 1d }"));
+    has_no_warnings(&two("do: { event: Paid }, timeout: 1d", "do: { effect: e.b }"));
+    has_no_warnings(&two("do: { effect: e.a }, pivot: true", "do: { effect: e.b }"));
+    warns(
         &two("do: { effect: e.a }", "after: [], do: { event: P }, timeout: 1d"),
-        "OL03 5:3 step `a` has no `undo`: what it did stays when `b` fails",
+        "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails",
     );
-    is_silent(
+    has_no_warnings(
         "steps:\n- { id: r, do: { switch: [{ when: vars.x, then: a }, { then: b }] } }\n- { id: a, do: { effect: e.a } }\n- { id: b, do: { effect: e.b } }\n",
     );
 }
 
 #[test]
-fn ol04_a_name_that_is_escaped_in_subjects() {
-    speaks(
+fn ol04_name_is_escaped_in_subjects() {
+    warns(
         "steps: [{ id: a, do: { command: my stock.Take } }]",
-        "OL04 4:33 the aggregate `my stock` holds ' ', which is escaped wherever the name is part of a subject",
+        "OL04 4:33 the aggregate `my stock` contains ' ', which must be escaped in subjects",
     );
-    speaks(
+    warns(
         "steps: [{ id: a, do: { command: stock.Take }, ok: [Taken, Fehlgeschlägt], timeout: 1s }]",
-        "OL04 4:59 the event `Fehlgeschlägt` holds 'ä', which is escaped wherever the name is part of a subject",
+        "OL04 4:59 the event `Fehlgeschlägt` contains 'ä', which must be escaped in subjects",
     );
-    speaks(
+    warns(
         "steps: [{ id: a, do: { saga: my.kit } }]",
-        "OL04 4:30 the saga `my.kit` holds '.', which is escaped wherever the name is part of a subject",
+        "OL04 4:30 the saga `my.kit` contains '.', which must be escaped in subjects",
     );
-    is_silent("steps: [{ id: a-1, do: { effect: stock.v1.take_all } }]");
+    has_no_warnings("steps: [{ id: a-1, do: { effect: stock.v1.take_all } }]");
 }
 
 #[test]
-fn ol05_a_switch_without_otherwise() {
+fn ol05_switch_without_default() {
     let route = |last: &str| {
         format!(
             "steps:\n- {{ id: r, do: {{ switch: [{{ when: vars.x, then: a }}, {last}] }} }}\n- {{ id: a, do: {{ wait: 1s }} }}\n- {{ id: b, do: {{ wait: 1s }} }}\n"
         )
     };
-    speaks(
+    warns(
         &route("{ when: vars.y, then: b }"),
-        "OL05 5:3 switch `r` has no way for what matches no condition; it fails then with `no_case`",
+        "OL05 5:3 switch `r` has no default case; it fails with `no_matching_case` if no condition holds",
     );
-    is_silent(&route("{ then: b }"));
+    has_no_warnings(&route("{ then: b }"));
 }
 
 #[test]
-fn ol06_a_step_that_only_one_way_leads_to() {
+fn ol06_step_follows_one_branch_only() {
     let join = |after: &str| {
         format!(
             "steps:\n- {{ id: r, do: {{ switch: [{{ when: vars.x, then: a }}, {{ then: b }}] }} }}\n- {{ id: a, do: {{ wait: 1s }} }}\n- {{ id: b, do: {{ wait: 1s }} }}\n- {{ id: c, {after} do: {{ wait: 1s }} }}\n"
         )
     };
-    speaks(&join(""), "OL06 8:3 step `c` comes after `b` only: when `r` takes `a`, it is left out");
-    is_silent(&join("after: [a, b],"));
-    is_silent(&join("after: [b],"));
+    warns(&join(""), "OL06 8:3 step `c` follows only `b`: if `r` selects `a`, it is bypassed");
+    has_no_warnings(&join("after: [a, b],"));
+    has_no_warnings(&join("after: [b],"));
 }
 
 #[test]
-fn ol07_an_event_that_is_awaited_and_handled() {
+fn ol07_event_is_awaited_and_handled() {
     let on = |event: &str| {
         format!(
             "timeout: 1d\non: {{ event: {event}, then: cancel }}\nsteps: [{{ id: a, do: {{ event: Paid }} }}]"
         )
     };
-    speaks(&on("Paid"), "OL07 5:5 Paid is awaited by a step too; the handler takes it first");
-    is_silent(&on("Off"));
-    is_silent("on: { event: Done }\nsteps: [{ id: a, do: { effect: e.x }, ok: Done }]");
+    warns(&on("Paid"), "OL07 5:5 a step also awaits Paid; the handler consumes it first");
+    has_no_warnings(&on("Off"));
+    has_no_warnings("on: { event: Done }\nsteps: [{ id: a, do: { effect: e.x }, ok: Done }]");
 }
 
 #[test]
-fn ol08_a_step_that_outlasts_the_saga() {
-    speaks(
+fn ol08_step_timeout_exceeds_saga_timeout() {
+    warns(
         "timeout: 1d\nsteps: [{ id: a, do: { event: Paid }, timeout: 2d }]",
-        "OL08 5:9 step `a` may take as long as the whole saga, whose timeout comes first",
+        "OL08 5:9 step `a` may outlast the saga timeout, which expires first",
     );
-    speaks(
+    warns(
         "timeout: 1d\nsteps: [{ id: a, do: { wait: 24h } }]",
-        "OL08 5:9 step `a` may take as long as the whole saga, whose timeout comes first",
+        "OL08 5:9 step `a` may outlast the saga timeout, which expires first",
     );
-    is_silent("timeout: 1d\nsteps: [{ id: a, do: { wait: 23h }, timeout: 1h }]");
-    is_silent(
+    has_no_warnings("timeout: 1d\nsteps: [{ id: a, do: { wait: 23h }, timeout: 1h }]");
+    has_no_warnings(
         "timeout: 1d\nsteps: [{ id: p, pivot: true, do: { effect: e.p } }, { id: a, do: { wait: 2d } }]",
     );
 }
 
 #[test]
-fn ol09_what_is_remembered_for_nothing() {
-    speaks("vars: { x: =event.x }\nsteps: [{ id: a, do: { wait: 1s } }]", "OL09 4:9 nothing reads `vars.x`");
-    speaks(
+fn ol09_unused_variable() {
+    warns("vars: { x: =event.x }\nsteps: [{ id: a, do: { wait: 1s } }]", "OL09 4:9 `vars.x` is never read");
+    warns(
         "steps: [{ id: a, do: { effect: e.x }, save: { y: =event.y, z: =vars.y + vars.yy } }]",
-        "OL09 4:60 nothing reads `vars.z`",
+        "OL09 4:60 `vars.z` is never read",
     );
     for reader in ["=vars.x", "=vars.?x.orValue(1)", "=vars['x']", "=size(vars)", "=has(vars.x) ? 1 : 2"] {
-        is_silent(&format!(
+        has_no_warnings(&format!(
             "vars: {{ x: =event.x }}\nsteps: [{{ id: a, do: {{ effect: e.x, data: {reader:?} }} }}]"
         ));
     }
-    speaks(
+    warns(
         "vars: { x: =event.x }\nsteps: [{ id: a, do: { effect: e.x, data: '=event.vars.x' } }]",
-        "OL09 4:9 nothing reads `vars.x`",
+        "OL09 4:9 `vars.x` is never read",
     );
 }
 
 #[test]
-fn ol10_one_name_saved_by_two_steps_at_once() {
+fn ol10_concurrent_save() {
     let two = |after: &str| {
         format!(
             "reference: =vars.x\nsteps:\n- {{ id: a, do: {{ event: A }}, timeout: 1d, save: {{ x: =event.x }} }}\n- {{ id: b, {after} do: {{ event: B }}, timeout: 1d, save: {{ x: =event.x }} }}\n"
         )
     };
-    speaks(
+    warns(
         &two("after: [],"),
-        "OL10 7:62 `a` and `b` run side by side and both save `x`; which one stays depends on who is first",
+        "OL10 7:62 `a` and `b` run concurrently and both save `x`; the stored value depends on their order",
     );
-    is_silent(&two(""));
-    is_silent(
+    has_no_warnings(&two(""));
+    has_no_warnings(
         "reference: =vars.x\nsteps:\n- { id: r, do: { switch: [{ when: vars.x, then: a }, { then: b }] } }\n- { id: a, do: { effect: e.a }, save: { x: 1 } }\n- { id: b, do: { effect: e.b }, save: { x: 2 } }\n",
     );
 }
 
 #[test]
-fn ol11_a_pivot_at_the_end() {
-    speaks(
+fn ol11_pivot_is_the_last_step() {
+    warns(
         "steps: [{ id: a, pivot: true, do: { effect: e.a } }]",
-        "OL11 4:9 no step comes after the pivot `a`, so there is nothing to go forward with",
+        "OL11 4:9 no step follows the pivot `a`, so it has no effect",
     );
-    is_silent("steps: [{ id: a, pivot: true, do: { effect: e.a } }, { id: b, do: { effect: e.b } }]");
+    has_no_warnings("steps: [{ id: a, pivot: true, do: { effect: e.a } }, { id: b, do: { effect: e.b } }]");
 }
 
 #[test]
-fn ol12_an_undo_of_what_changes_nothing() {
-    speaks(
+fn ol12_needless_compensation() {
+    warns(
         "steps: [{ id: a, do: { wait: 1s }, undo: { effect: e.u } }]",
-        "OL12 4:9 step `a` is a wait, which changes nothing that could be undone",
+        "OL12 4:9 step `a` is a wait, which has no change to compensate",
     );
-    is_silent("steps: [{ id: a, do: { effect: e.a }, undo: { effect: e.u } }]");
+    has_no_warnings("steps: [{ id: a, do: { effect: e.a }, undo: { effect: e.u } }]");
 }
 
 #[test]
-fn ol13_a_comment_switches_one_rule_off_for_one_place() {
+fn ol13_comment_suppresses_one_rule() {
     let steps = "- { id: a, do: { event: A } }\n- { id: b, do: { event: B } }\n";
-    let comment = "# orlog: allow OL02 because the office always answers,\n# sooner or later\n";
-    speaks(
+    let comment = "# orlog: allow OL02 because the office always responds,\n# within a week\n";
+    warns(
         &format!("steps:\n{comment}{steps}"),
-        "OL02 8:3 step `b` can only succeed: without an answer the saga waits for ever",
+        "OL02 8:3 step `b` has no timeout and no failure: without a result the saga never ends",
     );
     let one = "steps:\n# orlog: allow OL02\n- { id: a, do: { event: A } }\n";
-    speaks(one, "OL13 5:1 OL02 is allowed without a reason");
-    let idle = "steps:\n# orlog: allow OL03 because\n# of nothing\n- { id: a, do: { wait: 1s } }\n";
-    speaks(idle, "OL13 5:1 OL03 is allowed without a reason");
-    let idle = "steps:\n# orlog: allow OL03 because of nothing\n- { id: a, do: { wait: 1s } }\n";
-    speaks(idle, "OL13 5:1 OL03 has nothing to say about the next line");
-    let unknown = "steps:\n# orlog: allow OL77 because I say so\n- { id: a, do: { wait: 1s } }\n";
-    speaks(unknown, "OL13 5:1 there is no rule `OL77`");
+    warns(one, "OL13 5:1 suppression of OL02 has no reason");
+    let idle = "steps:\n# orlog: allow OL03 because\n# of an old step\n- { id: a, do: { wait: 1s } }\n";
+    warns(idle, "OL13 5:1 suppression of OL03 has no reason");
+    let idle = "steps:\n# orlog: allow OL03 because of an old step\n- { id: a, do: { wait: 1s } }\n";
+    warns(idle, "OL13 5:1 suppression of OL03 has no effect on the next line");
+    let unknown = "steps:\n# orlog: allow OL77 because of a typo\n- { id: a, do: { wait: 1s } }\n";
+    warns(unknown, "OL13 5:1 there is no rule `OL77`");
 }

@@ -1,16 +1,16 @@
-//! What the instance remembers: for nothing, or twice at once.
+//! Lints of variables: unused, or saved concurrently.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::context::Sight;
-use crate::diagnostic::Finding;
+use super::context::LintContext;
+use crate::diagnostic::RawDiagnostic;
 
 /// OL09: a name under `vars` that no expression reads.
-pub(super) fn unused(sight: &Sight<'_>) -> Vec<Finding> {
-    let definition = sight.definition;
-    let mut used = Used { names: BTreeSet::new(), all: false };
+pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let definition = context.definition;
+    let mut used = UsedVariables { names: BTreeSet::new(), all: false };
     let form = serde_json::to_value(definition).expect("a definition is plain data with text keys");
     used.search(&form);
     if used.all {
@@ -26,20 +26,23 @@ pub(super) fn unused(sight: &Sight<'_>) -> Vec<Finding> {
     let unused = vars.chain(saved).chain(handled).filter(|(name, _)| !used.names.contains(*name));
     unused
         .map(|(name, path)| {
-            let message = format!("nothing reads `vars.{name}`");
-            Finding::new(path, message).at_key().suggest("remove it, or say why it is kept")
+            let message = format!("`vars.{name}` is never read");
+            RawDiagnostic::new(path, message)
+                .at_key()
+                .with_suggestion("remove it, or suppress the warning with a reason")
         })
         .collect()
 }
 
-/// The names that texts of a definition take from `vars`. Every text is searched, conditions have no `=`.
-struct Used {
+/// Names that texts of a definition read from `vars`. All texts are searched, because conditions have
+/// no `=`.
+struct UsedVariables {
     names: BTreeSet<String>,
-    /// `vars` as a whole is read somewhere.
+    /// An expression reads `vars` as a whole.
     all: bool,
 }
 
-impl Used {
+impl UsedVariables {
     fn search(&mut self, value: &Value) {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -51,9 +54,11 @@ impl Used {
 
     fn search_text(&mut self, text: &str) {
         for (at, _) in text.match_indices("vars") {
-            let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+            let is_name_char = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
             let rest = &text[at + "vars".len()..];
-            if text[..at].ends_with(is_part) || rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+            if text[..at].ends_with(is_name_char)
+                || rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+            {
                 continue;
             }
             match name_in(rest.trim_start()) {
@@ -64,12 +69,12 @@ impl Used {
     }
 }
 
-/// The name in `.name`, `.?name`, `['name']`, `[?"name"]`.
+/// Returns the name in `.name`, `.?name`, `['name']`, `[?"name"]`.
 fn name_in(rest: &str) -> Option<&str> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let is_name_char = |c: char| c.is_alphanumeric() || c == '_';
     if let Some(rest) = rest.strip_prefix('.') {
         let rest = rest.trim_start().trim_start_matches('?').trim_start();
-        let name = &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())];
+        let name = &rest[..rest.find(|c| !is_name_char(c)).unwrap_or(rest.len())];
         return (!name.is_empty()).then_some(name);
     }
     let rest = rest.strip_prefix('[')?.trim_start_matches('?').trim_start();
@@ -77,19 +82,20 @@ fn name_in(rest: &str) -> Option<&str> {
     rest[1..].split_once(quote).map(|(name, _)| name)
 }
 
-/// OL10: two steps that may be under way together save under one name.
-pub(super) fn saved_side_by_side(sight: &Sight<'_>) -> Vec<Finding> {
-    let steps = &sight.definition.steps;
+/// OL10: two concurrent steps that save the same name.
+pub(super) fn concurrent_save(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let steps = &context.definition.steps;
     let mut findings = Vec::new();
     for (b, later) in steps.iter().enumerate() {
-        for (a, earlier) in steps[..b].iter().enumerate().filter(|(a, _)| sight.graph.overlap(*a, b)) {
+        for (a, earlier) in steps[..b].iter().enumerate().filter(|(a, _)| context.graph.overlap(*a, b)) {
             for name in later.save.keys().filter(|name| earlier.save.contains_key(*name)) {
                 let message = format!(
-                    "`{}` and `{}` run side by side and both save `{name}`; which one stays depends on who is first",
+                    "`{}` and `{}` run concurrently and both save `{name}`; the stored value depends on their order",
                     steps[a].id, later.id
                 );
                 let path = format!("steps[{b}].save.{name}");
-                findings.push(Finding::new(path, message).at_key().suggest("use two names"));
+                findings
+                    .push(RawDiagnostic::new(path, message).at_key().with_suggestion("use different names"));
             }
         }
     }

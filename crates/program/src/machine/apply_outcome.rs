@@ -1,155 +1,166 @@
-//! Records what an answer means for its step: done, failed, to be asked for again, undone.
+//! Applies a result to its step: completed, failed, retried or compensated.
 
 use orlog_model::{Fact, Failure, Work};
 use serde_json::Value;
 
-use super::compiled::Call;
-use super::execution::{Run, Unchanged};
+use super::compiled::CompiledActionKind;
+use super::execution::{Execution, NoTransition};
 use super::join;
-use super::outcome_table::{self, Answer, Move};
-use super::state::{At, Flags, Slot};
-use super::step_input::{EXPRESSION_ERROR, Reading};
-use super::step_state::Mark;
-use crate::contract::Cause;
-use crate::contract::Fault;
+use super::outcome_table::{self, StepOutcome, StepUpdate};
+use super::state::{Flags, StepEntry, StepIndex};
+use super::step_input::{EXPRESSION_ERROR, StepInput};
+use super::step_state::StepState;
+use crate::contract::FailureCause;
+use crate::contract::ProgramError;
 
-impl Run<'_> {
-    pub(super) fn settle(&mut self, reading: &Reading<'_>) -> Result<(), Unchanged> {
-        let at = reading.at;
-        let meant = outcome_table::step(self.state.slot(at).mark, reading.answer);
-        if let Move::Ignore(why) = meant {
-            return Err(Unchanged::Ignored(why));
+impl Execution<'_> {
+    pub(super) fn apply_step_input(&mut self, step_input: &StepInput<'_>) -> Result<(), NoTransition> {
+        let at = step_input.at;
+        let update = outcome_table::update_for(self.state.slot(at).state, step_input.result);
+        if let StepUpdate::Ignore(reason) = update {
+            return Err(NoTransition::Ignored(reason));
         }
-        self.tell_answer(reading);
-        self.close_question(at);
-        match meant {
-            Move::Complete => self.complete(at, reading.data)?,
-            Move::Fail(mark) => self.failed(at, mark, reading.cause(self.step(at))),
-            Move::CompleteLate => self.complete_late(at, reading.data)?,
-            Move::Confirm => {
-                self.close(at, Mark::Undone);
-                self.state.undo = None;
-                self.note(at, "undone");
+        self.emit_result(step_input);
+        self.close_in_doubt_task(at);
+        match update {
+            StepUpdate::Complete => self.complete(at, step_input.data)?,
+            StepUpdate::Fail(step_state) => self.failed(at, step_state, step_input.cause(self.step(at))),
+            StepUpdate::CompleteLate => self.complete_late(at, step_input.data)?,
+            StepUpdate::ConfirmCompensation => {
+                self.finish_wait(at, StepState::Compensated);
+                self.state.compensating_step = None;
+                self.add_step_note(at, "compensated");
             }
-            Move::Stick => self.not_undone(at, reading.cause(self.step(at))),
-            Move::AskPerson(mark) => self.ask_person(at, mark, reading.failure.as_ref()),
-            Move::AskAnew => self.ask_anew(at),
-            Move::LetGo => {
-                self.close(at, Mark::GivenUp);
-                self.note(at, "not done");
+            StepUpdate::MarkStuck => self.fail_compensation(at, step_input.cause(self.step(at))),
+            StepUpdate::OpenInDoubtTask(step_state) => {
+                self.open_in_doubt_task(at, step_state, step_input.failure.as_ref());
             }
-            Move::Ignore(_) => {}
+            StepUpdate::RequestAgain => self.request_again(at),
+            StepUpdate::Discard => {
+                self.finish_wait(at, StepState::Abandoned);
+                self.add_step_note(at, "not executed");
+            }
+            StepUpdate::Ignore(_) => {}
         }
         Ok(())
     }
 
-    /// A named answer that nobody else tells is a fact.
-    fn tell_answer(&mut self, reading: &Reading<'_>) {
-        let own = matches!(reading.answer, Answer::Ok | Answer::Failed);
-        if let Some(kind) = reading.named.clone().filter(|_| own && self.task(reading.at, false).tells()) {
-            self.work.push(Work::Fact(Fact { kind, data: reading.data.clone() }));
+    /// Emits a named result as a fact if no other component publishes it.
+    fn emit_result(&mut self, step_input: &StepInput<'_>) {
+        let own = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed);
+        if let Some(kind) = step_input
+            .named
+            .clone()
+            .filter(|_| own && self.action_of(step_input.at, false).reports_named_result())
+        {
+            self.work.push(Work::Fact(Fact { kind, data: step_input.data.clone() }));
         }
     }
 
-    fn complete(&mut self, at: At, data: &Value) -> Result<(), Fault> {
-        self.keep(at, data)?;
-        self.close(at, Mark::Done);
+    fn complete(&mut self, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
+        self.save_result(at, data)?;
+        self.finish_wait(at, StepState::Completed);
         self.state.done.push(at);
-        self.note(at, "ok");
+        self.add_step_note(at, "ok");
         if at.element.is_none() {
-            self.step_done(at.step);
+            self.complete_step(at.step);
         }
         Ok(())
     }
 
-    fn complete_late(&mut self, at: At, data: &Value) -> Result<(), Fault> {
-        self.keep(at, data)?;
-        *self.state.slot_mut(at) = Slot::of(Mark::Doomed);
+    fn complete_late(&mut self, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
+        self.save_result(at, data)?;
+        *self.state.slot_mut(at) = StepEntry::of(StepState::CompensationPending);
         self.state.done.push(at);
-        self.note(at, "ok, too late");
+        self.add_step_note(at, "ok, late");
         Ok(())
     }
 
-    /// Remembers what the step wants to keep of its answer.
-    fn keep(&mut self, at: At, data: &Value) -> Result<(), Fault> {
+    /// Stores the variables that the step saves from its result.
+    fn save_result(&mut self, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
         let step = self.step(at);
         for (name, template) in &step.save {
             let value = template.evaluate(&self.bindings(at).event(data));
-            let value = value.map_err(|error| Fault::Schema(format!("cannot set vars.{name}: {error}")))?;
-            let kept = self.state.vars.entry(name.as_str()).or_insert(Value::Null);
-            put(kept, at.element, value);
+            let value = value
+                .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
+            let stored = self.state.vars.entry(name.as_str()).or_insert(Value::Null);
+            put(stored, at.element, value);
         }
-        if matches!(step.task.call, Call::Job(_)) {
+        if matches!(step.task.kind, CompiledActionKind::Job(_)) {
             let results = &mut self.state.extra_mut().results;
             put(results.entry(step.id.as_str()).or_insert(Value::Null), at.element, data.clone());
         }
         Ok(())
     }
 
-    /// Every part of the step is done.
-    pub(super) fn step_done(&mut self, step: usize) {
+    /// Completes the step when all its parts are completed.
+    pub(super) fn complete_step(&mut self, step: usize) {
         if !self.saga.steps[step].pivot {
             return;
         }
         self.state.flags.set(Flags::PIVOTED);
         let done = std::mem::take(&mut self.state.done);
-        self.state.done = done.into_iter().filter(|at| self.state.slot(*at).mark == Mark::Doomed).collect();
+        self.state.done = done
+            .into_iter()
+            .filter(|at| self.state.slot(*at).state == StepState::CompensationPending)
+            .collect();
         self.cancel_saga_timer();
-        self.say("past the point of no return");
+        self.add_note("past the pivot");
     }
 
-    /// It failed: it is asked for again while attempts are left, otherwise it has failed for good.
-    fn failed(&mut self, at: At, mark: Mark, cause: Cause) {
-        let task = self.task(at, false);
-        let attempts = self.state.slot(at).again.saturating_add(1);
-        if attempts < task.attempts() && cause.code != EXPRESSION_ERROR {
-            return self.pause(at, &cause.code, Mark::Pausing);
+    /// Handles a failure: retries while attempts are left, otherwise fails permanently.
+    fn failed(&mut self, at: StepIndex, step_state: StepState, cause: FailureCause) {
+        let task = self.action_of(at, false);
+        let attempts = self.state.slot(at).retries.saturating_add(1);
+        if attempts < task.max_attempts() && cause.code != EXPRESSION_ERROR {
+            return self.schedule_retry(at, &cause.code, StepState::Retrying);
         }
-        self.note(at, &cause.code);
-        self.fail(at, mark, cause);
+        self.add_step_note(at, &cause.code);
+        self.fail_step(at, step_state, cause);
     }
 
-    /// It failed for good. A join that can do without it goes on; past the pivot a person must decide; else it turns back.
-    pub(super) fn fail(&mut self, at: At, mark: Mark, cause: Cause) {
-        let lost = join::tolerated(self.saga, &self.state, at.step);
-        let blocked = lost.is_none() && self.state.flags.has(Flags::PIVOTED);
-        if mark == Mark::GivenUp {
-            self.release(at);
+    /// Fails a step permanently. A join that tolerates it continues; past the pivot the instance is stuck;
+    /// otherwise compensation starts.
+    pub(super) fn fail_step(&mut self, at: StepIndex, step_state: StepState, cause: FailureCause) {
+        let losing = join::tolerated_failures(self.saga, &self.state, at.step);
+        let blocked = losing.is_none() && self.state.flags.has(Flags::PIVOTED);
+        if step_state == StepState::Abandoned {
+            self.cancel_outstanding(at);
         }
-        self.close(at, if blocked { Mark::Blocked } else { mark });
+        self.finish_wait(at, if blocked { StepState::Blocked } else { step_state });
         if !blocked && at.element.is_some() {
-            self.give_up_rest(at.step, mark);
+            self.abandon_elements(at.step, step_state);
         }
-        match lost {
-            Some(lost) => self.lose(&lost),
+        match losing {
+            Some(losing) => self.discard_branches(&losing),
             None if blocked => self.failure = Some(Failure { code: cause.code, message: cause.message }),
-            None => self.turn_back(cause),
+            None => self.start_compensation(cause),
         }
     }
 
-    /// Its undo failed: it is asked for again while attempts are left, otherwise a person must decide.
-    pub(super) fn not_undone(&mut self, at: At, cause: Cause) {
-        let task = self.task(at, true);
-        let attempts = self.state.slot(at).again.saturating_add(1);
-        if attempts < task.attempts() && cause.code != EXPRESSION_ERROR {
-            return self.pause(at, &cause.code, Mark::UndoPausing);
+    /// Handles a failed compensation: retries while attempts are left, otherwise the instance is stuck.
+    pub(super) fn fail_compensation(&mut self, at: StepIndex, cause: FailureCause) {
+        let task = self.action_of(at, true);
+        let attempts = self.state.slot(at).retries.saturating_add(1);
+        if attempts < task.max_attempts() && cause.code != EXPRESSION_ERROR {
+            return self.schedule_retry(at, &cause.code, StepState::CompensationRetrying);
         }
-        self.close(at, Mark::UndoFailed);
-        self.note(at, "undo failed");
+        self.finish_wait(at, StepState::CompensationFailed);
+        self.add_step_note(at, "compensation failed");
         self.failure = Some(Failure { code: cause.code, message: cause.message });
     }
 }
 
-/// Sets a value, or the place of an element in a list of them.
-fn put(kept: &mut Value, element: Option<usize>, value: Value) {
+/// Sets a value, or the value of an element in a list.
+fn put(stored: &mut Value, element: Option<usize>, value: Value) {
     let Some(element) = element else {
-        *kept = value;
+        *stored = value;
         return;
     };
-    if !kept.is_array() {
-        *kept = Value::Array(Vec::new());
+    if !stored.is_array() {
+        *stored = Value::Array(Vec::new());
     }
-    if let Value::Array(values) = kept {
+    if let Value::Array(values) = stored {
         if values.len() <= element {
             values.resize(element + 1, Value::Null);
         }

@@ -1,111 +1,116 @@
-//! Backward: gives up what is under way, undoes what is done, one after another, and ends the saga.
+//! Compensation: abandons steps in progress, compensates completed steps one after another, and ends
+//! the saga.
 
 use std::sync::LazyLock;
 
 use orlog_model::Failure;
 
-use super::execution::Run;
-use super::state::{At, Flags, Slot};
+use super::execution::Execution;
+use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
-use super::step_state::{Mark, Phase};
-use crate::contract::Cause;
-use crate::contract::Fault;
+use super::step_state::{Phase, StepState};
+use crate::contract::FailureCause;
+use crate::contract::ProgramError;
 
-/// `failure` in the undo of what was done and is not needed.
-pub(super) static LOST: LazyLock<Cause> = LazyLock::new(|| Cause {
-    code: "lost".to_owned(),
-    message: "it is not needed any more".to_owned(),
+/// `failure` in the compensation of completed steps that are not needed.
+pub(super) static RACE_LOST: LazyLock<FailureCause> = LazyLock::new(|| FailureCause {
+    code: "race_lost".to_owned(),
+    message: "the step is no longer needed".to_owned(),
     step: String::new(),
 });
 
-impl Run<'_> {
-    /// No new steps, no timers; what is under way is given up, what is done gets undone.
-    pub(super) fn turn_back(&mut self, cause: Cause) {
-        self.give_up_all();
+impl Execution<'_> {
+    /// Starts compensation: no new steps, no timers; abandons steps in progress and compensates completed
+    /// ones.
+    pub(super) fn start_compensation(&mut self, cause: FailureCause) {
+        self.abandon_all();
         self.cancel_saga_timer();
         if !self.state.flags.has(Flags::CANCELLED) {
             self.failure = Some(Failure { code: cause.code.clone(), message: cause.message.clone() });
         }
         self.state.cause = Some(cause);
-        self.state.flags.set(Flags::TURNED);
+        self.state.flags.set(Flags::COMPENSATION_STARTED);
     }
 
-    pub(super) fn give_up_all(&mut self) {
+    pub(super) fn abandon_all(&mut self) {
         for step in 0..self.saga.steps.len() {
-            for at in self.places(step) {
-                self.give_up(at);
+            for at in self.step_and_elements(step) {
+                self.abandon(at);
             }
         }
     }
 
-    /// Waits for it no longer, if it is under way.
-    pub(super) fn give_up(&mut self, at: At) {
-        if !self.state.slot(at).mark.is_under_way() {
+    /// Abandons a step that is in progress.
+    pub(super) fn abandon(&mut self, at: StepIndex) {
+        if !self.state.slot(at).state.is_in_progress() {
             return;
         }
         if at.element.is_none() && self.step(at).foreach.is_some() {
-            self.state.steps[at.step] = Slot::of(Mark::GivenUp);
+            self.state.steps[at.step] = StepEntry::of(StepState::Abandoned);
             return;
         }
-        if self.state.slot(at).mark == Mark::Asking {
-            return self.close(at, Mark::AskingLate);
+        if self.state.slot(at).state == StepState::InDoubt {
+            return self.finish_wait(at, StepState::InDoubtAbandoned);
         }
-        self.release(at);
-        self.close(at, Mark::GivenUp);
+        self.cancel_outstanding(at);
+        self.finish_wait(at, StepState::Abandoned);
     }
 
-    /// These steps are not needed: what waits is bypassed, what is under way given up, what is done undone in its turn.
-    pub(super) fn lose(&mut self, steps: &[usize]) {
+    /// Discards these steps: bypasses pending steps, abandons those in progress, and schedules the
+    /// compensation of completed ones.
+    pub(super) fn discard_branches(&mut self, steps: &[usize]) {
         for step in steps.iter().copied() {
-            for at in self.places(step) {
-                self.give_up(at);
+            for at in self.step_and_elements(step) {
+                self.abandon(at);
             }
             let slot = &mut self.state.steps[step];
-            if matches!(slot.mark, Mark::Waiting | Mark::Blocked) {
-                *slot = Slot::of(Mark::Bypassed);
-                self.note(At::step(step), "bypassed");
+            if matches!(slot.state, StepState::Pending | StepState::Blocked) {
+                *slot = StepEntry::of(StepState::Bypassed);
+                self.add_step_note(StepIndex::step(step), "bypassed");
             }
         }
         for at in self.state.done.clone() {
-            if steps.contains(&at.step) && self.state.slot(at).mark == Mark::Done {
-                self.state.slot_mut(at).mark = Mark::Doomed;
+            if steps.contains(&at.step) && self.state.slot(at).state == StepState::Completed {
+                self.state.slot_mut(at).state = StepState::CompensationPending;
             }
         }
     }
 
-    /// Asks for the next undo, newest completion first, unless one is under way. Having turned back, all is undone; going
-    /// forward, what was lost.
-    pub(super) fn undo_next(&mut self) {
-        let turned = self.state.flags.has(Flags::TURNED);
-        while self.state.undo.is_none() {
-            let wanted = |at: &At| turned || self.state.slot(*at).mark == Mark::Doomed;
-            let Some(place) = self.state.done.iter().rposition(wanted) else { return };
-            let at = self.state.done.remove(place);
-            self.state.slot_mut(at).again = 0;
-            if self.step(at).undo.is_none() {
-                self.state.slot_mut(at).mark = Mark::Undone;
+    /// Requests the next compensation, last completed first, unless one is in progress. In the compensating
+    /// phase, all completed steps are compensated; in the running phase, only discarded ones.
+    pub(super) fn compensate_next(&mut self) {
+        let compensation_started = self.state.flags.has(Flags::COMPENSATION_STARTED);
+        while self.state.compensating_step.is_none() {
+            let must_compensate = |at: &StepIndex| {
+                compensation_started || self.state.slot(*at).state == StepState::CompensationPending
+            };
+            let Some(index) = self.state.done.iter().rposition(must_compensate) else { return };
+            let at = self.state.done.remove(index);
+            self.state.slot_mut(at).retries = 0;
+            if self.step(at).compensation.is_none() {
+                self.state.slot_mut(at).state = StepState::Compensated;
                 continue;
             }
-            self.state.undo = Some(at);
-            self.ask_undo(at);
+            self.state.compensating_step = Some(at);
+            self.request_compensation(at);
         }
     }
 
-    pub(super) fn ask_undo(&mut self, at: At) {
-        if let Err(error) = self.ask(at, true) {
+    pub(super) fn request_compensation(&mut self, at: StepIndex) {
+        if let Err(error) = self.request_action(at, true) {
             let Failure { code, message } = expression_error(&error);
             let step = self.step(at).id.to_string();
-            self.not_undone(at, Cause { code, message, step });
+            self.fail_compensation(at, FailureCause { code, message, step });
         }
     }
 
-    pub(super) fn end_compensated(&mut self) -> Result<(), Fault> {
+    pub(super) fn finish_compensated(&mut self) -> Result<(), ProgramError> {
         let cancelled = self.state.flags.has(Flags::CANCELLED);
         self.state.phase = if cancelled { Phase::Cancelled } else { Phase::Failed };
-        self.say(self.state.phase.status().as_str());
-        if cancelled || self.state.flags.has(Flags::TOLD) {
+        self.add_note(self.state.phase.status().as_str());
+        if cancelled || self.state.flags.has(Flags::FACT_EMITTED) {
             return Ok(());
         }
-        self.tell(self.saga.failed.as_ref())
+        self.emit_fact(self.saga.failed.as_ref())
     }
 }

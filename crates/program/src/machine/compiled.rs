@@ -1,276 +1,281 @@
-//! A saga as the machine runs it: compiled, with indices in the place of names.
+//! Compiled saga as the machine executes it, with indices instead of names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, InDoubt, Name, Retry, SagaName, Timestamp};
+use orlog_model::{EffectName, EventType, InDoubtPolicy, Name, RetryPolicy, SagaName, Timestamp};
 
-use crate::definition::{Join, Otherwise, Then};
+use crate::definition::{AfterHandler, Join, UnsupportedVersionPolicy};
 use crate::expression::{Bindings, EvalError, Expression, kind_of};
 use crate::template::Template;
 use crate::yaml::duration;
 
-/// The timer of the whole saga; no step may bear this name.
+/// Timer name of the whole saga; no step may have this name.
 pub(crate) const SAGA_TIMER: &str = "saga";
-pub(super) const UNDO: &str = "undo:";
+pub(super) const COMPENSATE: &str = "compensate:";
 pub(super) const RETRY: &str = "retry:";
 pub(super) const ESCALATE: &str = "escalate:";
 pub(super) const ON: &str = "on:";
 
-/// The tag of a step's undo; the step's own work is tagged with its id.
-pub(crate) fn undo_tag(step: &Name) -> Name {
-    Name::new(format!("{UNDO}{step}")).expect("step ids are checked to leave room for the prefix")
+/// Returns the tag of a step's compensation; the tag of the step's own work is its id.
+pub(crate) fn compensation_tag(step: &Name) -> Name {
+    Name::new(format!("{COMPENSATE}{step}")).expect("step ids reserve space for the prefix")
 }
 
-/// The tag of what a handler asks for.
+/// Returns the tag of a handler action.
 pub(crate) fn handler_tag(index: usize) -> Name {
-    Name::new(format!("{ON}{index}")).expect("a number is a short word")
+    Name::new(format!("{ON}{index}")).expect("a prefix and a number are a valid name")
 }
 
-/// A saga, compiled.
+/// Compiled saga.
 #[derive(Debug)]
-pub(crate) struct Saga {
+pub(crate) struct CompiledSaga {
     pub(crate) start: Vec<EventType>,
-    /// Who may want the events of a type, in the order in which they are asked.
-    pub(crate) entries: BTreeMap<EventType, Vec<Entry>>,
-    pub(crate) versions: BTreeMap<EventType, Versions>,
-    pub(crate) handlers: Vec<Handler>,
+    /// Event bindings by event type, in evaluation order.
+    pub(crate) entries: BTreeMap<EventType, Vec<EventBinding>>,
+    pub(crate) versions: BTreeMap<EventType, EventVersions>,
+    pub(crate) handlers: Vec<CompiledHandler>,
     pub(crate) vars: Vec<(String, Template)>,
     pub(crate) env: Vec<(String, Template)>,
     pub(crate) reference: Option<Template>,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) steps: Vec<Step>,
-    /// Step indices, each after those before it.
+    pub(crate) steps: Vec<CompiledStep>,
+    /// Step indices in topological order.
     pub(crate) sorted: Vec<usize>,
-    pub(crate) completed: Option<Fact>,
-    pub(crate) failed: Option<Fact>,
-    pub(crate) migrates: Vec<Migrates>,
+    pub(crate) completed: Option<CompiledFact>,
+    pub(crate) failed: Option<CompiledFact>,
+    pub(crate) migrations: Vec<CompiledMigration>,
 }
 
-/// An answer of a step, or of its undo, that is an event.
+/// Binding of an event to a step or its compensation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct EventBinding {
     pub(crate) step: usize,
-    pub(crate) undo: bool,
-    pub(crate) good: bool,
-    /// Which of the task's `ok` or `fail`.
-    pub(crate) place: usize,
+    pub(crate) is_compensation: bool,
+    pub(crate) is_success: bool,
+    /// Index in the `ok` or `fail` of the action.
+    pub(crate) index: usize,
 }
 
-/// Which versions of an event's payload are taken.
+/// Accepted payload versions of an event.
 #[derive(Debug)]
-pub(crate) struct Versions {
+pub(crate) struct EventVersions {
     pub(crate) accepts: Vec<u32>,
     pub(crate) upcast: BTreeMap<u32, Template>,
-    pub(crate) otherwise: Otherwise,
+    pub(crate) on_unsupported: UnsupportedVersionPolicy,
 }
 
-/// What happens on events at any time.
+/// Compiled event handler.
 #[derive(Debug)]
-pub(crate) struct Handler {
+pub(crate) struct CompiledHandler {
     pub(crate) event: Vec<EventType>,
     pub(crate) when: Option<Expression>,
     pub(crate) save: Vec<(String, Template)>,
-    pub(crate) tasks: Vec<Task>,
-    pub(crate) then: Then,
+    pub(crate) tasks: Vec<CompiledAction>,
+    pub(crate) then: AfterHandler,
 }
 
-/// A step, compiled.
+/// Compiled step.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct CompiledStep {
     pub(crate) id: Name,
-    /// Indices of the steps that must be over first.
+    /// Indices of the steps that must be finished first.
     pub(crate) before: Vec<usize>,
     pub(crate) join: Join,
-    /// The switches that name it.
-    pub(crate) named_by: Vec<usize>,
-    /// Of a join that does not need all: the steps all of whose ways lead to it, each after those before it.
+    /// Switches that select the step.
+    pub(crate) selected_by: Vec<usize>,
+    /// For a join that does not require all predecessors: the steps whose paths all lead to it, in
+    /// topological order.
     pub(crate) region: Vec<usize>,
-    /// The joins in whose region it lies, each after those before it.
+    /// Joins whose region contains the step, in topological order.
     pub(crate) joins: Vec<usize>,
     pub(crate) when: Option<Expression>,
-    pub(crate) foreach: Option<Foreach>,
-    pub(crate) task: Task,
+    pub(crate) foreach: Option<CompiledForeach>,
+    pub(crate) task: CompiledAction,
     pub(crate) save: Vec<(String, Template)>,
-    pub(crate) undo: Option<Task>,
+    pub(crate) compensation: Option<CompiledAction>,
     pub(crate) pivot: bool,
 }
 
-/// A list to go through.
+/// Compiled `foreach`.
 #[derive(Debug)]
-pub(crate) struct Foreach {
+pub(crate) struct CompiledForeach {
     pub(crate) list: Expression,
     pub(crate) name: String,
-    /// How many elements are under way at once.
-    pub(crate) limit: usize,
+    /// Maximum number of elements in progress.
+    pub(crate) max_concurrency: usize,
 }
 
-/// Something to ask for, and what answers it. The tag is also the name of its timer.
+/// Compiled action and its result matchers. The tag is also the name of its timer.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct CompiledAction {
     pub(crate) tag: Name,
-    pub(crate) call: Call,
+    pub(crate) kind: CompiledActionKind,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) ok: Vec<Answer>,
-    pub(crate) fail: Vec<Answer>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) in_doubt: Option<InDoubt>,
+    pub(crate) ok: Vec<CompiledMatcher>,
+    pub(crate) fail: Vec<CompiledMatcher>,
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) in_doubt: Option<InDoubtPolicy>,
 }
 
-/// A named answer and what it must say to count.
+/// Named result and its condition.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CompiledMatcher {
     pub(crate) event: EventType,
     pub(crate) when: Option<Expression>,
 }
 
-/// What is asked for, and of whom.
+/// Kind of action and its target.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum CompiledActionKind {
     Command { aggregate_type: Name, name: Name, id: Option<Template>, data: Template },
     Effect { name: EffectName, data: Template },
-    Wait(Moment),
+    Wait(CompiledTime),
     Event,
-    Human(Box<Human>),
+    Human(Box<CompiledHumanTask>),
     Saga { saga: SagaName, correlation: Option<Template>, event: Option<EventType>, data: Template },
-    Job(Box<Job>),
-    Switch(Vec<Case>),
+    Job(Box<CompiledJob>),
+    Switch(Vec<CompiledCase>),
 }
 
-/// A task for a person.
+/// Compiled human task.
 #[derive(Debug)]
-pub(crate) struct Human {
+pub(crate) struct CompiledHumanTask {
     pub(crate) title: Template,
     pub(crate) roles: Vec<Template>,
     pub(crate) assignee: Option<Template>,
-    pub(crate) due: Option<Moment>,
+    pub(crate) due: Option<CompiledTime>,
     pub(crate) data: Template,
-    pub(crate) escalate: Option<Escalation>,
+    pub(crate) escalate: Option<CompiledEscalation>,
 }
 
-/// To whom a task goes when nobody has done it.
+/// Compiled escalation of a human task.
 #[derive(Debug)]
-pub(crate) struct Escalation {
+pub(crate) struct CompiledEscalation {
     pub(crate) after: Option<Duration>,
     pub(crate) roles: Vec<Template>,
     pub(crate) assignee: Option<Template>,
 }
 
-/// A script that a worker runs.
+/// Compiled job: a script that a worker runs.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct CompiledJob {
     pub(crate) effect: EffectName,
     pub(crate) kind: Name,
     pub(crate) script: String,
     pub(crate) env: Vec<(String, Template)>,
     pub(crate) args: Template,
-    /// Ids of the jobs whose results it is given.
+    /// Ids of the jobs whose results it receives.
     pub(crate) dependencies: Vec<Name>,
 }
 
-/// One way of a switch.
+/// Case of a switch.
 #[derive(Debug)]
-pub(crate) struct Case {
+pub(crate) struct CompiledCase {
     pub(crate) when: Option<Expression>,
     pub(crate) then: Vec<usize>,
 }
 
-/// A point in time.
+/// Point in time.
 #[derive(Debug)]
-pub(crate) enum Moment {
+pub(crate) enum CompiledTime {
     After(Duration),
     At(Timestamp),
     For(Template),
     Until(Template),
 }
 
-/// A fact about the whole saga.
+/// Fact about the whole saga.
 #[derive(Debug)]
-pub(crate) struct Fact {
+pub(crate) struct CompiledFact {
     pub(crate) kind: EventType,
     pub(crate) data: Template,
 }
 
-/// How instances of older versions become instances of this one.
+/// Migration of instances of older versions to this one.
 #[derive(Debug)]
-pub(crate) struct Migrates {
+pub(crate) struct CompiledMigration {
     pub(crate) from: Vec<u32>,
     pub(crate) steps: BTreeMap<Name, Option<Name>>,
     pub(crate) vars: Vec<(String, Template)>,
 }
 
-impl Task {
-    /// What is asked for is answered by an event.
+impl CompiledAction {
+    /// Returns true if an event completes the action.
     pub(super) fn awaits_event(&self) -> bool {
-        match self.call {
-            Call::Command { .. } => !self.ok.is_empty(),
-            Call::Event => true,
-            Call::Effect { .. }
-            | Call::Wait(_)
-            | Call::Human(_)
-            | Call::Saga { .. }
-            | Call::Job(_)
-            | Call::Switch(_) => false,
+        match self.kind {
+            CompiledActionKind::Command { .. } => !self.ok.is_empty(),
+            CompiledActionKind::Event => true,
+            CompiledActionKind::Effect { .. }
+            | CompiledActionKind::Wait(_)
+            | CompiledActionKind::Human(_)
+            | CompiledActionKind::Saga { .. }
+            | CompiledActionKind::Job(_)
+            | CompiledActionKind::Switch(_) => false,
         }
     }
 
-    /// How often the machine itself asks. Providers see to their attempts themselves.
-    pub(super) fn attempts(&self) -> u32 {
-        match (&self.call, self.retry) {
-            (Call::Command { .. }, Some(retry)) => retry.attempts.unwrap_or(u32::MAX),
+    /// Returns the maximum number of attempts of the machine. Providers retry by themselves.
+    pub(super) fn max_attempts(&self) -> u32 {
+        match (&self.kind, self.retry) {
+            (CompiledActionKind::Command { .. }, Some(retry)) => retry.max_attempts.unwrap_or(u32::MAX),
             (_, _) => 1,
         }
     }
 
-    /// A person is asked when nobody knows whether it was done.
-    pub(super) fn asks_in_doubt(&self) -> bool {
-        self.in_doubt == Some(InDoubt::Ask)
+    /// Returns true if an operator decides about an unknown outcome.
+    pub(super) fn asks_operator(&self) -> bool {
+        self.in_doubt == Some(InDoubtPolicy::Ask)
     }
 
-    /// Its answer has a name of its own that nobody else tells.
-    pub(super) fn tells(&self) -> bool {
-        matches!(self.call, Call::Effect { .. } | Call::Job(_) | Call::Human(_))
+    /// Returns true if the action has a named result that no other component publishes.
+    pub(super) fn reports_named_result(&self) -> bool {
+        matches!(
+            self.kind,
+            CompiledActionKind::Effect { .. } | CompiledActionKind::Job(_) | CompiledActionKind::Human(_)
+        )
     }
 }
 
-impl Moment {
-    /// When it is.
+impl CompiledTime {
+    /// Returns the time.
     pub(super) fn due(&self, now: Timestamp, bindings: &Bindings<'_>) -> Result<Timestamp, EvalError> {
         match self {
-            Moment::After(duration) => Ok(now.after(*duration)),
-            Moment::At(at) => Ok(*at),
-            Moment::For(template) => {
+            CompiledTime::After(duration) => Ok(now.saturating_add(*duration)),
+            CompiledTime::At(at) => Ok(*at),
+            CompiledTime::For(template) => {
                 let value = template.evaluate(bindings)?;
-                let text =
-                    value.as_str().ok_or_else(|| no_moment("a duration is a text such as 30m", &value))?;
-                duration::parse(text).map(|duration| now.after(duration)).map_err(wrong_moment)
+                let text = value
+                    .as_str()
+                    .ok_or_else(|| invalid_time("a duration must be a text such as 30m", &value))?;
+                duration::parse(text).map(|duration| now.saturating_add(duration)).map_err(time_error)
             }
-            Moment::Until(template) => point(&template.evaluate(bindings)?).map_err(wrong_moment),
+            CompiledTime::Until(template) => parse_time(&template.evaluate(bindings)?).map_err(time_error),
         }
     }
 }
 
-/// A time as RFC 3339 text or in whole milliseconds since 1970.
-pub(crate) fn point(value: &serde_json::Value) -> Result<Timestamp, String> {
+/// Parses a time as RFC 3339 text or whole milliseconds since 1970.
+pub(crate) fn parse_time(value: &serde_json::Value) -> Result<Timestamp, String> {
     match (value.as_str(), value.as_i64()) {
         (Some(text), _) => Timestamp::parse(text).map_err(|error| error.to_string()),
         (None, Some(millis)) => Ok(Timestamp::from_millis(millis)),
         (None, None) => {
-            Err(format!("a time is RFC 3339 text or whole milliseconds, this is {}", kind_of(value)))
+            Err(format!("a time must be RFC 3339 text or whole milliseconds, but is {}", kind_of(value)))
         }
     }
 }
 
-fn no_moment(rule: &str, value: &serde_json::Value) -> EvalError {
-    wrong_moment(format!("{rule}, this is {}", kind_of(value)))
+fn invalid_time(rule: &str, value: &serde_json::Value) -> EvalError {
+    time_error(format!("{rule}, but is {}", kind_of(value)))
 }
 
-fn wrong_moment(reason: String) -> EvalError {
+fn time_error(reason: String) -> EvalError {
     EvalError { expression: "wait".to_owned(), reason }
 }
 
-impl Saga {
-    /// The names under `vars` that answers set.
+impl CompiledSaga {
+    /// Returns the names under `vars` that results set.
     pub(super) fn saved(&self) -> impl Iterator<Item = &String> {
         let steps = self.steps.iter().flat_map(|step| &step.save);
         steps.chain(self.handlers.iter().flat_map(|handler| &handler.save)).map(|(name, _)| name)

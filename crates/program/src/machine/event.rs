@@ -1,79 +1,97 @@
-//! Reads events: which step, undo or element wants one, and what it means there.
+//! Event matching: resolves the step, compensation or element that awaits an event, and its meaning.
 
 use orlog_model::{Event, Failure};
 use serde_json::Value;
 
-use super::compiled::Entry;
-use super::execution::Run;
-use super::outcome_table::{self, Answer, Move};
-use super::state::At;
-use super::step_input::{Reading, expression_error, told};
-use super::step_state::Mark;
+use super::compiled::EventBinding;
+use super::execution::Execution;
+use super::outcome_table::{self, StepOutcome, StepUpdate};
+use super::state::StepIndex;
+use super::step_input::{StepInput, expression_error, failure_message};
+use super::step_state::StepState;
 use crate::expression::{EvalError, Expression};
 
-impl Run<'_> {
-    /// The first, in the order of the definition, that waits for this event and whose condition holds; where nothing waits
-    /// for it, the first that has been given up and would have been done by it.
-    pub(super) fn wanted<'e>(&self, event: &'e Event) -> Result<Reading<'e>, &'static str> {
-        let entries = self.saga.entries.get(&event.kind).ok_or("the saga does not take this event")?;
-        let mut why = "no condition of what waits for this event holds";
+impl Execution<'_> {
+    /// Returns the first match, in the order of the definition, that awaits this event and whose condition
+    /// holds. Without one, returns the first abandoned step that the event would have completed.
+    pub(super) fn match_event<'e>(&self, event: &'e Event) -> Result<StepInput<'e>, &'static str> {
+        let entries = self.saga.entries.get(&event.kind).ok_or("the saga does not consume this event")?;
+        let mut last_reason = "no condition of the steps that await this event holds";
         for late in [false, true] {
             for entry in entries {
-                for at in self.units(entry.step) {
-                    match outcome_table::step(self.state.slot(at).mark, answer(*entry)) {
-                        Move::Ignore(reason) => why = reason,
-                        meant if late != (meant == Move::CompleteLate) => {}
-                        Move::Complete
-                        | Move::Fail(_)
-                        | Move::CompleteLate
-                        | Move::Confirm
-                        | Move::Stick
-                        | Move::AskPerson(_)
-                        | Move::AskAnew
-                        | Move::LetGo => {
-                            if let Some(reading) = self.read(at, *entry, event, late) {
-                                return Ok(reading);
+                for at in self.units_of(entry.step) {
+                    match outcome_table::update_for(self.state.slot(at).state, result(*entry)) {
+                        StepUpdate::Ignore(reason) => last_reason = reason,
+                        update if late != (update == StepUpdate::CompleteLate) => {}
+                        StepUpdate::Complete
+                        | StepUpdate::Fail(_)
+                        | StepUpdate::CompleteLate
+                        | StepUpdate::ConfirmCompensation
+                        | StepUpdate::MarkStuck
+                        | StepUpdate::OpenInDoubtTask(_)
+                        | StepUpdate::RequestAgain
+                        | StepUpdate::Discard => {
+                            if let Some(step_input) = self.read(at, *entry, event, late) {
+                                return Ok(step_input);
                             }
                         }
                     }
                 }
             }
         }
-        Err(why)
+        Err(last_reason)
     }
 
-    /// What the event means there, if its condition holds. A condition without a value fails what waits for it.
-    fn read<'e>(&self, at: At, entry: Entry, event: &'e Event, late: bool) -> Option<Reading<'e>> {
-        let task = self.task(at, entry.undo);
-        let answers = if entry.good { &task.ok } else { &task.fail };
-        let reading = |answer, failure| Reading { at, answer, data: &event.data, named: None, failure };
-        match self.holds(at, answers[entry.place].when.as_ref(), &event.data) {
+    /// Returns the meaning of the event at a step if its condition holds. A condition without a value fails
+    /// the awaiting step.
+    fn read<'e>(
+        &self,
+        at: StepIndex,
+        entry: EventBinding,
+        event: &'e Event,
+        late: bool,
+    ) -> Option<StepInput<'e>> {
+        let task = self.action_of(at, entry.is_compensation);
+        let matchers = if entry.is_success { &task.ok } else { &task.fail };
+        let step_input = |result, failure| StepInput { at, result, data: &event.data, named: None, failure };
+        match self.holds(at, matchers[entry.index].when.as_ref(), &event.data) {
             Ok(false) => None,
-            Ok(true) if entry.good => Some(reading(answer(entry), None)),
+            Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
             Ok(true) => {
-                let message = told(&event.kind, &event.data);
-                Some(reading(answer(entry), Some(Failure { code: event.kind.to_string(), message })))
+                let message = failure_message(&event.kind, &event.data);
+                Some(step_input(result(entry), Some(Failure { code: event.kind.to_string(), message })))
             }
-            // A late answer, a second one, or one in a pause must not fail anything.
-            Err(_) if late || !matches!(self.state.slot(at).mark, Mark::Open | Mark::Undoing) => None,
+            // A late or duplicate result, or one during a retry delay, must not fail the step.
+            Err(_)
+                if late
+                    || !matches!(self.state.slot(at).state, StepState::Running | StepState::Compensating) =>
+            {
+                None
+            }
             Err(error) => {
-                let bad = if entry.undo { Answer::NotUndone } else { Answer::Failed };
-                Some(reading(bad, Some(expression_error(&error))))
+                let failed =
+                    if entry.is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Failed };
+                Some(step_input(failed, Some(expression_error(&error))))
             }
         }
     }
 
-    /// Whether a condition over an answer holds there; none always does.
-    pub(super) fn holds(&self, at: At, when: Option<&Expression>, data: &Value) -> Result<bool, EvalError> {
+    /// Returns true if a condition over a result holds at a step; no condition always holds.
+    pub(super) fn holds(
+        &self,
+        at: StepIndex,
+        when: Option<&Expression>,
+        data: &Value,
+    ) -> Result<bool, EvalError> {
         when.map_or(Ok(true), |when| when.holds(&self.bindings(at).event(data)))
     }
 }
 
-fn answer(entry: Entry) -> Answer {
-    match (entry.undo, entry.good) {
-        (false, true) => Answer::Ok,
-        (false, false) => Answer::Failed,
-        (true, true) => Answer::Undone,
-        (true, false) => Answer::NotUndone,
+fn result(entry: EventBinding) -> StepOutcome {
+    match (entry.is_compensation, entry.is_success) {
+        (false, true) => StepOutcome::Ok,
+        (false, false) => StepOutcome::Failed,
+        (true, true) => StepOutcome::Compensated,
+        (true, false) => StepOutcome::NotCompensated,
     }
 }

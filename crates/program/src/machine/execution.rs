@@ -1,20 +1,20 @@
-//! One transition in the making: the state, and what must happen because of it.
+//! Execution of one transition: the state and its outputs.
 
 use orlog_model::{Failure, Name, TaskChange, TimerChange, Transition, Work};
 use serde_json::Value;
 
-use super::compiled::{Fact, SAGA_TIMER, Saga, Step, Task};
-use super::state::{At, Flags, State};
-use super::step_state::{Mark, Phase};
-use crate::contract::Cause;
-use crate::contract::{Context, Fault, Reaction, Stimulus};
+use super::compiled::{CompiledAction, CompiledFact, CompiledSaga, CompiledStep, SAGA_TIMER};
+use super::state::{Flags, State, StepIndex};
+use super::step_state::{Phase, StepState};
+use crate::contract::FailureCause;
+use crate::contract::{Context, ProgramError, ProgramInput, ProgramOutput};
 use crate::expression::Bindings;
 use crate::limits::check_payload;
 use crate::template::Template;
 
-/// A transition in the making.
-pub(super) struct Run<'a> {
-    pub(super) saga: &'a Saga,
+/// Transition in progress.
+pub(super) struct Execution<'a> {
+    pub(super) saga: &'a CompiledSaga,
     pub(super) context: &'a Context<'a>,
     pub(super) state: State,
     pub(super) work: Vec<Work>,
@@ -22,29 +22,29 @@ pub(super) struct Run<'a> {
     pub(super) tasks: Vec<TaskChange>,
     pub(super) failure: Option<Failure>,
     note: String,
-    /// The timer that led here, which needs no cancelling.
+    /// Timer that caused the transition and needs no cancellation.
     pub(super) fired: Option<String>,
 }
 
-/// A stimulus that leads to no transition.
+/// Result of a program input without a transition.
 #[derive(Debug)]
-pub(super) enum Unchanged {
-    /// That is right.
+pub(super) enum NoTransition {
+    /// Ignored: the input has no effect.
     Ignored(&'static str),
-    /// The status forbids it.
-    Refused(&'static str),
-    /// It cannot be applied.
-    Fault(Fault),
+    /// Rejected: the status does not permit it.
+    Rejected(&'static str),
+    /// The input cannot be applied.
+    Error(ProgramError),
 }
 
-impl From<Fault> for Unchanged {
-    fn from(fault: Fault) -> Self {
-        Unchanged::Fault(fault)
+impl From<ProgramError> for NoTransition {
+    fn from(error: ProgramError) -> Self {
+        NoTransition::Error(error)
     }
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(saga: &'a Saga, context: &'a Context<'a>, state: State) -> Self {
+impl<'a> Execution<'a> {
+    pub(super) fn new(saga: &'a CompiledSaga, context: &'a Context<'a>, state: State) -> Self {
         Self {
             saga,
             context,
@@ -58,176 +58,182 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The first transition; `vars` are set.
-    pub(super) fn begin(mut self) -> Result<Reaction, Fault> {
-        self.say("begun");
-        self.state.until = self.saga.timeout.map(|timeout| self.context.now.after(timeout));
+    /// Executes the first transition; `vars` are set.
+    pub(super) fn start(mut self) -> Result<ProgramOutput, ProgramError> {
+        self.add_note("started");
+        self.state.until = self.saga.timeout.map(|timeout| self.context.now.saturating_add(timeout));
         if let Some(due) = self.state.until {
             self.timers.push(TimerChange::Arm { name: saga_timer(), due });
         }
-        self.go_on()?;
+        self.advance_to_rest()?;
         self.finish()
     }
 
-    /// Any later one.
-    pub(super) fn take(mut self, stimulus: &Stimulus<'_>) -> Result<Reaction, Fault> {
-        match self.change(stimulus) {
+    /// Executes a later transition.
+    pub(super) fn apply(mut self, input: &ProgramInput<'_>) -> Result<ProgramOutput, ProgramError> {
+        match self.change(input) {
             Ok(()) => {
-                self.go_on()?;
+                self.advance_to_rest()?;
                 self.finish()
             }
-            Err(Unchanged::Ignored(why)) => Ok(Reaction::Ignored(why.into())),
-            Err(Unchanged::Refused(why)) => Ok(Reaction::Refused(why.into())),
-            Err(Unchanged::Fault(fault)) => Err(fault),
+            Err(NoTransition::Ignored(reason)) => Ok(ProgramOutput::Ignored(reason.into())),
+            Err(NoTransition::Rejected(reason)) => Ok(ProgramOutput::Rejected(reason.into())),
+            Err(NoTransition::Error(error)) => Err(error),
         }
     }
 
-    /// Turns back because of an input that cannot be taken.
-    pub(super) fn turn(mut self, refused: Failure) -> Result<Reaction, Fault> {
+    /// Starts compensation because of an unsupported input.
+    pub(super) fn compensate_for(mut self, failure: Failure) -> Result<ProgramOutput, ProgramError> {
         if self.state.phase != Phase::Running {
-            return Ok(Reaction::Ignored("the saga no longer goes forward".into()));
+            return Ok(ProgramOutput::Ignored("the saga no longer runs forward".into()));
         }
         if self.state.flags.has(Flags::PIVOTED) {
-            return Err(Fault::Schema(refused.message));
+            return Err(ProgramError::SchemaMismatch(failure.message));
         }
-        self.say(&refused.code);
-        let Failure { code, message } = refused;
-        self.turn_back(Cause { code, message, step: String::new() });
-        self.go_on()?;
+        self.add_note(&failure.code);
+        let Failure { code, message } = failure;
+        self.start_compensation(FailureCause { code, message, step: String::new() });
+        self.advance_to_rest()?;
         self.finish()
     }
 
-    fn change(&mut self, stimulus: &Stimulus<'_>) -> Result<(), Unchanged> {
+    fn change(&mut self, input: &ProgramInput<'_>) -> Result<(), NoTransition> {
         if self.state.flags.has(Flags::FORCED) {
-            return Err(Unchanged::Ignored("a person ended it as it was"));
+            return Err(NoTransition::Ignored("the instance was force-completed"));
         }
-        match stimulus {
-            Stimulus::Event(event) => {
-                let handled = self.handle(event)?;
-                match self.wanted(event) {
-                    Ok(reading) => self.settle(&reading).or_else(|why| unless(handled, why)),
-                    Err(why) => unless(handled, Unchanged::Ignored(why)),
+        match input {
+            ProgramInput::Event(event) => {
+                let handled = self.run_handlers(event)?;
+                match self.match_event(event) {
+                    Ok(step_input) => {
+                        self.apply_step_input(&step_input).or_else(|reason| reject_unless(handled, reason))
+                    }
+                    Err(reason) => reject_unless(handled, NoTransition::Ignored(reason)),
                 }
             }
-            Stimulus::Outcome { tag, verdict } => {
-                let reading = self.outcome(tag, verdict)?;
-                self.settle(&reading)
+            ProgramInput::WorkResult { tag, outcome } => {
+                let step_input = self.parse_outcome(tag, outcome)?;
+                self.apply_step_input(&step_input)
             }
-            Stimulus::Timer { name } => {
+            ProgramInput::Timer { name } => {
                 self.fired = Some((*name).to_owned());
-                self.due(name)
+                self.on_timer(name)
             }
-            Stimulus::Cancel { reason } => self.cancel(reason),
-            Stimulus::Retry => self.retry(),
-            Stimulus::Skip => self.skip(),
-            Stimulus::ForceComplete => self.force_complete(),
+            ProgramInput::Cancel { reason } => self.cancel(reason),
+            ProgramInput::Retry => self.retry(),
+            ProgramInput::Skip => self.skip(),
+            ProgramInput::ForceComplete => self.force_complete(),
         }
     }
 
-    /// Does what is to be done now, forward or backward, and finds out where that leaves it.
+    /// Executes all possible actions, forward or backward, and determines the resulting phase.
     ///
-    /// While a person must decide, nothing begins.
-    pub(super) fn go_on(&mut self) -> Result<(), Fault> {
-        if self.state.flags.has(Flags::FORCED) || self.sticks() {
+    /// While the instance is stuck, no step starts.
+    pub(super) fn advance_to_rest(&mut self) -> Result<(), ProgramError> {
+        if self.state.flags.has(Flags::FORCED) || self.enter_stuck_if_blocked() {
             return Ok(());
         }
         if self.state.phase == Phase::Stuck {
-            self.arm_again();
+            self.rearm_timers();
         }
-        let turned = self.state.flags.has(Flags::TURNED);
-        if !turned && !self.state.flags.has(Flags::COMPLETED) {
+        let compensation_started = self.state.flags.has(Flags::COMPENSATION_STARTED);
+        if !compensation_started && !self.state.flags.has(Flags::COMPLETED) {
             self.advance();
         }
-        if self.sticks() {
+        if self.enter_stuck_if_blocked() {
             return Ok(());
         }
-        self.undo_next();
-        if self.sticks() {
+        self.compensate_next();
+        if self.enter_stuck_if_blocked() {
             return Ok(());
         }
         self.find_phase()
     }
 
-    /// Whether a person must decide; then that is the phase.
-    fn sticks(&mut self) -> bool {
-        let undo = self.state.undo.is_some_and(|at| self.state.slot(at).mark == Mark::UndoFailed);
-        let stuck = undo || (self.state.flags.has(Flags::PIVOTED) && self.blocked().is_some());
+    /// Returns true if an operator decision is required; then sets the phase to stuck.
+    fn enter_stuck_if_blocked(&mut self) -> bool {
+        let is_compensation = self
+            .state
+            .compensating_step
+            .is_some_and(|at| self.state.slot(at).state == StepState::CompensationFailed);
+        let stuck = is_compensation || (self.state.flags.has(Flags::PIVOTED) && self.blocked().is_some());
         if stuck {
             self.state.phase = Phase::Stuck;
         }
         stuck
     }
 
-    /// The first step or element that failed after the point of no return.
-    pub(super) fn blocked(&self) -> Option<At> {
-        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.places(step));
-        all.find(|at| self.state.slot(*at).mark == Mark::Blocked)
+    /// Returns the first step or element that failed after the pivot.
+    pub(super) fn blocked(&self) -> Option<StepIndex> {
+        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step));
+        all.find(|at| self.state.slot(*at).state == StepState::Blocked)
     }
 
-    fn find_phase(&mut self) -> Result<(), Fault> {
+    fn find_phase(&mut self) -> Result<(), ProgramError> {
         let flags = self.state.flags;
-        let undoing = self.state.undo.is_some() || self.asks_late();
-        if flags.has(Flags::TURNED) {
-            if undoing {
+        let compensating = self.state.compensating_step.is_some() || self.has_late_in_doubt();
+        if flags.has(Flags::COMPENSATION_STARTED) {
+            if compensating {
                 self.state.phase = Phase::Compensating;
                 return Ok(());
             }
-            return self.end_compensated();
+            return self.finish_compensated();
         }
-        if undoing {
+        if compensating {
             let ended = flags.has(Flags::COMPLETED);
             self.state.phase = if ended { Phase::Compensating } else { Phase::Running };
             return Ok(());
         }
-        if self.state.steps.iter().all(|slot| slot.mark.is_over()) {
+        if self.state.steps.iter().all(|slot| slot.state.is_finished()) {
             return self.complete_saga();
         }
         self.state.phase = Phase::Running;
         Ok(())
     }
 
-    /// A step, and its elements where it has some.
-    pub(super) fn places(&self, step: usize) -> impl Iterator<Item = At> + use<> {
+    /// Returns a step, and its elements if it has some.
+    pub(super) fn step_and_elements(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
         let elements = match &self.saga.steps[step].foreach {
             None => 0,
             Some(_) => self.state.elements(step).map_or(0, |elements| elements.slots.len()),
         };
-        std::iter::once(At::step(step)).chain((0..elements).map(move |element| At::element(step, element)))
+        std::iter::once(StepIndex::step(step))
+            .chain((0..elements).map(move |element| StepIndex::element(step, element)))
     }
 
-    /// What stands for itself: the step, or each of its elements.
-    pub(super) fn units(&self, step: usize) -> impl Iterator<Item = At> + use<> {
+    /// Returns the units of a step: the step, or each of its elements.
+    pub(super) fn units_of(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
         let each = self.saga.steps[step].foreach.is_some();
-        self.places(step).skip(usize::from(each))
+        self.step_and_elements(step).skip(usize::from(each))
     }
 
-    pub(super) fn step(&self, at: At) -> &'a Step {
+    pub(super) fn step(&self, at: StepIndex) -> &'a CompiledStep {
         &self.saga.steps[at.step]
     }
 
-    /// What is asked for there, or to undo it.
-    pub(super) fn task(&self, at: At, undo: bool) -> &'a Task {
+    /// Returns the action of a step or of its compensation.
+    pub(super) fn action_of(&self, at: StepIndex, is_compensation: bool) -> &'a CompiledAction {
         let step = self.step(at);
-        match (undo, &step.undo) {
+        match (is_compensation, &step.compensation) {
             (true, Some(task)) => task,
             (true, None) | (false, _) => &step.task,
         }
     }
 
-    /// The tag of what is asked for there, or to undo it.
-    pub(super) fn tag(&self, at: At, undo: bool) -> Name {
-        let tag = &self.task(at, undo).tag;
+    /// Returns the tag of the action or of its compensation.
+    pub(super) fn tag_of(&self, at: StepIndex, is_compensation: bool) -> Name {
+        let tag = &self.action_of(at, is_compensation).tag;
         match at.element {
             None => tag.clone(),
             Some(element) => {
-                Name::new(format!("{tag}[{element}]")).expect("step ids leave room for a number")
+                Name::new(format!("{tag}[{element}]")).expect("step ids reserve space for a number")
             }
         }
     }
 
-    /// What expressions there can speak of, the event aside.
-    pub(super) fn bindings(&self, at: At) -> Bindings<'_> {
-        let bindings = self.bindings_of_all();
+    /// Returns the expression variables of a step, without the event.
+    pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
+        let bindings = self.saga_bindings();
         match (at.element, &self.saga.steps[at.step].foreach, self.state.elements(at.step)) {
             (Some(element), Some(foreach), Some(elements)) => {
                 bindings.element(&foreach.name, &elements.list[element], element)
@@ -236,54 +242,61 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What expressions about the whole saga can speak of.
-    pub(super) fn bindings_of_all(&self) -> Bindings<'_> {
+    /// Returns the expression variables of the whole saga.
+    pub(super) fn saga_bindings(&self) -> Bindings<'_> {
         let bindings =
             Bindings::new(self.context.key).vars(&self.state.vars).cause(self.state.cause.as_ref());
         bindings.results(self.state.results())
     }
 
     /// Sets variables from templates over an input.
-    pub(super) fn remember(&mut self, templates: &[(String, Template)], data: &Value) -> Result<(), Fault> {
+    pub(super) fn save_vars(
+        &mut self,
+        templates: &[(String, Template)],
+        data: &Value,
+    ) -> Result<(), ProgramError> {
         for (name, template) in templates {
-            let value = template.evaluate(&self.bindings_of_all().event(data));
-            let value = value.map_err(|error| Fault::Schema(format!("cannot set vars.{name}: {error}")))?;
+            let value = template.evaluate(&self.saga_bindings().event(data));
+            let value = value
+                .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
             self.state.vars.insert(name.clone(), value);
         }
         Ok(())
     }
 
     /// Emits a fact about the whole saga.
-    pub(super) fn tell(&mut self, fact: Option<&Fact>) -> Result<(), Fault> {
-        self.state.flags.set(Flags::TOLD);
+    pub(super) fn emit_fact(&mut self, fact: Option<&CompiledFact>) -> Result<(), ProgramError> {
+        self.state.flags.set(Flags::FACT_EMITTED);
         let Some(fact) = fact else { return Ok(()) };
-        let wrong = |why: String| Fault::Program(format!("the fact {}: {why}", fact.kind));
-        let data = fact.data.evaluate(&self.bindings_of_all()).map_err(|error| wrong(error.to_string()))?;
-        check_payload(&data).map_err(|large| wrong(large.to_string()))?;
+        let evaluation_error =
+            |reason: String| ProgramError::Evaluation(format!("the fact {}: {reason}", fact.kind));
+        let data =
+            fact.data.evaluate(&self.saga_bindings()).map_err(|error| evaluation_error(error.to_string()))?;
+        check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
         self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data }));
         Ok(())
     }
 
-    pub(super) fn note(&mut self, at: At, what: &str) {
+    pub(super) fn add_step_note(&mut self, at: StepIndex, note: &str) {
         let id = self.step(at).id.as_str();
         match at.element {
-            None => self.say(&[id, ": ", what].concat()),
-            Some(element) => self.say(&format!("{id}[{element}]: {what}")),
+            None => self.add_note(&[id, ": ", note].concat()),
+            Some(element) => self.add_note(&format!("{id}[{element}]: {note}")),
         }
     }
 
-    pub(super) fn say(&mut self, what: &str) {
+    pub(super) fn add_note(&mut self, note: &str) {
         if !self.note.is_empty() {
             self.note.push_str(", ");
         }
-        self.note.push_str(what);
+        self.note.push_str(note);
     }
 
-    pub(super) fn finish(self) -> Result<Reaction, Fault> {
-        Ok(Reaction::Applied(Box::new(self.into_transition()?)))
+    pub(super) fn finish(self) -> Result<ProgramOutput, ProgramError> {
+        Ok(ProgramOutput::Applied(Box::new(self.into_transition()?)))
     }
 
-    pub(super) fn into_transition(self) -> Result<Transition, Fault> {
+    pub(super) fn into_transition(self) -> Result<Transition, ProgramError> {
         Ok(Transition {
             state: self.state.encode()?,
             status: self.state.phase.status(),
@@ -297,9 +310,9 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// What the business calls the instance; nothing while the expression has no value.
+    /// Returns the business reference of the instance; `None` while the expression has no value.
     fn reference(&self) -> Option<String> {
-        match self.saga.reference.as_ref()?.evaluate(&self.bindings_of_all()).ok()? {
+        match self.saga.reference.as_ref()?.evaluate(&self.saga_bindings()).ok()? {
             Value::String(text) => Some(text),
             Value::Number(number) => Some(number.to_string()),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
@@ -307,14 +320,15 @@ impl<'a> Run<'a> {
     }
 }
 
-/// An event that a handler took has changed something, whether or not a step wants it.
-fn unless(handled: bool, why: Unchanged) -> Result<(), Unchanged> {
-    match why {
-        Unchanged::Ignored(_) | Unchanged::Refused(_) if handled => Ok(()),
-        Unchanged::Ignored(_) | Unchanged::Refused(_) | Unchanged::Fault(_) => Err(why),
+/// Returns `Ok` if a handler consumed the event, because then there is a transition even if no step
+/// awaits the event.
+fn reject_unless(handled: bool, reason: NoTransition) -> Result<(), NoTransition> {
+    match reason {
+        NoTransition::Ignored(_) | NoTransition::Rejected(_) if handled => Ok(()),
+        NoTransition::Ignored(_) | NoTransition::Rejected(_) | NoTransition::Error(_) => Err(reason),
     }
 }
 
 pub(super) fn saga_timer() -> Name {
-    Name::new(SAGA_TIMER).expect("a short word is a name")
+    Name::new(SAGA_TIMER).expect("the constant is a valid name")
 }

@@ -1,68 +1,73 @@
-//! Steps that are done once for each element of a list: so many at once, in the order of the list.
+//! Foreach steps: executed once for each element of a list, in list order, with limited concurrency.
 
 use serde_json::Value;
 
-use super::compiled::Foreach;
-use super::execution::Run;
-use super::forward::Unready;
-use super::state::{At, Slot};
-use super::step_state::Mark;
+use super::compiled::CompiledForeach;
+use super::execution::Execution;
+use super::forward::StartError;
+use super::state::{StepEntry, StepIndex};
+use super::step_state::StepState;
 use crate::expression::kind_of;
 use crate::limits::MAX_ELEMENTS;
 
-impl Run<'_> {
-    /// Remembers the list and begins the first elements.
-    pub(super) fn begin_elements(&mut self, index: usize, foreach: &Foreach) -> Result<(), Unready> {
-        let list = match foreach.list.evaluate(&self.bindings_of_all())? {
+impl Execution<'_> {
+    /// Stores the list and starts the first elements.
+    pub(super) fn start_elements(
+        &mut self,
+        index: usize,
+        foreach: &CompiledForeach,
+    ) -> Result<(), StartError> {
+        let list = match foreach.list.evaluate(&self.saga_bindings())? {
             Value::Array(list) if list.len() <= MAX_ELEMENTS => list,
             Value::Array(list) => {
-                let message =
-                    format!("the list has {} elements, at most {MAX_ELEMENTS} are gone through", list.len());
-                return Err(Unready { code: "too_many_elements".to_owned(), message });
+                let message = format!("the list has {} elements; the limit is {MAX_ELEMENTS}", list.len());
+                return Err(StartError { code: "too_many_elements".to_owned(), message });
             }
             other => {
-                let message = format!("`foreach` goes through a list, this is {}", kind_of(&other));
-                return Err(Unready { code: "no_list".to_owned(), message });
+                let message = format!("`foreach` requires a list, but got {}", kind_of(&other));
+                return Err(StartError { code: "not_a_list".to_owned(), message });
             }
         };
         for (name, _) in &self.saga.steps[index].save {
             self.state.vars.insert(name.clone(), Value::Array(vec![Value::Null; list.len()]));
         }
         self.state.set_elements(index, list);
-        self.state.steps[index] = Slot::of(Mark::Open);
-        self.next_elements(index);
+        self.state.steps[index] = StepEntry::of(StepState::Running);
+        self.start_next_elements(index);
         Ok(())
     }
 
-    /// Begins as many elements as may be under way; the step is done when every element is.
-    pub(super) fn next_elements(&mut self, index: usize) {
-        let limit = self.saga.steps[index].foreach.as_ref().map_or(1, |foreach| foreach.limit);
-        let mut under_way = self.units(index).filter(|at| self.state.slot(*at).mark.is_under_way()).count();
-        for at in self.units(index) {
-            if under_way >= limit {
+    /// Starts elements up to the concurrency limit; the step completes when all elements are completed.
+    pub(super) fn start_next_elements(&mut self, index: usize) {
+        let limit = self.saga.steps[index].foreach.as_ref().map_or(1, |foreach| foreach.max_concurrency);
+        let mut in_progress =
+            self.units_of(index).filter(|at| self.state.slot(*at).state.is_in_progress()).count();
+        for at in self.units_of(index) {
+            if in_progress >= limit {
                 return;
             }
-            if self.state.slot(at).mark != Mark::Waiting {
+            if self.state.slot(at).state != StepState::Pending {
                 continue;
             }
-            if let Err(error) = self.ask(at, false) {
-                return self.not_begun(at, error.into());
+            if let Err(error) = self.request_action(at, false) {
+                return self.fail_to_start(at, error.into());
             }
-            under_way += 1;
+            in_progress += 1;
         }
-        let over = |at: At| matches!(self.state.slot(at).mark, Mark::Done | Mark::Skipped);
-        if self.units(index).all(over) {
-            self.state.steps[index] = Slot::of(Mark::Done);
-            self.note(At::step(index), "all done");
-            self.step_done(index);
+        let is_finished =
+            |at: StepIndex| matches!(self.state.slot(at).state, StepState::Completed | StepState::Skipped);
+        if self.units_of(index).all(is_finished) {
+            self.state.steps[index] = StepEntry::of(StepState::Completed);
+            self.add_step_note(StepIndex::step(index), "all done");
+            self.complete_step(index);
         }
     }
 
-    /// One element failed for good: those under way are given up, the step has failed.
-    pub(super) fn give_up_rest(&mut self, index: usize, mark: Mark) {
-        for at in self.units(index) {
-            self.give_up(at);
+    /// Fails the step because an element failed permanently; abandons the elements in progress.
+    pub(super) fn abandon_elements(&mut self, index: usize, step_state: StepState) {
+        for at in self.units_of(index) {
+            self.abandon(at);
         }
-        self.state.steps[index] = Slot::of(mark);
+        self.state.steps[index] = StepEntry::of(step_state);
     }
 }

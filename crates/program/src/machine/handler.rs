@@ -1,31 +1,34 @@
-//! Handlers: what happens on events at any time while the saga goes forward.
+//! Event handlers, active while the saga runs forward.
 
 use orlog_model::Event;
 
-use super::compiled::{Handler, handler_tag};
-use super::execution::Run;
-use super::state::{Flags, Slot};
-use super::step_input::told;
-use super::step_state::{Mark, Phase};
-use crate::contract::Cause;
-use crate::contract::Fault;
-use crate::definition::Then;
+use super::compiled::{CompiledHandler, handler_tag};
+use super::execution::Execution;
+use super::state::{Flags, StepEntry};
+use super::step_input::failure_message;
+use super::step_state::{Phase, StepState};
+use crate::contract::FailureCause;
+use crate::contract::ProgramError;
+use crate::definition::AfterHandler;
 
-impl Run<'_> {
-    /// Every handler of the event whose condition holds, in order. Whether there was one.
-    pub(super) fn handle(&mut self, event: &Event) -> Result<bool, Fault> {
+impl Execution<'_> {
+    /// Runs every handler of the event whose condition holds, in order. Returns true if there was one.
+    pub(super) fn run_handlers(&mut self, event: &Event) -> Result<bool, ProgramError> {
         let mut handled = false;
         for (number, handler) in self.saga.handlers.iter().enumerate() {
-            let goes_forward = self.state.phase == Phase::Running && !self.state.flags.has(Flags::TURNED);
-            if !goes_forward || !handler.event.contains(&event.kind) {
+            let runs_forward =
+                self.state.phase == Phase::Running && !self.state.flags.has(Flags::COMPENSATION_STARTED);
+            if !runs_forward || !handler.event.contains(&event.kind) {
                 continue;
             }
-            let wrong = |why: &dyn std::fmt::Display| Fault::Schema(format!("on[{number}]: {why}"));
+            let schema_error = |reason: &dyn std::fmt::Display| {
+                ProgramError::SchemaMismatch(format!("on[{number}]: {reason}"))
+            };
             let holds = handler
                 .when
                 .as_ref()
-                .map_or(Ok(true), |when| when.holds(&self.bindings_of_all().event(&event.data)));
-            if holds.map_err(|error| wrong(&error))? {
+                .map_or(Ok(true), |when| when.holds(&self.saga_bindings().event(&event.data)));
+            if holds.map_err(|error| schema_error(&error))? {
                 self.run_handler(number, handler, event)?;
                 handled = true;
             }
@@ -33,39 +36,45 @@ impl Run<'_> {
         Ok(handled)
     }
 
-    fn run_handler(&mut self, number: usize, handler: &Handler, event: &Event) -> Result<(), Fault> {
-        self.say(event.kind.as_str());
-        self.remember(&handler.save, &event.data)?;
+    fn run_handler(
+        &mut self,
+        number: usize,
+        handler: &CompiledHandler,
+        event: &Event,
+    ) -> Result<(), ProgramError> {
+        self.add_note(event.kind.as_str());
+        self.save_vars(&handler.save, &event.data)?;
         for task in &handler.tasks {
             let tag = handler_tag(number);
-            let bindings = self.bindings_of_all().event(&event.data);
+            let bindings = self.saga_bindings().event(&event.data);
             let work = self.work_of(&tag, task, tag.clone(), &bindings);
-            let work = work.map_err(|error| Fault::Schema(format!("on[{number}]: {error}")))?;
+            let work =
+                work.map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?;
             self.work.push(work);
         }
-        let back = matches!(handler.then, Then::Cancel | Then::Fail);
+        let back = matches!(handler.then, AfterHandler::Cancel | AfterHandler::Fail);
         if back && self.state.flags.has(Flags::PIVOTED) {
-            self.say("past the point of no return");
+            self.add_note("past the pivot");
             return Ok(());
         }
         match handler.then {
-            Then::Continue => {}
-            Then::Cancel => self.turn_towards_cancelled(event.kind.as_str()),
-            Then::Fail => {
-                let (code, message) = (event.kind.to_string(), told(&event.kind, &event.data));
-                self.turn_back(Cause { code, message, step: String::new() });
+            AfterHandler::Continue => {}
+            AfterHandler::Cancel => self.start_cancellation(event.kind.as_str()),
+            AfterHandler::Fail => {
+                let (code, message) = (event.kind.to_string(), failure_message(&event.kind, &event.data));
+                self.start_compensation(FailureCause { code, message, step: String::new() });
             }
-            Then::Complete => self.leave_the_rest(),
+            AfterHandler::Complete => self.abandon_remaining_steps(),
         }
         Ok(())
     }
 
-    /// What is under way is given up, what waits is skipped.
-    fn leave_the_rest(&mut self) {
-        self.give_up_all();
+    /// Abandons steps in progress and skips pending ones.
+    fn abandon_remaining_steps(&mut self) {
+        self.abandon_all();
         for slot in &mut self.state.steps {
-            if slot.mark == Mark::Waiting {
-                *slot = Slot::of(Mark::Skipped);
+            if slot.state == StepState::Pending {
+                *slot = StepEntry::of(StepState::Skipped);
             }
         }
     }

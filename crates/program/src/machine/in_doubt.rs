@@ -1,113 +1,127 @@
-//! Doubt: nobody knows whether an effect was done, and the definition says that a person is asked.
+//! In-doubt decisions: it is unknown whether an effect was executed, and the definition requires an
+//! operator decision.
 //!
-//! The question is a task under the tag of the step, with two outcomes. [`DONE`], with what the effect would have answered,
-//! is a success of the effect like any other. [`NOT_DONE`] makes it be asked for anew, under a new key, for what was not done
-//! cannot be done twice; when nobody needs it any more, it is let go. The saga does not end before the question is answered:
-//! what was done after all has to be undone.
+//! The decision is a human task under the tag of the step, with two outcomes. [`EXECUTED`], with the
+//! result data of the effect, is a success of the effect. [`NOT_EXECUTED`] requests the effect again
+//! under a new key, because an effect that was not executed cannot be executed twice; if the step is no
+//! longer needed, it is discarded. The saga does not end before the decision, because an executed
+//! effect must be compensated.
 
-use orlog_model::{EventType, Failure, TaskChange, TaskForm};
+use orlog_model::{EventType, Failure, TaskChange, TaskSpec};
 use serde_json::{Value, json};
 
-use super::compiled::{Call, Task};
-use super::execution::Run;
-use super::state::At;
-use super::step_state::{Mark, Phase};
+use super::compiled::{CompiledAction, CompiledActionKind};
+use super::execution::Execution;
+use super::state::StepIndex;
+use super::step_state::{Phase, StepState};
 use super::values::checked;
 
-/// The answer that it was done.
-pub const DONE: &str = "Done";
-/// The answer that it was not done.
-pub const NOT_DONE: &str = "NotDone";
+/// Outcome: the effect was executed.
+pub const EXECUTED: &str = "Executed";
+/// Outcome: the effect was not executed.
+pub const NOT_EXECUTED: &str = "NotExecuted";
 
-impl Run<'_> {
-    /// Asks a person whether it was done, and waits for no other answer.
-    pub(super) fn ask_person(&mut self, at: At, mark: Mark, failure: Option<&Failure>) {
-        self.close(at, mark);
-        self.note(at, "in doubt");
-        let task = self.task(at, false);
-        let tag = self.tag(at, false);
-        let form = TaskForm {
-            title: format!("Was {} done? (step {tag})", called(task)),
+impl Execution<'_> {
+    /// Opens the in-doubt task for an operator; no other result is awaited.
+    pub(super) fn open_in_doubt_task(
+        &mut self,
+        at: StepIndex,
+        step_state: StepState,
+        failure: Option<&Failure>,
+    ) {
+        self.finish_wait(at, step_state);
+        self.add_step_note(at, "in doubt");
+        let task = self.action_of(at, false);
+        let tag = self.tag_of(at, false);
+        let spec = TaskSpec {
+            title: format!("Was {} done? (step {tag})", effect_name(task)),
             tag,
             roles: Vec::new(),
             assignee: None,
             due: None,
-            outcomes: [DONE, NOT_DONE].map(|word| EventType::new(word).expect("a short word")).into(),
+            outcomes: [EXECUTED, NOT_EXECUTED]
+                .map(|outcome| EventType::new(outcome).expect("the constants are valid event types"))
+                .into(),
             data: self.question(at, task, failure),
         };
-        self.tasks.push(TaskChange::Open(form));
+        self.tasks.push(TaskChange::Open(spec));
     }
 
-    /// What the person sees: which effect, with which arguments as far as they can still be told, and what was heard last.
-    fn question(&self, at: At, task: &Task, failure: Option<&Failure>) -> Value {
-        let template = match &task.call {
-            Call::Effect { data, .. } => Some(data),
-            Call::Job(job) => Some(&job.args),
-            Call::Command { .. }
-            | Call::Wait(_)
-            | Call::Event
-            | Call::Human(_)
-            | Call::Saga { .. }
-            | Call::Switch(_) => None,
+    /// Returns the data of the task: the effect, its arguments as far as they can be evaluated, and the
+    /// last failure.
+    fn question(&self, at: StepIndex, task: &CompiledAction, failure: Option<&Failure>) -> Value {
+        let template = match &task.kind {
+            CompiledActionKind::Effect { data, .. } => Some(data),
+            CompiledActionKind::Job(job) => Some(&job.args),
+            CompiledActionKind::Command { .. }
+            | CompiledActionKind::Wait(_)
+            | CompiledActionKind::Event
+            | CompiledActionKind::Human(_)
+            | CompiledActionKind::Saga { .. }
+            | CompiledActionKind::Switch(_) => None,
         };
-        let mut data = json!({ "effect": called(task) });
+        let mut data = json!({ "effect": effect_name(task) });
         if let Some(Failure { code, message }) = failure {
             data["failure"] = json!({ "code": code, "message": message });
         }
         let payload = template.and_then(|template| template.evaluate(&self.bindings(at)).ok());
         let Some(payload) = payload.filter(|payload| !payload.is_null()) else { return data };
-        let mut whole = data.clone();
-        whole["payload"] = payload;
-        checked(whole, &task.tag).unwrap_or(data)
+        let mut with_payload = data.clone();
+        with_payload["payload"] = payload;
+        checked(with_payload, &task.tag).unwrap_or(data)
     }
 
-    /// It was not done. While a person must decide about something else nothing begins, so it waits to begin.
-    pub(super) fn ask_anew(&mut self, at: At) {
-        self.note(at, "not done, again");
+    /// Requests an effect that was not executed again. While the saga is stuck no step starts, so the step
+    /// is pending.
+    pub(super) fn request_again(&mut self, at: StepIndex) {
+        self.add_step_note(at, "not executed, requested again");
         let slot = self.state.slot_mut(at);
-        slot.again = slot.again.saturating_add(1);
+        slot.retries = slot.retries.saturating_add(1);
         if self.state.phase == Phase::Stuck {
-            self.state.slot_mut(at).mark = Mark::Waiting;
-        } else if let Err(error) = self.ask(at, false) {
-            self.not_begun(at, error.into());
+            self.state.slot_mut(at).state = StepState::Pending;
+        } else if let Err(error) = self.request_action(at, false) {
+            self.fail_to_start(at, error.into());
         }
     }
 
-    /// The question there, if there is one, needs no answer any more.
-    pub(super) fn close_question(&mut self, at: At) {
-        if self.state.slot(at).mark.is_asking() {
-            self.tasks.push(TaskChange::Close { tag: self.tag(at, false) });
+    /// Closes the in-doubt task of a step or element, if there is one.
+    pub(super) fn close_in_doubt_task(&mut self, at: StepIndex) {
+        if self.state.slot(at).state.is_in_doubt() {
+            self.tasks.push(TaskChange::Close { tag: self.tag_of(at, false) });
         }
     }
 
-    /// Nobody waits for answers any more.
-    pub(super) fn close_questions(&mut self) {
+    /// Closes all in-doubt tasks.
+    pub(super) fn close_in_doubt_tasks(&mut self) {
         for step in 0..self.saga.steps.len() {
-            for at in self.places(step).filter(|at| self.state.slot(*at).mark.is_asking()).collect::<Vec<_>>()
+            for at in self
+                .step_and_elements(step)
+                .filter(|at| self.state.slot(*at).state.is_in_doubt())
+                .collect::<Vec<_>>()
             {
-                self.close_question(at);
-                self.close(at, Mark::GivenUp);
+                self.close_in_doubt_task(at);
+                self.finish_wait(at, StepState::Abandoned);
             }
         }
     }
 
-    /// It is not known yet whether something that is not needed any more was done.
-    pub(super) fn asks_late(&self) -> bool {
-        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.places(step));
-        all.any(|at| self.state.slot(at).mark == Mark::AskingLate)
+    /// Returns true if the execution of an abandoned effect is still in doubt.
+    pub(super) fn has_late_in_doubt(&self) -> bool {
+        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step));
+        all.any(|at| self.state.slot(at).state == StepState::InDoubtAbandoned)
     }
 }
 
-/// The effect's name.
-fn called(task: &Task) -> &str {
-    match &task.call {
-        Call::Effect { name, .. } => name.as_str(),
-        Call::Job(job) => job.effect.as_str(),
-        Call::Command { .. }
-        | Call::Wait(_)
-        | Call::Event
-        | Call::Human(_)
-        | Call::Saga { .. }
-        | Call::Switch(_) => task.tag.as_str(),
+/// Returns the name of the effect.
+fn effect_name(task: &CompiledAction) -> &str {
+    match &task.kind {
+        CompiledActionKind::Effect { name, .. } => name.as_str(),
+        CompiledActionKind::Job(job) => job.effect.as_str(),
+        CompiledActionKind::Command { .. }
+        | CompiledActionKind::Wait(_)
+        | CompiledActionKind::Event
+        | CompiledActionKind::Human(_)
+        | CompiledActionKind::Saga { .. }
+        | CompiledActionKind::Switch(_) => task.tag.as_str(),
     }
 }

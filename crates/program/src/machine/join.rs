@@ -1,153 +1,156 @@
-//! Joins: when a step begins, when it is on no way that was taken, and what has lost.
+//! Joins: when a step starts, when it is bypassed, and which branches are discarded.
 //!
 //! | join | its predecessors | the step |
 //! |---|---|---|
-//! | any | every switch that names it took another way | is bypassed |
-//! | all | some are not over | waits |
-//! | all | all over, every one bypassed | is bypassed |
-//! | all | all over | begins |
-//! | n of m | every one skipped or bypassed | begins, or is bypassed when all are bypassed |
-//! | n of m | as many done as are wanted and can be | begins; what it does not need has lost |
-//! | n of m | too few can still be done | fails |
+//! | any | every switch that selects it selected another case | is bypassed |
+//! | all | some are not finished | waits |
+//! | all | all finished, all bypassed | is bypassed |
+//! | all | all finished | starts |
+//! | n of m | all skipped or bypassed | starts, or is bypassed if all are bypassed |
+//! | n of m | as many completed as are wanted and possible | starts; unneeded branches are discarded |
+//! | n of m | too few can still complete | fails |
 //! | n of m | otherwise | waits |
 //!
-//! The *region* of a join that does not need all are the steps all of whose ways lead to it. Only they can lose.
+//! The *region* of a join that does not require all predecessors contains the steps whose paths all
+//! lead to it. Only these can be discarded.
 
-use super::compiled::{Call, Saga};
+use super::compiled::{CompiledActionKind, CompiledSaga};
 use super::state::State;
-use super::step_state::Mark;
+use super::step_state::StepState;
 use crate::definition::Join;
 
-/// What a step that waits may do now.
+/// Join state of a pending step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ready {
+pub(super) enum JoinState {
     Wait,
-    Begin,
+    Start,
     Bypass,
-    /// So many are wanted, so many can still be done.
-    Hopeless(usize, usize),
+    /// Number of predecessors that are required, and that can still complete.
+    Unsatisfiable(usize, usize),
 }
 
-/// Reads the table above.
-pub(super) fn ready(saga: &Saga, state: &State, index: usize) -> Ready {
+/// Returns the join state according to the table above.
+pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
     let step = &saga.steps[index];
     match step.join {
         Join::All => all(saga, state, index),
-        Join::AtLeast(_) if named_elsewhere(saga, state, index) => Ready::Bypass,
+        Join::AtLeast(_) if selects_other_cases(saga, state, index) => JoinState::Bypass,
         Join::AtLeast(_) => {
-            let Some((need, live)) = odds(saga, state, index, &[]) else {
-                let skipped = step.before.iter().any(|b| state.mark(*b) == Mark::Skipped);
-                return if skipped { Ready::Begin } else { Ready::Bypass };
+            let Some((required, live)) = join_counts(saga, state, index, &[]) else {
+                let skipped = step.before.iter().any(|b| state.step_state(*b) == StepState::Skipped);
+                return if skipped { JoinState::Start } else { JoinState::Bypass };
             };
-            let done = step
-                .before
-                .iter()
-                .filter(|b| state.mark(**b) == Mark::Done && !dead_edge(saga, state, **b, index));
-            if done.count() >= need {
-                Ready::Begin
-            } else if live < need {
-                Ready::Hopeless(need, live)
+            let done = step.before.iter().filter(|b| {
+                state.step_state(**b) == StepState::Completed && !dead_edge(saga, state, **b, index)
+            });
+            if done.count() >= required {
+                JoinState::Start
+            } else if live < required {
+                JoinState::Unsatisfiable(required, live)
             } else {
-                Ready::Wait
+                JoinState::Wait
             }
         }
     }
 }
 
-fn all(saga: &Saga, state: &State, index: usize) -> Ready {
+fn all(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
     let step = &saga.steps[index];
     let mut alive = step.before.is_empty();
     for before in step.before.iter().copied() {
-        match state.mark(before) {
-            Mark::Done | Mark::Skipped => alive |= !dead_edge(saga, state, before, index),
-            Mark::Bypassed => {}
-            Mark::Waiting
-            | Mark::Open
-            | Mark::Pausing
-            | Mark::Blocked
-            | Mark::Asking
-            | Mark::AskingLate
-            | Mark::Failed
-            | Mark::GivenUp
-            | Mark::Doomed
-            | Mark::Undoing
-            | Mark::UndoPausing
-            | Mark::UndoFailed
-            | Mark::Undone => return Ready::Wait,
+        match state.step_state(before) {
+            StepState::Completed | StepState::Skipped => alive |= !dead_edge(saga, state, before, index),
+            StepState::Bypassed => {}
+            StepState::Pending
+            | StepState::Running
+            | StepState::Retrying
+            | StepState::Blocked
+            | StepState::InDoubt
+            | StepState::InDoubtAbandoned
+            | StepState::Failed
+            | StepState::Abandoned
+            | StepState::CompensationPending
+            | StepState::Compensating
+            | StepState::CompensationRetrying
+            | StepState::CompensationFailed
+            | StepState::Compensated => return JoinState::Wait,
         }
     }
-    if alive && !named_elsewhere(saga, state, index) { Ready::Begin } else { Ready::Bypass }
+    if alive && !selects_other_cases(saga, state, index) { JoinState::Start } else { JoinState::Bypass }
 }
 
-/// Every switch that names the step took another way.
-fn named_elsewhere(saga: &Saga, state: &State, index: usize) -> bool {
-    let named_by = &saga.steps[index].named_by;
-    !named_by.is_empty() && named_by.iter().all(|switch| dead_edge(saga, state, *switch, index))
+/// Returns true if every switch that selects the step selected another case.
+fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool {
+    let switches = &saga.steps[index].selected_by;
+    !switches.is_empty() && switches.iter().all(|switch| dead_edge(saga, state, *switch, index))
 }
 
-/// The way from a step to one after it was not taken.
-fn dead_edge(saga: &Saga, state: &State, from: usize, to: usize) -> bool {
+/// Returns true if the edge from a step to its successor was not taken.
+fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool {
     let slot = state.steps[from];
-    let Call::Switch(cases) = &saga.steps[from].task.call else { return slot.mark == Mark::Bypassed };
-    match slot.mark {
-        Mark::Bypassed => true,
-        // One that is skipped takes no way at all.
-        Mark::Done | Mark::Skipped => {
-            let taken = usize::try_from(slot.again).ok().and_then(|taken| cases.get(taken));
-            let taken = taken.filter(|_| slot.mark == Mark::Done);
+    let CompiledActionKind::Switch(cases) = &saga.steps[from].task.kind else {
+        return slot.state == StepState::Bypassed;
+    };
+    match slot.state {
+        StepState::Bypassed => true,
+        // A skipped switch selects no case.
+        StepState::Completed | StepState::Skipped => {
+            let selected = usize::try_from(slot.retries).ok().and_then(|selected| cases.get(selected));
+            let selected = selected.filter(|_| slot.state == StepState::Completed);
             let named = cases.iter().any(|case| case.then.contains(&to));
-            named && !taken.is_some_and(|case| case.then.contains(&to))
+            named && !selected.is_some_and(|case| case.then.contains(&to))
         }
-        Mark::Waiting
-        | Mark::Open
-        | Mark::Pausing
-        | Mark::Blocked
-        | Mark::Asking
-        | Mark::AskingLate
-        | Mark::Failed
-        | Mark::GivenUp
-        | Mark::Doomed
-        | Mark::Undoing
-        | Mark::UndoPausing
-        | Mark::UndoFailed
-        | Mark::Undone => false,
+        StepState::Pending
+        | StepState::Running
+        | StepState::Retrying
+        | StepState::Blocked
+        | StepState::InDoubt
+        | StepState::InDoubtAbandoned
+        | StepState::Failed
+        | StepState::Abandoned
+        | StepState::CompensationPending
+        | StepState::Compensating
+        | StepState::CompensationRetrying
+        | StepState::CompensationFailed
+        | StepState::Compensated => false,
     }
 }
 
-/// How many predecessors a join wants, and how many are or can still be done, those that `dead` marks aside. Nothing where
-/// none of them can count, because all are skipped or bypassed.
-fn odds(saga: &Saga, state: &State, index: usize, dead: &[bool]) -> Option<(usize, usize)> {
+/// Returns how many predecessors a join requires, and how many are completed or can still complete,
+/// except those in `dead`. Returns `None` if none can count, because all are skipped or bypassed.
+fn join_counts(saga: &CompiledSaga, state: &State, index: usize, dead: &[bool]) -> Option<(usize, usize)> {
     let step = &saga.steps[index];
-    let Join::AtLeast(wanted) = step.join else { return None };
+    let Join::AtLeast(required) = step.join else { return None };
     let (mut eligible, mut live) = (0, 0);
     for before in step.before.iter().copied() {
-        let passed_by = matches!(state.mark(before), Mark::Skipped | Mark::Bypassed);
-        if !passed_by && !dead_edge(saga, state, before, index) {
+        let passed = matches!(state.step_state(before), StepState::Skipped | StepState::Bypassed);
+        if !passed && !dead_edge(saga, state, before, index) {
             eligible += 1;
             live += usize::from(is_live(state, before) && !dead.get(before).is_some_and(|dead| *dead));
         }
     }
-    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(eligible);
-    (eligible > 0).then_some((wanted, live))
+    let required = usize::try_from(required).unwrap_or(usize::MAX).min(eligible);
+    (eligible > 0).then_some((required, live))
 }
 
-/// It is done or can still be.
+/// Returns true if the step is completed or can still complete.
 fn is_live(state: &State, step: usize) -> bool {
-    let mark = state.mark(step);
-    mark.is_under_way() || matches!(mark, Mark::Waiting | Mark::Blocked | Mark::Done)
+    let step_state = state.step_state(step);
+    step_state.is_in_progress()
+        || matches!(step_state, StepState::Pending | StepState::Blocked | StepState::Completed)
 }
 
-/// What has lost because a step failed, if a join can do without it: the innermost that can.
-pub(super) fn tolerated(saga: &Saga, state: &State, failed: usize) -> Option<Vec<usize>> {
+/// Returns the steps to discard after a failure if a join tolerates it: the innermost such join.
+pub(super) fn tolerated_failures(saga: &CompiledSaga, state: &State, failed: usize) -> Option<Vec<usize>> {
     let mut joins = saga.steps[failed].joins.iter().copied();
     joins.find_map(|join| {
         let step = &saga.steps[join];
-        if state.mark(join) != Mark::Waiting {
+        if state.step_state(join) != StepState::Pending {
             return None;
         }
         let dead = dead(saga, state, &step.region, failed);
-        let (need, live) = odds(saga, state, join, &dead)?;
-        if live < need {
+        let (required, live) = join_counts(saga, state, join, &dead)?;
+        if live < required {
             return None;
         }
         let alive = step.before.iter().copied().filter(|before| is_live(state, *before) && !dead[*before]);
@@ -156,44 +159,48 @@ pub(super) fn tolerated(saga: &Saga, state: &State, failed: usize) -> Option<Vec
     })
 }
 
-/// The steps of a region that cannot be done any more when that one has failed.
-fn dead(saga: &Saga, state: &State, region: &[usize], failed: usize) -> Vec<bool> {
+/// Returns the steps of a region that cannot complete after the failure of this step.
+fn dead(saga: &CompiledSaga, state: &State, region: &[usize], failed: usize) -> Vec<bool> {
     let mut dead = vec![false; saga.steps.len()];
     dead[failed] = true;
-    for index in region.iter().copied().filter(|step| state.mark(*step) == Mark::Waiting) {
+    for index in region.iter().copied().filter(|step| state.step_state(*step) == StepState::Pending) {
         let step = &saga.steps[index];
         dead[index] |= match step.join {
             Join::All => step.before.iter().any(|before| dead[*before]),
-            Join::AtLeast(_) => odds(saga, state, index, &dead).is_some_and(|(need, live)| live < need),
+            Join::AtLeast(_) => {
+                join_counts(saga, state, index, &dead).is_some_and(|(required, live)| live < required)
+            }
         };
     }
     dead
 }
 
-/// What has lost now that a join begins: what led to none of those that were first.
-pub(super) fn losers(saga: &Saga, state: &State, join: usize) -> Vec<usize> {
+/// Returns the steps to discard when a join starts: those that lead to none of the first completed
+/// predecessors.
+pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -> Vec<usize> {
     let step = &saga.steps[join];
-    let Some((need, _)) = odds(saga, state, join, &[]) else { return Vec::new() };
-    let is_done =
-        |before: &usize| state.mark(*before) == Mark::Done && !dead_edge(saga, state, *before, join);
+    let Some((required, _)) = join_counts(saga, state, join, &[]) else { return Vec::new() };
+    let is_done = |before: &usize| {
+        state.step_state(*before) == StepState::Completed && !dead_edge(saga, state, *before, join)
+    };
     let mut winners: Vec<_> = step.before.iter().copied().filter(is_done).collect();
     winners.sort_by_key(|winner| state.done.iter().rposition(|at| at.step == *winner));
-    winners.truncate(need);
+    winners.truncate(required);
     let served = leading_to(saga, &step.region, winners);
     step.region.iter().copied().filter(|step| !served[*step]).collect()
 }
 
-/// Marks the steps themselves and all of the region that lies before them.
-fn leading_to(saga: &Saga, region: &[usize], steps: Vec<usize>) -> Vec<bool> {
-    let mut inside = vec![false; saga.steps.len()];
+/// Marks these steps and all their predecessors in the region.
+fn leading_to(saga: &CompiledSaga, region: &[usize], steps: Vec<usize>) -> Vec<bool> {
+    let mut in_region = vec![false; saga.steps.len()];
     for step in region {
-        inside[*step] = true;
+        in_region[*step] = true;
     }
     let mut found = vec![false; saga.steps.len()];
-    let mut left = steps;
-    while let Some(step) = left.pop() {
+    let mut pending = steps;
+    while let Some(step) = pending.pop() {
         if !std::mem::replace(&mut found[step], true) {
-            left.extend(saga.steps[step].before.iter().copied().filter(|before| inside[*before]));
+            pending.extend(saga.steps[step].before.iter().copied().filter(|before| in_region[*before]));
         }
     }
     found

@@ -1,90 +1,91 @@
-//! Moves an instance to another version of its saga: marks by the author's mapping, or every reason why not.
+//! Migration of an instance to another version of its saga: maps step states, or returns all obstacles.
 //!
-//! | old step | its new step | |
+//! | old step | its new step | result |
 //! |---|---|---|
-//! | any | the mapped one, or the one of the same id | takes over the mark |
-//! | under way, or its undo is | of another kind, or dropped | blocked |
-//! | in doubt, a person is asked | does not ask | blocked |
-//! | done, can be undone | dropped | blocked |
-//! | otherwise | dropped | forgotten |
+//! | any | the mapped one, or the one of the same id | keeps the step state |
+//! | in progress, or its compensation is | of another kind, or dropped | blocked |
+//! | in doubt, decision pending | has no in-doubt decision | blocked |
+//! | completed, with compensation | dropped | blocked |
+//! | otherwise | dropped | removed |
 //! | not mapped | no step has its id | blocked |
-//! | begun | goes through elements, or does not, unlike the old | blocked |
+//! | started | iterates over elements, unlike the old one, or the reverse | blocked |
 
 use std::collections::BTreeMap;
 
 use orlog_model::{Name, TimerChange};
 use serde_json::Value;
 
-use super::compiled::{Call, ESCALATE, Migrates, Saga, Step};
-use super::execution::{Run, saga_timer};
-use super::state::{At, Flags, Slot, State};
-use super::step_state::{Mark, Phase};
-use super::timers::prefixed;
+use super::compiled::{CompiledActionKind, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE};
+use super::execution::{Execution, saga_timer};
+use super::state::{Flags, State, StepEntry, StepIndex};
+use super::step_state::{Phase, StepState};
+use super::timers::prefixed_name;
 use crate::contract::{Context, Migration};
 use crate::expression::Bindings;
 
-/// Where an instance comes from.
+/// Source of a migration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
-    pub(crate) saga: &'a Saga,
+pub(crate) struct MigrationSource<'a> {
+    pub(crate) saga: &'a CompiledSaga,
     pub(crate) version: u32,
     pub(crate) state: &'a [u8],
 }
 
-/// Moves the state of an instance from one saga to another, which has that version.
+/// Migrates the state of an instance to another saga version.
 pub(crate) fn migrate(
-    to: &Saga,
+    to: &CompiledSaga,
     version: u32,
-    from: Source<'_>,
+    from: MigrationSource<'_>,
     context: &Context<'_>,
 ) -> Result<Migration, Vec<String>> {
-    let old = State::decode(from.state, from.saga.steps.len()).map_err(|fault| vec![fault.to_string()])?;
+    let old = State::decode(from.state, from.saga.steps.len()).map_err(|error| vec![error.to_string()])?;
     if old.phase.status().is_final() {
-        return Err(vec![format!("it has ended: {}", old.phase.status())]);
+        return Err(vec![format!("the instance has ended: {}", old.phase.status())]);
     }
-    let plan = to.migrates.iter().find(|plan| plan.from.contains(&from.version));
-    let mut mover = Mover { from: from.saga, to, plan, old: &old, targets: Vec::new(), blocked: Vec::new() };
-    mover.find_targets();
-    mover.check();
-    let state = mover.state(context);
-    if !mover.blocked.is_empty() {
-        return Err(mover.blocked);
+    let plan = to.migrations.iter().find(|plan| plan.from.contains(&from.version));
+    let mut migrator =
+        StateMigrator { from: from.saga, to, plan, old: &old, targets: Vec::new(), blocked: Vec::new() };
+    migrator.find_targets();
+    migrator.check();
+    let state = migrator.state(context);
+    if !migrator.blocked.is_empty() {
+        return Err(migrator.blocked);
     }
-    let mapped = mover.is_mapped();
-    let tags = mover.tags();
-    let mut run = Run::new(to, context, state);
-    let before = Run::new(from.saga, context, old.clone());
-    run.timers = mover.timers(&before, &run);
-    run.say(&format!("migrated from version {} to {version}", from.version));
-    let transition = run.into_transition().map_err(|fault| vec![fault.to_string()])?;
-    Ok(Migration { transition, tags, mapped })
+    let mapped = migrator.is_mapped();
+    let tags = migrator.tags();
+    let mut run = Execution::new(to, context, state);
+    let before = Execution::new(from.saga, context, old.clone());
+    run.timers = migrator.timers(&before, &run);
+    run.add_note(&format!("migrated from version {} to {version}", from.version));
+    let transition = run.into_transition().map_err(|error| vec![error.to_string()])?;
+    Ok(Migration { transition, tags, is_mapped: mapped })
 }
 
-struct Mover<'a> {
-    from: &'a Saga,
-    to: &'a Saga,
-    plan: Option<&'a Migrates>,
+struct StateMigrator<'a> {
+    from: &'a CompiledSaga,
+    to: &'a CompiledSaga,
+    plan: Option<&'a CompiledMigration>,
     old: &'a State,
-    /// By old step, the new one.
+    /// New step by old step.
     targets: Vec<Option<usize>>,
     blocked: Vec<String>,
 }
 
-impl Mover<'_> {
+impl StateMigrator<'_> {
     fn find_targets(&mut self) {
-        let mut taken: BTreeMap<usize, &Name> = BTreeMap::new();
+        let mut selected: BTreeMap<usize, &Name> = BTreeMap::new();
         for step in &self.from.steps {
-            let said = self.plan.and_then(|plan| plan.steps.get(&step.id));
-            let target = match said {
+            let mapping = self.plan.and_then(|plan| plan.steps.get(&step.id));
+            let target = match mapping {
                 Some(None) => None,
                 Some(Some(id)) => self.to.find(id.as_str()),
                 None => self.to.find(step.id.as_str()),
             };
-            if said.is_none() && target.is_none() {
-                self.blocked.push(format!("nothing says what becomes of step `{}`", step.id));
+            if mapping.is_none() && target.is_none() {
+                self.blocked.push(format!("step `{}` has no mapping", step.id));
             }
-            if let Some(first) = target.and_then(|target| taken.insert(target, &step.id)) {
-                self.blocked.push(format!("steps `{first}` and `{}` would become one", step.id));
+            if let Some(first) = target.and_then(|target| selected.insert(target, &step.id)) {
+                self.blocked.push(format!("steps `{first}` and `{}` map to the same step", step.id));
             }
             self.targets.push(target);
         }
@@ -94,76 +95,92 @@ impl Mover<'_> {
         let mut blocked = Vec::new();
         for (index, old) in self.from.steps.iter().enumerate() {
             let active = self.is_active(index);
-            let undoable = old.undo.is_some() && self.old.done.iter().any(|at| at.step == index);
+            let must_compensate =
+                old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
             match self.targets[index].map(|target| &self.to.steps[target]) {
-                None if active => blocked.push(format!("step `{}` is under way and has no place", old.id)),
-                None if undoable => {
-                    blocked.push(format!("step `{}` is done, and nothing could undo it", old.id));
+                None if active => blocked.push(format!("step `{}` is in progress and dropped", old.id)),
+                None if must_compensate => {
+                    blocked.push(format!("step `{}` is completed and its compensation is dropped", old.id));
                 }
                 None => {}
                 Some(new) => self.compare(index, old, new, active, &mut blocked),
             }
         }
-        let past = self.old.flags.has(Flags::PIVOTED) && !self.keeps_pivot();
-        if past {
-            blocked.push("it is past a point of no return that is not there any more".to_owned());
+        let pivot_lost = self.old.flags.has(Flags::PIVOTED) && !self.retains_pivot();
+        if pivot_lost {
+            blocked.push("the pivot that the instance passed does not exist any more".to_owned());
         }
         self.blocked.extend(blocked);
     }
 
-    fn compare(&self, index: usize, old: &Step, new: &Step, active: bool, blocked: &mut Vec<String>) {
-        let same = std::mem::discriminant(&old.task.call) == std::mem::discriminant(&new.task.call);
+    fn compare(
+        &self,
+        index: usize,
+        old: &CompiledStep,
+        new: &CompiledStep,
+        active: bool,
+        blocked: &mut Vec<String>,
+    ) {
+        let same = std::mem::discriminant(&old.task.kind) == std::mem::discriminant(&new.task.kind);
         if active && !same {
-            blocked.push(format!("step `{}` is under way, and `{}` does something else", old.id, new.id));
+            blocked.push(format!("step `{}` is in progress, and `{}` has another action", old.id, new.id));
         }
-        if self.slots(index).any(|slot| slot.mark.is_asking()) && !new.task.asks_in_doubt() {
+        if self.slots(index).any(|slot| slot.state.is_in_doubt()) && !new.task.asks_operator() {
             blocked.push(format!(
-                "a person is asked whether `{}` was done, and `{}` asks nobody",
+                "`{}` is in doubt and waits for a decision, and `{}` has no in-doubt decision",
                 old.id, new.id
             ));
         }
-        let undoing = self.old.undo.is_some_and(|at| at.step == index);
-        let undos = |step: &Step| step.undo.as_ref().map(|undo| std::mem::discriminant(&undo.call));
-        if undoing && undos(old) != undos(new) {
+        let compensating = self.old.compensating_step.is_some_and(|at| at.step == index);
+        let compensation_kind = |step: &CompiledStep| {
+            step.compensation.as_ref().map(|compensation| std::mem::discriminant(&compensation.kind))
+        };
+        if compensating && compensation_kind(old) != compensation_kind(new) {
             blocked.push(format!(
-                "step `{}` is being undone, and `{}` is undone in another way",
+                "step `{}` is compensating, and `{}` has another compensation",
                 old.id, new.id
             ));
         }
-        let begun = self.old.mark(index) != Mark::Waiting;
-        if begun && old.foreach.is_some() != new.foreach.is_some() {
-            blocked
-                .push(format!("step `{}` has begun, and `{}` goes through other elements", old.id, new.id));
+        let started = self.old.step_state(index) != StepState::Pending;
+        if started && old.foreach.is_some() != new.foreach.is_some() {
+            blocked.push(format!(
+                "step `{}` has started, and `{}` iterates over other elements",
+                old.id, new.id
+            ));
         }
-        let undoable = old.undo.is_some() && self.old.done.iter().any(|at| at.step == index);
-        if undoable && new.undo.is_none() {
-            blocked.push(format!("step `{}` is done, and nothing would undo `{}`", old.id, new.id));
+        let must_compensate = old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
+        if must_compensate && new.compensation.is_none() {
+            blocked.push(format!("step `{}` is completed, and `{}` has no compensation", old.id, new.id));
         }
-        let decided = self.old.mark(index) == Mark::Done && matches!(old.task.call, Call::Switch(_));
-        if decided && self.way(index, old, new).is_none() {
-            blocked.push(format!("the way that `{}` took is not there any more", old.id));
+        let decided = self.old.step_state(index) == StepState::Completed
+            && matches!(old.task.kind, CompiledActionKind::Switch(_));
+        if decided && self.matching_case(index, old, new).is_none() {
+            blocked.push(format!("the case that `{}` selected does not exist any more", old.id));
         }
     }
 
-    /// The case of a new switch that leads where the old one led.
-    fn way(&self, index: usize, old: &Step, new: &Step) -> Option<u32> {
-        let (Call::Switch(cases), Call::Switch(others)) = (&old.task.call, &new.task.call) else {
+    /// Returns the case of a new switch that selects the steps of the old case.
+    fn matching_case(&self, index: usize, old: &CompiledStep, new: &CompiledStep) -> Option<u32> {
+        let (CompiledActionKind::Switch(cases), CompiledActionKind::Switch(others)) =
+            (&old.task.kind, &new.task.kind)
+        else {
             return None;
         };
-        let taken = cases.get(usize::try_from(self.old.steps[index].again).ok()?)?;
-        let wanted: Option<Vec<_>> = taken.then.iter().map(|step| self.targets[*step]).collect();
-        let wanted = wanted?;
-        let case = others.iter().position(|case| case.then == wanted)?;
+        let selected = cases.get(usize::try_from(self.old.steps[index].retries).ok()?)?;
+        let expected: Option<Vec<_>> = selected.then.iter().map(|step| self.targets[*step]).collect();
+        let expected = expected?;
+        let case = others.iter().position(|case| case.then == expected)?;
         u32::try_from(case).ok()
     }
 
-    fn keeps_pivot(&self) -> bool {
+    fn retains_pivot(&self) -> bool {
         let pivots = self.from.steps.iter().enumerate();
-        let mut passed = pivots.filter(|(index, step)| step.pivot && self.old.mark(*index) == Mark::Done);
+        let mut passed =
+            pivots.filter(|(index, step)| step.pivot && self.old.step_state(*index) == StepState::Completed);
         passed.any(|(index, _)| self.targets[index].is_some_and(|target| self.to.steps[target].pivot))
     }
 
-    fn slots(&self, step: usize) -> impl Iterator<Item = Slot> + '_ {
+    fn slots(&self, step: usize) -> impl Iterator<Item = StepEntry> + '_ {
         let elements =
             self.old.elements(step).into_iter().flat_map(|elements| elements.slots.iter().copied());
         std::iter::once(self.old.steps[step]).chain(elements)
@@ -171,48 +188,51 @@ impl Mover<'_> {
 
     fn is_active(&self, step: usize) -> bool {
         self.slots(step).any(|slot| {
-            let mark = slot.mark;
-            let kept = matches!(mark, Mark::Blocked | Mark::Doomed | Mark::AskingLate);
-            kept || mark.is_under_way() || mark.is_undo()
+            let step_state = slot.state;
+            let retained = matches!(
+                step_state,
+                StepState::Blocked | StepState::CompensationPending | StepState::InDoubtAbandoned
+            );
+            retained || step_state.is_in_progress() || step_state.is_compensation()
         })
     }
 
-    fn at(&self, at: At) -> Option<At> {
-        self.targets[at.step].map(|step| At { step, ..at })
+    fn at(&self, at: StepIndex) -> Option<StepIndex> {
+        self.targets[at.step].map(|step| StepIndex { step, ..at })
     }
 
-    /// The new state, as far as nothing stands against it.
+    /// Returns the new state, unless there are obstacles.
     fn state(&mut self, context: &Context<'_>) -> State {
         let old = self.old;
         let mut new = State::new(self.to.steps.len());
         new.phase = old.phase;
         new.cause.clone_from(&old.cause);
         new.flags = old.flags;
-        new.undo = old.undo.and_then(|at| self.at(at));
+        new.compensating_step = old.compensating_step.and_then(|at| self.at(at));
         new.done = old.done.iter().filter_map(|at| self.at(*at)).collect();
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
             let (from, to) = (&self.from.steps[index], &self.to.steps[target]);
             new.steps[target] = old.steps[index];
-            if let Some(again) = self.way(index, from, to) {
-                new.steps[target].again = again;
+            if let Some(case) = self.matching_case(index, from, to) {
+                new.steps[target].retries = case;
             }
-            self.move_extra(index, target, &mut new);
+            self.migrate_extra(index, target, &mut new);
         }
-        let goes_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
-        let timeout = self.to.timeout.filter(|_| goes_forward || old.until.is_some());
-        new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.after(timeout)));
-        self.move_vars(&mut new, context);
+        let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
+        let timeout = self.to.timeout.filter(|_| runs_forward || old.until.is_some());
+        new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.saturating_add(timeout)));
+        self.migrate_vars(&mut new, context);
         new
     }
 
-    fn move_extra(&self, index: usize, target: usize, new: &mut State) {
+    fn migrate_extra(&self, index: usize, target: usize, new: &mut State) {
         let Some(extra) = &self.old.extra else { return };
         let (from, to) = (&self.from.steps[index].id, &self.to.steps[target].id);
         if let Some(elements) = self.old.elements(index) {
             new.set_elements(target, elements.list.clone());
             for (place, slot) in elements.slots.iter().enumerate() {
-                *new.slot_mut(At::element(target, place)) = *slot;
+                *new.slot_mut(StepIndex::element(target, place)) = *slot;
             }
         }
         if let Some(result) = extra.results.get(from.as_str()) {
@@ -230,7 +250,7 @@ impl Mover<'_> {
         }
     }
 
-    fn move_vars(&mut self, new: &mut State, context: &Context<'_>) {
+    fn migrate_vars(&mut self, new: &mut State, context: &Context<'_>) {
         new.vars.clone_from(&self.old.vars);
         for (name, template) in self.plan.into_iter().flat_map(|plan| &plan.vars) {
             let bindings = Bindings::new(context.key).vars(&self.old.vars).results(self.old.results());
@@ -247,13 +267,13 @@ impl Mover<'_> {
     }
 
     fn is_mapped(&self) -> bool {
-        let kept = self.from.steps.iter().zip(&self.targets);
+        let retained = self.from.steps.iter().zip(&self.targets);
         let mut renamed =
-            kept.map(|(step, target)| target.is_none_or(|target| self.to.steps[target].id != step.id));
+            retained.map(|(step, target)| target.is_none_or(|target| self.to.steps[target].id != step.id));
         renamed.any(|renamed| renamed) || self.plan.is_some_and(|plan| !plan.vars.is_empty())
     }
 
-    /// The new tags of everything whose step goes by another name.
+    /// Returns the new tags of all renamed steps.
     fn tags(&self) -> Vec<(Name, Name)> {
         let mut tags = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
@@ -264,9 +284,12 @@ impl Mover<'_> {
             }
             let count = self.old.elements(index).map_or(0, |elements| elements.slots.len());
             let places = std::iter::once(String::new()).chain((0..count).map(|n| format!("[{n}]")));
-            for place in places {
-                for prefix in ["", super::compiled::UNDO] {
-                    let tag = |id: &Name| Name::new(format!("{prefix}{id}{place}")).expect("ids leave room");
+            for element in places {
+                for prefix in ["", super::compiled::COMPENSATE] {
+                    let tag = |id: &Name| {
+                        Name::new(format!("{prefix}{id}{element}"))
+                            .expect("step ids reserve space for the prefix and the number")
+                    };
                     tags.push((tag(&from.id), tag(&to.id)));
                 }
             }
@@ -274,9 +297,9 @@ impl Mover<'_> {
         tags
     }
 
-    /// All timers: those of steps are due when they were, under their new names; the time of the whole saga is kept, begins or
-    /// ends. Nothing is armed while a person must decide.
-    fn timers(&self, before: &Run<'_>, after: &Run<'_>) -> Vec<TimerChange> {
+    /// Returns all timer changes. Step timers keep their due times under new names; the saga timer is kept,
+    /// armed or cancelled. No timer is armed while the instance is stuck.
+    fn timers(&self, before: &Execution<'_>, after: &Execution<'_>) -> Vec<TimerChange> {
         if self.old.phase == Phase::Stuck {
             return Vec::new();
         }
@@ -287,16 +310,22 @@ impl Mover<'_> {
             }
             changes.push(TimerChange::Arm { name: new, due });
         };
-        for at in (0..self.from.steps.len()).flat_map(|step| before.places(step)) {
+        for at in (0..self.from.steps.len()).flat_map(|step| before.step_and_elements(step)) {
             let slot = self.old.slot(at);
-            if let (Some(due), Some(to)) = (slot.until, self.at(at)) {
-                rename(before.timer(at, slot.mark), after.timer(to, slot.mark), due);
+            if let (Some(due), Some(to)) = (slot.deadline, self.at(at)) {
+                rename(before.timer_name(at, slot.state), after.timer_name(to, slot.state), due);
             }
         }
         for (tag, due) in self.old.extra.iter().flat_map(|extra| &extra.escalations) {
-            let steps = before.place(tag.as_str()).and_then(|(at, undo)| Some((self.at(at)?, undo)));
-            if let Some((to, undo)) = steps {
-                rename(prefixed(ESCALATE, tag), prefixed(ESCALATE, &after.tag(to, undo)), *due);
+            let steps = before
+                .step_of_tag(tag.as_str())
+                .and_then(|(at, compensation)| Some((self.at(at)?, compensation)));
+            if let Some((to, compensation)) = steps {
+                rename(
+                    prefixed_name(ESCALATE, tag),
+                    prefixed_name(ESCALATE, &after.tag_of(to, compensation)),
+                    *due,
+                );
             }
         }
         match (self.old.until, after.state.until) {
@@ -308,12 +337,16 @@ impl Mover<'_> {
     }
 }
 
-/// The tag of a step, of an element or of an undo, with the step's new name.
+/// Returns the tag of a step, an element or a compensation with the new step name.
 fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let text = tag.as_str();
-    let (prefix, rest) =
-        text.strip_prefix(super::compiled::UNDO).map_or(("", text), |rest| (super::compiled::UNDO, rest));
-    let place = rest.strip_prefix(from.as_str())?;
-    let whole = place.is_empty() || place.starts_with('[');
-    whole.then(|| Name::new(format!("{prefix}{to}{place}")).expect("ids leave room"))
+    let (prefix, rest) = text
+        .strip_prefix(super::compiled::COMPENSATE)
+        .map_or(("", text), |rest| (super::compiled::COMPENSATE, rest));
+    let element = rest.strip_prefix(from.as_str())?;
+    let is_tag_of_step = element.is_empty() || element.starts_with('[');
+    is_tag_of_step.then(|| {
+        Name::new(format!("{prefix}{to}{element}"))
+            .expect("step ids reserve space for the prefix and the number")
+    })
 }

@@ -1,128 +1,140 @@
-//! What an operator can tell an instance: cancel, and for one that is stuck retry, skip, force-complete.
+//! Control requests of an operator: cancel; for a stuck instance, retry, skip and force-complete.
 //!
-//! | told | running | past the pivot | stuck | otherwise |
+//! | request | running | past the pivot | stuck | otherwise |
 //! |---|---|---|---|---|
-//! | cancel | turns back, towards cancelled | refused | refused | refused |
-//! | retry | refused | refused | all that failed is asked for again, attempts counted anew | refused |
-//! | skip | refused | refused | what is shown first: an undo counts as undone, a step as skipped | refused |
-//! | force-complete | refused | refused | nothing more is done or undone | refused |
+//! | cancel | compensates, towards cancelled | rejected | rejected | rejected |
+//! | retry | rejected | rejected | retries all failed actions, attempts restart at one | rejected |
+//! | skip | rejected | rejected | first compensation: compensated; first step: skipped | rejected |
+//! | force-complete | rejected | rejected | ends without further steps or compensations | rejected |
 
 use orlog_model::Failure;
 
-use super::compiled::Call;
-use super::execution::{Run, Unchanged};
-use super::state::{At, Flags, Slot};
-use super::step_state::{Mark, Phase};
-use crate::contract::Cause;
-use crate::contract::Fault;
+use super::compiled::CompiledActionKind;
+use super::execution::{Execution, NoTransition};
+use super::state::{Flags, StepEntry, StepIndex};
+use super::step_state::{Phase, StepState};
+use crate::contract::FailureCause;
+use crate::contract::ProgramError;
 
-impl Run<'_> {
-    pub(super) fn cancel(&mut self, reason: &str) -> Result<(), Unchanged> {
+impl Execution<'_> {
+    pub(super) fn cancel(&mut self, reason: &str) -> Result<(), NoTransition> {
         match self.state.phase {
             Phase::Running if self.state.flags.has(Flags::PIVOTED) => {
-                return Err(Unchanged::Refused("it is past the point of no return"));
+                return Err(NoTransition::Rejected("the instance is past the pivot"));
             }
             Phase::Running => {}
-            Phase::Compensating => return Err(Unchanged::Refused("it is being compensated already")),
+            Phase::Compensating => {
+                return Err(NoTransition::Rejected("the instance is already compensating"));
+            }
             Phase::Completed | Phase::Failed | Phase::Cancelled => {
-                return Err(Unchanged::Refused("it has ended"));
+                return Err(NoTransition::Rejected("the instance has ended"));
             }
             Phase::Stuck => {
-                return Err(Unchanged::Refused("it is stuck; retry, skip or force-complete it"));
+                return Err(NoTransition::Rejected(
+                    "the instance is stuck; retry, skip or force-complete it",
+                ));
             }
         }
-        self.say("cancelled by request");
-        self.turn_towards_cancelled(reason);
+        self.add_note("cancelled by request");
+        self.start_cancellation(reason);
         Ok(())
     }
 
-    pub(super) fn turn_towards_cancelled(&mut self, reason: &str) {
+    pub(super) fn start_cancellation(&mut self, reason: &str) {
         self.state.flags.set(Flags::CANCELLED);
-        let cause = Cause { code: "cancelled".to_owned(), message: reason.to_owned(), step: String::new() };
-        self.turn_back(cause);
+        let cause =
+            FailureCause { code: "cancelled".to_owned(), message: reason.to_owned(), step: String::new() };
+        self.start_compensation(cause);
     }
 
-    /// What a person must decide, in the order in which it is to be decided: the place, and whether it is about an undo.
-    pub(super) fn stuck_at(&self) -> Option<(At, bool)> {
+    /// Returns the first stuck step or element, in decision order, and whether its compensation is stuck.
+    pub(super) fn stuck_step(&self) -> Option<(StepIndex, bool)> {
         if self.state.phase != Phase::Stuck {
             return None;
         }
-        let undo = self.state.undo.filter(|at| self.state.slot(*at).mark == Mark::UndoFailed);
-        undo.map(|at| (at, true)).or_else(|| Some((self.blocked()?, false)))
+        let compensation = self
+            .state
+            .compensating_step
+            .filter(|at| self.state.slot(*at).state == StepState::CompensationFailed);
+        compensation.map(|at| (at, true)).or_else(|| Some((self.blocked()?, false)))
     }
 
-    pub(super) fn retry(&mut self) -> Result<(), Unchanged> {
-        let Some(first) = self.stuck_at() else {
-            return Err(Unchanged::Refused("only a stuck instance can be retried"));
+    pub(super) fn retry(&mut self) -> Result<(), NoTransition> {
+        let Some(first) = self.stuck_step() else {
+            return Err(NoTransition::Rejected("only a stuck instance can be retried"));
         };
-        self.say("retry");
+        self.add_note("retry");
         while let Some(at) = self.blocked() {
-            self.let_wait(at);
+            self.reset_to_pending(at);
         }
         if let (at, true) = first {
-            self.begin_anew(at, true);
-            self.ask_undo(at);
+            self.restart(at, true);
+            self.request_compensation(at);
         }
         Ok(())
     }
 
-    /// As if it had not begun; going on begins it.
-    fn let_wait(&mut self, at: At) {
-        self.begin_anew(at, false);
-        self.state.slot_mut(at).mark = Mark::Waiting;
+    /// Resets a step to pending; the next advance starts it.
+    fn reset_to_pending(&mut self, at: StepIndex) {
+        self.restart(at, false);
+        self.state.slot_mut(at).state = StepState::Pending;
     }
 
-    /// Counts attempts anew. A child that is begun again must be told from the first.
-    fn begin_anew(&mut self, at: At, undo: bool) {
-        let child = matches!(self.task(at, undo).call, Call::Saga { .. });
+    /// Restarts with a new attempt count. A restarted child saga must be distinguishable from the first.
+    fn restart(&mut self, at: StepIndex, compensation: bool) {
+        let child = matches!(self.action_of(at, compensation).kind, CompiledActionKind::Saga { .. });
         let slot = self.state.slot_mut(at);
-        let again = if child { slot.again.saturating_add(1) } else { 0 };
-        *slot = Slot { again, ..Slot::of(slot.mark) };
+        let retry_count = if child { slot.retries.saturating_add(1) } else { 0 };
+        *slot = StepEntry { retries: retry_count, ..StepEntry::of(slot.state) };
     }
 
-    pub(super) fn skip(&mut self) -> Result<(), Unchanged> {
-        let Some((at, undo)) = self.stuck_at() else {
-            return Err(Unchanged::Refused("only what is stuck can be skipped"));
+    pub(super) fn skip(&mut self) -> Result<(), NoTransition> {
+        let Some((at, compensation)) = self.stuck_step() else {
+            return Err(NoTransition::Rejected("only a stuck instance can skip"));
         };
-        self.release(at);
-        if undo {
-            self.close(at, Mark::Undone);
-            self.state.undo = None;
-            self.note(at, "undo skipped");
+        self.cancel_outstanding(at);
+        if compensation {
+            self.finish_wait(at, StepState::Compensated);
+            self.state.compensating_step = None;
+            self.add_step_note(at, "compensation skipped");
         } else {
-            self.close(at, Mark::Skipped);
-            self.note(at, "skipped by request");
+            self.finish_wait(at, StepState::Skipped);
+            self.add_step_note(at, "skipped by request");
         }
         Ok(())
     }
 
-    pub(super) fn force_complete(&mut self) -> Result<(), Unchanged> {
-        let Some((at, _)) = self.stuck_at() else {
-            return Err(Unchanged::Refused("only a stuck instance can be ended by force"));
+    pub(super) fn force_complete(&mut self) -> Result<(), NoTransition> {
+        let Some((at, _)) = self.stuck_step() else {
+            return Err(NoTransition::Rejected("only a stuck instance can be force-completed"));
         };
-        self.release(at);
-        self.give_up_all();
-        self.close_questions();
+        self.cancel_outstanding(at);
+        self.abandon_all();
+        self.close_in_doubt_tasks();
         self.state.done.clear();
         self.state.flags.set(Flags::FORCED);
-        self.say("ended by force");
-        self.end_as_it_is()?;
+        self.add_note("force-completed");
+        self.end_forced()?;
         Ok(())
     }
 
-    fn end_as_it_is(&mut self) -> Result<(), Fault> {
+    fn end_forced(&mut self) -> Result<(), ProgramError> {
         let flags = self.state.flags;
-        let over = |slot: &Slot| slot.mark.is_over() || slot.mark.is_undo() || slot.mark == Mark::Doomed;
+        let over = |slot: &StepEntry| {
+            slot.state.is_finished()
+                || slot.state.is_compensation()
+                || slot.state == StepState::CompensationPending
+        };
         let completes = flags.has(Flags::PIVOTED) || self.state.steps.iter().all(over);
-        if !flags.has(Flags::TURNED) && completes {
+        if !flags.has(Flags::COMPENSATION_STARTED) && completes {
             return self.complete_saga();
         }
         if self.state.cause.is_none() {
-            let message = "a person ended it as it was".to_owned();
+            let message = "an operator force-completed the instance".to_owned();
             self.failure = Some(Failure { code: "forced".to_owned(), message: message.clone() });
-            self.state.cause = Some(Cause { code: "forced".to_owned(), message, step: String::new() });
+            self.state.cause = Some(FailureCause { code: "forced".to_owned(), message, step: String::new() });
         }
         self.cancel_saga_timer();
-        self.end_compensated()
+        self.finish_compensated()
     }
 }

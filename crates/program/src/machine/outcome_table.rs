@@ -1,107 +1,126 @@
-//! What an answer means for a step, by where the step stands. A pure table.
+//! Pure table: update of a step by its state and its result.
 
-use super::step_state::Mark;
+use super::step_state::StepState;
 
-/// An answer to a step's action or to its undo.
+/// Result of a step's action or of its compensation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The action was done.
+pub(super) enum StepOutcome {
+    /// The action succeeded.
     Ok,
-    /// The action was refused, failed, or broke the step's contract.
+    /// The action was rejected, failed, or returned an invalid result.
     Failed,
-    /// Its time ran out; nobody knows whether it was done.
+    /// The action timed out; its outcome is unknown.
     TimedOut,
-    /// The same, and the definition says that a person is asked.
+    /// The outcome is unknown, and the definition requires an operator decision.
     InDoubt,
-    /// A person says that it was not done.
-    NotDone,
-    /// The undo was done.
-    Undone,
-    /// The undo failed, or its time ran out.
-    NotUndone,
+    /// An operator decided that the effect was not executed.
+    NotExecuted,
+    /// The compensation succeeded.
+    Compensated,
+    /// The compensation failed or timed out.
+    NotCompensated,
 }
 
-/// What is to be done about an answer.
+/// Update of a step after a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    /// The step is done; on with the next.
+pub(super) enum StepUpdate {
+    /// The step completes; the saga advances.
     Complete,
-    /// The step failed. While attempts are left it is asked for again; then the mark says how it stands from now on.
-    Fail(Mark),
-    /// It was done after it had been given up; undo it.
+    /// The step fails. It is retried while attempts are left; afterwards it gets this state.
+    Fail(StepState),
+    /// The step succeeded after it was abandoned; compensate it.
     CompleteLate,
-    /// The undo is done; on with the next undo.
-    Confirm,
-    /// The undo failed. While attempts are left it is asked for again; then a person must decide.
-    Stick,
-    /// A person is asked whether it was done; the mark says how the step stands meanwhile.
-    AskPerson(Mark),
-    /// It was not done, and is asked for anew.
-    AskAnew,
-    /// It was not done, and is not needed any more.
-    LetGo,
-    /// Nothing.
+    /// The compensation succeeded; continue with the next one.
+    ConfirmCompensation,
+    /// The compensation failed. It is retried while attempts are left; afterwards the instance is stuck.
+    MarkStuck,
+    /// Open the in-doubt task for an operator; the step gets this state meanwhile.
+    OpenInDoubtTask(StepState),
+    /// The effect was not executed; request it again.
+    RequestAgain,
+    /// The effect was not executed and is no longer needed.
+    Discard,
+    /// No change.
     Ignore(&'static str),
 }
 
-/// | step | ok | failed | timed out | in doubt | not done | undone | not undone |
+/// | step | ok | failed | timed out | in doubt | not executed | compensated | not compensated |
 /// |---|---|---|---|---|---|---|---|
-/// | waiting, skipped, bypassed | – | – | – | – | – | – | – |
-/// | open | complete | fail | fail, given up | ask, asking | – | – | – |
-/// | pausing, blocked | complete | – | – | – | – | – | – |
-/// | asking | complete | fail | – | – | ask anew | – | – |
-/// | done, doomed | – | – | – | – | – | – | – |
+/// | pending, skipped, bypassed | – | – | – | – | – | – | – |
+/// | running | complete | fail | fail, abandoned | open task, in doubt | – | – | – |
+/// | retrying, blocked | complete | – | – | – | – | – | – |
+/// | in doubt | complete | fail | – | – | request again | – | – |
+/// | completed, compensation pending | – | – | – | – | – | – | – |
 /// | failed | complete late | – | – | – | – | – | – |
-/// | given up | complete late | – | – | ask, asking late | – | – | – |
-/// | asking late | complete late | let go | – | – | let go | – | – |
-/// | undoing | – | – | – | – | – | confirm | stick |
-/// | undo pausing, undo failed | – | – | – | – | – | confirm | – |
-/// | undone | – | – | – | – | – | – | – |
-pub(super) fn step(mark: Mark, answer: Answer) -> Move {
-    use Answer::{Failed, InDoubt, NotDone, NotUndone, Ok, TimedOut, Undone};
-    match (mark, answer) {
-        (Mark::Open | Mark::Pausing | Mark::Blocked | Mark::Asking, Ok) => Move::Complete,
-        (Mark::Open | Mark::Asking, Failed) => Move::Fail(Mark::Failed),
-        (Mark::Open, TimedOut) => Move::Fail(Mark::GivenUp),
-        (Mark::Open, InDoubt) => Move::AskPerson(Mark::Asking),
-        (Mark::GivenUp, InDoubt) => Move::AskPerson(Mark::AskingLate),
-        (Mark::Asking, NotDone) => Move::AskAnew,
-        (Mark::AskingLate, Failed | NotDone) => Move::LetGo,
-        (Mark::Failed | Mark::GivenUp | Mark::AskingLate, Ok) => Move::CompleteLate,
-        (Mark::Undoing | Mark::UndoPausing | Mark::UndoFailed, Undone) => Move::Confirm,
-        (Mark::Undoing, NotUndone) => Move::Stick,
-        (Mark::Waiting, _) => Move::Ignore("the step has not begun"),
-        (Mark::Skipped, _) => Move::Ignore("the step was skipped"),
-        (Mark::Bypassed, _) => Move::Ignore("the step is not on the way that was taken"),
-        (Mark::Done | Mark::Doomed, _) => Move::Ignore("the step is done"),
-        (Mark::Undone, _) => Move::Ignore("the step is undone"),
-        (Mark::Failed | Mark::Blocked, Failed | TimedOut | InDoubt) => {
-            Move::Ignore("the step has failed already")
+/// | abandoned | complete late | – | – | open task, in doubt abandoned | – | – | – |
+/// | in doubt abandoned | complete late | discard | – | – | discard | – | – |
+/// | compensating | – | – | – | – | – | confirm | mark stuck |
+/// | compensation retrying, compensation failed | – | – | – | – | – | confirm | – |
+/// | compensated | – | – | – | – | – | – | – |
+pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpdate {
+    use StepOutcome::{Compensated, Failed, InDoubt, NotCompensated, NotExecuted, Ok, TimedOut};
+    match (step_state, outcome) {
+        (StepState::Running | StepState::Retrying | StepState::Blocked | StepState::InDoubt, Ok) => {
+            StepUpdate::Complete
         }
-        (Mark::Pausing, Failed | TimedOut | InDoubt) => Move::Ignore("the step will be tried again"),
-        (Mark::GivenUp, Failed | TimedOut) => Move::Ignore("the step was given up"),
-        (Mark::Asking | Mark::AskingLate, TimedOut | InDoubt) => Move::Ignore("a person is asked already"),
-        (Mark::Open | Mark::Pausing | Mark::Blocked | Mark::Failed | Mark::GivenUp, NotDone) => {
-            Move::Ignore("nobody was asked whether it was done")
-        }
-        (Mark::Undoing, Ok | Failed | TimedOut | InDoubt | NotDone) => {
-            Move::Ignore("the step is being undone")
-        }
-        (Mark::UndoPausing, Ok | Failed | TimedOut | InDoubt | NotDone | NotUndone) => {
-            Move::Ignore("the step's undo will be tried again")
-        }
-        (Mark::UndoFailed, Ok | Failed | TimedOut | InDoubt | NotDone | NotUndone) => {
-            Move::Ignore("the step's undo has failed already")
+        (StepState::Running | StepState::InDoubt, Failed) => StepUpdate::Fail(StepState::Failed),
+        (StepState::Running, TimedOut) => StepUpdate::Fail(StepState::Abandoned),
+        (StepState::Running, InDoubt) => StepUpdate::OpenInDoubtTask(StepState::InDoubt),
+        (StepState::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(StepState::InDoubtAbandoned),
+        (StepState::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
+        (StepState::InDoubtAbandoned, Failed | NotExecuted) => StepUpdate::Discard,
+        (StepState::Failed | StepState::Abandoned | StepState::InDoubtAbandoned, Ok) => {
+            StepUpdate::CompleteLate
         }
         (
-            Mark::Open
-            | Mark::Pausing
-            | Mark::Blocked
-            | Mark::Failed
-            | Mark::GivenUp
-            | Mark::Asking
-            | Mark::AskingLate,
-            Undone | NotUndone,
-        ) => Move::Ignore("no undo is under way"),
+            StepState::Compensating | StepState::CompensationRetrying | StepState::CompensationFailed,
+            Compensated,
+        ) => StepUpdate::ConfirmCompensation,
+        (StepState::Compensating, NotCompensated) => StepUpdate::MarkStuck,
+        (StepState::Pending, _) => StepUpdate::Ignore("the step has not started"),
+        (StepState::Skipped, _) => StepUpdate::Ignore("the step was skipped"),
+        (StepState::Bypassed, _) => StepUpdate::Ignore("the step is not on the selected branch"),
+        (StepState::Completed | StepState::CompensationPending, _) => {
+            StepUpdate::Ignore("the step is completed")
+        }
+        (StepState::Compensated, _) => StepUpdate::Ignore("the step is compensated"),
+        (StepState::Failed | StepState::Blocked, Failed | TimedOut | InDoubt) => {
+            StepUpdate::Ignore("the step has already failed")
+        }
+        (StepState::Retrying, Failed | TimedOut | InDoubt) => {
+            StepUpdate::Ignore("the step is waiting for a retry")
+        }
+        (StepState::Abandoned, Failed | TimedOut) => StepUpdate::Ignore("the step was abandoned"),
+        (StepState::InDoubt | StepState::InDoubtAbandoned, TimedOut | InDoubt) => {
+            StepUpdate::Ignore("an operator decision is already pending")
+        }
+        (
+            StepState::Running
+            | StepState::Retrying
+            | StepState::Blocked
+            | StepState::Failed
+            | StepState::Abandoned,
+            NotExecuted,
+        ) => StepUpdate::Ignore("no operator decision is pending"),
+        (StepState::Compensating, Ok | Failed | TimedOut | InDoubt | NotExecuted) => {
+            StepUpdate::Ignore("the step is compensating")
+        }
+        (
+            StepState::CompensationRetrying,
+            Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated,
+        ) => StepUpdate::Ignore("the compensation of the step is waiting for a retry"),
+        (StepState::CompensationFailed, Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated) => {
+            StepUpdate::Ignore("the compensation of the step has already failed")
+        }
+        (
+            StepState::Running
+            | StepState::Retrying
+            | StepState::Blocked
+            | StepState::Failed
+            | StepState::Abandoned
+            | StepState::InDoubt
+            | StepState::InDoubtAbandoned,
+            Compensated | NotCompensated,
+        ) => StepUpdate::Ignore("no compensation is in progress"),
     }
 }

@@ -1,94 +1,106 @@
-//! Asks for the action of a step, or for its undo: work, a task, a child, or only a time to wait for.
+//! Requests the action of a step or of its compensation: work, a human task, a child saga, or a wait.
 
 use orlog_model::{
-    Command, Confirmation, CorrelationId, Effect, Name, Start, TaskChange, TimerChange, Timestamp, Work,
+    Command, Confirmation, CorrelationId, Effect, Name, StartChild, TaskChange, TimerChange, Timestamp, Work,
 };
 use serde_json::{Map, Value, json};
 
-use super::compensate::LOST;
-use super::compiled::{Call, ESCALATE, Job, Task};
-use super::execution::Run;
-use super::human_task::Opened;
-use super::state::{At, Slot};
-use super::step_state::Mark;
-use super::timers::prefixed;
-use super::values::{checked, identifier, payload, wrong};
+use super::compensate::RACE_LOST;
+use super::compiled::{CompiledAction, CompiledActionKind, CompiledJob, ESCALATE};
+use super::execution::Execution;
+use super::human_task::OpenedTask;
+use super::state::{StepEntry, StepIndex};
+use super::step_state::StepState;
+use super::timers::prefixed_name;
+use super::values::{checked, eval_error, identifier, payload};
 use crate::expression::{Bindings, EvalError};
 use crate::template::Template;
 
-/// What asking comes to.
-enum Asked {
+/// Result of an action request.
+enum ActionRequest {
     Work(Box<Work>),
-    Task(Box<Opened>),
+    Task(Box<OpenedTask>),
     Until(Timestamp),
     Nothing,
 }
 
-impl Run<'_> {
-    /// Asks for the action there or for its undo; arms the timer where there is a limit.
-    pub(super) fn ask(&mut self, at: At, undo: bool) -> Result<(), EvalError> {
-        let task = self.task(at, undo);
-        let tag = self.tag(at, undo);
-        let asked = self.request(at, undo, task, &tag)?;
-        let mut until = task.timeout.map(|timeout| self.context.now.after(timeout));
-        match asked {
-            Asked::Work(work) => {
-                if let Work::Start(start) = &*work {
+impl Execution<'_> {
+    /// Requests the action of a step or of its compensation; arms the timer if there is a limit.
+    pub(super) fn request_action(&mut self, at: StepIndex, is_compensation: bool) -> Result<(), EvalError> {
+        let task = self.action_of(at, is_compensation);
+        let tag = self.tag_of(at, is_compensation);
+        let request = self.request(at, is_compensation, task, &tag)?;
+        let mut until = task.timeout.map(|timeout| self.context.now.saturating_add(timeout));
+        match request {
+            ActionRequest::Work(work) => {
+                if let Work::StartChild(start) = &*work {
                     let child = (tag.clone(), start.correlation.clone());
                     self.state.extra_mut().children.push(child);
                 }
                 self.work.push(*work);
             }
-            Asked::Task(opened) => {
+            ActionRequest::Task(opened) => {
                 if let Some(due) = opened.escalates {
                     self.state.extra_mut().escalations.push((tag.clone(), due));
-                    self.timers.push(TimerChange::Arm { name: prefixed(ESCALATE, &tag), due });
+                    self.timers.push(TimerChange::Arm { name: prefixed_name(ESCALATE, &tag), due });
                 }
-                self.tasks.push(TaskChange::Open(opened.form));
+                self.tasks.push(TaskChange::Open(opened.spec));
             }
-            Asked::Until(due) => until = Some(due),
-            Asked::Nothing => {}
+            ActionRequest::Until(due) => until = Some(due),
+            ActionRequest::Nothing => {}
         }
         self.timers.extend(until.map(|due| TimerChange::Arm { name: tag, due }));
         let slot = self.state.slot_mut(at);
-        let mark = if undo { Mark::Undoing } else { Mark::Open };
-        *slot = Slot { mark, until, again: slot.again };
+        let step_state = if is_compensation { StepState::Compensating } else { StepState::Running };
+        *slot = StepEntry { state: step_state, deadline: until, retries: slot.retries };
         Ok(())
     }
 
-    fn request(&self, at: At, undo: bool, task: &Task, tag: &Name) -> Result<Asked, EvalError> {
+    fn request(
+        &self,
+        at: StepIndex,
+        is_compensation: bool,
+        task: &CompiledAction,
+        tag: &Name,
+    ) -> Result<ActionRequest, EvalError> {
         let mut bindings = self.bindings(at);
-        if undo && self.state.cause.is_none() {
-            bindings = bindings.cause(Some(&LOST));
+        if is_compensation && self.state.cause.is_none() {
+            bindings = bindings.cause(Some(&RACE_LOST));
         }
-        Ok(match &task.call {
-            Call::Command { .. } | Call::Effect { .. } | Call::Job(_) => {
+        Ok(match &task.kind {
+            CompiledActionKind::Command { .. }
+            | CompiledActionKind::Effect { .. }
+            | CompiledActionKind::Job(_) => {
                 let id = &self.step(at).id;
-                Asked::Work(Box::new(self.work_of(id, task, tag.clone(), &bindings)?))
+                ActionRequest::Work(Box::new(self.work_of(id, task, tag.clone(), &bindings)?))
             }
-            Call::Wait(moment) => Asked::Until(moment.due(self.context.now, &bindings)?),
-            Call::Human(human) => Asked::Task(Box::new(self.open(human, task, tag, &bindings)?)),
-            Call::Saga { saga, correlation, event, data } => Asked::Work(Box::new(Work::Start(Start {
-                tag: tag.clone(),
-                saga: saga.clone(),
-                correlation: self.child(at, correlation.as_ref(), tag, &bindings)?,
-                event: event.clone(),
-                data: payload(data, tag, &bindings)?,
-            }))),
-            Call::Event | Call::Switch(_) => Asked::Nothing,
+            CompiledActionKind::Wait(time) => ActionRequest::Until(time.due(self.context.now, &bindings)?),
+            CompiledActionKind::Human(human) => {
+                ActionRequest::Task(Box::new(self.open_task(human, task, tag, &bindings)?))
+            }
+            CompiledActionKind::Saga { saga, correlation, event, data } => {
+                ActionRequest::Work(Box::new(Work::StartChild(StartChild {
+                    tag: tag.clone(),
+                    saga: saga.clone(),
+                    correlation: self.child(at, correlation.as_ref(), tag, &bindings)?,
+                    event: event.clone(),
+                    data: payload(data, tag, &bindings)?,
+                })))
+            }
+            CompiledActionKind::Event | CompiledActionKind::Switch(_) => ActionRequest::Nothing,
         })
     }
 
-    /// A command, an effect or a job.
+    /// Creates the work of a command, an effect or a job.
     pub(super) fn work_of(
         &self,
         step: &Name,
-        task: &Task,
+        task: &CompiledAction,
         tag: Name,
         bindings: &Bindings<'_>,
     ) -> Result<Work, EvalError> {
-        Ok(match &task.call {
-            Call::Command { aggregate_type, name, id, data } => Work::Command(Command {
+        Ok(match &task.kind {
+            CompiledActionKind::Command { aggregate_type, name, id, data } => Work::Command(Command {
                 aggregate_type: aggregate_type.clone(),
                 aggregate_id: self.aggregate_id(id.as_ref(), bindings)?,
                 name: name.clone(),
@@ -97,7 +109,7 @@ impl Run<'_> {
                 timeout: task.timeout,
                 tag,
             }),
-            Call::Job(job) => Work::Effect(Effect {
+            CompiledActionKind::Job(job) => Work::Effect(Effect {
                 name: job.effect.clone(),
                 payload: self.job(step, job, &tag, bindings)?,
                 timeout: task.timeout,
@@ -105,7 +117,7 @@ impl Run<'_> {
                 in_doubt: task.in_doubt,
                 tag,
             }),
-            Call::Effect { name, data } => Work::Effect(Effect {
+            CompiledActionKind::Effect { name, data } => Work::Effect(Effect {
                 name: name.clone(),
                 payload: payload(data, &tag, bindings)?,
                 timeout: task.timeout,
@@ -113,7 +125,11 @@ impl Run<'_> {
                 in_doubt: task.in_doubt,
                 tag,
             }),
-            Call::Wait(_) | Call::Event | Call::Human(_) | Call::Saga { .. } | Call::Switch(_) => {
+            CompiledActionKind::Wait(_)
+            | CompiledActionKind::Event
+            | CompiledActionKind::Human(_)
+            | CompiledActionKind::Saga { .. }
+            | CompiledActionKind::Switch(_) => {
                 unreachable!("only commands, effects and jobs are work of this kind")
             }
         })
@@ -121,35 +137,48 @@ impl Run<'_> {
 
     fn aggregate_id(&self, id: Option<&Template>, bindings: &Bindings<'_>) -> Result<String, EvalError> {
         let Some(id) = id else { return Ok(self.context.key.correlation.to_string()) };
-        identifier("an aggregate's id", &id.evaluate(bindings)?)
+        identifier("an aggregate id", &id.evaluate(bindings)?)
     }
 
-    /// The correlation id of a child: what the definition says, or this instance's and the tag. A child that is begun again
-    /// after a person's decision needs another one.
+    /// Creates a child saga. Its correlation id is that of the definition, or that of this instance and the
+    /// tag. A child that is restarted after an operator decision requires another id.
     fn child(
         &self,
-        at: At,
+        at: StepIndex,
         template: Option<&Template>,
         tag: &Name,
         bindings: &Bindings<'_>,
     ) -> Result<CorrelationId, EvalError> {
-        let text = match (template, self.state.slot(at).again) {
+        let text = match (template, self.state.slot(at).retries) {
             (Some(template), _) => identifier("a correlation id", &template.evaluate(bindings)?)?,
             (None, 0) => format!("{}:{tag}", self.context.key.correlation),
-            (None, again) => format!("{}:{tag}:{}", self.context.key.correlation, again.saturating_add(1)),
+            (None, retries) => {
+                format!("{}:{tag}:{}", self.context.key.correlation, retries.saturating_add(1))
+            }
         };
-        CorrelationId::new(text).map_err(|error| wrong("correlation", error.to_string()))
+        CorrelationId::new(text).map_err(|error| eval_error("correlation", error.to_string()))
     }
 
-    /// What a worker needs to run a script: the saga's environment under its own, and what the jobs it depends on gave.
-    fn job(&self, step: &Name, job: &Job, tag: &Name, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+    /// Creates the payload of a job: the merged environments of the saga and the job, and the results of
+    /// its dependencies.
+    fn job(
+        &self,
+        step: &Name,
+        job: &CompiledJob,
+        tag: &Name,
+        bindings: &Bindings<'_>,
+    ) -> Result<Value, EvalError> {
         let mut env = Map::new();
         for (name, template) in self.saga.env.iter().chain(&job.env) {
             env.insert(name.clone(), template.evaluate(bindings)?);
         }
-        let given = |id: &Name| self.state.results().and_then(|results| results.get(id.as_str())).cloned();
-        let results: Map<_, _> =
-            job.dependencies.iter().map(|id| (id.to_string(), given(id).unwrap_or(Value::Null))).collect();
+        let result_of =
+            |id: &Name| self.state.results().and_then(|results| results.get(id.as_str())).cloned();
+        let results: Map<_, _> = job
+            .dependencies
+            .iter()
+            .map(|id| (id.to_string(), result_of(id).unwrap_or(Value::Null)))
+            .collect();
         let payload = json!({
             "job": step.as_str(),
             "type": job.kind.as_str(),
@@ -162,6 +191,6 @@ impl Run<'_> {
     }
 }
 
-fn confirmation(task: &Task) -> Confirmation {
-    if task.awaits_event() { Confirmation::RefusalOnly } else { Confirmation::Acceptance }
+fn confirmation(task: &CompiledAction) -> Confirmation {
+    if task.awaits_event() { Confirmation::RejectionOnly } else { Confirmation::Acceptance }
 }

@@ -1,6 +1,7 @@
-//! The state of a saga instance as it is stored: compact MessagePack, a byte for a step that is not under way.
+//! Stored state of a saga instance: compact MessagePack, one byte for a step that is not in progress.
 //!
-//! The first field is the format. Format 2 is written; format 1, of sagas without elements, attempts and races, is read.
+//! The first field is the format. Format 2 is written; format 1, of sagas without elements, attempts
+//! and races, is read.
 
 mod format1;
 mod step_entry;
@@ -9,55 +10,55 @@ use orlog_model::{CorrelationId, Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::step_state::{Mark, Phase};
-use crate::contract::Cause;
-use crate::contract::Fault;
+use super::step_state::{Phase, StepState};
+use crate::contract::FailureCause;
+use crate::contract::ProgramError;
 use crate::limits::MAX_PAYLOAD_BYTES;
 
 use format1::Format1;
-pub(super) use step_entry::{At, Slot};
+pub(super) use step_entry::{StepEntry, StepIndex};
 
-/// The format that is written.
+/// Current format.
 const FORMAT: u8 = 2;
 
-/// Everything that is remembered between two inputs.
+/// State of a saga instance between two inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct State {
     format: u8,
     pub(super) phase: Phase,
-    /// By step, in the order of the definition.
-    pub(super) steps: Vec<Slot>,
-    /// What is done and not yet being undone, in the order of completion.
-    pub(super) done: Vec<At>,
+    /// Entries by step, in the order of the definition.
+    pub(super) steps: Vec<StepEntry>,
+    /// Completed steps that are not compensating, in the order of completion.
+    pub(super) done: Vec<StepIndex>,
     pub(super) vars: Map<String, Value>,
-    /// Why it does not go forward.
-    pub(super) cause: Option<Cause>,
+    /// Reason why the saga does not run forward.
+    pub(super) cause: Option<FailureCause>,
     pub(super) flags: Flags,
-    /// What is being undone, or could not be.
-    pub(super) undo: Option<At>,
-    /// When the whole saga must be over.
+    /// Current or failed compensation.
+    pub(super) compensating_step: Option<StepIndex>,
+    /// Deadline of the whole saga.
     pub(super) until: Option<Timestamp>,
-    /// What most sagas do not need.
-    pub(super) extra: Option<Box<Extra>>,
+    /// State that most sagas do not need.
+    pub(super) extra: Option<Box<OptionalState>>,
 }
 
-/// Things that stay true once they are.
+/// Flags that are never cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Flags(u8);
 
 impl Flags {
-    /// It was cancelled, so it ends in `cancelled` and tells nobody.
+    /// The saga was cancelled: it ends `cancelled` and emits no fact.
     pub(super) const CANCELLED: u8 = 1;
-    /// The final fact is out.
-    pub(super) const TOLD: u8 = 2;
-    /// It has turned back.
-    pub(super) const TURNED: u8 = 4;
-    /// It is past the point of no return.
+    /// The final fact is emitted.
+    pub(super) const FACT_EMITTED: u8 = 2;
+    /// Compensation has started.
+    pub(super) const COMPENSATION_STARTED: u8 = 4;
+    /// The saga is past the pivot.
     pub(super) const PIVOTED: u8 = 8;
-    /// Every step is over.
+    /// All steps are finished.
     pub(super) const COMPLETED: u8 = 16;
-    /// A person ended it as it was.
+    /// An operator force-completed the instance.
     pub(super) const FORCED: u8 = 32;
 
     pub(super) fn has(self, flag: u8) -> bool {
@@ -69,24 +70,24 @@ impl Flags {
     }
 }
 
-/// What only some sagas need to remember.
+/// Optional state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Extra {
-    /// By step, for those that have begun.
+pub(super) struct OptionalState {
+    /// Elements by step, for steps that have started.
     pub(super) elements: Vec<(u16, Elements)>,
-    /// What jobs gave, by step.
+    /// Results of jobs, by step.
     pub(super) results: Map<String, Value>,
-    /// Children under way, by tag.
+    /// Child sagas in progress, by tag.
     pub(super) children: Vec<(Name, CorrelationId)>,
-    /// When tasks go to others, by tag.
+    /// Escalation times of tasks, by tag.
     pub(super) escalations: Vec<(Name, Timestamp)>,
 }
 
-/// The elements of a step: their values when it began, and where each stands.
+/// Elements of a step: their values at its start, and their states.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Elements {
     pub(super) list: Vec<Value>,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<StepEntry>,
 }
 
 impl State {
@@ -94,93 +95,95 @@ impl State {
         Self {
             format: FORMAT,
             phase: Phase::Running,
-            steps: vec![Slot::default(); steps],
+            steps: vec![StepEntry::default(); steps],
             done: Vec::new(),
             vars: Map::new(),
             cause: None,
             flags: Flags::default(),
-            undo: None,
+            compensating_step: None,
             until: None,
             extra: None,
         }
     }
 
-    pub(super) fn decode(bytes: &[u8], steps: usize) -> Result<Self, Fault> {
-        let unreadable = |error: rmp_serde::decode::Error| Fault::State(error.to_string());
+    pub(super) fn decode(bytes: &[u8], steps: usize) -> Result<Self, ProgramError> {
+        let unreadable = |error: rmp_serde::decode::Error| ProgramError::InvalidState(error.to_string());
         let state: Self = match bytes.get(1) {
             Some(1) => rmp_serde::from_slice::<Format1>(bytes).map_err(unreadable)?.into(),
             Some(&FORMAT) => rmp_serde::from_slice(bytes).map_err(unreadable)?,
             Some(other) => {
-                return Err(Fault::State(format!(
-                    "its format is {other}, this program reads 1 and {FORMAT}"
+                return Err(ProgramError::InvalidState(format!(
+                    "the state has format {other}; this program reads 1 and {FORMAT}"
                 )));
             }
-            None => return Err(Fault::State("it is too short".to_owned())),
+            None => return Err(ProgramError::InvalidState("the state is too short".to_owned())),
         };
         if state.steps.len() != steps {
-            return Err(Fault::State(format!(
-                "it has {} steps, the definition has {steps}",
+            return Err(ProgramError::InvalidState(format!(
+                "the state has {} steps; the definition has {steps}",
                 state.steps.len()
             )));
         }
-        match state.done.iter().chain(&state.undo).find(|at| !state.knows(**at)) {
-            Some(at) => Err(Fault::State(format!("it speaks of {at:?}, which is not there"))),
+        match state.done.iter().chain(&state.compensating_step).find(|at| !state.contains(**at)) {
+            Some(at) => {
+                Err(ProgramError::InvalidState(format!("the state refers to {at:?}, which does not exist")))
+            }
             None => Ok(state),
         }
     }
 
-    fn knows(&self, at: At) -> bool {
+    fn contains(&self, at: StepIndex) -> bool {
         match at.element {
             None => at.step < self.steps.len(),
             Some(element) => self.elements(at.step).is_some_and(|e| element < e.slots.len()),
         }
     }
 
-    pub(super) fn encode(&self) -> Result<Vec<u8>, Fault> {
+    pub(super) fn encode(&self) -> Result<Vec<u8>, ProgramError> {
         let mut bytes = Vec::with_capacity(256);
-        rmp_serde::encode::write(&mut bytes, self).map_err(|error| Fault::State(error.to_string()))?;
+        rmp_serde::encode::write(&mut bytes, self)
+            .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
         if bytes.len() > MAX_PAYLOAD_BYTES {
-            let message =
-                format!("the state would be {} bytes, the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
-            return Err(Fault::Program(message));
+            let message = format!("the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}", bytes.len());
+            return Err(ProgramError::Evaluation(message));
         }
         Ok(bytes)
     }
 
-    /// The elements of a step that has begun to go through them.
+    /// Returns the elements of a `foreach` step that has started.
     pub(super) fn elements(&self, step: usize) -> Option<&Elements> {
         let elements = &self.extra.as_ref()?.elements;
         elements.iter().find(|(of, _)| usize::from(*of) == step).map(|(_, elements)| elements)
     }
 
     pub(super) fn set_elements(&mut self, step: usize, list: Vec<Value>) {
-        let slots = vec![Slot::default(); list.len()];
+        let slots = vec![StepEntry::default(); list.len()];
         let all = &mut self.extra_mut().elements;
         all.retain(|(of, _)| usize::from(*of) != step);
         all.push((step_entry::index(step), Elements { list, slots }));
     }
 
-    pub(super) fn extra_mut(&mut self) -> &mut Extra {
+    pub(super) fn extra_mut(&mut self) -> &mut OptionalState {
         self.extra.get_or_insert_default()
     }
 
-    pub(super) fn slot(&self, at: At) -> Slot {
+    pub(super) fn slot(&self, at: StepIndex) -> StepEntry {
         match at.element {
             None => self.steps[at.step],
             Some(element) => {
-                self.elements(at.step).expect("only elements that are there are spoken of").slots[element]
+                self.elements(at.step).expect("indices refer to existing elements").slots[element]
             }
         }
     }
 
-    pub(super) fn slot_mut(&mut self, at: At) -> &mut Slot {
+    pub(super) fn slot_mut(&mut self, at: StepIndex) -> &mut StepEntry {
         let Some(element) = at.element else { return &mut self.steps[at.step] };
         let elements = self.extra_mut().elements.iter_mut().find(|(of, _)| usize::from(*of) == at.step);
-        &mut elements.expect("only elements that are there are spoken of").1.slots[element]
+        &mut elements.expect("indices refer to existing elements").1.slots[element]
     }
 
-    pub(super) fn mark(&self, step: usize) -> Mark {
-        self.steps[step].mark
+    pub(super) fn step_state(&self, step: usize) -> StepState {
+        self.steps[step].state
     }
 
     pub(super) fn results(&self) -> Option<&Map<String, Value>> {
@@ -188,24 +191,30 @@ impl State {
     }
 }
 
-/// What was not running or completed had turned back.
+/// Any phase other than running or completed implies started compensation.
 impl From<Format1> for State {
     fn from(old: Format1) -> Self {
         let mut flags = Flags::default();
         if old.cancelled {
             flags.set(Flags::CANCELLED);
         }
-        if old.told {
-            flags.set(Flags::TOLD);
+        if old.announced {
+            flags.set(Flags::FACT_EMITTED);
         }
         match old.phase {
             Phase::Running => {}
             Phase::Completed => flags.set(Flags::COMPLETED),
-            Phase::Compensating | Phase::Failed | Phase::Cancelled | Phase::Stuck => flags.set(Flags::TURNED),
+            Phase::Compensating | Phase::Failed | Phase::Cancelled | Phase::Stuck => {
+                flags.set(Flags::COMPENSATION_STARTED);
+            }
         }
         Self {
             phase: old.phase,
-            undo: old.steps.iter().position(|slot| slot.mark.is_undo()).map(At::step),
+            compensating_step: old
+                .steps
+                .iter()
+                .position(|slot| slot.state.is_compensation())
+                .map(StepIndex::step),
             steps: old.steps,
             done: old.done,
             vars: old.vars,

@@ -1,4 +1,4 @@
-//! Where a step stands, and where the saga stands: small codes that are stored.
+//! Step states and saga phases: small codes that are stored.
 
 use orlog_model::Status;
 use serde::{Deserialize, Serialize};
@@ -34,92 +34,100 @@ macro_rules! coded {
 }
 
 coded!(
-    /// Where a step, or an element of a step, stands. The codes are stored.
-    Mark {
-        /// Its predecessors are not over.
-        Waiting = 0,
-        /// Asked for, no answer yet. Of a step for each element: some are not over.
-        Open = 1,
-        /// Its condition was false, or a person skipped it.
+    /// State of a step, or of an element of a step. The codes are stored.
+    StepState {
+        /// Its predecessors are not finished.
+        Pending = 0,
+        /// Requested, no result yet. For a `foreach` step: some elements are not finished.
+        Running = 1,
+        /// Its condition was false, or an operator skipped it.
         Skipped = 2,
-        /// Done.
-        Done = 3,
-        /// Refused or failed, for good.
+        /// Completed.
+        Completed = 3,
+        /// Rejected or failed, permanently.
         Failed = 4,
-        /// No longer waited for: its time ran out, the saga turned back, or others were quicker.
-        GivenUp = 5,
-        /// Its undo is asked for.
-        Undoing = 6,
-        /// Its undo failed; a person must decide.
-        UndoFailed = 7,
-        /// Its undo is confirmed, or it needs none.
-        Undone = 8,
-        /// It failed and will be asked for again.
-        Pausing = 9,
-        /// It is not on the way that was taken.
+        /// No longer awaited: it timed out, the saga started compensation, or its branch was discarded.
+        Abandoned = 5,
+        /// Its compensation is requested.
+        Compensating = 6,
+        /// Its compensation failed; requires an operator decision.
+        CompensationFailed = 7,
+        /// Its compensation is confirmed, or it needs none.
+        Compensated = 8,
+        /// It failed and is retried after a delay.
+        Retrying = 9,
+        /// It is not on the selected branch.
         Bypassed = 10,
-        /// Done, and its undo comes in its turn though the saga goes on.
-        Doomed = 11,
-        /// Its undo failed and will be asked for again.
-        UndoPausing = 12,
-        /// It failed after the point of no return; a person must decide.
+        /// Completed; it is compensated in order while the saga continues.
+        CompensationPending = 11,
+        /// Its compensation failed and is retried after a delay.
+        CompensationRetrying = 12,
+        /// It failed after the pivot; requires an operator decision.
         Blocked = 13,
-        /// Nobody knows whether it was done; a person is asked.
-        Asking = 14,
-        /// It is no longer waited for, and a person is asked whether it was done, so that it can be undone.
-        AskingLate = 15,
+        /// Its execution is in doubt; an operator decision is pending.
+        InDoubt = 14,
+        /// It is abandoned and in doubt; an operator decision is pending, so that it can be compensated.
+        InDoubtAbandoned = 15,
     }
 );
 
 coded!(
-    /// Where the saga stands. The codes are stored.
+    /// Phase of the saga. The codes are stored.
     Phase {
-        /// Going forward.
+        /// Runs forward.
         Running = 0,
-        /// Undoing.
+        /// Compensates.
         Compensating = 1,
-        /// Every step is over.
+        /// All steps are finished.
         Completed = 2,
-        /// Everything undone after a failure.
+        /// All completed steps are compensated after a failure.
         Failed = 3,
-        /// Everything undone after a cancellation.
+        /// All completed steps are compensated after a cancellation.
         Cancelled = 4,
-        /// A person must decide.
+        /// Requires an operator decision.
         Stuck = 5,
     }
 );
 
-impl Mark {
-    /// Nothing more is to be done for it as long as the saga goes forward.
-    pub(super) fn is_over(self) -> bool {
+impl StepState {
+    /// Returns true if the step needs no further action while the saga runs forward.
+    pub(super) fn is_finished(self) -> bool {
         match self {
-            Mark::Waiting
-            | Mark::Open
-            | Mark::Pausing
-            | Mark::Blocked
-            | Mark::Undoing
-            | Mark::UndoFailed
-            | Mark::UndoPausing
-            | Mark::Doomed
-            | Mark::Asking
-            | Mark::AskingLate => false,
-            Mark::Done | Mark::Skipped | Mark::Bypassed | Mark::Failed | Mark::GivenUp | Mark::Undone => true,
+            StepState::Pending
+            | StepState::Running
+            | StepState::Retrying
+            | StepState::Blocked
+            | StepState::Compensating
+            | StepState::CompensationFailed
+            | StepState::CompensationRetrying
+            | StepState::CompensationPending
+            | StepState::InDoubt
+            | StepState::InDoubtAbandoned => false,
+            StepState::Completed
+            | StepState::Skipped
+            | StepState::Bypassed
+            | StepState::Failed
+            | StepState::Abandoned
+            | StepState::Compensated => true,
         }
     }
 
-    /// Its undo has begun and is not over.
-    pub(super) fn is_undo(self) -> bool {
-        matches!(self, Mark::Undoing | Mark::UndoPausing | Mark::UndoFailed)
+    /// Returns true if its compensation has started and is not finished.
+    pub(super) fn is_compensation(self) -> bool {
+        matches!(
+            self,
+            StepState::Compensating | StepState::CompensationRetrying | StepState::CompensationFailed
+        )
     }
 
-    /// It is under way.
-    pub(super) fn is_under_way(self) -> bool {
-        matches!(self, Mark::Open | Mark::Pausing | Mark::Asking)
+    /// Returns true if the step is in progress.
+    pub(super) fn is_in_progress(self) -> bool {
+        matches!(self, StepState::Running | StepState::Retrying | StepState::InDoubt)
     }
 
-    /// A person is asked whether it was done.
-    pub(super) fn is_asking(self) -> bool {
-        matches!(self, Mark::Asking | Mark::AskingLate)
+    /// Returns true if an in-doubt decision is pending.
+    pub(super) fn is_in_doubt(self) -> bool {
+        matches!(self, StepState::InDoubt | StepState::InDoubtAbandoned)
     }
 }
 

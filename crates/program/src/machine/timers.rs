@@ -1,172 +1,186 @@
-//! Timers: deadlines, pauses between attempts, escalations, and the time of the whole saga.
+//! Timers: deadlines, retry delays, escalations, and the timeout of the whole saga.
 
 use std::time::Duration;
 
 use orlog_model::{Name, TaskChange, TimerChange, Work};
 
-use super::compiled::{Call, ESCALATE, RETRY, SAGA_TIMER};
-use super::execution::{Run, Unchanged, saga_timer};
-use super::outcome_table::Answer;
-use super::state::{At, Flags, Slot};
-use super::step_input::{NOTHING, Reading, timed_out};
-use super::step_state::{Mark, Phase};
-use crate::contract::Cause;
+use super::compiled::{CompiledActionKind, ESCALATE, RETRY, SAGA_TIMER};
+use super::execution::{Execution, NoTransition, saga_timer};
+use super::outcome_table::StepOutcome;
+use super::state::{Flags, StepEntry, StepIndex};
+use super::step_input::{NOTHING, StepInput, timed_out};
+use super::step_state::{Phase, StepState};
+use crate::contract::FailureCause;
 
-/// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_hours(1);
-/// The pause before the second attempt, where the definition says nothing.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum delay between two attempts.
+const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
+/// Default delay before the second attempt.
+const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-impl Run<'_> {
-    /// A timer fell due.
-    pub(super) fn due(&mut self, name: &str) -> Result<(), Unchanged> {
+impl Execution<'_> {
+    /// Handles a due timer.
+    pub(super) fn on_timer(&mut self, name: &str) -> Result<(), NoTransition> {
         if name == SAGA_TIMER {
-            return self.out_of_time();
+            return self.on_saga_timeout();
         }
         if let Some(tag) = name.strip_prefix(RETRY) {
-            return self.try_again(tag);
+            return self.retry_step(tag);
         }
         if let Some(tag) = name.strip_prefix(ESCALATE) {
             return self.escalate(tag);
         }
-        let (at, undo) = self.place(name).ok_or(Unchanged::Ignored("no step has this timer"))?;
-        let awaited = if undo { Mark::Undoing } else { Mark::Open };
-        if self.state.slot(at).mark != awaited {
-            return Err(Unchanged::Ignored("the timer is stale"));
+        let (at, is_compensation) =
+            self.step_of_tag(name).ok_or(NoTransition::Ignored("no step has this timer"))?;
+        let awaited = if is_compensation { StepState::Compensating } else { StepState::Running };
+        if self.state.slot(at).state != awaited {
+            return Err(NoTransition::Ignored("the timer is stale"));
         }
-        let task = self.task(at, undo);
-        let (answer, failure) = match (undo, &task.call) {
-            (false, Call::Wait(_)) => (Answer::Ok, None),
-            (false, _) => (Answer::TimedOut, Some(timed_out(name, task.timeout))),
-            (true, _) => (Answer::NotUndone, Some(timed_out(name, task.timeout))),
+        let task = self.action_of(at, is_compensation);
+        let (result, failure) = match (is_compensation, &task.kind) {
+            (false, CompiledActionKind::Wait(_)) => (StepOutcome::Ok, None),
+            (false, _) => (StepOutcome::TimedOut, Some(timed_out(name, task.timeout))),
+            (true, _) => (StepOutcome::NotCompensated, Some(timed_out(name, task.timeout))),
         };
-        self.settle(&Reading { at, answer, data: &NOTHING, named: None, failure })
+        self.apply_step_input(&StepInput { at, result, data: &NOTHING, named: None, failure })
     }
 
-    fn out_of_time(&mut self) -> Result<(), Unchanged> {
+    fn on_saga_timeout(&mut self) -> Result<(), NoTransition> {
         if self.state.phase != Phase::Running || self.state.flags.has(Flags::PIVOTED) {
-            return Err(Unchanged::Ignored("the saga no longer has a time to keep"));
+            return Err(NoTransition::Ignored("the saga timeout no longer applies"));
         }
         let message = timed_out(SAGA_TIMER, self.saga.timeout).message;
-        self.say("saga timeout");
-        self.turn_back(Cause { code: "saga_timeout".to_owned(), message, step: String::new() });
+        self.add_note("saga timeout");
+        self.start_compensation(FailureCause {
+            code: "saga_timeout".to_owned(),
+            message,
+            step: String::new(),
+        });
         Ok(())
     }
 
-    /// Pauses before the next attempt, each pause twice as long as the one before.
-    pub(super) fn pause(&mut self, at: At, code: &str, mark: Mark) {
-        let task = self.task(at, mark == Mark::UndoPausing);
-        let again = self.state.slot(at).again;
-        let first = task.retry.and_then(|retry| retry.backoff).unwrap_or(FIRST_PAUSE);
-        let pause = first.saturating_mul(1_u32.checked_shl(again).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
-        self.close(at, mark);
-        let until = self.context.now.after(pause);
-        *self.state.slot_mut(at) = Slot { mark, until: Some(until), again };
-        let name = self.timer(at, mark);
+    /// Schedules the next attempt; each delay is twice the previous one.
+    pub(super) fn schedule_retry(&mut self, at: StepIndex, code: &str, step_state: StepState) {
+        let task = self.action_of(at, step_state == StepState::CompensationRetrying);
+        let retry_count = self.state.slot(at).retries;
+        let first = task.retry.and_then(|retry| retry.initial_backoff).unwrap_or(INITIAL_RETRY_DELAY);
+        let delay =
+            first.saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
+        self.finish_wait(at, step_state);
+        let until = self.context.now.saturating_add(delay);
+        *self.state.slot_mut(at) =
+            StepEntry { state: step_state, deadline: Some(until), retries: retry_count };
+        let name = self.timer_name(at, step_state);
         self.timers.push(TimerChange::Arm { name, due: until });
-        self.note(at, &format!("{code}, again in {pause:?}"));
+        self.add_step_note(at, &format!("{code}, retry in {delay:?}"));
     }
 
-    fn try_again(&mut self, tag: &str) -> Result<(), Unchanged> {
-        let (at, undo) = self.place(tag).ok_or(Unchanged::Ignored("no step has this timer"))?;
-        let awaited = if undo { Mark::UndoPausing } else { Mark::Pausing };
-        if self.state.slot(at).mark != awaited {
-            return Err(Unchanged::Ignored("the timer is stale"));
+    fn retry_step(&mut self, tag: &str) -> Result<(), NoTransition> {
+        let (at, is_compensation) =
+            self.step_of_tag(tag).ok_or(NoTransition::Ignored("no step has this timer"))?;
+        let awaited = if is_compensation { StepState::CompensationRetrying } else { StepState::Retrying };
+        if self.state.slot(at).state != awaited {
+            return Err(NoTransition::Ignored("the timer is stale"));
         }
         let slot = self.state.slot_mut(at);
-        slot.again = slot.again.saturating_add(1);
-        self.note(at, "again");
-        if undo {
-            self.ask_undo(at);
-        } else if let Err(error) = self.ask(at, false) {
-            self.not_begun(at, error.into());
+        slot.retries = slot.retries.saturating_add(1);
+        self.add_step_note(at, "again");
+        if is_compensation {
+            self.request_compensation(at);
+        } else if let Err(error) = self.request_action(at, false) {
+            self.fail_to_start(at, error.into());
         }
         Ok(())
     }
 
-    /// The name of the timer of something that stands there with that mark.
-    pub(super) fn timer(&self, at: At, mark: Mark) -> Name {
-        let tag = self.tag(at, mark.is_undo());
-        if matches!(mark, Mark::Pausing | Mark::UndoPausing) { prefixed(RETRY, &tag) } else { tag }
+    /// Returns the timer name of a step or element in this state.
+    pub(super) fn timer_name(&self, at: StepIndex, step_state: StepState) -> Name {
+        let tag = self.tag_of(at, step_state.is_compensation());
+        if matches!(step_state, StepState::Retrying | StepState::CompensationRetrying) {
+            prefixed_name(RETRY, &tag)
+        } else {
+            tag
+        }
     }
 
-    /// The wait for a step or for its undo is over, with that mark.
-    pub(super) fn close(&mut self, at: At, mark: Mark) {
+    /// Ends the wait for a step or for its compensation and sets this state.
+    pub(super) fn finish_wait(&mut self, at: StepIndex, step_state: StepState) {
         let old = self.state.slot(at);
-        if old.until.is_some() {
-            let name = self.timer(at, old.mark);
-            self.disarm(name);
+        if old.deadline.is_some() {
+            let name = self.timer_name(at, old.state);
+            self.cancel_timer(name);
         }
         if self.state.extra.is_some() {
-            self.forget(&self.tag(at, old.mark.is_undo()));
+            self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
         }
-        *self.state.slot_mut(at) = Slot { mark, until: None, again: old.again };
+        *self.state.slot_mut(at) = StepEntry { state: step_state, deadline: None, retries: old.retries };
     }
 
-    /// Nothing is under way under that tag any more.
-    fn forget(&mut self, tag: &Name) {
+    /// Removes the child saga and the escalation of this tag.
+    fn remove_child_and_escalation(&mut self, tag: &Name) {
         let extra = self.state.extra_mut();
         extra.children.retain(|(of, _)| of != tag);
         let escalations = extra.escalations.len();
         extra.escalations.retain(|(of, _)| of != tag);
         if extra.escalations.len() < escalations {
-            self.disarm(prefixed(ESCALATE, tag));
+            self.cancel_timer(prefixed_name(ESCALATE, tag));
         }
     }
 
-    /// Lets go of what is under way there: a child is cancelled, a task closed.
-    pub(super) fn release(&mut self, at: At) {
-        let undo = self.state.slot(at).mark.is_undo();
-        let tag = self.tag(at, undo);
-        match &self.task(at, undo).call {
-            Call::Human(_) => self.tasks.push(TaskChange::Close { tag }),
-            Call::Saga { saga, .. } => {
+    /// Cancels the outstanding work of a step: cancels a child saga, closes a task.
+    pub(super) fn cancel_outstanding(&mut self, at: StepIndex) {
+        let is_compensation = self.state.slot(at).state.is_compensation();
+        let tag = self.tag_of(at, is_compensation);
+        match &self.action_of(at, is_compensation).kind {
+            CompiledActionKind::Human(_) => self.tasks.push(TaskChange::Close { tag }),
+            CompiledActionKind::Saga { saga, .. } => {
                 let children = self.state.extra.as_ref().map_or(&[][..], |extra| &extra.children);
                 let child = children.iter().find(|(of, _)| *of == tag).map(|(_, child)| child.clone());
                 self.work.extend(child.map(|correlation| {
-                    let reason = format!("{} of {} is given up", self.step(at).id, self.context.key.saga);
-                    Work::Stop(orlog_model::Stop { saga: saga.clone(), correlation, reason })
+                    let reason = format!("{} of {} is abandoned", self.step(at).id, self.context.key.saga);
+                    Work::CancelChild(orlog_model::CancelChild { saga: saga.clone(), correlation, reason })
                 }));
             }
-            Call::Command { .. }
-            | Call::Effect { .. }
-            | Call::Wait(_)
-            | Call::Event
-            | Call::Job(_)
-            | Call::Switch(_) => {}
+            CompiledActionKind::Command { .. }
+            | CompiledActionKind::Effect { .. }
+            | CompiledActionKind::Wait(_)
+            | CompiledActionKind::Event
+            | CompiledActionKind::Job(_)
+            | CompiledActionKind::Switch(_) => {}
         }
     }
 
     pub(super) fn cancel_saga_timer(&mut self) {
         if self.state.until.take().is_some() {
-            self.disarm(saga_timer());
+            self.cancel_timer(saga_timer());
         }
     }
 
-    pub(super) fn disarm(&mut self, name: Name) {
+    pub(super) fn cancel_timer(&mut self, name: Name) {
         if self.fired.as_deref() != Some(name.as_str()) {
             self.timers.push(TimerChange::Cancel { name });
         }
     }
 
-    /// The runner drops all timers of an instance that is stuck; now that it goes on, those of what is under way are armed
-    /// again for the same time.
-    pub(super) fn arm_again(&mut self) {
+    /// Rearms the timers of steps in progress at their previous times. The runner deletes all timers of a
+    /// stuck instance; this restores them when the instance continues.
+    pub(super) fn rearm_timers(&mut self) {
         let mut timers = Vec::new();
-        for at in (0..self.saga.steps.len()).flat_map(|step| self.places(step)) {
+        for at in (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step)) {
             let slot = self.state.slot(at);
-            if let (Some(due), true) = (slot.until, slot.mark.is_under_way() || slot.mark.is_undo()) {
-                timers.push(TimerChange::Arm { name: self.timer(at, slot.mark), due });
+            if let (Some(due), true) =
+                (slot.deadline, slot.state.is_in_progress() || slot.state.is_compensation())
+            {
+                timers.push(TimerChange::Arm { name: self.timer_name(at, slot.state), due });
             }
         }
         for (tag, due) in self.state.extra.iter().flat_map(|extra| &extra.escalations) {
-            timers.push(TimerChange::Arm { name: prefixed(ESCALATE, tag), due: *due });
+            timers.push(TimerChange::Arm { name: prefixed_name(ESCALATE, tag), due: *due });
         }
         timers.extend(self.state.until.map(|due| TimerChange::Arm { name: saga_timer(), due }));
         self.timers.extend(timers);
     }
 }
 
-pub(super) fn prefixed(prefix: &str, tag: &Name) -> Name {
-    Name::new(format!("{prefix}{tag}")).expect("step ids leave room for prefixes")
+pub(super) fn prefixed_name(prefix: &str, tag: &Name) -> Name {
+    Name::new(format!("{prefix}{tag}")).expect("step ids reserve space for prefixes")
 }

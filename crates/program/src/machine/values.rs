@@ -1,4 +1,4 @@
-//! Values of templates as what they are wanted for: payloads, ids.
+//! Conversion of template values to payloads and ids.
 
 use orlog_model::Name;
 use serde_json::Value;
@@ -14,18 +14,20 @@ pub(super) fn payload(data: &Template, tag: &Name, bindings: &Bindings<'_>) -> R
 pub(super) fn checked(payload: Value, tag: &Name) -> Result<Value, EvalError> {
     match check_payload(&payload) {
         Ok(()) => Ok(payload),
-        Err(large) => Err(wrong(tag.as_str(), format!("its payload: {large}"))),
+        Err(large) => Err(eval_error(tag.as_str(), format!("payload: {large}"))),
     }
 }
 
-pub(super) fn identifier(what: &str, value: &Value) -> Result<String, EvalError> {
+pub(super) fn identifier(label: &str, value: &Value) -> Result<String, EvalError> {
     match value {
         Value::String(text) if !text.is_empty() => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        other => Err(wrong("id", format!("{what} is a text or a number, this is {}", kind_of(other)))),
+        other => {
+            Err(eval_error("id", format!("{label} must be a text or a number, but is {}", kind_of(other))))
+        }
     }
 }
 
-pub(super) fn wrong(expression: &str, reason: String) -> EvalError {
+pub(super) fn eval_error(expression: &str, reason: String) -> EvalError {
     EvalError { expression: expression.to_owned(), reason }
 }

@@ -1,43 +1,43 @@
-//! Versions of events: which are taken, and how an older payload becomes one of the newest version.
+//! Event versions: accepted versions, and upcasts of older payloads to the newest version.
 
 use orlog_model::{Event, Failure};
 use serde_json::Value;
 
-use super::compiled::{Saga, Versions};
-use crate::contract::Fault;
-use crate::definition::Otherwise;
+use super::compiled::{CompiledSaga, EventVersions};
+use crate::contract::ProgramError;
+use crate::definition::UnsupportedVersionPolicy;
 use crate::expression::Bindings;
 use crate::limits::check_payload;
 
-/// How an event is to be read.
+/// Decision about the version of an event.
 #[derive(Debug)]
-pub(super) enum Reading {
-    /// As it came.
-    AsItIs,
-    /// As this one, whose payload is of the newest version.
-    Newer(Box<Event>),
-    /// Not at all.
+pub(super) enum VersionDecision {
+    /// The event is used unchanged.
+    Current,
+    /// The event is replaced by this one, whose payload has the newest version.
+    Upcast(Box<Event>),
+    /// The event is ignored.
     Ignored,
-    /// As a reason to turn back.
-    TurnsBack(Failure),
+    /// The event starts compensation.
+    Compensates(Failure),
 }
 
-/// Reads an event by its version.
-pub(super) fn read(saga: &Saga, event: &Event) -> Result<Reading, Fault> {
-    let Some(versions) = saga.versions.get(&event.kind) else { return Ok(Reading::AsItIs) };
+/// Resolves the version of an event.
+pub(super) fn resolve(saga: &CompiledSaga, event: &Event) -> Result<VersionDecision, ProgramError> {
+    let Some(versions) = saga.versions.get(&event.kind) else { return Ok(VersionDecision::Current) };
     if versions.accepts.contains(&event.schema_version) {
         let newest = upcast(versions, event)?;
-        return Ok(newest.map_or(Reading::AsItIs, |data| {
-            let plain = Event { data, ..without_data(event) };
-            Reading::Newer(Box::new(plain))
+        return Ok(newest.map_or(VersionDecision::Current, |data| {
+            let upcast_event = Event { data, ..without_data(event) };
+            VersionDecision::Upcast(Box::new(upcast_event))
         }));
     }
-    let message = refusal(versions, event);
-    match versions.otherwise {
-        Otherwise::DeadLetter => Err(Fault::Schema(message)),
-        Otherwise::Ignore => Ok(Reading::Ignored),
-        Otherwise::Compensate => {
-            Ok(Reading::TurnsBack(Failure { code: "schema_version".to_owned(), message }))
+    let message = rejection_message(versions, event);
+    match versions.on_unsupported {
+        UnsupportedVersionPolicy::DeadLetter => Err(ProgramError::SchemaMismatch(message)),
+        UnsupportedVersionPolicy::Ignore => Ok(VersionDecision::Ignored),
+        UnsupportedVersionPolicy::Compensate => {
+            Ok(VersionDecision::Compensates(Failure { code: "schema_version".to_owned(), message }))
         }
     }
 }
@@ -58,20 +58,23 @@ fn without_data(event: &Event) -> Event {
     }
 }
 
-fn refusal(versions: &Versions, event: &Event) -> String {
+fn rejection_message(versions: &EventVersions, event: &Event) -> String {
     let accepted: Vec<_> = versions.accepts.iter().map(ToString::to_string).collect();
     let (kind, version) = (&event.kind, event.schema_version);
-    format!("version {version} of {kind} is not accepted, only {}", accepted.join(", "))
+    format!("version {version} of {kind} is not accepted; accepted versions: {}", accepted.join(", "))
 }
 
-/// The payload as one of the newest version; nothing where it can stay as it is.
-pub(crate) fn upcast(versions: &Versions, event: &Event) -> Result<Option<Value>, Fault> {
+/// Returns the upcast payload; `None` if it can stay unchanged.
+pub(crate) fn upcast(versions: &EventVersions, event: &Event) -> Result<Option<Value>, ProgramError> {
     let Some(template) = versions.upcast.get(&event.schema_version) else { return Ok(None) };
-    let wrong = |why: String| {
-        Fault::Schema(format!("version {} of {} cannot be read: {why}", event.schema_version, event.kind))
+    let upcast_error = |reason: String| {
+        ProgramError::SchemaMismatch(format!(
+            "cannot upcast version {} of {}: {reason}",
+            event.schema_version, event.kind
+        ))
     };
     let bindings = Bindings::before_any_instance().event(&event.data);
-    let data = template.evaluate(&bindings).map_err(|error| wrong(error.to_string()))?;
-    check_payload(&data).map_err(|large| wrong(large.to_string()))?;
+    let data = template.evaluate(&bindings).map_err(|error| upcast_error(error.to_string()))?;
+    check_payload(&data).map_err(|large| upcast_error(large.to_string()))?;
     Ok(Some(data))
 }

@@ -1,46 +1,57 @@
-//! What must happen before an instance goes on, for people and queries.
+//! Pending waits of an instance, for users and queries.
 
 use orlog_model::{Name, Timestamp, Wait, WaitKind};
 
-use super::compiled::{Call, RETRY, Task};
-use super::execution::Run;
-use super::step_state::{Mark, Phase};
-use super::timers::prefixed;
+use super::compiled::{CompiledAction, CompiledActionKind, RETRY};
+use super::execution::Execution;
+use super::step_state::{Phase, StepState};
+use super::timers::prefixed_name;
 
-impl Run<'_> {
-    /// In the order of the definition.
+impl Execution<'_> {
+    /// Returns the waits in the order of the definition.
     pub(super) fn waits(&self) -> Vec<Wait> {
         let mut waits = Vec::new();
         if self.state.phase.status().is_final() {
             return waits;
         }
         for step in 0..self.saga.steps.len() {
-            for at in self.units(step) {
+            for at in self.units_of(step) {
                 let slot = self.state.slot(at);
-                let undo = slot.mark.is_undo();
-                match slot.mark {
-                    Mark::Open | Mark::Undoing => {
-                        wait_for(self.task(at, undo), || self.tag(at, undo), slot.until, &mut waits);
+                let is_compensation = slot.state.is_compensation();
+                match slot.state {
+                    StepState::Running | StepState::Compensating => {
+                        wait_for(
+                            self.action_of(at, is_compensation),
+                            || self.tag_of(at, is_compensation),
+                            slot.deadline,
+                            &mut waits,
+                        );
                     }
-                    Mark::Pausing | Mark::UndoPausing => {
-                        waits.push(wait(WaitKind::Timer, prefixed(RETRY, &self.tag(at, undo)), slot.until));
+                    StepState::Retrying | StepState::CompensationRetrying => {
+                        waits.push(wait(
+                            WaitKind::Timer,
+                            prefixed_name(RETRY, &self.tag_of(at, is_compensation)),
+                            slot.deadline,
+                        ));
                     }
-                    Mark::Asking | Mark::AskingLate => {
-                        waits.push(wait(WaitKind::Task, self.tag(at, false), None));
+                    StepState::InDoubt | StepState::InDoubtAbandoned => {
+                        waits.push(wait(WaitKind::Task, self.tag_of(at, false), None));
                     }
-                    Mark::Blocked | Mark::UndoFailed if self.state.phase == Phase::Stuck => {
-                        waits.push(wait(WaitKind::Operator, self.tag(at, undo), None));
+                    StepState::Blocked | StepState::CompensationFailed
+                        if self.state.phase == Phase::Stuck =>
+                    {
+                        waits.push(wait(WaitKind::Operator, self.tag_of(at, is_compensation), None));
                     }
-                    Mark::Waiting
-                    | Mark::Skipped
-                    | Mark::Done
-                    | Mark::Failed
-                    | Mark::GivenUp
-                    | Mark::UndoFailed
-                    | Mark::Undone
-                    | Mark::Bypassed
-                    | Mark::Doomed
-                    | Mark::Blocked => {}
+                    StepState::Pending
+                    | StepState::Skipped
+                    | StepState::Completed
+                    | StepState::Failed
+                    | StepState::Abandoned
+                    | StepState::CompensationFailed
+                    | StepState::Compensated
+                    | StepState::Bypassed
+                    | StepState::CompensationPending
+                    | StepState::Blocked => {}
                 }
             }
         }
@@ -48,12 +59,12 @@ impl Run<'_> {
     }
 }
 
-fn wait_for(task: &Task, tag: impl Fn() -> Name, until: Option<Timestamp>, waits: &mut Vec<Wait>) {
-    let kind = match &task.call {
-        Call::Command { .. } | Call::Event if task.awaits_event() => {
-            for answer in task.ok.iter().chain(&task.fail) {
-                let name =
-                    Name::new(answer.event.as_str()).expect("an event type is shorter than a name may be");
+fn wait_for(task: &CompiledAction, tag: impl Fn() -> Name, until: Option<Timestamp>, waits: &mut Vec<Wait>) {
+    let kind = match &task.kind {
+        CompiledActionKind::Command { .. } | CompiledActionKind::Event if task.awaits_event() => {
+            for matcher in task.ok.iter().chain(&task.fail) {
+                let name = Name::new(matcher.event.as_str())
+                    .expect("the maximum length of a name exceeds that of an event type");
                 let one = wait(WaitKind::Event, name, until);
                 if !waits.contains(&one) {
                     waits.push(one);
@@ -61,12 +72,14 @@ fn wait_for(task: &Task, tag: impl Fn() -> Name, until: Option<Timestamp>, waits
             }
             return;
         }
-        Call::Command { .. } | Call::Event | Call::Effect { .. } | Call::Job(_) | Call::Switch(_) => {
-            WaitKind::Outcome
-        }
-        Call::Wait(_) => WaitKind::Timer,
-        Call::Human(_) => WaitKind::Task,
-        Call::Saga { .. } => WaitKind::Saga,
+        CompiledActionKind::Command { .. }
+        | CompiledActionKind::Event
+        | CompiledActionKind::Effect { .. }
+        | CompiledActionKind::Job(_)
+        | CompiledActionKind::Switch(_) => WaitKind::WorkResult,
+        CompiledActionKind::Wait(_) => WaitKind::Timer,
+        CompiledActionKind::Human(_) => WaitKind::Task,
+        CompiledActionKind::Saga { .. } => WaitKind::Saga,
     };
     waits.push(wait(kind, tag(), until));
 }

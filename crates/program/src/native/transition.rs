@@ -1,4 +1,4 @@
-//! What a native saga orders: work, timers, waits, and how the instance is to be shown.
+//! Builder of the transitions of native sagas: work, timers, waits, status and display fields.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use serde_json::Value;
 use crate::contract::Context;
 use crate::limits::check_payload;
 
-/// Takes down what is to be done. A name that is none is kept back and makes the input a dead letter that says so.
+/// Builder of one transition. An invalid name is recorded, and the input is dead-lettered with that
+/// error.
 #[derive(Debug)]
-pub struct Orders<'a> {
+pub struct TransitionBuilder<'a> {
     context: &'a Context<'a>,
     pub(super) work: Vec<Work>,
     pub(super) timers: Vec<TimerChange>,
@@ -22,10 +23,10 @@ pub struct Orders<'a> {
     pub(super) reference: Option<String>,
     pub(super) failure: Option<Failure>,
     pub(super) note: Option<String>,
-    pub(super) wrong: Option<String>,
+    pub(super) error: Option<String>,
 }
 
-impl<'a> Orders<'a> {
+impl<'a> TransitionBuilder<'a> {
     pub(super) fn new(context: &'a Context<'a>) -> Self {
         Self {
             context,
@@ -36,105 +37,105 @@ impl<'a> Orders<'a> {
             reference: None,
             failure: None,
             note: None,
-            wrong: None,
+            error: None,
         }
     }
 
-    /// What the saga may know beside its state.
+    /// Returns the context of the transition.
     #[must_use]
     pub fn context(&self) -> &Context<'a> {
         self.context
     }
 
-    /// Asks the aggregate of the correlation id for something; its answer is an event.
+    /// Adds a command to the aggregate of the correlation id; its response is an event.
     pub fn command(&mut self, tag: &str, aggregate_type: &str, name: &str, payload: Value) {
         let names = [tag, aggregate_type, name].map(Name::new);
         let [Some(tag), Some(aggregate_type), Some(name)] = names.map(|name| self.checked(name)) else {
             return;
         };
-        self.add(Work::Command(Command {
+        self.work(Work::Command(Command {
             tag,
             aggregate_type,
             aggregate_id: self.context.key.correlation.to_string(),
             name,
             payload,
-            confirmation: Confirmation::RefusalOnly,
+            confirmation: Confirmation::RejectionOnly,
             timeout: None,
         }));
     }
 
-    /// Asks for an effect; its outcome comes back under the tag.
+    /// Adds an effect; its result arrives under the tag.
     pub fn effect(&mut self, tag: &str, name: &str, payload: Value, timeout: Option<Duration>) {
         let (tag, name) = (self.checked(Name::new(tag)), self.checked(EffectName::new(name)));
         let (Some(tag), Some(name)) = (tag, name) else { return };
-        self.waits.push(Wait { kind: WaitKind::Outcome, name: tag.clone(), until: None });
-        self.add(Work::Effect(Effect { tag, name, payload, timeout, retry: None, in_doubt: None }));
+        self.waits.push(Wait { kind: WaitKind::WorkResult, name: tag.clone(), until: None });
+        self.work(Work::Effect(Effect { tag, name, payload, timeout, retry: None, in_doubt: None }));
     }
 
-    /// Tells everybody that something happened.
-    pub fn tell(&mut self, kind: &str, data: Value) {
+    /// Publishes a fact.
+    pub fn emit(&mut self, kind: &str, data: Value) {
         if let Some(kind) = self.checked(EventType::new(kind)) {
-            self.add(Work::Fact(Fact { kind, data }));
+            self.work(Work::Fact(Fact { kind, data }));
         }
     }
 
-    /// Asks for any other work.
-    pub fn add(&mut self, work: Work) {
+    /// Adds any other work.
+    pub fn work(&mut self, work: Work) {
         let payload = match &work {
             Work::Command(command) => &command.payload,
             Work::Effect(effect) => &effect.payload,
             Work::Fact(fact) => &fact.data,
-            Work::Start(start) => &start.data,
-            Work::Stop(_) | Work::End(_) => &Value::Null,
+            Work::StartChild(start) => &start.data,
+            Work::CancelChild(_) | Work::NotifyParent(_) => &Value::Null,
         };
         if let Err(large) = check_payload(payload) {
-            self.wrong.get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
+            self.error.get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
         }
         self.work.push(work);
     }
 
-    /// Arms a timer, that long after the transition's time.
-    pub fn arm(&mut self, name: &str, after: Duration) {
+    /// Arms a timer that fires this duration after the time of the transition.
+    pub fn arm_timer(&mut self, name: &str, after: Duration) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.timers.push(TimerChange::Arm { name, due: self.context.now.after(after) });
+            self.timers.push(TimerChange::Arm { name, due: self.context.now.saturating_add(after) });
         }
     }
 
     /// Cancels a timer.
-    pub fn disarm(&mut self, name: &str) {
+    pub fn cancel_timer(&mut self, name: &str) {
         if let Some(name) = self.checked(Name::new(name)) {
             self.timers.push(TimerChange::Cancel { name });
         }
     }
 
-    /// Says what it waits for, for people.
+    /// Records what the instance waits for. The wait is only displayed.
     pub fn wait_for(&mut self, kind: WaitKind, name: &str) {
         if let Some(name) = self.checked(Name::new(name)) {
             self.waits.push(Wait { kind, name, until: None });
         }
     }
 
-    /// Where the instance stands after this; `running` without a word.
-    pub fn end(&mut self, status: Status) {
+    /// Sets the status of the instance after the transition. Default: `running`.
+    pub fn set_status(&mut self, status: Status) {
         self.status = status;
     }
 
-    /// What the business calls the instance.
+    /// Sets the business reference of the instance.
     pub fn reference(&mut self, reference: impl Into<String>) {
         self.reference = Some(reference.into());
     }
 
-    /// What went wrong.
+    /// Sets the failure.
     pub fn failure(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
 
-    /// What happened, in a few words, for the history.
+    /// Sets the short note of the history entry.
     pub fn note(&mut self, note: impl Into<String>) {
         self.note = Some(note.into());
     }
 
     fn checked<T>(&mut self, id: Result<T, IdError>) -> Option<T> {
-        id.map_err(|error| self.wrong.get_or_insert_with(|| error.to_string()).clone()).ok()
+        id.map_err(|error| self.error.get_or_insert_with(|| error.to_string()).clone()).ok()
     }
 }

@@ -1,32 +1,38 @@
-//! That the schema is the file in docs, has the decoder's fields, takes every example, and refuses what is wrong.
+//! Tests of the schema: it equals the file in docs, has the fields of the decoder, accepts every
+//! example and rejects errors.
 
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::schema;
-use crate::language_schema::{AFTER, Form, HUMAN, JOB, STEP, TOP};
+use super::json_schema;
+use crate::language_schema::{AFTER, HUMAN, JOB, MapSchema, STEP, TOP};
 use crate::yaml;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 
-/// What the schema has against a value, by the keywords that it uses; any other keyword is a bug of the test.
-fn objections(schema: &Value, value: &Value, at: &str) -> Vec<String> {
-    let whole = super::schema();
+/// Returns the violations of the schema by a value. Supports only the keywords that the schema uses;
+/// any other keyword is a bug of the test.
+fn violations(schema: &Value, value: &Value, at: &str) -> Vec<String> {
+    let full_schema = super::json_schema();
     let mut found = Vec::new();
     let fields = schema.as_object().expect("a schema is an object");
     for (keyword, rule) in fields {
         match keyword.as_str() {
             "$ref" => {
                 let pointer =
-                    rule.as_str().and_then(|r| r.strip_prefix('#')).expect("references stay inside");
-                found.extend(objections(whole.pointer(pointer).expect("it is defined"), value, at));
+                    rule.as_str().and_then(|r| r.strip_prefix('#')).expect("references are internal");
+                found.extend(violations(
+                    full_schema.pointer(pointer).expect("the reference is defined"),
+                    value,
+                    at,
+                ));
             }
             "type" => {
                 let types = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
-                if !types.iter().any(|name| is(name.as_str().expect("types have names"), value)) {
-                    found.push(format!("{at}: {value} is no {rule}"));
+                if !types.iter().any(|name| is(name.as_str().expect("a type is a text"), value)) {
+                    found.push(format!("{at}: {value} is not {rule}"));
                 }
             }
             "enum" if !rule.as_array().expect("a list").contains(value) => {
@@ -56,33 +62,33 @@ fn objections(schema: &Value, value: &Value, at: &str) -> Vec<String> {
             "properties" => found.extend(within(fields, rule, value, at)),
             "items" => {
                 let items = value.as_array().into_iter().flatten().enumerate();
-                found.extend(items.flat_map(|(n, item)| objections(rule, item, &format!("{at}/{n}"))));
+                found.extend(items.flat_map(|(n, item)| violations(rule, item, &format!("{at}/{n}"))));
             }
             "anyOf" | "oneOf" => {
-                let fit = rule.as_array().expect("a list").iter().map(|one| objections(one, value, at));
+                let fit = rule.as_array().expect("a list").iter().map(|one| violations(one, value, at));
                 let fitting = fit.filter(Vec::is_empty).count();
                 if fitting == 0 || (keyword == "oneOf" && fitting > 1) {
                     found.push(format!("{at}: fits {fitting} of {keyword}"));
                 }
             }
-            other => panic!("the test knows no keyword {other}"),
+            other => panic!("unsupported keyword {other}"),
         }
     }
     if let (None, Some(rule @ Value::Object(_))) =
         (fields.get("properties"), fields.get("additionalProperties"))
     {
         let items = value.as_object().into_iter().flatten();
-        found.extend(items.flat_map(|(name, item)| objections(rule, item, &format!("{at}/{name}"))));
+        found.extend(items.flat_map(|(name, item)| violations(rule, item, &format!("{at}/{name}"))));
     }
     found
 }
 
-/// Against the fields of an object that names all it may have.
+/// Returns the violations of an object schema that lists all allowed fields.
 fn within(schema: &Map<String, Value>, properties: &Value, value: &Value, at: &str) -> Vec<String> {
     assert_eq!(schema.get("additionalProperties"), Some(&json!(false)), "beside properties");
     let fields = value.as_object().into_iter().flatten();
     let found = fields.map(|(name, item)| match properties.get(name) {
-        Some(rule) => objections(rule, item, &format!("{at}/{name}")),
+        Some(rule) => violations(rule, item, &format!("{at}/{name}")),
         None => vec![format!("{at}/{name}: unknown")],
     });
     found.flatten().collect()
@@ -96,7 +102,7 @@ fn is(name: &str, value: &Value) -> bool {
         "null" => value.is_null(),
         "object" => value.is_object(),
         "array" => value.is_array(),
-        other => panic!("the test knows no type {other}"),
+        other => panic!("unsupported type {other}"),
     }
 }
 
@@ -104,9 +110,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn definitions(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("the folder is there") {
-        let path = entry.expect("the entry can be read").path();
+fn definitions(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("the directory is readable") {
+        let path = entry.expect("the entry is readable").path();
         if path.is_dir() {
             definitions(&path, found);
         } else if path.to_string_lossy().ends_with(".saga.yaml") {
@@ -116,23 +122,23 @@ fn definitions(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn the_file_in_docs_is_the_schema() {
+fn docs_schema_is_current() {
     let file = root().join("docs/saga.schema.json");
     let text = std::fs::read_to_string(&file).unwrap_or_default();
-    let wanted = format!("{:#}\n", schema());
-    assert!(text == wanted, "write it anew: cargo run -p orlog -- schema > docs/saga.schema.json");
+    let expected = format!("{:#}\n", json_schema());
+    assert!(text == expected, "outdated; run: cargo run -p orlog -- schema > docs/saga.schema.json");
 }
 
 #[test]
-fn every_example_of_the_repository_fits() {
+fn every_example_matches_the_schema() {
     let mut files = Vec::new();
     definitions(&root().join("examples"), &mut files);
     definitions(&root().join("crates/program/tests"), &mut files);
     assert!(files.len() >= 4, "{files:?}");
     for file in files {
-        let text = std::fs::read_to_string(&file).expect("it can be read");
+        let text = std::fs::read_to_string(&file).expect("the file is readable");
         assert_eq!(
-            objections(&schema(), &yaml::to_json(&text), ""),
+            violations(&json_schema(), &yaml::to_json(&text), ""),
             Vec::<String>::new(),
             "{}",
             file.display()
@@ -141,36 +147,39 @@ fn every_example_of_the_repository_fits() {
 }
 
 #[test]
-fn the_schema_has_the_fields_that_the_decoder_takes() {
+fn schema_fields_match_the_decoder() {
     #[track_caller]
-    fn same(form: &Form, schema: &Value) {
+    fn same(form: &MapSchema, schema: &Value) {
         let mut mine: Vec<_> = form.fields.iter().map(|field| field.name).collect();
         mine.sort_unstable();
         let theirs: Vec<_> = schema["properties"].as_object().expect("fields").keys().collect();
         assert_eq!(mine, theirs);
     }
-    let schema = schema();
+    let schema = json_schema();
     same(&TOP, &schema);
     for form in [&STEP, &HUMAN, &JOB, &AFTER] {
         same(form, &schema["$defs"][form.name]);
     }
 }
 
-/// The decoder and the schema are of one mind about a step.
+/// Asserts that the decoder and the schema agree about a step.
 #[track_caller]
 fn agree(step: &str, fits: bool) {
     let text = format!("{HEAD}steps: [{step}]");
-    let objections = objections(&schema(), &yaml::to_json(&text), "");
-    assert_eq!(objections.is_empty(), fits, "{step}: {objections:?}");
+    let violations = violations(&json_schema(), &yaml::to_json(&text), "");
+    assert_eq!(violations.is_empty(), fits, "{step}: {violations:?}");
     assert_eq!(yaml::read(&text).is_ok(), fits, "{step}");
 }
 
 #[test]
-fn the_schema_takes_and_refuses_what_the_decoder_does() {
+fn schema_and_decoder_agree() {
     agree("{ id: a, do: { effect: e.x, data: [1, { a: =vars.b }] } }", true);
     agree("{ id: a, do: { saga: k, event: E }, ok: { event: A, when: x }, fail: [B, { event: C }] }", true);
     agree("{ id: a, do: { wait: { until: =vars.t } }, after: { count: 2, of: [b, c] } }", true);
-    agree("{ id: a, do: { wait: =vars.t }, timeout: PT30M, retry: { attempts: 2, backoff: 1h30m } }", true);
+    agree(
+        "{ id: a, do: { wait: =vars.t }, timeout: PT30M, retry: { max_attempts: 2, initial_backoff: 1h30m } }",
+        true,
+    );
     agree("{ id: a, do: { switch: [{ when: true, then: b }] }, undo: { effect: e.y, timeout: 1s } }", true);
     agree("{ id: a, do: { human: { title: T, roles: clerk, due: 1d } }, pivot: true }", true);
     agree("{ id: a }", false);
@@ -185,29 +194,30 @@ fn the_schema_takes_and_refuses_what_the_decoder_does() {
 }
 
 #[test]
-fn every_field_says_what_it_is_for() {
+fn every_field_has_a_description() {
     fn walk(schema: &Value) {
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let about = field["description"].as_str().unwrap_or_default();
             assert!(about.ends_with('.'), "{name}: {about}");
         }
     }
-    let schema = schema();
+    let schema = json_schema();
     walk(&schema);
     schema["$defs"].as_object().expect("definitions").values().for_each(walk);
     assert_eq!(schema["$schema"], json!("https://json-schema.org/draft/2020-12/schema"));
 }
 
-/// The blocks of the page about definitions, made whole.
+/// Returns the code blocks of the page about definitions, completed to full definitions.
 fn documented() -> Vec<String> {
-    let page = std::fs::read_to_string(root().join("docs/definitions.md")).expect("the page is there");
-    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("it ends"));
-    blocks.map(whole).collect()
+    let page = std::fs::read_to_string(root().join("docs/definitions.md")).expect("the page is readable");
+    let blocks =
+        page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("the block ends"));
+    blocks.map(full_definition).collect()
 }
 
 const VARS: &str = "nights items warehouse total delay dueAt customer branch id amount cancelledBy";
 
-fn whole(block: &str) -> String {
+fn full_definition(block: &str) -> String {
     if block.starts_with("saga:") {
         return block.to_owned();
     }
@@ -224,15 +234,15 @@ fn whole(block: &str) -> String {
 }
 
 #[test]
-fn every_example_on_the_page_about_definitions_compiles() {
+fn documentation_examples_compile() {
     let blocks = documented();
     assert!(blocks.len() > 10, "{}", blocks.len());
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for text in blocks {
-        assert_eq!(objections(&schema(), &yaml::to_json(&text), ""), Vec::<String>::new(), "{text}");
+        assert_eq!(violations(&json_schema(), &yaml::to_json(&text), ""), Vec::<String>::new(), "{text}");
         for problem in crate::compile_yaml(&text, "definitions.md").err().unwrap_or_default() {
-            wrong.push(format!("{problem}\n{text}"));
+            errors.push(format!("{problem}\n{text}"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

@@ -1,22 +1,22 @@
-//! What a module is told, as JSON.
+//! Input of a module, as JSON.
 
-use orlog_model::{Event, Failure, ProgramRef, Verdict};
+use orlog_model::{DefinitionRef, Event, Failure, WorkOutcome};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::contract::{Context, Stimulus};
+use crate::contract::{Context, ProgramInput};
 
-/// What happened; of the fields after `context` one is there, the one that `kind` names. `retry`, `skip` and
-/// `forceComplete` have none.
+/// Input of `apply`. Of the fields after `context`, only the one that `kind` names is present. `retry`,
+/// `skip` and `forceComplete` have none.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Input<'a> {
     kind: &'static str,
-    context: Surroundings<'a>,
+    context: ContextInput<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<Happening<'a>>,
+    event: Option<EventInput<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<Outcome<'a>>,
+    work_result: Option<WorkResultInput<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timer: Option<Timer<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,11 +24,11 @@ struct Input<'a> {
 }
 
 #[derive(Serialize)]
-struct Surroundings<'a> {
+struct ContextInput<'a> {
     tenant: &'a str,
     saga: &'a str,
     correlation: &'a str,
-    /// The state version that the transition leads to.
+    /// State version after the transition.
     version: u64,
     /// Milliseconds since 1970.
     now: i64,
@@ -36,7 +36,7 @@ struct Surroundings<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Happening<'a> {
+struct EventInput<'a> {
     id: &'a str,
     #[serde(rename = "type")]
     kind: &'a str,
@@ -49,10 +49,10 @@ struct Happening<'a> {
 }
 
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct WorkResultInput<'a> {
     tag: &'a str,
-    /// `accepted`, `succeeded`, `failed`, `timedOut`.
-    verdict: &'static str,
+    /// One of `accepted`, `succeeded`, `failed`, `timedOut`.
+    outcome: &'static str,
     event: Option<&'a str>,
     payload: &'a Value,
     failure: Option<&'a Failure>,
@@ -68,83 +68,90 @@ struct Cancel<'a> {
     reason: &'a str,
 }
 
-/// The version that a state comes from, for `migrate`.
+/// Source version of a state, for `migrate`.
 #[derive(Serialize)]
-struct Origin<'a> {
-    context: Surroundings<'a>,
+struct MigrationInput<'a> {
+    context: ContextInput<'a>,
     saga: &'a str,
     version: u32,
     hash: String,
 }
 
-/// The input of `apply`.
-pub(super) fn of(stimulus: &Stimulus<'_>, context: &Context<'_>) -> Vec<u8> {
+/// Returns the input of `apply`.
+pub(super) fn of(program_input: &ProgramInput<'_>, context: &Context<'_>) -> Vec<u8> {
     let mut input = Input {
         kind: "",
-        context: surroundings(context),
+        context: context_input(context),
         event: None,
-        outcome: None,
+        work_result: None,
         timer: None,
         cancel: None,
     };
-    match stimulus {
-        Stimulus::Event(event) => (input.kind, input.event) = ("event", Some(happening(event))),
-        Stimulus::Outcome { tag, verdict } => {
-            (input.kind, input.outcome) = ("outcome", Some(outcome(tag, verdict)));
+    match program_input {
+        ProgramInput::Event(event) => (input.kind, input.event) = ("event", Some(event_input(event))),
+        ProgramInput::WorkResult { tag, outcome } => {
+            (input.kind, input.work_result) = ("workResult", Some(work_result_input(tag, outcome)));
         }
-        Stimulus::Timer { name } => (input.kind, input.timer) = ("timer", Some(Timer { name })),
-        Stimulus::Cancel { reason } => (input.kind, input.cancel) = ("cancel", Some(Cancel { reason })),
-        Stimulus::Retry => input.kind = "retry",
-        Stimulus::Skip => input.kind = "skip",
-        Stimulus::ForceComplete => input.kind = "forceComplete",
+        ProgramInput::Timer { name } => (input.kind, input.timer) = ("timer", Some(Timer { name })),
+        ProgramInput::Cancel { reason } => (input.kind, input.cancel) = ("cancel", Some(Cancel { reason })),
+        ProgramInput::Retry => input.kind = "retry",
+        ProgramInput::Skip => input.kind = "skip",
+        ProgramInput::ForceComplete => input.kind = "forceComplete",
     }
     bytes(&input)
 }
 
-/// The second argument of `migrate`.
-pub(super) fn origin(from: &ProgramRef, context: &Context<'_>) -> Vec<u8> {
+/// Returns the second argument of `migrate`.
+pub(super) fn migration_input(from: &DefinitionRef, context: &Context<'_>) -> Vec<u8> {
     let hash = format!("{:032x}", u128::from_be_bytes(from.hash));
-    bytes(&Origin { context: surroundings(context), saga: from.saga.as_str(), version: from.version, hash })
+    bytes(&MigrationInput {
+        context: context_input(context),
+        saga: from.saga.as_str(),
+        version: from.version,
+        hash,
+    })
 }
 
-fn surroundings<'a>(context: &Context<'a>) -> Surroundings<'a> {
-    Surroundings {
+fn context_input<'a>(context: &Context<'a>) -> ContextInput<'a> {
+    ContextInput {
         tenant: context.key.tenant.as_str(),
         saga: context.key.saga.as_str(),
         correlation: context.key.correlation.as_str(),
         version: context.version,
-        now: context.now.millis(),
+        now: context.now.as_millis(),
     }
 }
 
 fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).expect("plain data with text keys is JSON")
+    serde_json::to_vec(value).expect("plain data with text keys serializes to JSON")
 }
 
-fn happening(event: &Event) -> Happening<'_> {
-    Happening {
+fn event_input(event: &Event) -> EventInput<'_> {
+    EventInput {
         id: event.id.as_str(),
         kind: event.kind.as_str(),
         source: &event.source,
         subject: event.subject.as_deref(),
-        time: event.time.millis(),
+        time: event.time.as_millis(),
         schema_version: event.schema_version,
         data: &event.data,
     }
 }
 
-fn outcome<'a>(tag: &'a str, verdict: &'a Verdict) -> Outcome<'a> {
-    let with = |word, event: Option<&'a orlog_model::EventType>, payload, failure| Outcome {
+fn work_result_input<'a>(tag: &'a str, outcome: &'a WorkOutcome) -> WorkResultInput<'a> {
+    let result = |outcome, event: Option<&'a orlog_model::EventType>, payload, failure| WorkResultInput {
         tag,
-        verdict: word,
+        outcome,
         event: event.map(orlog_model::EventType::as_str),
         payload,
         failure,
     };
-    match verdict {
-        Verdict::Accepted => with("accepted", None, &Value::Null, None),
-        Verdict::Succeeded { event, payload } => with("succeeded", event.as_ref(), payload, None),
-        Verdict::Failed { event, failure, payload } => with("failed", event.as_ref(), payload, Some(failure)),
-        Verdict::TimedOut { failure } => with("timedOut", None, &Value::Null, Some(failure)),
+    match outcome {
+        WorkOutcome::Accepted => result("accepted", None, &Value::Null, None),
+        WorkOutcome::Succeeded { event, payload } => result("succeeded", event.as_ref(), payload, None),
+        WorkOutcome::Failed { event, failure, payload } => {
+            result("failed", event.as_ref(), payload, Some(failure))
+        }
+        WorkOutcome::TimedOut { failure } => result("timedOut", None, &Value::Null, Some(failure)),
     }
 }

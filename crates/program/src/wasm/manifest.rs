@@ -1,4 +1,4 @@
-//! What a module says about itself: the events it takes, where they name their instance, what it may ask for.
+//! Manifest of a module: event subscriptions, correlation paths, allowed requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,56 +6,56 @@ use std::time::Duration;
 use orlog_model::{EffectName, EventType, SagaName};
 use serde::Deserialize;
 
-use super::module::{self, Guest};
+use super::module::{self, WasmModule};
 use crate::builder::split_command;
-use crate::contract::{Manifest, Trigger};
-use crate::definition::DEFAULT_EARLY;
-use crate::diagnostic::Finding;
-use crate::limits::{MAX_MANIFEST_BYTES, MAX_ORDERS};
+use crate::contract::{EventSubscription, Manifest};
+use crate::definition::DEFAULT_EARLY_EVENT_TTL;
+use crate::diagnostic::RawDiagnostic;
+use crate::limits::{MAX_MANIFEST_BYTES, MAX_TRANSITION_ITEMS};
 
 const SECTION: &str = "orlog.manifest";
 
-/// A manifest that was checked.
+/// Validated manifest.
 #[derive(Debug)]
-pub(super) struct Declared {
+pub(super) struct ModuleManifest {
     pub(super) saga: SagaName,
     pub(super) version: u32,
-    pub(super) events: BTreeMap<EventType, Taken>,
-    /// Sorted.
+    pub(super) events: BTreeMap<EventType, EventDeclaration>,
+    /// Effect names, sorted.
     pub(super) effects: Vec<EffectName>,
-    /// As `aggregate.Name`, sorted.
+    /// Commands as `aggregate.Name`, sorted.
     pub(super) commands: Vec<String>,
-    /// Sorted.
+    /// Saga names, sorted.
     pub(super) sagas: Vec<SagaName>,
-    pub(super) early: Duration,
+    pub(super) early_event_ttl: Duration,
 }
 
-/// An event that the module takes.
+/// Event that the module consumes.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct EventDeclaration {
     pub(super) starts: bool,
     pub(super) correlate: Option<String>,
 }
 
-/// The manifest as it is written.
+/// Manifest as written in the module.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Written {
+struct RawManifest {
     saga: SagaName,
     version: u32,
-    events: Vec<WrittenEvent>,
+    events: Vec<RawEventDeclaration>,
     #[serde(default)]
     effects: Vec<EffectName>,
     #[serde(default)]
     commands: Vec<String>,
     #[serde(default)]
     sagas: Vec<SagaName>,
-    early_ms: Option<u64>,
+    early_event_ttl_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenEvent {
+struct RawEventDeclaration {
     #[serde(rename = "type")]
     kind: EventType,
     #[serde(default)]
@@ -63,85 +63,90 @@ struct WrittenEvent {
     correlate: Option<String>,
 }
 
-impl Declared {
+impl ModuleManifest {
     pub(super) fn manifest(&self) -> Manifest {
-        let trigger =
-            |(kind, taken): (&EventType, &Taken)| Trigger { kind: kind.clone(), starts: taken.starts };
+        let subscription = |(kind, declaration): (&EventType, &EventDeclaration)| EventSubscription {
+            kind: kind.clone(),
+            starts: declaration.starts,
+        };
         Manifest {
-            triggers: self.events.iter().map(trigger).collect(),
+            subscriptions: self.events.iter().map(subscription).collect(),
             effects: self.effects.clone(),
             commands: self.commands.clone(),
             sagas: self.sagas.clone(),
-            early: self.early,
+            early_event_ttl: self.early_event_ttl,
         }
     }
 }
 
-/// Reads the manifest from its section or, where there is none, from the module's own `manifest()`.
-pub(super) fn read(guest: &Guest) -> Result<Declared, Vec<Finding>> {
-    let answered;
+/// Reads the manifest from its section, or from the `manifest()` export if there is no section.
+pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
+    let output;
     let text = match guest.sections(SECTION)[..] {
         [section] => section,
         [] if guest.exports(module::MANIFEST) => {
-            answered = guest.call(module::MANIFEST, &[]).map_err(|why| vec![wrong(why)])?;
-            &answered
+            output = guest.call(module::MANIFEST, &[]).map_err(|reason| vec![manifest_error(reason)])?;
+            &output
         }
-        [] => return Err(vec![wrong("the module has no manifest".to_owned())]),
+        [] => return Err(vec![manifest_error("the module has no manifest".to_owned())]),
         _ => {
-            return Err(vec![wrong(format!("the module has several sections `{SECTION}`; it may have one"))]);
+            return Err(vec![manifest_error(format!(
+                "the module has several sections `{SECTION}`; only one is allowed"
+            ))]);
         }
     };
     if text.len() > MAX_MANIFEST_BYTES {
         let message = format!("the manifest is {} bytes long, the limit is {MAX_MANIFEST_BYTES}", text.len());
-        return Err(vec![wrong(message)]);
+        return Err(vec![manifest_error(message)]);
     }
-    let written: Written = serde_json::from_slice(text).map_err(|error| vec![wrong(error.to_string())])?;
-    check(written)
+    let raw: RawManifest =
+        serde_json::from_slice(text).map_err(|error| vec![manifest_error(error.to_string())])?;
+    check(raw)
 }
 
-fn wrong(message: String) -> Finding {
-    Finding::new(SECTION, message).suggest(format!(
-        r#"put JSON such as {{"saga":"order","version":1,"events":[{{"type":"OrderPlaced","starts":true,"correlate":"orderId"}}],"effects":[],"commands":[]}} into the custom section `{SECTION}` (Rust: `orlog_guest::export!`), or export `{}() -> i64` that gives it"#,
+fn manifest_error(message: String) -> RawDiagnostic {
+    RawDiagnostic::new(SECTION, message).with_suggestion(format!(
+        r#"put JSON such as {{"saga":"order","version":1,"events":[{{"type":"OrderPlaced","starts":true,"correlate":"orderId"}}],"effects":[],"commands":[]}} into the custom section `{SECTION}` (Rust: `orlog_guest::export!`), or export `{}() -> i64` that returns it"#,
         module::MANIFEST
     ))
 }
 
-fn check(written: Written) -> Result<Declared, Vec<Finding>> {
+fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
     let mut findings = Vec::new();
-    let mut complain = |path: String, message: &str| findings.push(Finding::new(path, message));
-    if written.version == 0 {
-        complain(at("version"), "versions are counted from 1");
+    let mut report = |path: String, message: &str| findings.push(RawDiagnostic::new(path, message));
+    if raw.version == 0 {
+        report(at("version"), "versions start at 1");
     }
     for (field, count) in [
-        ("events", written.events.len()),
-        ("effects", written.effects.len()),
-        ("commands", written.commands.len()),
-        ("sagas", written.sagas.len()),
+        ("events", raw.events.len()),
+        ("effects", raw.effects.len()),
+        ("commands", raw.commands.len()),
+        ("sagas", raw.sagas.len()),
     ] {
-        if count > MAX_ORDERS {
-            complain(at(field), &format!("there are {count}, the limit is {MAX_ORDERS}"));
+        if count > MAX_TRANSITION_ITEMS {
+            report(at(field), &format!("there are {count}, the limit is {MAX_TRANSITION_ITEMS}"));
         }
     }
-    if !written.events.iter().any(|event| event.starts) {
-        complain(at("events"), "no event begins an instance; give one of them `\"starts\": true`");
+    if !raw.events.iter().any(|event| event.starts) {
+        report(at("events"), "no event starts an instance; set `\"starts\": true` on one of them");
     }
-    for (index, command) in written.commands.iter().enumerate() {
+    for (index, command) in raw.commands.iter().enumerate() {
         if let Err(finding) = split_command(command) {
-            complain(at(&format!("commands[{index}]")), &finding.message);
+            report(at(&format!("commands[{index}]")), &finding.message);
         }
     }
-    let events = events(written.events, &mut complain);
+    let events = events(raw.events, &mut report);
     if !findings.is_empty() {
         return Err(findings);
     }
-    Ok(Declared {
-        saga: written.saga,
-        version: written.version,
+    Ok(ModuleManifest {
+        saga: raw.saga,
+        version: raw.version,
         events,
-        effects: sorted(written.effects),
-        commands: sorted(written.commands),
-        sagas: sorted(written.sagas),
-        early: written.early_ms.map_or(DEFAULT_EARLY, Duration::from_millis),
+        effects: sorted(raw.effects),
+        commands: sorted(raw.commands),
+        sagas: sorted(raw.sagas),
+        early_event_ttl: raw.early_event_ttl_ms.map_or(DEFAULT_EARLY_EVENT_TTL, Duration::from_millis),
     })
 }
 
@@ -151,18 +156,21 @@ fn sorted<T: Ord>(mut names: Vec<T>) -> Vec<T> {
     names
 }
 
-fn events(written: Vec<WrittenEvent>, complain: &mut impl FnMut(String, &str)) -> BTreeMap<EventType, Taken> {
+fn events(
+    raw: Vec<RawEventDeclaration>,
+    report: &mut impl FnMut(String, &str),
+) -> BTreeMap<EventType, EventDeclaration> {
     let mut events = BTreeMap::new();
-    for (index, WrittenEvent { kind, starts, correlate }) in written.into_iter().enumerate() {
-        let place = at(&format!("events[{index}]"));
+    for (index, RawEventDeclaration { kind, starts, correlate }) in raw.into_iter().enumerate() {
+        let event_path = at(&format!("events[{index}]"));
         if correlate.as_ref().is_some_and(|path| path.split('.').any(str::is_empty)) {
-            complain(
-                format!("{place}.correlate"),
-                "a path is names with dots between them, such as `order.id`",
+            report(
+                format!("{event_path}.correlate"),
+                "a path consists of names separated by dots, such as `order.id`",
             );
         }
-        if events.insert(kind, Taken { starts, correlate }).is_some() {
-            complain(format!("{place}.type"), "the event is listed twice");
+        if events.insert(kind, EventDeclaration { starts, correlate }).is_some() {
+            report(format!("{event_path}.type"), "the event is listed twice");
         }
     }
     events

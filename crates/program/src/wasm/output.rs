@@ -1,64 +1,67 @@
-//! What a module answers: read strictly, checked in everything, and turned into a reaction.
+//! Output of a module: strict parsing, validation, conversion to a program output.
 
 use orlog_model::{Failure, Name, Status, Transition};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::manifest::Declared;
-use super::requests::{self, Order, TaskOrder, TimerOrder, WaitOrder};
-use crate::contract::{Context, Fault, Migration, Reaction, Stimulus};
-use crate::limits::{MAX_JSON_DEPTH, MAX_ORDERS, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, TooLarge};
+use super::manifest::ModuleManifest;
+use super::requests::{self, TaskRequest, TimerRequest, WaitRequest, WorkRequest};
+use crate::contract::{Context, Migration, ProgramError, ProgramInput, ProgramOutput};
+use crate::limits::{
+    MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, MAX_TRANSITION_ITEMS, PayloadTooLarge,
+};
 
-/// A new state with what follows from it, or one of three reasons why there is none.
+/// Output of `apply`: a new state with its transition, or one of three reasons for no transition.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer<'a> {
+struct ModuleOutput<'a> {
     ignored: Option<String>,
-    refused: Option<String>,
     rejected: Option<String>,
+    #[serde(rename = "deadLetter")]
+    dead_letter: Option<String>,
     #[serde(borrow)]
     state: Option<&'a RawValue>,
     status: Option<Status>,
     #[serde(default)]
-    work: Vec<Order>,
+    work: Vec<WorkRequest>,
     #[serde(default)]
-    timers: Vec<TimerOrder>,
+    timers: Vec<TimerRequest>,
     #[serde(default)]
-    tasks: Vec<TaskOrder>,
+    tasks: Vec<TaskRequest>,
     #[serde(default)]
-    waits: Vec<WaitOrder>,
+    waits: Vec<WaitRequest>,
     reference: Option<String>,
-    failure: Option<WrittenFailure>,
+    failure: Option<FailureOutput>,
     note: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenFailure {
+struct FailureOutput {
     code: String,
     message: String,
 }
 
-/// The answer of `migrate`: where the instance stands now, or what keeps it from moving.
+/// Output of `migrate`: the new state, or the obstacles to the migration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Migrated<'a> {
+struct MigrationOutput<'a> {
     #[serde(default)]
     blocked: Vec<String>,
     #[serde(borrow)]
     state: Option<&'a RawValue>,
     status: Option<Status>,
     #[serde(default)]
-    timers: Vec<TimerOrder>,
+    timers: Vec<TimerRequest>,
     #[serde(default)]
-    tasks: Vec<TaskOrder>,
+    tasks: Vec<TaskRequest>,
     #[serde(default)]
-    waits: Vec<WaitOrder>,
+    waits: Vec<WaitRequest>,
     reference: Option<String>,
-    /// Tags of open work and tasks that go by another name.
+    /// Renamed tags of pending work and tasks.
     #[serde(default)]
-    tags: Vec<Renamed>,
-    /// Something goes by another name, or is no more.
+    tags: Vec<TagRename>,
+    /// Whether something was renamed or removed.
     #[serde(default)]
     mapped: bool,
     note: Option<String>,
@@ -66,77 +69,80 @@ struct Migrated<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Renamed {
+struct TagRename {
     from: Name,
     to: Name,
 }
 
-/// The answer of `apply` as a reaction.
-pub(super) fn reaction(
+/// Parses the output of `apply`.
+pub(super) fn parse_output(
     bytes: &[u8],
-    declared: &Declared,
-    stimulus: &Stimulus<'_>,
+    declared: &ModuleManifest,
+    program_input: &ProgramInput<'_>,
     context: &Context<'_>,
-) -> Result<Reaction, Fault> {
-    let answer: Answer<'_> = read(bytes)?;
-    check_texts(&answer).map_err(Fault::Broken)?;
-    match (&answer.state, &answer.ignored, &answer.refused, &answer.rejected) {
+) -> Result<ProgramOutput, ProgramError> {
+    let output: ModuleOutput<'_> = read(bytes)?;
+    check_texts(&output).map_err(ProgramError::Crashed)?;
+    match (&output.state, &output.ignored, &output.rejected, &output.dead_letter) {
         (Some(state), None, None, None) => {
-            let state = state_bytes(state).map_err(Fault::Broken)?;
-            let transition = transition(state, answer, declared, stimulus, context);
-            Ok(Reaction::Applied(Box::new(transition.map_err(Fault::Broken)?)))
+            let state = state_bytes(state).map_err(ProgramError::Crashed)?;
+            let transition = transition(state, output, declared, program_input, context);
+            Ok(ProgramOutput::Applied(Box::new(transition.map_err(ProgramError::Crashed)?)))
         }
-        (None, Some(why), None, None) => Ok(Reaction::Ignored(why.clone().into())),
-        (None, None, Some(why), None) => Ok(Reaction::Refused(why.clone().into())),
-        (None, None, None, Some(why)) => Err(Fault::Schema(why.clone())),
-        _ => Err(Fault::Broken(
-            "its answer must hold exactly one of `state`, `ignored`, `refused` and `rejected`".to_owned(),
+        (None, Some(reason), None, None) => Ok(ProgramOutput::Ignored(reason.clone().into())),
+        (None, None, Some(reason), None) => Ok(ProgramOutput::Rejected(reason.clone().into())),
+        (None, None, None, Some(reason)) => Err(ProgramError::SchemaMismatch(reason.clone())),
+        _ => Err(ProgramError::Crashed(
+            "its output must contain exactly one of `state`, `ignored`, `rejected` and `deadLetter`"
+                .to_owned(),
         )),
     }
 }
 
-/// The answer of `migrate`.
-pub(super) fn migration(bytes: &[u8], context: &Context<'_>) -> Result<Migration, Vec<String>> {
-    let answer: Migrated<'_> = read(bytes).map_err(|fault| vec![fault.to_string()])?;
-    let tags: Vec<_> = answer.tags.into_iter().map(|Renamed { from, to }| (from, to)).collect();
-    let (state, status) = match (answer.blocked.is_empty(), answer.state, answer.status) {
-        (true, Some(state), Some(status)) => (state_bytes(state).map_err(|why| vec![why])?, status),
-        (false, None, None) => return Err(answer.blocked),
-        _ => return Err(vec!["its answer must hold either `state` and `status`, or `blocked`".to_owned()]),
+/// Parses the output of `migrate`.
+pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Migration, Vec<String>> {
+    let output: MigrationOutput<'_> = read(bytes).map_err(|error| vec![error.to_string()])?;
+    let tags: Vec<_> = output.tags.into_iter().map(|TagRename { from, to }| (from, to)).collect();
+    let (state, status) = match (output.blocked.is_empty(), output.state, output.status) {
+        (true, Some(state), Some(status)) => (state_bytes(state).map_err(|reason| vec![reason])?, status),
+        (false, None, None) => return Err(output.blocked),
+        _ => {
+            return Err(vec!["its output must contain either `state` and `status`, or `blocked`".to_owned()]);
+        }
     };
-    let tasks: Result<_, _> = answer.tasks.into_iter().map(requests::task).collect();
+    let tasks: Result<_, _> = output.tasks.into_iter().map(requests::task).collect();
     let transition = Transition {
         state,
         status,
         work: Vec::new(),
-        timers: answer.timers.into_iter().map(|order| requests::timer(order, context)).collect(),
-        tasks: tasks.map_err(|why| vec![why])?,
-        waits: answer.waits.into_iter().map(requests::wait).collect(),
-        reference: answer.reference,
+        timers: output.timers.into_iter().map(|request| requests::timer(request, context)).collect(),
+        tasks: tasks.map_err(|reason| vec![reason])?,
+        waits: output.waits.into_iter().map(requests::wait).collect(),
+        reference: output.reference,
         failure: None,
-        note: answer.note.unwrap_or_else(|| "migrated".to_owned()),
+        note: output.note.unwrap_or_else(|| "migrated".to_owned()),
     };
-    Ok(Migration { mapped: answer.mapped || !tags.is_empty(), transition, tags })
+    Ok(Migration { is_mapped: output.mapped || !tags.is_empty(), transition, tags })
 }
 
-fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Fault> {
+fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProgramError> {
     serde_json::from_slice(bytes)
-        .map_err(|error| Fault::Broken(format!("its answer is not what it should be: {error}")))
+        .map_err(|error| ProgramError::Crashed(format!("its output is invalid: {error}")))
 }
 
-/// The state is the module's own; only its size and depth are looked at.
+/// Returns the bytes of the state. The content belongs to the module; only size and depth are checked.
 fn state_bytes(state: &RawValue) -> Result<Vec<u8>, String> {
     let bytes = state.get().as_bytes();
     if bytes.len() > MAX_PAYLOAD_BYTES {
-        return Err(format!("its state would be {} bytes, the limit is {MAX_PAYLOAD_BYTES}", bytes.len()));
+        return Err(format!("its state is {} bytes long, the limit is {MAX_PAYLOAD_BYTES}", bytes.len()));
     }
     if depth(bytes) > MAX_JSON_DEPTH {
-        return Err(format!("its state: {}", TooLarge::Deep));
+        return Err(format!("its state: {}", PayloadTooLarge::TooDeep));
     }
     Ok(bytes.to_vec())
 }
 
-/// How deep arrays and objects stand in one another. The bytes are well-formed JSON.
+/// Returns the nesting depth of arrays and objects. The bytes are well-formed JSON.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
     for byte in json {
@@ -155,55 +161,57 @@ fn depth(json: &[u8]) -> usize {
     deepest
 }
 
-fn check_texts(answer: &Answer<'_>) -> Result<(), String> {
-    let failure = answer.failure.as_ref();
+fn check_texts(output: &ModuleOutput<'_>) -> Result<(), String> {
+    let failure = output.failure.as_ref();
     let texts = [
-        ("ignored", answer.ignored.as_deref()),
-        ("refused", answer.refused.as_deref()),
-        ("rejected", answer.rejected.as_deref()),
-        ("reference", answer.reference.as_deref()),
+        ("ignored", output.ignored.as_deref()),
+        ("rejected", output.rejected.as_deref()),
+        ("deadLetter", output.dead_letter.as_deref()),
+        ("reference", output.reference.as_deref()),
         ("failure.code", failure.map(|failure| failure.code.as_str())),
         ("failure.message", failure.map(|failure| failure.message.as_str())),
-        ("note", answer.note.as_deref()),
+        ("note", output.note.as_deref()),
     ];
     for (field, text) in texts {
         if let Some(length) = text.map(str::len).filter(|length| *length > MAX_TEXT_BYTES) {
             return Err(format!(
-                "the `{field}` of its answer is {length} bytes long, the limit is {MAX_TEXT_BYTES}"
+                "the `{field}` of its output is {length} bytes long, the limit is {MAX_TEXT_BYTES}"
             ));
         }
     }
     let counts = [
-        ("work", answer.work.len()),
-        ("timers", answer.timers.len()),
-        ("tasks", answer.tasks.len()),
-        ("waits", answer.waits.len()),
+        ("work", output.work.len()),
+        ("timers", output.timers.len()),
+        ("tasks", output.tasks.len()),
+        ("waits", output.waits.len()),
     ];
-    match counts.into_iter().find(|(_, count)| *count > MAX_ORDERS) {
-        Some((field, count)) => Err(format!("its answer has {count} {field}, the limit is {MAX_ORDERS}")),
+    match counts.into_iter().find(|(_, count)| *count > MAX_TRANSITION_ITEMS) {
+        Some((field, count)) => {
+            Err(format!("its output has {count} {field}, the limit is {MAX_TRANSITION_ITEMS}"))
+        }
         None => Ok(()),
     }
 }
 
 fn transition(
     state: Vec<u8>,
-    answer: Answer<'_>,
-    declared: &Declared,
-    stimulus: &Stimulus<'_>,
+    output: ModuleOutput<'_>,
+    declared: &ModuleManifest,
+    program_input: &ProgramInput<'_>,
     context: &Context<'_>,
 ) -> Result<Transition, String> {
-    let work = answer.work.into_iter().map(|order| requests::work(order, declared, context));
-    let failure = answer.failure.map(|WrittenFailure { code, message }| Failure { code, message });
+    let work = output.work.into_iter().map(|request| requests::work(request, declared, context));
+    let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message });
     Ok(Transition {
         state,
-        status: answer.status.unwrap_or(Status::Running),
+        status: output.status.unwrap_or(Status::Running),
         work: work.collect::<Result<_, _>>()?,
-        timers: answer.timers.into_iter().map(|order| requests::timer(order, context)).collect(),
-        tasks: answer.tasks.into_iter().map(requests::task).collect::<Result<_, _>>()?,
-        waits: answer.waits.into_iter().map(requests::wait).collect(),
-        reference: answer.reference,
+        timers: output.timers.into_iter().map(|request| requests::timer(request, context)).collect(),
+        tasks: output.tasks.into_iter().map(requests::task).collect::<Result<_, _>>()?,
+        waits: output.waits.into_iter().map(requests::wait).collect(),
+        reference: output.reference,
         failure,
-        note: answer.note.unwrap_or_else(|| stimulus.label()),
+        note: output.note.unwrap_or_else(|| program_input.label()),
     })
 }
 
@@ -212,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_counts_brackets_outside_texts() {
+    fn depth_ignores_brackets_in_strings() {
         #[track_caller]
         fn check(json: &str, deepest: usize) {
             assert_eq!(depth(json.as_bytes()), deepest, "{json}");

@@ -1,41 +1,41 @@
-//! The work, timers and waits in a module's answer, as it writes them and as the runner keeps them.
+//! Work, timers and waits in the output of a module, and their conversion to the types of the runner.
 
 use std::time::Duration;
 
 use orlog_model::{
-    Command, Confirmation, CorrelationId, Effect, EffectName, EventType, Fact, Name, Retry, SagaName, Start,
-    Stop, TaskChange, TaskForm, TimerChange, Timestamp, Wait, WaitKind, Work,
+    CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, Fact, Name,
+    RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait, WaitKind, Work,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::manifest::Declared;
+use super::manifest::ModuleManifest;
 use crate::builder::split_command;
 use crate::contract::Context;
 use crate::limits::{MAX_TEXT_BYTES, check_payload};
 
-/// A piece of work.
+/// Request for work.
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Order {
-    Command(CommandOrder),
-    Effect(EffectOrder),
-    Fact(FactOrder),
-    Start(StartOrder),
-    Stop(StopOrder),
+#[serde(rename_all = "camelCase")]
+pub(super) enum WorkRequest {
+    Command(CommandRequest),
+    Effect(EffectRequest),
+    Fact(FactRequest),
+    StartChild(StartChildRequest),
+    CancelChild(CancelChildRequest),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct CommandOrder {
+pub(super) struct CommandRequest {
     tag: Name,
-    /// `aggregate.Name`.
+    /// Command as `aggregate.Name`.
     name: String,
-    /// Which aggregate; the correlation id where nothing is said.
+    /// Id of the aggregate. Default: the correlation id.
     id: Option<String>,
     #[serde(default)]
     payload: Value,
-    /// Whether the acceptance is to come back too, because it is the answer.
+    /// Whether the acceptance is also returned, because it is the response.
     #[serde(default)]
     confirm: bool,
     timeout_ms: Option<u64>,
@@ -43,65 +43,65 @@ pub(super) struct CommandOrder {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct EffectOrder {
+pub(super) struct EffectRequest {
     tag: Name,
     name: EffectName,
     #[serde(default)]
     payload: Value,
     timeout_ms: Option<u64>,
-    retry: Option<RetryOrder>,
+    retry: Option<RetryRequest>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct RetryOrder {
-    attempts: Option<u32>,
-    backoff_ms: Option<u64>,
+struct RetryRequest {
+    max_attempts: Option<u32>,
+    initial_backoff_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FactOrder {
+pub(super) struct FactRequest {
     #[serde(rename = "type")]
     kind: EventType,
     #[serde(default)]
     data: Value,
 }
 
-/// A child saga to begin.
+/// Request to start a child saga.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StartOrder {
+pub(super) struct StartChildRequest {
     tag: Name,
     saga: SagaName,
     correlation: CorrelationId,
-    /// The event that begins it; its first start event without one.
+    /// Event that starts the child saga. Default: its first start event.
     event: Option<EventType>,
     #[serde(default)]
     data: Value,
 }
 
-/// A child saga to cancel.
+/// Request to cancel a child saga.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StopOrder {
+pub(super) struct CancelChildRequest {
     saga: SagaName,
     correlation: CorrelationId,
     reason: String,
 }
 
-/// A change to a task for a person.
+/// Change of a human task.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum TaskOrder {
-    Open(OpenOrder),
-    Assign(AssignOrder),
-    Close(CloseOrder),
+pub(super) enum TaskRequest {
+    Open(OpenTaskRequest),
+    Assign(AssignTaskRequest),
+    Close(CloseTaskRequest),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OpenOrder {
+pub(super) struct OpenTaskRequest {
     tag: Name,
     title: String,
     #[serde(default)]
@@ -117,7 +117,7 @@ pub(super) struct OpenOrder {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AssignOrder {
+pub(super) struct AssignTaskRequest {
     tag: Name,
     #[serde(default)]
     roles: Vec<String>,
@@ -126,54 +126,70 @@ pub(super) struct AssignOrder {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CloseOrder {
+pub(super) struct CloseTaskRequest {
     tag: Name,
 }
 
-/// A change to a timer.
+/// Change of a timer.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum TimerOrder {
-    Arm(ArmOrder),
-    Cancel(CancelOrder),
+pub(super) enum TimerRequest {
+    Arm(ArmTimerRequest),
+    Cancel(CancelTimerRequest),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct ArmOrder {
+pub(super) struct ArmTimerRequest {
     name: Name,
     after_ms: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CancelOrder {
+pub(super) struct CancelTimerRequest {
     name: Name,
 }
 
-/// Something the instance waits for.
+/// Wait of the instance.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WaitOrder {
-    kind: WaitKind,
+pub(super) struct WaitRequest {
+    kind: WaitRequestKind,
     name: Name,
     /// Milliseconds since 1970.
     until: Option<i64>,
 }
 
-/// The work item, if the manifest names what it asks for and its payload fits.
-pub(super) fn work(order: Order, declared: &Declared, context: &Context<'_>) -> Result<Work, String> {
-    let work = match order {
-        Order::Command(order) => command(order, declared, context)?,
-        Order::Effect(order) => effect(order, declared)?,
-        Order::Fact(FactOrder { kind, data }) => Work::Fact(Fact { kind, data }),
-        Order::Start(StartOrder { tag, saga, correlation, event, data }) => {
+/// Kind of a wait.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum WaitRequestKind {
+    Event,
+    WorkResult,
+    Timer,
+    Operator,
+    Task,
+    Saga,
+}
+
+/// Returns the work item if the manifest lists its target and its payload is within the limits.
+pub(super) fn work(
+    request: WorkRequest,
+    declared: &ModuleManifest,
+    context: &Context<'_>,
+) -> Result<Work, String> {
+    let work = match request {
+        WorkRequest::Command(request) => command(request, declared, context)?,
+        WorkRequest::Effect(request) => effect(request, declared)?,
+        WorkRequest::Fact(FactRequest { kind, data }) => Work::Fact(Fact { kind, data }),
+        WorkRequest::StartChild(StartChildRequest { tag, saga, correlation, event, data }) => {
             known_saga(&saga, declared)?;
-            Work::Start(Start { tag, saga, correlation, event, data })
+            Work::StartChild(StartChild { tag, saga, correlation, event, data })
         }
-        Order::Stop(StopOrder { saga, correlation, reason }) => {
+        WorkRequest::CancelChild(CancelChildRequest { saga, correlation, reason }) => {
             known_saga(&saga, declared)?;
-            Work::Stop(Stop { saga, correlation, reason })
+            Work::CancelChild(CancelChild { saga, correlation, reason })
         }
     };
     match payload(&work).map(check_payload) {
@@ -187,85 +203,97 @@ fn payload(work: &Work) -> Option<&Value> {
         Work::Command(command) => Some(&command.payload),
         Work::Effect(effect) => Some(&effect.payload),
         Work::Fact(fact) => Some(&fact.data),
-        Work::Start(start) => Some(&start.data),
-        Work::Stop(_) | Work::End(_) => None,
+        Work::StartChild(start) => Some(&start.data),
+        Work::CancelChild(_) | Work::NotifyParent(_) => None,
     }
 }
 
-fn known_saga(saga: &SagaName, declared: &Declared) -> Result<(), String> {
+fn known_saga(saga: &SagaName, declared: &ModuleManifest) -> Result<(), String> {
     let known = declared.sagas.binary_search(saga).is_ok();
     if known { Ok(()) } else { Err(format!("it names the saga `{saga}`, which its manifest does not list")) }
 }
 
-fn command(order: CommandOrder, declared: &Declared, context: &Context<'_>) -> Result<Work, String> {
-    if declared.commands.binary_search(&order.name).is_err() {
-        return Err(format!("it asks for the command `{}`, which its manifest does not list", order.name));
+fn command(
+    request: CommandRequest,
+    declared: &ModuleManifest,
+    context: &Context<'_>,
+) -> Result<Work, String> {
+    if declared.commands.binary_search(&request.name).is_err() {
+        return Err(format!("it requests the command `{}`, which its manifest does not list", request.name));
     }
-    let (aggregate_type, name) = split_command(&order.name).map_err(|finding| finding.message)?;
-    let aggregate_id = order.id.unwrap_or_else(|| context.key.correlation.to_string());
+    let (aggregate_type, name) = split_command(&request.name).map_err(|finding| finding.message)?;
+    let aggregate_id = request.id.unwrap_or_else(|| context.key.correlation.to_string());
     if aggregate_id.is_empty() || aggregate_id.len() > MAX_TEXT_BYTES {
         return Err(format!(
             "the id of its command `{}` is empty or longer than {MAX_TEXT_BYTES} bytes",
-            order.name
+            request.name
         ));
     }
     Ok(Work::Command(Command {
-        tag: order.tag,
+        tag: request.tag,
         aggregate_type,
         aggregate_id,
         name,
-        payload: order.payload,
-        confirmation: if order.confirm { Confirmation::Acceptance } else { Confirmation::RefusalOnly },
-        timeout: order.timeout_ms.map(Duration::from_millis),
+        payload: request.payload,
+        confirmation: if request.confirm { Confirmation::Acceptance } else { Confirmation::RejectionOnly },
+        timeout: request.timeout_ms.map(Duration::from_millis),
     }))
 }
 
-fn effect(order: EffectOrder, declared: &Declared) -> Result<Work, String> {
-    if declared.effects.binary_search(&order.name).is_err() {
-        return Err(format!("it asks for the effect `{}`, which its manifest does not list", order.name));
+fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, String> {
+    if declared.effects.binary_search(&request.name).is_err() {
+        return Err(format!("it requests the effect `{}`, which its manifest does not list", request.name));
     }
-    if order.retry.as_ref().is_some_and(|retry| retry.attempts == Some(0)) {
-        return Err(format!("its effect `{}` allows no attempt", order.name));
+    if request.retry.as_ref().is_some_and(|retry| retry.max_attempts == Some(0)) {
+        return Err(format!("its effect `{}` allows no attempts", request.name));
     }
-    let retry = order.retry.map(|RetryOrder { attempts, backoff_ms }| Retry {
-        attempts,
-        backoff: backoff_ms.map(Duration::from_millis),
+    let retry = request.retry.map(|RetryRequest { max_attempts, initial_backoff_ms }| RetryPolicy {
+        max_attempts,
+        initial_backoff: initial_backoff_ms.map(Duration::from_millis),
     });
     Ok(Work::Effect(Effect {
-        tag: order.tag,
-        name: order.name,
-        payload: order.payload,
-        timeout: order.timeout_ms.map(Duration::from_millis),
+        tag: request.tag,
+        name: request.name,
+        payload: request.payload,
+        timeout: request.timeout_ms.map(Duration::from_millis),
         retry,
         in_doubt: None,
     }))
 }
 
-pub(super) fn timer(order: TimerOrder, context: &Context<'_>) -> TimerChange {
-    match order {
-        TimerOrder::Arm(ArmOrder { name, after_ms }) => {
-            TimerChange::Arm { name, due: context.now.after(Duration::from_millis(after_ms)) }
+pub(super) fn timer(request: TimerRequest, context: &Context<'_>) -> TimerChange {
+    match request {
+        TimerRequest::Arm(ArmTimerRequest { name, after_ms }) => {
+            TimerChange::Arm { name, due: context.now.saturating_add(Duration::from_millis(after_ms)) }
         }
-        TimerOrder::Cancel(CancelOrder { name }) => TimerChange::Cancel { name },
+        TimerRequest::Cancel(CancelTimerRequest { name }) => TimerChange::Cancel { name },
     }
 }
 
-/// The task, if what the person is to see fits.
-pub(super) fn task(order: TaskOrder) -> Result<TaskChange, String> {
-    Ok(match order {
-        TaskOrder::Open(OpenOrder { tag, title, roles, assignee, due, outcomes, data }) => {
+/// Returns the task change if its data is within the limits.
+pub(super) fn task(request: TaskRequest) -> Result<TaskChange, String> {
+    Ok(match request {
+        TaskRequest::Open(OpenTaskRequest { tag, title, roles, assignee, due, outcomes, data }) => {
             check_payload(&data).map_err(|large| format!("the data of its task `{tag}`: {large}"))?;
             let due = due.map(Timestamp::from_millis);
-            TaskChange::Open(TaskForm { tag, title, roles, assignee, due, outcomes, data })
+            TaskChange::Open(TaskSpec { tag, title, roles, assignee, due, outcomes, data })
         }
-        TaskOrder::Assign(AssignOrder { tag, roles, assignee }) => {
+        TaskRequest::Assign(AssignTaskRequest { tag, roles, assignee }) => {
             TaskChange::Assign { tag, roles, assignee }
         }
-        TaskOrder::Close(CloseOrder { tag }) => TaskChange::Close { tag },
+        TaskRequest::Close(CloseTaskRequest { tag }) => TaskChange::Close { tag },
     })
 }
 
-pub(super) fn wait(order: WaitOrder) -> Wait {
-    let WaitOrder { kind, name, until } = order;
+pub(super) fn wait(request: WaitRequest) -> Wait {
+    let WaitRequest { kind, name, until } = request;
+    let kind = match kind {
+        WaitRequestKind::Event => WaitKind::Event,
+        WaitRequestKind::WorkResult => WaitKind::WorkResult,
+        WaitRequestKind::Timer => WaitKind::Timer,
+        WaitRequestKind::Operator => WaitKind::Operator,
+        WaitRequestKind::Task => WaitKind::Task,
+        WaitRequestKind::Saga => WaitKind::Saga,
+    };
     Wait { kind, name, until: until.map(Timestamp::from_millis) }
 }

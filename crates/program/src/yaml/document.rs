@@ -1,49 +1,51 @@
-//! Any YAML file as a document whose every value knows its place, for files that stand beside definitions.
+//! Document model of YAML files whose values have positions, for files that accompany definitions.
 //!
-//! The same bounds hold as for definitions, and problems read the same: file, line, column, path, suggestion.
+//! The limits of definitions apply, and diagnostics have the same form: file, line, column, path,
+//! suggestion.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::duration;
-use super::tree::{self, Content, Node, Place};
-use crate::diagnostic::{Problem, did_you_mean};
+use super::tree::{self, Content, Node, Position};
+use crate::diagnostic::Diagnostic;
+pub use crate::diagnostic::did_you_mean;
 use crate::limits::MAX_SOURCE_BYTES;
 
-/// A YAML file that was read.
+/// Parsed YAML file.
 #[derive(Clone, Debug)]
 pub struct Document {
     file: String,
     root: Node,
 }
 
-/// A value of a [`Document`].
+/// Value of a [`Document`].
 #[derive(Clone, Debug)]
 pub struct Item<'d> {
     file: &'d str,
     node: &'d Node,
-    at: Place,
+    at: Position,
     path: String,
 }
 
-/// A field of a map: its name, and its value whose problems are told at the name's place.
+/// Field of a map: its name, and its value whose diagnostics have the position of the name.
 #[derive(Clone, Debug)]
 pub struct Entry<'d> {
-    /// The name.
+    /// Name of the field.
     pub name: &'d str,
-    /// The value.
+    /// Value of the field.
     pub item: Item<'d>,
-    key: Place,
+    key: Position,
 }
 
 impl Document {
-    /// Reads a file's text. `file` is only named in problems.
+    /// Parses the text of a file. `file` is only used in diagnostics.
     ///
     /// # Errors
-    /// The text is no YAML, or larger or deeper than definitions may be.
-    pub fn read(text: &str, file: &str) -> Result<Self, Problem> {
-        let wrong = |at: Place, message: String| Problem {
+    /// The text is not YAML, or exceeds the size or depth limit of definitions.
+    pub fn read(text: &str, file: &str) -> Result<Self, Diagnostic> {
+        let diagnostic = |at: Position, message: String| Diagnostic {
             file: file.to_owned(),
             line: at.line,
             column: at.column,
@@ -53,13 +55,13 @@ impl Document {
         };
         if text.len() > MAX_SOURCE_BYTES {
             let message = format!("the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}", text.len());
-            return Err(wrong(Place { line: 1, column: 1 }, message));
+            return Err(diagnostic(Position { line: 1, column: 1 }, message));
         }
-        let root = tree::parse(text).map_err(|malformed| wrong(malformed.at, malformed.message))?;
+        let root = tree::parse(text).map_err(|malformed| diagnostic(malformed.at, malformed.message))?;
         Ok(Self { file: file.to_owned(), root })
     }
 
-    /// The outermost value.
+    /// Returns the root value.
     #[must_use]
     pub fn root(&self) -> Item<'_> {
         Item { file: &self.file, node: &self.root, at: self.root.at, path: String::new() }
@@ -67,13 +69,13 @@ impl Document {
 }
 
 impl<'d> Item<'d> {
-    /// As JSON, by the core schema of YAML 1.2.
+    /// Returns the value as JSON, by the core schema of YAML 1.2.
     #[must_use]
     pub fn json(&self) -> Value {
         self.node.to_json()
     }
 
-    /// A scalar as it is written; `None` for lists and maps.
+    /// Returns a scalar as written; `None` for lists and maps.
     #[must_use]
     pub fn text(&self) -> Option<&'d str> {
         match &self.node.content {
@@ -82,16 +84,16 @@ impl<'d> Item<'d> {
         }
     }
 
-    /// A duration such as `30m`.
+    /// Parses a duration such as `30m`.
     ///
     /// # Errors
-    /// It is none.
-    pub fn duration(&self) -> Result<Duration, Problem> {
-        let text = self.text().ok_or_else(|| self.must_be("a duration such as 30m"))?;
-        duration::parse(text).map_err(|message| self.problem(message))
+    /// The value is not a duration.
+    pub fn duration(&self) -> Result<Duration, Diagnostic> {
+        let text = self.text().ok_or_else(|| self.type_error("a duration such as 30m"))?;
+        duration::parse(text).map_err(|message| self.diagnostic(message))
     }
 
-    /// The members of a list; `None` where it is none.
+    /// Returns the items of a list; `None` if the value is not a list.
     #[must_use]
     pub fn list(&self) -> Option<Vec<Item<'d>>> {
         let Content::List(items) = &self.node.content else { return None };
@@ -100,7 +102,7 @@ impl<'d> Item<'d> {
         Some(items.iter().enumerate().map(item).collect())
     }
 
-    /// The fields of a map in the order of the text; `None` where it is none.
+    /// Returns the fields of a map in the order of the text; `None` if the value is not a map.
     #[must_use]
     pub fn map(&self) -> Option<Vec<Entry<'d>>> {
         let Content::Map(entries) = &self.node.content else { return None };
@@ -117,22 +119,22 @@ impl<'d> Item<'d> {
         format!("{}[{index}]", self.path)
     }
 
-    /// What people call it: `a list`, `a text`.
+    /// Returns the name of the type for messages: `a list`, `a text`.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn type_name(&self) -> &'static str {
         self.node.kind()
     }
 
-    /// The line it stands in, from 1.
+    /// Returns the line of the value, from 1.
     #[must_use]
     pub fn line(&self) -> usize {
         self.at.line
     }
 
-    /// Something is wrong with it.
+    /// Returns a diagnostic at the position of the value.
     #[must_use]
-    pub fn problem(&self, message: impl Into<String>) -> Problem {
-        Problem {
+    pub fn diagnostic(&self, message: impl Into<String>) -> Diagnostic {
+        Diagnostic {
             file: self.file.to_owned(),
             line: self.at.line,
             column: self.at.column,
@@ -142,28 +144,22 @@ impl<'d> Item<'d> {
         }
     }
 
-    /// It is not what is wanted here.
+    /// Returns a diagnostic for a value of the wrong type.
     #[must_use]
-    pub fn must_be(&self, wanted: &str) -> Problem {
-        self.problem(format!("this must be {wanted}, it is {}", self.kind()))
+    pub fn type_error(&self, expected: &str) -> Diagnostic {
+        self.diagnostic(format!("this must be {expected}, it is {}", self.type_name()))
     }
 }
 
 impl Entry<'_> {
-    /// There is no such field; the nearest of the valid ones is suggested.
+    /// Returns a diagnostic for an unknown field, with the most similar valid name as suggestion.
     #[must_use]
-    pub fn unknown(&self, valid: &[&str]) -> Problem {
+    pub fn unknown_field(&self, valid: &[&str]) -> Diagnostic {
         let suggestion = did_you_mean(self.name, valid.iter().copied())
-            .unwrap_or_else(|| format!("valid are {}", valid.join(", ")));
+            .unwrap_or_else(|| format!("valid: {}", valid.join(", ")));
         let at = Item { at: self.key, ..self.item.clone() };
-        Problem { suggestion: Some(suggestion), ..at.problem(format!("there is no field `{}`", self.name)) }
+        Diagnostic { suggestion: Some(suggestion), ..at.diagnostic(format!("unknown field `{}`", self.name)) }
     }
-}
-
-/// The name among `known` that `found` probably stands for, as a question.
-#[must_use]
-pub fn suggestion(found: &str, known: &[&str]) -> Option<String> {
-    did_you_mean(found, known.iter().copied())
 }
 
 #[cfg(test)]
@@ -171,24 +167,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_knows_its_place() {
+    fn every_value_has_a_location() {
         let document = Document::read("tests:\n  - nmae: x\n    given: [1, 2h]\n", "a.yaml").unwrap();
         let root = document.root();
         let tests = root.map().unwrap().remove(0).item.list().unwrap();
         let fields = tests[0].map().unwrap();
-        let unknown = fields[0].unknown(&["name", "given"]).to_string();
-        assert_eq!(unknown, "a.yaml:2:5: tests[0].nmae: there is no field `nmae`; did you mean `name`?");
-        let given = fields[1].item.list().unwrap();
-        assert_eq!(given[1].duration().unwrap(), Duration::from_hours(2));
+        let unknown = fields[0].unknown_field(&["name", "given"]).to_string();
+        assert_eq!(unknown, "a.yaml:2:5: tests[0].nmae: unknown field `nmae`; did you mean `name`?");
+        let durations = fields[1].item.list().unwrap();
+        assert_eq!(durations[1].duration().unwrap(), Duration::from_hours(2));
         assert_eq!(
-            given[0].duration().unwrap_err().to_string(),
-            "a.yaml:3:13: tests[0].given[0]: `1` is no duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 as in PT30M"
+            durations[0].duration().unwrap_err().to_string(),
+            "a.yaml:3:13: tests[0].given[0]: `1` is not a duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 such as PT30M"
         );
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_with_its_place() {
-        let wrong = Document::read("a: [1", "a.yaml").unwrap_err();
-        assert!(wrong.line > 0 && wrong.message.starts_with("this is not YAML"), "{wrong}");
+    fn yaml_syntax_error_has_a_location() {
+        let diagnostic = Document::read("a: [1", "a.yaml").unwrap_err();
+        assert!(diagnostic.line > 0 && diagnostic.message.starts_with("invalid YAML: "), "{diagnostic}");
     }
 }

@@ -1,22 +1,22 @@
-//! Durations as people write them: `30m`, `1h30m`, `500ms`, `60d`, and ISO 8601 (`PT30M`, `P60D`).
+//! Parser of durations: `30m`, `1h30m`, `500ms`, `60d`, and ISO 8601 (`PT30M`, `P60D`).
 
 use std::time::Duration;
 
-/// Reads a duration, or says what it should look like.
+/// Parses a duration, or returns a message with the valid forms.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let millis = match text.strip_prefix('P') {
         Some(iso) => iso_millis(iso),
         None => short_millis(text),
     };
-    let wrong =
-        || format!("`{text}` is no duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 as in PT30M");
-    millis.map(Duration::from_millis).ok_or_else(wrong)
+    let error =
+        || format!("`{text}` is not a duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 such as PT30M");
+    millis.map(Duration::from_millis).ok_or_else(error)
 }
 
 const SHORT: [(&str, u64); 6] =
     [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
 
-/// Numbers with units, each smaller than the one before.
+/// Parses numbers with units, each unit smaller than the previous one.
 fn short_millis(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut total: u64 = 0;
@@ -37,7 +37,7 @@ fn short_millis(text: &str) -> Option<u64> {
     (smallest < u64::MAX).then_some(total)
 }
 
-/// After the `P`. Years and months have no fixed length and are refused.
+/// Parses the text after the `P`. Rejects years and months, because they have no fixed length.
 fn iso_millis(text: &str) -> Option<u64> {
     let (date, time) = text.split_once('T').map_or((text, None), |(date, time)| (date, Some(time)));
     let date_millis = iso_part(date, &[('W', 604_800_000), ('D', 86_400_000)])?;
@@ -49,8 +49,8 @@ fn iso_millis(text: &str) -> Option<u64> {
 fn iso_part(text: &str, units: &[(char, u64)]) -> Option<u64> {
     let mut rest = text;
     let mut total: u64 = 0;
-    for (letter, millis) in units {
-        if let Some((number, after)) = rest.split_once(*letter) {
+    for (unit, millis) in units {
+        if let Some((number, after)) = rest.split_once(*unit) {
             total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(*millis)?)?;
             rest = after;
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_both_notations() {
+    fn parses_both_notations() {
         check("500ms", Some(0.5));
         check("30m", Some(1800.0));
         check("1h30m", Some(5400.0));
@@ -79,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_duration() {
-        for bad in [
+    fn rejects_invalid_durations() {
+        for text in [
             "",
             "30",
             "m",
@@ -95,7 +95,7 @@ mod tests {
             "5x",
             "99999999999999999999d",
         ] {
-            check(bad, None);
+            check(text, None);
         }
     }
 }

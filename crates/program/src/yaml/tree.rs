@@ -1,4 +1,4 @@
-//! YAML as a tree that knows where everything stands, bounded in depth and size before anything is made of it.
+//! YAML tree with the position of every value. Depth and size are limited before the tree is decoded.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use serde_json::{Map, Number, Value};
 
 use crate::limits::MAX_JSON_DEPTH;
 
-/// A place in the text: line and column, from 1.
+/// Position in the text: line and column, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-impl From<Marker> for Place {
+impl From<Marker> for Position {
     fn from(marker: Marker) -> Self {
         Self { line: marker.line(), column: marker.col() + 1 }
     }
 }
 
-/// A value and its place.
+/// Value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) at: Place,
+    pub(super) at: Position,
     pub(super) content: Content,
-    /// How many nodes it is made of.
+    /// Number of nodes in the value.
     size: usize,
 }
 
@@ -37,66 +37,67 @@ pub(super) enum Content {
         one_line: bool,
     },
     List(Vec<Node>),
-    /// In the order of the text; keys are unique.
+    /// Entries in the order of the text; keys are unique.
     Map(Vec<(Key, Node)>),
 }
 
-/// The key of a map.
+/// Key of a map.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
-    pub(super) at: Place,
+    pub(super) at: Position,
     pub(super) text: String,
 }
 
-/// A text that is no tree.
+/// Error of a text that is not a valid tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
-    pub(super) at: Place,
+pub(super) struct SyntaxError {
+    pub(super) at: Position,
     pub(super) message: String,
 }
 
-/// The most nodes, those that aliases repeat included.
+/// Maximum number of nodes, including those that aliases repeat.
 const MAX_NODES: usize = 50_000;
-/// Room for the fields of the language around the deepest template.
+/// Maximum depth: the deepest template and the fields of the language around it.
 const MAX_DEPTH: usize = MAX_JSON_DEPTH + 8;
 
-/// Reads one document.
-pub(super) fn parse(text: &str) -> Result<Node, Malformed> {
-    let mut builder = Builder::default();
+/// Parses one document.
+pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
+    let mut builder = TreeBuilder::default();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| Malformed {
+        let (event, span) = event.map_err(|error| SyntaxError {
             at: (*error.marker()).into(),
-            message: format!("this is not YAML: {}", error.info()),
+            message: format!("invalid YAML: {}", error.info()),
         })?;
         builder.take(event, span)?;
     }
-    let empty = || Malformed { at: Place { line: 1, column: 1 }, message: "the file is empty".to_owned() };
+    let empty =
+        || SyntaxError { at: Position { line: 1, column: 1 }, message: "the file is empty".to_owned() };
     builder.root.ok_or_else(empty)
 }
 
 /// Collections under construction, outermost first.
 #[derive(Default)]
-struct Builder {
-    open: Vec<Open>,
+struct TreeBuilder {
+    open: Vec<OpenCollection>,
     root: Option<Node>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
 }
 
-struct Open {
-    at: Place,
+struct OpenCollection {
+    at: Position,
     anchor: usize,
-    kind: OpenKind,
+    kind: CollectionKind,
 }
 
-enum OpenKind {
+enum CollectionKind {
     List(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, key: Option<Key>, seen: BTreeMap<String, Place> },
+    Map { entries: Vec<(Key, Node)>, key: Option<Key>, seen: BTreeMap<String, Position> },
 }
 
-impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Malformed> {
-        let at = Place::from(span.start);
+impl TreeBuilder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
+        let at = Position::from(span.start);
         match event {
             Event::Nothing
             | Event::StreamStart
@@ -112,37 +113,39 @@ impl Builder {
                     let cost = node.size;
                     self.push(node, cost, 0)
                 }
-                None => Err(malformed(at, "this alias stands within its own anchor")),
+                None => Err(malformed(at, "this alias is inside its own anchor")),
             },
             Event::Scalar(text, style, anchor, None) => {
                 let one_line = span.start.line() == span.end.line();
                 let content = Content::Scalar { text: text.into_owned(), style, one_line };
                 self.push(Node { at, content, size: 1 }, 1, anchor)
             }
-            Event::SequenceStart(anchor, None) => self.open(at, anchor, OpenKind::List(Vec::new())),
-            Event::MappingStart(anchor, None) => {
-                self.open(at, anchor, OpenKind::Map { entries: Vec::new(), key: None, seen: BTreeMap::new() })
-            }
+            Event::SequenceStart(anchor, None) => self.open(at, anchor, CollectionKind::List(Vec::new())),
+            Event::MappingStart(anchor, None) => self.open(
+                at,
+                anchor,
+                CollectionKind::Map { entries: Vec::new(), key: None, seen: BTreeMap::new() },
+            ),
             Event::SequenceEnd | Event::MappingEnd => self.close(),
         }
     }
 
-    fn open(&mut self, at: Place, anchor: usize, kind: OpenKind) -> Result<(), Malformed> {
+    fn open(&mut self, at: Position, anchor: usize, kind: CollectionKind) -> Result<(), SyntaxError> {
         if self.open.len() >= MAX_DEPTH {
             return Err(malformed(at, &format!("this nests deeper than {MAX_DEPTH} levels")));
         }
-        self.open.push(Open { at, anchor, kind });
+        self.open.push(OpenCollection { at, anchor, kind });
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Malformed> {
-        let Some(Open { at, anchor, kind }) = self.open.pop() else { return Ok(()) };
+    fn close(&mut self) -> Result<(), SyntaxError> {
+        let Some(OpenCollection { at, anchor, kind }) = self.open.pop() else { return Ok(()) };
         let (content, size) = match kind {
-            OpenKind::List(items) => {
+            CollectionKind::List(items) => {
                 let size = items.iter().map(|item| item.size).sum::<usize>();
                 (Content::List(items), size)
             }
-            OpenKind::Map { entries, .. } => {
+            CollectionKind::Map { entries, .. } => {
                 let size = entries.iter().map(|(_, item)| item.size).sum::<usize>();
                 (Content::Map(entries), size)
             }
@@ -150,24 +153,25 @@ impl Builder {
         self.push(Node { at, content, size: size + 1 }, 1, anchor)
     }
 
-    /// Puts a node where it belongs. `cost` is how many nodes were made for it; an anchor keeps a copy of all of it.
-    fn push(&mut self, node: Node, cost: usize, anchor: usize) -> Result<(), Malformed> {
+    /// Adds a node to its parent. `cost` is the number of nodes created for it; an anchor stores a full
+    /// copy.
+    fn push(&mut self, node: Node, cost: usize, anchor: usize) -> Result<(), SyntaxError> {
         let at = node.at;
         self.nodes += if anchor > 0 { cost + node.size } else { cost };
         if self.nodes > MAX_NODES {
-            let message = format!("the file holds more than {MAX_NODES} values, aliases counted in full");
-            return Err(Malformed { at, message });
+            let message = format!("the file contains more than {MAX_NODES} values with aliases expanded");
+            return Err(SyntaxError { at, message });
         }
         if anchor > 0 {
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut().map(|open| &mut open.kind) {
             None if self.root.is_some() => {
-                return Err(malformed(at, "a file holds one document, this is a second"));
+                return Err(malformed(at, "a file contains one document, this is a second one"));
             }
             None => self.root = Some(node),
-            Some(OpenKind::List(items)) => items.push(node),
-            Some(OpenKind::Map { entries, key, seen }) => match key.take() {
+            Some(CollectionKind::List(items)) => items.push(node),
+            Some(CollectionKind::Map { entries, key, seen }) => match key.take() {
                 Some(key) => entries.push((key, node)),
                 None => *key = Some(to_key(node, seen)?),
             },
@@ -176,27 +180,27 @@ impl Builder {
     }
 }
 
-fn to_key(node: Node, seen: &mut BTreeMap<String, Place>) -> Result<Key, Malformed> {
+fn to_key(node: Node, seen: &mut BTreeMap<String, Position>) -> Result<Key, SyntaxError> {
     let Content::Scalar { text, .. } = node.content else {
-        return Err(malformed(node.at, "a key is a text, not a list or a map"));
+        return Err(malformed(node.at, "a key must be a text, not a list or a map"));
     };
     match seen.insert(text.clone(), node.at) {
         Some(first) => {
-            Err(malformed(node.at, &format!("`{text}` stands here twice, first in line {}", first.line)))
+            Err(malformed(node.at, &format!("duplicate key `{text}`, first in line {}", first.line)))
         }
         None => Ok(Key { at: node.at, text }),
     }
 }
 
-fn malformed(at: Place, message: &str) -> Malformed {
-    Malformed { at, message: message.to_owned() }
+fn malformed(at: Position, message: &str) -> SyntaxError {
+    SyntaxError { at, message: message.to_owned() }
 }
 
 impl Node {
-    /// As JSON, by the core schema of YAML 1.2.
+    /// Converts to JSON, by the core schema of YAML 1.2.
     pub(super) fn to_json(&self) -> Value {
         match &self.content {
-            Content::Scalar { text, style: ScalarStyle::Plain, .. } => plain(text),
+            Content::Scalar { text, style: ScalarStyle::Plain, .. } => plain_scalar(text),
             Content::Scalar { text, .. } => Value::from(text.as_str()),
             Content::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
             Content::Map(entries) => {
@@ -206,12 +210,12 @@ impl Node {
         }
     }
 
-    /// Nothing stands there.
+    /// Returns whether the value is null.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { .. }) && self.to_json().is_null()
     }
 
-    /// What people call it.
+    /// Returns the name of the type for messages.
     pub(super) fn kind(&self) -> &'static str {
         match &self.content {
             Content::List(_) => "a list",
@@ -221,8 +225,8 @@ impl Node {
     }
 }
 
-/// Infinities and what is too large for JSON stay texts.
-fn plain(text: &str) -> Value {
+/// Converts a plain scalar. Infinities and numbers too large for JSON stay texts.
+fn plain_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "true" | "True" | "TRUE" => return Value::Bool(true),

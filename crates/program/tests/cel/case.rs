@@ -1,42 +1,45 @@
-//! One test of the suite: what is evaluated, under which variables, and what must come of it.
+//! One test of the suite: expression, variables and expected result.
 
 use orlog_program::evaluate;
 use serde_json::{Map, Value};
 
-/// A test as it stands in the suite.
+/// Test of the suite.
 pub(super) struct Case {
-    /// The file it comes from, for example `lists`.
+    /// Source file, for example `lists`.
     pub(super) file: String,
     /// File, section and name.
     pub(super) name: String,
     original: Value,
 }
 
-/// What became of a test.
+/// Result of a test.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum End {
+pub(super) enum CaseResult {
     Passed,
     Failed(String),
-    /// Orlog refuses the feature; the text is one of [`REFUSALS`].
-    Refused(&'static str),
-    /// It is not about what Orlog has; the text says why.
+    /// Orlog rejects the feature; the text is one of [`REJECTIONS`].
+    Rejected(&'static str),
+    /// The test does not apply to Orlog; the text is the reason.
     Skipped(&'static str),
 }
 
-/// What is refused on purpose, known by the message that the user gets, and why.
-pub(super) const REFUSALS: [(&str, &str); 4] = [
-    (UNKNOWN, "a name or a function that does not exist, in a test that switches checking off"),
-    ("is no JSON number", "infinities and NaN, which JSON cannot say, as the value of an expression"),
-    ("its value is an optional", "an optional as the value of an expression"),
-    ("map, filter, all and exists stand more than 2 deep", "comprehensions more than two deep"),
+/// Features that Orlog rejects by design: the error message and the reason.
+pub(super) const REJECTIONS: [(&str, &str); 4] = [
+    (UNKNOWN, "an unknown name or function, in a test without type checks"),
+    (
+        "is not a JSON number",
+        "infinities and NaN, which JSON does not support, as the value of an expression",
+    ),
+    ("the value is an optional", "an optional as the value of an expression"),
+    ("map, filter, all and exists exceed 2 nesting levels", "comprehensions with more than two levels"),
 ];
 
-/// Stands for both messages of the checker about names.
+/// Replaces both messages of the checker about names.
 const UNKNOWN: &str = "unknown";
 
 const PROTOBUF_FILES: [&str; 6] = ["dynamic", "enums", "proto2", "proto2_ext", "proto3", "wrappers"];
 
-/// Every test of the suite.
+/// Returns every test of the suite.
 pub(super) fn all(suite: &Value) -> Vec<Case> {
     let mut cases = Vec::new();
     for file in list(suite, "suites") {
@@ -65,17 +68,16 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 impl Case {
-    /// It names messages or enums of protobuf, which JSON does not have.
+    /// Returns whether the test uses protobuf messages or enums, which JSON does not have.
     fn needs_protobuf(&self) -> bool {
-        let whole = self.original.to_string();
-        let whole = whole.replace("google.protobuf.Timestamp", "").replace("google.protobuf.Duration", "");
+        let text = self.original.to_string();
+        let text = text.replace("google.protobuf.Timestamp", "").replace("google.protobuf.Duration", "");
         PROTOBUF_FILES.contains(&self.file.as_str())
-            || ["TestAllTypes", "google.protobuf.", "proto2", "proto3"]
-                .iter()
-                .any(|sign| whole.contains(sign))
+            || ["TestAllTypes", "google.protobuf.", "proto2", "proto3"].iter().any(|sign| text.contains(sign))
     }
 
-    /// It is of the core of the language and of what JSON has: no extension, and no bytes, times and durations.
+    /// Returns whether the test uses only the core language and JSON types: no extension, bytes, times or
+    /// durations.
     pub(super) fn is_json_core(&self) -> bool {
         const FILES: [&str; 13] = [
             "basic",
@@ -92,39 +94,39 @@ impl Case {
             "plumbing",
             "string",
         ];
-        let whole = self.original.to_string().to_lowercase();
+        let text = self.original.to_string().to_lowercase();
         let foreign = ["bytes", "timestamp", "duration", "b'", "b\\\"", "typevalue", "type("];
-        FILES.contains(&self.file.as_str()) && !foreign.iter().any(|sign| whole.contains(sign))
+        FILES.contains(&self.file.as_str()) && !foreign.iter().any(|sign| text.contains(sign))
     }
 
-    /// Evaluates it as an expression of a definition would be.
-    pub(super) fn run(&self) -> End {
+    /// Evaluates the test as an expression of a definition.
+    pub(super) fn run(&self) -> CaseResult {
         if self.needs_protobuf() {
-            return End::Skipped("messages, enums and wrappers of protobuf");
+            return CaseResult::Skipped("messages, enums and wrappers of protobuf");
         }
         if self.original["checkOnly"] == true {
-            return End::Skipped("only asks for the static type");
+            return CaseResult::Skipped("checks only the static type");
         }
         let Some(variables) = self.variables() else {
-            return End::Skipped("a variable that JSON cannot say");
+            return CaseResult::Skipped("a variable that JSON does not support");
         };
         let got = evaluate(text(&self.original, "expr"), &variables);
-        if let Some(end) = got.as_ref().err().and_then(|why| self.refusal(why)) {
+        if let Some(end) = got.as_ref().err().and_then(|reason| self.rejection(reason)) {
             return end;
         }
         match (&self.original["evalError"], got) {
             (Value::Null, Ok(got)) => self.compare(&got),
-            (Value::Null, Err(why)) => End::Failed(why),
-            (_, Ok(got)) => End::Failed(format!("{got} instead of an error")),
-            (error, Err(why)) => accept_error(&error.to_string(), &why),
+            (Value::Null, Err(reason)) => CaseResult::Failed(reason),
+            (_, Ok(got)) => CaseResult::Failed(format!("{got} instead of an error")),
+            (error, Err(reason)) => accept_error(&error.to_string(), &reason),
         }
     }
 
-    fn refusal(&self, message: &str) -> Option<End> {
-        let unknown = message.starts_with("there is no function") || message.contains("is not known here");
+    fn rejection(&self, message: &str) -> Option<CaseResult> {
+        let unknown = message.starts_with("unknown function") || message.contains("unknown name");
         let unchecked = unknown && self.original["disableCheck"] == true;
-        let is_meant = |sign: &str| if sign == UNKNOWN { unchecked } else { message.contains(sign) };
-        REFUSALS.iter().find(|(sign, _)| is_meant(sign)).map(|(_, why)| End::Refused(why))
+        let matches = |sign: &str| if sign == UNKNOWN { unchecked } else { message.contains(sign) };
+        REJECTIONS.iter().find(|(sign, _)| matches(sign)).map(|(_, reason)| CaseResult::Rejected(reason))
     }
 
     fn variables(&self) -> Option<Map<String, Value>> {
@@ -136,30 +138,35 @@ impl Case {
         pairs.collect()
     }
 
-    /// What is not stated must be true.
-    fn compare(&self, got: &Value) -> End {
+    /// Compares the result. A test without an expected value requires `true`.
+    fn compare(&self, got: &Value) -> CaseResult {
         let typed = &self.original["typedResult"]["result"];
         let stated = if typed.is_null() { &self.original["value"] } else { typed };
-        let wanted = if stated.is_null() { Some(Value::Bool(true)) } else { to_json(stated) };
-        match wanted {
-            Some(wanted) if wanted == *got => End::Passed,
-            Some(wanted) => End::Failed(format!("{got} instead of {wanted}")),
-            None => End::Failed(format!("{got} instead of {stated}")),
+        let expected = if stated.is_null() { Some(Value::Bool(true)) } else { to_json(stated) };
+        match expected {
+            Some(expected) if expected == *got => CaseResult::Passed,
+            Some(expected) => CaseResult::Failed(format!("{got} instead of {expected}")),
+            None => CaseResult::Failed(format!("{got} instead of {stated}")),
         }
     }
 }
 
-/// An error must be one of the evaluation: that a function does not exist is only right where the suite says so.
-fn accept_error(wanted: &str, why: &str) -> End {
-    let not_there =
-        why.starts_with("there is no function") || why.starts_with("the expression does not parse");
-    let says_so = ["unbound", "undeclared", "no_matching_overload", "no such overload", "unsupported"]
+/// Checks that an error is an evaluation error. An unknown function passes only if the suite expects
+/// it.
+fn accept_error(expected: &str, reason: &str) -> CaseResult {
+    let is_unknown =
+        reason.starts_with("unknown function") || reason.starts_with("the expression is invalid");
+    let is_expected = ["unbound", "undeclared", "no_matching_overload", "no such overload", "unsupported"]
         .iter()
-        .any(|sign| wanted.contains(sign));
-    if not_there && !says_so { End::Failed(format!("{why}, instead of {wanted}")) } else { End::Passed }
+        .any(|sign| expected.contains(sign));
+    if is_unknown && !is_expected {
+        CaseResult::Failed(format!("{reason}, instead of {expected}"))
+    } else {
+        CaseResult::Passed
+    }
 }
 
-/// A value that an event could carry, without change of its type.
+/// Returns whether an event can carry the value without a change of its type.
 fn is_json(value: &Value) -> bool {
     let Some((kind, inner)) = value.as_object().and_then(|fields| fields.iter().next()) else { return false };
     match kind.as_str() {
@@ -172,7 +179,7 @@ fn is_json(value: &Value) -> bool {
     }
 }
 
-/// A value of the suite as the JSON that Orlog makes of it.
+/// Converts a value of the suite to the JSON of Orlog.
 fn to_json(value: &Value) -> Option<Value> {
     let (kind, inner) = value.as_object()?.iter().next()?;
     match kind.as_str() {

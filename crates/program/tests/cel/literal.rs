@@ -1,11 +1,11 @@
-//! Reads a JavaScript object literal as JSON: what the test data is written in.
+//! Parser of JavaScript object literals, the format of the test data.
 
 use serde_json::{Map, Value};
 
-/// The value that begins at the first `{` after `exports.tests =`.
+/// Parses the value that starts at the first `{` after `exports.tests =`.
 ///
 /// # Errors
-/// Where the text is no literal.
+/// The position at which the text is not a literal.
 pub(super) fn read(text: &str) -> Result<Value, String> {
     let start = text.find("exports.tests = {").ok_or("there is no `exports.tests = {`")?;
     let mut reader = Reader { text, at: start + "exports.tests = ".len() };
@@ -23,8 +23,8 @@ impl Reader<'_> {
             Some('{') => self.object(),
             Some('[') => self.list(),
             Some('"' | '\'' | '`') => Ok(Value::String(self.string()?)),
-            Some(_) => self.word(),
-            None => Err(self.wrong("a value")),
+            Some(_) => self.scalar(),
+            None => Err(self.missing_error("a value")),
         }
     }
 
@@ -37,7 +37,7 @@ impl Reader<'_> {
                 _ => self.bare(),
             };
             if self.next_sign() != Some(':') {
-                return Err(self.wrong("`:`"));
+                return Err(self.missing_error("`:`"));
             }
             self.at += 1;
             let value = self.value()?;
@@ -65,17 +65,19 @@ impl Reader<'_> {
         }
     }
 
-    fn word(&mut self) -> Result<Value, String> {
-        let word = self.bare();
-        // The nearest double; `serde_json` may be one off in the last place.
-        let double = word.parse::<f64>().ok().filter(|_| word.contains(['.', 'e']));
+    fn scalar(&mut self) -> Result<Value, String> {
+        let scalar = self.bare();
+        // The nearest double; `serde_json` can differ in the last place.
+        let double = scalar.parse::<f64>().ok().filter(|_| scalar.contains(['.', 'e']));
         match double {
             Some(double) => Ok(Value::from(double)),
-            None => serde_json::from_str(&word).map_err(|_| self.wrong("a number, true, false or null")),
+            None => {
+                serde_json::from_str(&scalar).map_err(|_| self.missing_error("a number, true, false or null"))
+            }
         }
     }
 
-    /// A name or a number.
+    /// Reads a name or a number.
     fn bare(&mut self) -> String {
         let rest = &self.text[self.at..];
         let end = rest.find(|c: char| !(c.is_alphanumeric() || "_$.+-".contains(c))).unwrap_or(rest.len());
@@ -84,14 +86,14 @@ impl Reader<'_> {
     }
 
     fn string(&mut self) -> Result<String, String> {
-        let quote = self.take().expect("the caller saw it");
+        let quote = self.take().expect("the caller has checked it");
         let mut out = String::new();
         loop {
             match self.take() {
                 Some(c) if c == quote => return Ok(out),
                 Some('\\') => self.escape(&mut out)?,
                 Some(c) => out.push(c),
-                None => return Err(self.wrong("the end of a text")),
+                None => return Err(self.missing_error("the end of a text")),
             }
         }
     }
@@ -109,14 +111,14 @@ impl Reader<'_> {
             Some('u') => out.push(self.unicode()?),
             Some('\n') => {}
             Some(other) => out.push(other),
-            None => return Err(self.wrong("an escape")),
+            None => return Err(self.missing_error("an escape")),
         }
         Ok(())
     }
 
     fn unicode(&mut self) -> Result<char, String> {
         if self.text[self.at..].starts_with('{') {
-            let end = self.text[self.at..].find('}').ok_or_else(|| self.wrong("`}`"))?;
+            let end = self.text[self.at..].find('}').ok_or_else(|| self.missing_error("`}`"))?;
             self.at += 1;
             let found = self.hex(end - 1);
             self.at += 1;
@@ -124,20 +126,20 @@ impl Reader<'_> {
         }
         let at = self.at;
         self.hex(4).or_else(|_| {
-            // The two halves of a character beyond the first 65,536.
+            // The surrogate pair of a character above U+FFFF.
             let half = |start: usize| u16::from_str_radix(self.text.get(start..start + 4)?, 16).ok();
-            let pair = half(at).zip(half(at + 6)).ok_or_else(|| self.wrong("a character"))?;
+            let pair = half(at).zip(half(at + 6)).ok_or_else(|| self.missing_error("a character"))?;
             self.at = at + 10;
             char::decode_utf16([pair.0, pair.1])
                 .next()
                 .and_then(Result::ok)
-                .ok_or_else(|| self.wrong("a character"))
+                .ok_or_else(|| self.missing_error("a character"))
         })
     }
 
     fn hex(&mut self, digits: usize) -> Result<char, String> {
         let code = self.text.get(self.at..self.at + digits).and_then(|t| u32::from_str_radix(t, 16).ok());
-        let found = code.and_then(char::from_u32).ok_or_else(|| self.wrong("a character"))?;
+        let found = code.and_then(char::from_u32).ok_or_else(|| self.missing_error("a character"))?;
         self.at += digits;
         Ok(found)
     }
@@ -148,12 +150,12 @@ impl Reader<'_> {
         Some(next)
     }
 
-    /// The next sign that is neither space nor comment.
+    /// Returns the next character that is neither whitespace nor part of a comment.
     fn next_sign(&mut self) -> Option<char> {
         loop {
-            let rest = &self.text[self.at..];
-            let trimmed = rest.trim_start();
-            self.at += rest.len() - trimmed.len();
+            let remaining = &self.text[self.at..];
+            let trimmed = remaining.trim_start();
+            self.at += remaining.len() - trimmed.len();
             if !trimmed.starts_with("//") {
                 return trimmed.chars().next();
             }
@@ -161,8 +163,8 @@ impl Reader<'_> {
         }
     }
 
-    fn wrong(&self, wanted: &str) -> String {
+    fn missing_error(&self, expected: &str) -> String {
         let line = self.text[..self.at].matches('\n').count() + 1;
-        format!("line {line}: {wanted} is missing")
+        format!("line {line}: {expected} is missing")
     }
 }

@@ -1,5 +1,5 @@
-//! The public tests of CEL, from the npm package `@bufbuild/cel-spec`: fetched once, kept under `target/`, used only when
-//! they are byte for byte those that were looked at.
+//! Public tests of CEL, from the npm package `@bufbuild/cel-spec`. The package is fetched once, stored
+//! under `target/`, and used only if its bytes match the expected hash.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,35 +11,35 @@ use sha2::{Digest, Sha512};
 const PACKAGE: &str = "@bufbuild/cel-spec@0.6.1";
 const ADDRESS: &str = "https://registry.npmjs.org/@bufbuild/cel-spec/-/cel-spec-0.6.1.tgz";
 const ARCHIVE: &str = "bufbuild-cel-spec-0.6.1.tgz";
-/// The `integrity` that the registry states.
+/// The `integrity` value of the registry.
 const SHA512: &str =
     "m0Ac9qA669yxxC0Hy45qGsUZemjImVfxPl6r9jLbkJviEvv3R9hSYyH2ItGRbDguekX6eId0cb62ulNBK97ezg==";
 const TESTS: &str = "package/dist/cjs/testdata/conformance.js";
 
-/// The text of the conformance tests.
+/// Returns the text of the conformance tests.
 ///
 /// # Errors
-/// Why they cannot be had: no network, another content.
+/// The reason why the tests are unavailable: no network, or different content.
 pub(super) fn tests() -> Result<String, String> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cel-spec");
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let archive = folder.join(ARCHIVE);
-    if !is_the_one(&archive) {
-        fetch(&folder, &archive)?;
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cel-spec");
+    std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let archive = dir.join(ARCHIVE);
+    if !is_expected(&archive) {
+        fetch(&dir, &archive)?;
     }
-    if !is_the_one(&archive) {
-        return Err(format!("{} is not the archive whose sha512 is pinned", archive.display()));
+    if !is_expected(&archive) {
+        return Err(format!("{} does not have the pinned sha512", archive.display()));
     }
-    unpack(&folder, &archive)
+    unpack(&dir, &archive)
 }
 
-fn is_the_one(archive: &Path) -> bool {
+fn is_expected(archive: &Path) -> bool {
     std::fs::read(archive).is_ok_and(|bytes| STANDARD.encode(Sha512::digest(&bytes)) == SHA512)
 }
 
-/// By npm, which knows of mirrors; by curl where there is none.
-fn fetch(folder: &Path, archive: &Path) -> Result<(), String> {
-    let npm = Command::new("npm").args(["pack", PACKAGE]).current_dir(folder).output();
+/// Fetches the package with npm, which uses configured mirrors, or with curl if npm is missing.
+fn fetch(dir: &Path, archive: &Path) -> Result<(), String> {
+    let npm = Command::new("npm").args(["pack", PACKAGE]).current_dir(dir).output();
     if npm.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
@@ -51,11 +51,11 @@ fn fetch(folder: &Path, archive: &Path) -> Result<(), String> {
     }
 }
 
-fn unpack(folder: &Path, archive: &Path) -> Result<String, String> {
-    let tar = Command::new("tar").arg("xzf").arg(archive).arg("-C").arg(folder).arg(TESTS).status();
+fn unpack(dir: &Path, archive: &Path) -> Result<String, String> {
+    let tar = Command::new("tar").arg("xzf").arg(archive).arg("-C").arg(dir).arg(TESTS).status();
     if !tar.is_ok_and(|status| status.success()) {
         return Err(format!("{} cannot be unpacked", archive.display()));
     }
-    let path: PathBuf = folder.join(TESTS);
+    let path: PathBuf = dir.join(TESTS);
     std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))
 }

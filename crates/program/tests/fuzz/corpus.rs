@@ -1,22 +1,22 @@
-//! What the fuzzer starts from: every definition under `examples/` and beside the tests.
+//! Seed corpus of the fuzzer: every definition under `examples/` and in the test directories.
 
 use std::path::{Path, PathBuf};
 
-use orlog_program::{Compiled, compile_yaml};
+use orlog_program::{CompiledDefinition, compile_yaml};
 
-/// The texts, in the order of their paths.
+/// Returns the texts in the order of their paths.
 pub(super) fn texts() -> Vec<String> {
-    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
-    find(&crate_folder.join("tests"), &mut paths);
-    find(&crate_folder.join("../../examples"), &mut paths);
+    find(&crate_dir.join("tests"), &mut paths);
+    find(&crate_dir.join("../../examples"), &mut paths);
     paths.sort();
-    assert!(paths.len() >= 2, "the examples are not where they were");
-    paths.iter().map(|path| std::fs::read_to_string(path).expect("an example is a text")).collect()
+    assert!(paths.len() >= 2, "no examples found");
+    paths.iter().map(|path| std::fs::read_to_string(path).expect("an example is readable")).collect()
 }
 
-fn find(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+fn find(dir: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("the directory exists").flatten() {
         let path = entry.path();
         if path.is_dir() {
             find(&path, into);
@@ -26,7 +26,7 @@ fn find(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Those that compile, which is each.
-pub(super) fn sagas() -> Vec<Compiled> {
+/// Returns the compiled definitions of the corpus; every text compiles.
+pub(super) fn sagas() -> Vec<CompiledDefinition> {
     texts().iter().map(|text| compile_yaml(text, "example").expect("an example compiles")).collect()
 }

@@ -1,11 +1,11 @@
-//! Expressions: grown from the grammar, with types that mostly fit, then damaged.
+//! Expressions: generated from the grammar with mostly matching types, then corrupted.
 
 use orlog_program::{MAX_PAYLOAD_BYTES, check_payload, evaluate};
 use serde_json::{Map, Value, json};
 
 use super::random::Random;
 
-const SIGNS: [&str; 28] = [
+const TOKENS: [&str; 28] = [
     "(", ")", "[", "]", "{", "}", ".", ",", "?", ":", "+", "-", "*", "/", "%", "!", "==", "in", "&&", "||",
     "'", "\"", "\\", "0x", "1e", "u", "`", "\u{0}",
 ];
@@ -26,9 +26,9 @@ fn damage(random: &mut Random, source: &str) -> String {
     let to = source.floor_char_boundary((at + random.below(12)).min(source.len()));
     match random.below(4) {
         0 => format!("{}{}", &source[..at], &source[to..]),
-        1 => format!("{}{}{}", &source[..at], random.pick(&SIGNS), &source[at..]),
+        1 => format!("{}{}{}", &source[..at], random.pick(&TOKENS), &source[at..]),
         2 => format!("{}{}{}", &source[..at], &source[at..to].repeat(1 + random.below(40)), &source[to..]),
-        _ => format!("{}{}{}", &source[..at], random.pick(&SIGNS), &source[to..]),
+        _ => format!("{}{}{}", &source[..at], random.pick(&TOKENS), &source[to..]),
     }
 }
 
@@ -212,18 +212,18 @@ fn variables() -> Map<String, Value> {
     }
 }
 
-/// Evaluates it twice. Whether it has a value.
+/// Evaluates the expression twice. Returns whether it has a value.
 pub(super) fn run(source: &str) -> bool {
     let variables = variables();
     let value = evaluate(source, &variables);
-    assert_eq!(value, evaluate(source, &variables), "something else the second time");
+    assert_eq!(value, evaluate(source, &variables), "the second evaluation differs");
     match value {
         Ok(value) => {
             assert_eq!(check_payload(&value), Ok(()), "more than {MAX_PAYLOAD_BYTES} bytes");
             true
         }
-        Err(why) => {
-            assert!(!why.is_empty() && why.len() < 10_000, "{} bytes of why not", why.len());
+        Err(reason) => {
+            assert!(!reason.is_empty() && reason.len() < 10_000, "{} bytes of reason", reason.len());
             false
         }
     }

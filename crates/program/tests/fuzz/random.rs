@@ -1,6 +1,6 @@
-//! Chance that can be had again.
+//! Reproducible random numbers.
 
-/// Numbers from a seed.
+/// Random number generator with a seed.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -8,13 +8,13 @@ impl Random {
         Self(seed)
     }
 
-    /// A seed for a run that states none.
+    /// Returns a seed for a run without a configured seed.
     pub(super) fn any_seed() -> u64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(1, |since| since.as_secs() << 20)
     }
 
-    /// The next number (splitmix64).
+    /// Returns the next number (splitmix64).
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -23,7 +23,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(end).expect("a small number")).expect("below a usize")
     }
@@ -36,7 +36,7 @@ impl Random {
         self.next()
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` calls on average.
     pub(super) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

@@ -1,32 +1,32 @@
-//! Stored states with bytes changed: a program reads what it can and refuses the rest, it never panics.
+//! Stored states with changed bytes: a program decodes or rejects them and never panics.
 
 use orlog_model::{CorrelationId, InstanceKey, TenantId, Timestamp};
-use orlog_program::{Compiled, Context, Fault, Program as _, Stimulus};
+use orlog_program::{CompiledDefinition, Context, Program as _, ProgramError, ProgramInput};
 use orlog_testkit::definition_suite::{failed, succeeded};
 use serde_json::Value;
 
 use super::random::Random;
-use super::run::live;
+use super::run::random_run;
 
-/// A damaged state of one of the sagas.
+/// Corrupt state of one of the sagas.
 #[derive(Debug)]
-pub(super) struct Damaged {
+pub(super) struct CorruptState {
     saga: usize,
     state: Vec<u8>,
     tag: String,
 }
 
-pub(super) fn make(random: &mut Random, sagas: &[Compiled]) -> Damaged {
+pub(super) fn make(random: &mut Random, sagas: &[CompiledDefinition]) -> CorruptState {
     let saga = random.below(sagas.len());
     let mut states: Vec<Vec<u8>> = Vec::new();
-    live(random, &sagas[saga], |state| states.push(state.to_vec()));
+    random_run(random, &sagas[saga], |state| states.push(state.to_vec()));
     let mut state =
         if states.is_empty() { Vec::new() } else { states.swap_remove(random.below(states.len())) };
     for _ in 0..random.below(5) {
         damage(random, &mut state);
     }
     let steps = &sagas[saga].definition().steps;
-    Damaged { saga, state, tag: steps[random.below(steps.len())].id.to_string() }
+    CorruptState { saga, state, tag: steps[random.below(steps.len())].id.to_string() }
 }
 
 fn damage(random: &mut Random, state: &mut Vec<u8>) {
@@ -42,33 +42,33 @@ fn damage(random: &mut Random, state: &mut Vec<u8>) {
     }
 }
 
-/// Shows it every kind of input. Whether it could be read.
-pub(super) fn run(input: &Damaged, sagas: &[Compiled]) -> bool {
+/// Applies every kind of input to the state. Returns whether the state could be decoded.
+pub(super) fn run(input: &CorruptState, sagas: &[CompiledDefinition]) -> bool {
     let saga = &sagas[input.saga];
     let key = InstanceKey {
         tenant: TenantId::default_tenant(),
-        saga: saga.reference().saga.clone(),
-        correlation: CorrelationId::new("o1").expect("a short word"),
+        saga: saga.definition_ref().saga.clone(),
+        correlation: CorrelationId::new("o1").expect("a valid id"),
     };
     let context = Context { key: &key, version: 9, now: Timestamp::from_millis(1_700_000_000_000) };
     let (ok, no) = (succeeded(Value::Null), failed("odd"));
-    let undo = format!("undo:{}", input.tag);
-    let stimuli = [
-        Stimulus::Outcome { tag: &input.tag, verdict: &ok },
-        Stimulus::Outcome { tag: &input.tag, verdict: &no },
-        Stimulus::Outcome { tag: &undo, verdict: &ok },
-        Stimulus::Timer { name: &input.tag },
-        Stimulus::Cancel { reason: "odd" },
-        Stimulus::Retry,
-        Stimulus::Skip,
-        Stimulus::ForceComplete,
+    let compensation_tag = format!("compensate:{}", input.tag);
+    let inputs = [
+        ProgramInput::WorkResult { tag: &input.tag, outcome: &ok },
+        ProgramInput::WorkResult { tag: &input.tag, outcome: &no },
+        ProgramInput::WorkResult { tag: &compensation_tag, outcome: &ok },
+        ProgramInput::Timer { name: &input.tag },
+        ProgramInput::Cancel { reason: "odd" },
+        ProgramInput::Retry,
+        ProgramInput::Skip,
+        ProgramInput::ForceComplete,
     ];
-    let unread = stimuli.iter().filter(|stimulus| {
-        matches!(saga.apply(Some(&input.state), stimulus, &context), Err(Fault::State(_)))
+    let unread = inputs.iter().filter(|program_input| {
+        matches!(saga.apply(Some(&input.state), program_input, &context), Err(ProgramError::InvalidState(_)))
     });
     let readable = unread.count() == 0;
     if readable {
-        assert!(saga.show(&input.state).is_some(), "a state that is applied is shown");
+        assert!(saga.view_state(&input.state).is_some(), "an applied state has a view");
     }
     readable
 }

@@ -1,12 +1,12 @@
-//! Definitions: valid ones with mistakes in them, and bytes that are none.
+//! Definitions: valid ones with injected errors, and arbitrary bytes.
 
 use orlog_program::{Program as _, compile_yaml, load};
 
 use super::random::Random;
-use super::run::live;
+use super::run::random_run;
 
-/// Signs and words that mean something somewhere.
-const WORDS: [&str; 48] = [
+/// Characters and names with a meaning in the language.
+const TOKENS: [&str; 48] = [
     "[",
     "]",
     "{",
@@ -57,7 +57,7 @@ const WORDS: [&str; 48] = [
     "é",
 ];
 
-/// A definition, and the seed of its life.
+/// Returns a definition and the seed of its run.
 pub(super) fn make(random: &mut Random, corpus: &[String]) -> (String, u64) {
     let mut text = corpus[random.below(corpus.len())].clone();
     if random.once_in(20) {
@@ -73,7 +73,7 @@ pub(super) fn make(random: &mut Random, corpus: &[String]) -> (String, u64) {
 fn mutate(random: &mut Random, text: &str, corpus: &[String]) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     if lines.is_empty() {
-        return random.pick(&WORDS).to_owned();
+        return random.pick(&TOKENS).to_owned();
     }
     let at = random.below(lines.len());
     let other = random.below(lines.len());
@@ -85,10 +85,10 @@ fn mutate(random: &mut Random, text: &str, corpus: &[String]) -> String {
         2 => lines.swap(at, other),
         3 => {
             let donor = &corpus[random.below(corpus.len())];
-            let given: Vec<&str> = donor.lines().collect();
-            lines.insert(at, given[random.below(given.len())]);
+            let donor_lines: Vec<&str> = donor.lines().collect();
+            lines.insert(at, donor_lines[random.below(donor_lines.len())]);
         }
-        4 => return words(random, text),
+        4 => return replace_token(random, text),
         5 => return insert(random, text),
         6 => return bytes(random, text),
         _ => return indent(random, &lines, at),
@@ -96,21 +96,21 @@ fn mutate(random: &mut Random, text: &str, corpus: &[String]) -> String {
     lines.join("\n")
 }
 
-/// One word of the text becomes another of it, or one that means something.
-fn words(random: &mut Random, text: &str) -> String {
+/// Replaces one word of the text by another of its words or by one of [`TOKENS`].
+fn replace_token(random: &mut Random, text: &str) -> String {
     let found: Vec<&str> =
-        text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        text.split(|c: char| !c.is_alphanumeric()).filter(|token| !token.is_empty()).collect();
     if found.is_empty() {
         return text.to_owned();
     }
     let old = random.pick(&found);
-    let new = if random.once_in(2) { random.pick(&found) } else { random.pick(&WORDS) };
+    let new = if random.once_in(2) { random.pick(&found) } else { random.pick(&TOKENS) };
     text.replacen(old, new, 1 + random.below(2))
 }
 
 fn insert(random: &mut Random, text: &str) -> String {
     let at = text.floor_char_boundary(random.below(text.len() + 1));
-    format!("{}{}{}", &text[..at], random.pick(&WORDS), &text[at..])
+    format!("{}{}{}", &text[..at], random.pick(&TOKENS), &text[at..])
 }
 
 fn bytes(random: &mut Random, text: &str) -> String {
@@ -129,26 +129,26 @@ fn indent(random: &mut Random, lines: &[&str], at: usize) -> String {
     lines.join("\n")
 }
 
-/// Compiles it; what compiles lives. Whether it compiled.
+/// Compiles the definition and runs it if it compiles. Returns whether it compiled.
 pub(super) fn run((text, seed): &(String, u64)) -> bool {
     match compile_yaml(text, "fuzz.saga.yaml") {
         Ok(saga) => {
-            let again = load(saga.source(), "fuzz.saga.yaml").expect("its source compiles again");
-            assert_eq!(again.reference(), saga.reference());
-            live(&mut Random::new(*seed), &saga, |state| assert!(saga.show(state).is_some()));
+            let reloaded = load(saga.source(), "fuzz.saga.yaml").expect("its source compiles again");
+            assert_eq!(reloaded.definition_ref(), saga.definition_ref());
+            random_run(&mut Random::new(*seed), &saga, |state| assert!(saga.view_state(state).is_some()));
             true
         }
         Err(problems) => {
             assert!(!problems.is_empty() && problems.len() <= 101, "{} problems", problems.len());
             for problem in &problems {
-                let said = problem.to_string();
-                assert!(problem.line > 0 && problem.column > 0, "no place: {said}");
-                assert!(said.len() < 5_000 && !said.chars().any(char::is_control), "{said:?}");
+                let message = problem.to_string();
+                assert!(problem.line > 0 && problem.column > 0, "no position: {message}");
+                assert!(message.len() < 5_000 && !message.chars().any(char::is_control), "{message:?}");
             }
             assert_eq!(
                 compile_yaml(text, "fuzz.saga.yaml").err(),
                 Some(problems),
-                "other problems the second time"
+                "the second report differs"
             );
             false
         }

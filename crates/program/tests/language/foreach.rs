@@ -1,16 +1,16 @@
-//! A step for each element of a list.
+//! Steps with `foreach`: one execution for each element of a list.
 
 use orlog_model::{Status, Work};
 use orlog_testkit::definition_suite::succeeded;
 use serde_json::json;
 
-use super::{begun, fail, ok, saga, since, stands, wrong};
+use super::{diagnostics, fail, ok, saga, since, start_run, step_state};
 
 pub(super) const LINES: &str = "vars: { items: =event.items }
 steps:
   - { id: first, do: { effect: e.first }, undo: { effect: u.first } }
   - id: lines
-    foreach: { in: =vars.items, as: item, limit: 2 }
+    foreach: { in: =vars.items, as: item, max_concurrency: 2 }
     do: { command: stock.Reserve, id: =item.sku, data: { n: =item.n, at: =index } }
     ok: { event: Reserved, when: =event.sku == item.sku }
     fail: { event: Short, when: =event.sku == item.sku }
@@ -24,82 +24,84 @@ fn items() -> serde_json::Value {
 }
 
 #[test]
-fn elements_are_under_way_up_to_the_limit_and_the_condition_picks_the_one_that_is_answered() {
+fn foreach_limits_concurrency_and_matches_results_by_condition() {
     let saga = saga(LINES);
-    let mut life = begun(&saga, items());
-    let from = life.work().len();
-    ok(&mut life, "first");
-    assert_eq!(since(&life, from), ["lines[0]", "lines[1]"]);
-    let Some(Work::Command(command)) = life.work().last() else { panic!("a command") };
+    let mut run = start_run(&saga, items());
+    let from = run.work().len();
+    ok(&mut run, "first");
+    assert_eq!(since(&run, from), ["lines[0]", "lines[1]"]);
+    let Some(Work::Command(command)) = run.work().last() else { panic!("a command") };
     assert_eq!((command.aggregate_id.as_str(), &command.payload), ("b", &json!({ "n": 2, "at": 1 })));
-    assert_eq!(life.shown()["vars"]["reservations"], json!([null, null, null]));
-    let note = life.event("Reserved", json!({ "sku": "b", "id": "r2" })).unwrap();
-    assert_eq!((note.as_str(), since(&life, from)[2]), ("lines[1]: ok", "lines[2]"));
-    assert!(
-        life.event("Reserved", json!({ "sku": "b", "id": "r2" })).is_err(),
-        "a duplicate changes nothing"
+    assert_eq!(run.state_view()["vars"]["reservations"], json!([null, null, null]));
+    let note = run.event("Reserved", json!({ "sku": "b", "id": "r2" })).unwrap();
+    assert_eq!((note.as_str(), since(&run, from)[2]), ("lines[1]: ok", "lines[2]"));
+    assert!(run.event("Reserved", json!({ "sku": "b", "id": "r2" })).is_err(), "a duplicate has no effect");
+    assert_eq!(run.state_view()["vars"]["reservations"], json!([null, "r2", null]));
+    assert_eq!(run.state_view()["steps"][1]["elements"][1]["state"], "completed");
+    run.event("Reserved", json!({ "sku": "c", "id": "r3" })).unwrap();
+    run.event("Reserved", json!({ "sku": "a", "id": "r1" })).unwrap();
+    assert_eq!(
+        (step_state(&run, "lines").as_str(), step_state(&run, "last").as_str()),
+        ("completed", "running")
     );
-    assert_eq!(life.shown()["vars"]["reservations"], json!([null, "r2", null]));
-    assert_eq!(life.shown()["steps"][1]["elements"][1]["state"], "done");
-    life.event("Reserved", json!({ "sku": "c", "id": "r3" })).unwrap();
-    life.event("Reserved", json!({ "sku": "a", "id": "r1" })).unwrap();
-    assert_eq!((stands(&life, "lines").as_str(), stands(&life, "last").as_str()), ("done", "running"));
-    assert_eq!(life.shown()["vars"]["reservations"], json!(["r1", "r2", "r3"]));
+    assert_eq!(run.state_view()["vars"]["reservations"], json!(["r1", "r2", "r3"]));
 }
 
 #[test]
-fn the_undo_goes_backward_over_elements_and_steps() {
+fn compensation_runs_backward_over_elements_and_steps() {
     let saga = saga(LINES);
-    let mut life = begun(&saga, items());
-    ok(&mut life, "first");
+    let mut run = start_run(&saga, items());
+    ok(&mut run, "first");
     for (sku, id) in [("b", "r2"), ("c", "r3"), ("a", "r1")] {
-        life.event("Reserved", json!({ "sku": sku, "id": id })).unwrap();
+        run.event("Reserved", json!({ "sku": sku, "id": id })).unwrap();
     }
-    fail(&mut life, "last");
-    let expected = ["undo:lines[0]", "undo:lines[2]", "undo:lines[1]", "undo:first"];
+    fail(&mut run, "last");
+    let expected = ["compensate:lines[0]", "compensate:lines[2]", "compensate:lines[1]", "compensate:first"];
     for tag in expected {
-        assert_eq!(life.undone().last().unwrap(), tag);
-        ok(&mut life, tag);
+        assert_eq!(run.compensated().last().unwrap(), tag);
+        ok(&mut run, tag);
     }
-    let Some(Work::Command(release)) = life.work().iter().rev().find(|w| matches!(w, Work::Command(_)))
-    else {
+    let Some(Work::Command(release)) = run.work().iter().rev().find(|w| matches!(w, Work::Command(_))) else {
         panic!("a command")
     };
     assert_eq!((release.aggregate_id.as_str(), &release.payload), ("b", &json!({ "id": "r2" })));
-    assert_eq!((life.status(), stands(&life, "lines").as_str()), (Status::Failed, "undone"));
+    assert_eq!((run.status(), step_state(&run, "lines").as_str()), (Status::Failed, "compensated"));
 }
 
 #[test]
-fn an_element_that_fails_fails_the_step_and_the_others_are_given_up_or_undone() {
+fn failed_element_fails_the_step_and_compensates_the_others() {
     let saga = saga(LINES);
-    let mut life = begun(&saga, items());
-    ok(&mut life, "first");
-    life.event("Reserved", json!({ "sku": "a", "id": "r1" })).unwrap();
-    life.event("Short", json!({ "sku": "c", "reason": "none left" })).unwrap();
-    assert_eq!((life.status(), life.undone()), (Status::Compensating, vec!["undo:lines[0]".to_owned()]));
-    life.event("Reserved", json!({ "sku": "b", "id": "r2" })).unwrap();
-    ok(&mut life, "undo:lines[0]");
-    ok(&mut life, "undo:lines[1]");
-    ok(&mut life, "undo:first");
-    assert_eq!(life.status(), Status::Failed, "the late element was undone too");
-    assert_eq!(life.shown()["failure"]["message"], "none left");
+    let mut run = start_run(&saga, items());
+    ok(&mut run, "first");
+    run.event("Reserved", json!({ "sku": "a", "id": "r1" })).unwrap();
+    run.event("Short", json!({ "sku": "c", "reason": "none left" })).unwrap();
+    assert_eq!(
+        (run.status(), run.compensated()),
+        (Status::Compensating, vec!["compensate:lines[0]".to_owned()])
+    );
+    run.event("Reserved", json!({ "sku": "b", "id": "r2" })).unwrap();
+    ok(&mut run, "compensate:lines[0]");
+    ok(&mut run, "compensate:lines[1]");
+    ok(&mut run, "compensate:first");
+    assert_eq!(run.status(), Status::Failed, "the late element is compensated too");
+    assert_eq!(run.state_view()["failure"]["message"], "none left");
 }
 
 #[test]
-fn an_empty_list_is_done_at_once_and_what_is_no_list_or_too_long_fails() {
+fn empty_list_completes_and_invalid_list_fails() {
     let saga = saga(LINES);
-    let mut life = begun(&saga, json!({ "items": [] }));
-    assert_eq!(ok(&mut life, "first"), "first: ok, lines: all done");
-    let mut life = begun(&saga, json!({ "items": 7 }));
-    ok(&mut life, "first");
-    assert_eq!(life.failure().unwrap().code, "no_list");
-    let mut life = begun(&saga, json!({ "items": vec![0; 1001] }));
-    ok(&mut life, "first");
-    assert_eq!(life.failure().unwrap().code, "too_many_elements");
+    let mut run = start_run(&saga, json!({ "items": [] }));
+    assert_eq!(ok(&mut run, "first"), "first: ok, lines: all done");
+    let mut run = start_run(&saga, json!({ "items": 7 }));
+    ok(&mut run, "first");
+    assert_eq!(run.failure().unwrap().code, "not_a_list");
+    let mut run = start_run(&saga, json!({ "items": vec![0; 1001] }));
+    ok(&mut run, "first");
+    assert_eq!(run.failure().unwrap().code, "too_many_elements");
 }
 
 #[test]
-fn elements_lost_in_a_race_are_undone() {
+fn elements_of_a_losing_branch_are_compensated() {
     let saga = saga(
         "vars: { n: =event.n }
 steps:
@@ -108,48 +110,52 @@ steps:
   - { id: end, after: { any: [each, other] }, do: { effect: e.end } }
 ",
     );
-    let mut life = begun(&saga, json!({ "n": [1, 2, 3] }));
-    ok(&mut life, "each[2]");
-    ok(&mut life, "each[0]");
-    ok(&mut life, "other");
-    assert_eq!(life.undone(), ["undo:each[0]"]);
-    ok(&mut life, "undo:each[0]");
-    ok(&mut life, "each[1]");
-    ok(&mut life, "undo:each[2]");
-    ok(&mut life, "undo:each[1]");
-    ok(&mut life, "end");
-    assert_eq!(life.status(), Status::Completed);
+    let mut run = start_run(&saga, json!({ "n": [1, 2, 3] }));
+    ok(&mut run, "each[2]");
+    ok(&mut run, "each[0]");
+    ok(&mut run, "other");
+    assert_eq!(run.compensated(), ["compensate:each[0]"]);
+    ok(&mut run, "compensate:each[0]");
+    ok(&mut run, "each[1]");
+    ok(&mut run, "compensate:each[2]");
+    ok(&mut run, "compensate:each[1]");
+    ok(&mut run, "end");
+    assert_eq!(run.status(), Status::Completed);
 }
 
 #[test]
-fn a_thousand_elements_fit_into_a_state() {
+fn state_holds_a_thousand_elements() {
     let saga = saga(
-        "vars: { n: =event.n }\nsteps:\n  - { id: each, foreach: { in: =vars.n, as: x, limit: 50 }, do: { effect: e.x }, undo: { effect: u.x } }",
+        "vars: { n: =event.n }\nsteps:\n  - { id: each, foreach: { in: =vars.n, as: x, max_concurrency: 50 }, do: { effect: e.x }, undo: { effect: u.x } }",
     );
-    let mut life = begun(&saga, json!({ "n": (0..1000).collect::<Vec<_>>() }));
+    let mut run = start_run(&saga, json!({ "n": (0..1000).collect::<Vec<_>>() }));
     for n in 0..1000 {
-        assert_eq!(life.waits().len(), 50.min(1000 - n));
-        life.outcome(&format!("each[{n}]"), &succeeded(json!({}))).unwrap();
+        assert_eq!(run.waits().len(), 50.min(1000 - n));
+        run.outcome(&format!("each[{n}]"), &succeeded(json!({}))).unwrap();
     }
-    assert_eq!(life.status(), Status::Completed);
-    assert!(life.state().len() < 20_000, "{} bytes", life.state().len());
+    assert_eq!(run.status(), Status::Completed);
+    assert!(run.state().len() < 20_000, "{} bytes", run.state().len());
 }
 
 #[test]
-fn lists_that_cannot_be_gone_through_are_refused() {
+fn invalid_foreach_lists_are_rejected() {
     let step = |foreach: &str, rest: &str| {
         format!("vars: {{ n: =event }}\nsteps:\n  - {{ id: a, foreach: {foreach}, {rest} }}")
     };
     let effect = "do: { effect: e }";
-    assert!(wrong(&step("{ in: =vars.n, as: vars }", effect)).contains("`vars` is taken"));
-    assert!(wrong(&step("{ in: =vars.n, as: a-b }", effect)).contains("`a-b` is no name for an element"));
+    assert!(diagnostics(&step("{ in: =vars.n, as: vars }", effect)).contains("`vars` is taken"));
     assert!(
-        wrong(&step("{ in: =vars.n, as: x, limit: 1001 }", effect)).contains("so many at once: 1 to 1000")
+        diagnostics(&step("{ in: =vars.n, as: a-b }", effect)).contains("`a-b` is not a valid element name")
     );
-    assert!(wrong(&step("{ in: =x, as: x }", effect)).contains("`x` is not known here"));
+    assert!(
+        diagnostics(&step("{ in: =vars.n, as: x, max_concurrency: 1001 }", effect))
+            .contains("the concurrency must be 1 to 1000")
+    );
+    assert!(diagnostics(&step("{ in: =x, as: x }", effect)).contains("unknown name `x`"));
     let event = "do: { command: a.B }, ok: Done";
     assert!(
-        wrong(&step("{ in: =vars.n, as: x }", event)).contains("nothing says which element Done answers")
+        diagnostics(&step("{ in: =vars.n, as: x }", event))
+            .contains("Done does not identify the element of the list")
     );
-    saga(&step("{ in: =vars.n, as: x, limit: 1 }", event));
+    saga(&step("{ in: =vars.n, as: x, max_concurrency: 1 }", event));
 }

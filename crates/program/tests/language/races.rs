@@ -1,9 +1,9 @@
-//! Joins that do not need all: who wins, who has lost, and what a failure costs.
+//! Joins with `any` or `count`: winners, losers and the effect of a failure.
 
 use orlog_model::Status;
 use serde_json::json;
 
-use super::{begun, fail, ok, saga, since, stands, wrong};
+use super::{diagnostics, fail, ok, saga, since, start_run, step_state};
 
 pub(super) const RACE: &str = "steps:
   - { id: a1, after: [], do: { effect: e.a1 }, undo: { effect: u.a1 } }
@@ -15,88 +15,96 @@ pub(super) const RACE: &str = "steps:
 ";
 
 #[test]
-fn the_first_of_several_wins_and_what_the_others_did_is_undone_newest_first_while_it_goes_on() {
+fn race_winner_continues_and_losers_are_compensated_newest_first() {
     let saga = saga(&RACE.replace("[a2, b]", "[a2, b, d]").replace(
         "  - { id: c,",
         "  - { id: d, after: [a1], do: { effect: e.d }, undo: { effect: u.d } }\n  - { id: c,",
     ));
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a1");
-    assert_eq!(life.timers(), ["a2"]);
-    let asked = life.work().len();
-    ok(&mut life, "b");
-    assert_eq!(since(&life, asked), ["join", "undo:a1"]);
-    assert_eq!(life.status(), Status::Running);
-    assert!(life.timers().is_empty(), "the loser's timer is cancelled");
-    assert_eq!((stands(&life, "a2").as_str(), stands(&life, "d").as_str()), ("given_up", "given_up"));
-    ok(&mut life, "join");
-    ok(&mut life, "d");
-    ok(&mut life, "undo:a1");
-    assert_eq!(life.undone(), ["undo:a1", "undo:d"], "a late success of a loser is undone in its turn");
-    ok(&mut life, "c");
-    ok(&mut life, "last");
-    assert_eq!(life.status(), Status::Running, "an undo is still under way");
-    ok(&mut life, "undo:d");
-    assert_eq!(life.status(), Status::Completed);
-    assert_eq!(stands(&life, "a1"), "undone");
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a1");
+    assert_eq!(run.timers(), ["a2"]);
+    let requested = run.work().len();
+    ok(&mut run, "b");
+    assert_eq!(since(&run, requested), ["join", "compensate:a1"]);
+    assert_eq!(run.status(), Status::Running);
+    assert!(run.timers().is_empty(), "the loser's timer is cancelled");
+    assert_eq!((step_state(&run, "a2").as_str(), step_state(&run, "d").as_str()), ("abandoned", "abandoned"));
+    ok(&mut run, "join");
+    ok(&mut run, "d");
+    ok(&mut run, "compensate:a1");
+    assert_eq!(
+        run.compensated(),
+        ["compensate:a1", "compensate:d"],
+        "a late success of a loser is compensated in order"
+    );
+    ok(&mut run, "c");
+    ok(&mut run, "last");
+    assert_eq!(run.status(), Status::Running, "a compensation is in progress");
+    ok(&mut run, "compensate:d");
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(step_state(&run, "a1"), "compensated");
 }
 
 #[test]
-fn a_late_success_of_a_loser_after_completion_is_undone_and_the_saga_stays_completed() {
+fn late_loser_success_after_completion_is_compensated() {
     let saga = saga(RACE);
-    let mut life = begun(&saga, json!({}));
+    let mut run = start_run(&saga, json!({}));
     for tag in ["b", "join", "c", "last"] {
-        ok(&mut life, tag);
+        ok(&mut run, tag);
     }
-    assert_eq!(life.status(), Status::Completed);
-    ok(&mut life, "a1");
-    assert_eq!(life.status(), Status::Compensating);
-    ok(&mut life, "undo:a1");
-    assert_eq!(life.status(), Status::Completed);
-    assert_eq!(life.labels().iter().filter(|label| *label == "Completed").count(), 1);
+    assert_eq!(run.status(), Status::Completed);
+    ok(&mut run, "a1");
+    assert_eq!(run.status(), Status::Compensating);
+    ok(&mut run, "compensate:a1");
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(run.labels().iter().filter(|label| *label == "Completed").count(), 1);
 }
 
 #[test]
-fn a_failure_is_tolerated_while_another_can_win_and_costs_what_led_there() {
+fn race_tolerates_a_failure_and_compensates_its_branch() {
     let saga = saga(RACE);
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a1");
-    fail(&mut life, "a2");
-    assert_eq!(life.status(), Status::Running);
-    assert_eq!(life.undone(), ["undo:a1"]);
-    ok(&mut life, "undo:a1");
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a1");
+    fail(&mut run, "a2");
+    assert_eq!(run.status(), Status::Running);
+    assert_eq!(run.compensated(), ["compensate:a1"]);
+    ok(&mut run, "compensate:a1");
     for tag in ["b", "c", "join", "last"] {
-        ok(&mut life, tag);
+        ok(&mut run, tag);
     }
-    assert_eq!(life.status(), Status::Completed);
+    assert_eq!(run.status(), Status::Completed);
 }
 
 #[test]
-fn when_the_last_that_could_win_fails_the_saga_turns_back() {
+fn saga_compensates_when_the_last_candidate_fails() {
     let saga = saga(RACE);
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "c");
-    ok(&mut life, "a1");
-    fail(&mut life, "b");
-    assert_eq!(life.status(), Status::Running);
-    fail(&mut life, "a2");
-    assert_eq!((life.status(), life.undone()), (Status::Compensating, vec!["undo:a1".to_owned()]));
-    ok(&mut life, "undo:a1");
-    assert_eq!(life.status(), Status::Failed);
-    assert_eq!(life.shown()["failure"]["step"], "a2");
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "c");
+    ok(&mut run, "a1");
+    fail(&mut run, "b");
+    assert_eq!(run.status(), Status::Running);
+    fail(&mut run, "a2");
+    assert_eq!((run.status(), run.compensated()), (Status::Compensating, vec!["compensate:a1".to_owned()]));
+    ok(&mut run, "compensate:a1");
+    assert_eq!(run.status(), Status::Failed);
+    assert_eq!(run.state_view()["failure"]["step"], "a2");
 }
 
 #[test]
-fn a_failure_outside_the_race_turns_everything_back() {
+fn failure_outside_the_race_compensates_the_saga() {
     let saga = saga(RACE);
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a1");
-    ok(&mut life, "b");
-    ok(&mut life, "undo:a1");
-    fail(&mut life, "c");
-    assert_eq!(life.undone(), ["undo:a1", "undo:b"], "what was undone is not undone again");
-    ok(&mut life, "undo:b");
-    assert_eq!(life.status(), Status::Failed);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a1");
+    ok(&mut run, "b");
+    ok(&mut run, "compensate:a1");
+    fail(&mut run, "c");
+    assert_eq!(
+        run.compensated(),
+        ["compensate:a1", "compensate:b"],
+        "a compensated step is not compensated again"
+    );
+    ok(&mut run, "compensate:b");
+    assert_eq!(run.status(), Status::Failed);
 }
 
 pub(super) const QUORUM: &str = "vars: { n: =event.n }
@@ -108,36 +116,39 @@ steps:
 ";
 
 #[test]
-fn a_quorum_of_two_begins_with_the_second_and_gives_the_third_up() {
+fn quorum_starts_at_the_second_and_abandons_the_third() {
     let saga = saga(QUORUM);
-    let mut life = begun(&saga, json!({ "n": 3 }));
-    ok(&mut life, "c");
-    assert_eq!(stands(&life, "quorum"), "pending");
-    ok(&mut life, "a");
-    assert_eq!((stands(&life, "quorum").as_str(), stands(&life, "b").as_str()), ("running", "given_up"));
-    assert!(life.undone().is_empty());
-    fail(&mut life, "quorum");
-    ok(&mut life, "undo:a");
-    ok(&mut life, "undo:c");
-    assert_eq!(life.undone(), ["undo:a", "undo:c"]);
-    assert_eq!(life.status(), Status::Failed);
+    let mut run = start_run(&saga, json!({ "n": 3 }));
+    ok(&mut run, "c");
+    assert_eq!(step_state(&run, "quorum"), "pending");
+    ok(&mut run, "a");
+    assert_eq!(
+        (step_state(&run, "quorum").as_str(), step_state(&run, "b").as_str()),
+        ("running", "abandoned")
+    );
+    assert!(run.compensated().is_empty());
+    fail(&mut run, "quorum");
+    ok(&mut run, "compensate:a");
+    ok(&mut run, "compensate:c");
+    assert_eq!(run.compensated(), ["compensate:a", "compensate:c"]);
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
-fn a_quorum_counts_at_most_those_that_are_not_skipped() {
+fn quorum_ignores_skipped_steps() {
     let saga = saga(QUORUM);
-    let mut life = begun(&saga, json!({ "n": 1 }));
-    assert_eq!(stands(&life, "c"), "skipped");
-    ok(&mut life, "a");
-    ok(&mut life, "b");
-    assert_eq!(stands(&life, "quorum"), "running");
-    let mut life = begun(&saga, json!({ "n": 1 }));
-    fail(&mut life, "a");
-    assert_eq!(life.status(), Status::Failed, "two of two are needed, one failed");
+    let mut run = start_run(&saga, json!({ "n": 1 }));
+    assert_eq!(step_state(&run, "c"), "skipped");
+    ok(&mut run, "a");
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "quorum"), "running");
+    let mut run = start_run(&saga, json!({ "n": 1 }));
+    fail(&mut run, "a");
+    assert_eq!(run.status(), Status::Failed, "two of two are required, one failed");
 }
 
 #[test]
-fn a_quorum_that_becomes_impossible_later_fails_by_itself() {
+fn unsatisfiable_quorum_fails() {
     let saga = saga(
         "vars: { n: =event.n }
 steps:
@@ -148,17 +159,17 @@ steps:
   - { id: quorum, after: { count: 2, of: [a, b, c] }, do: { effect: e.q } }
 ",
     );
-    let mut life = begun(&saga, json!({ "n": 1 }));
-    ok(&mut life, "a");
-    fail(&mut life, "b");
-    assert_eq!(life.status(), Status::Running, "c may still be done");
-    let note = ok(&mut life, "c0");
+    let mut run = start_run(&saga, json!({ "n": 1 }));
+    ok(&mut run, "a");
+    fail(&mut run, "b");
+    assert_eq!(run.status(), Status::Running, "c can still complete");
+    let note = ok(&mut run, "c0");
     assert_eq!(note, "c0: ok, c: skipped, quorum: join_failed");
-    assert_eq!((life.status(), life.undone()), (Status::Compensating, vec!["undo:a".to_owned()]));
+    assert_eq!((run.status(), run.compensated()), (Status::Compensating, vec!["compensate:a".to_owned()]));
 }
 
 #[test]
-fn a_race_within_a_race_is_tolerated_by_the_inner_one_first() {
+fn inner_race_tolerates_a_failure_first() {
     let saga = saga(
         "steps:
   - { id: a, after: [], do: { effect: e.a } }
@@ -168,22 +179,22 @@ fn a_race_within_a_race_is_tolerated_by_the_inner_one_first() {
   - { id: outer, after: { any: [inner, c] }, do: { effect: e.o } }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    fail(&mut life, "a");
-    assert_eq!(stands(&life, "b"), "running");
-    fail(&mut life, "b");
-    assert_eq!((stands(&life, "inner").as_str(), life.status()), ("bypassed", Status::Running));
-    ok(&mut life, "c");
-    ok(&mut life, "outer");
-    assert_eq!(life.status(), Status::Completed);
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a");
-    ok(&mut life, "inner");
-    assert_eq!((stands(&life, "c").as_str(), stands(&life, "b").as_str()), ("given_up", "given_up"));
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "a");
+    assert_eq!(step_state(&run, "b"), "running");
+    fail(&mut run, "b");
+    assert_eq!((step_state(&run, "inner").as_str(), run.status()), ("bypassed", Status::Running));
+    ok(&mut run, "c");
+    ok(&mut run, "outer");
+    assert_eq!(run.status(), Status::Completed);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a");
+    ok(&mut run, "inner");
+    assert_eq!((step_state(&run, "c").as_str(), step_state(&run, "b").as_str()), ("abandoned", "abandoned"));
 }
 
 #[test]
-fn a_step_that_leads_elsewhere_too_is_not_lost_with_the_race() {
+fn step_with_other_dependents_is_not_discarded() {
     let saga = saga(
         "steps:
   - { id: shared, after: [], do: { effect: e.s }, undo: { effect: u.s } }
@@ -192,30 +203,30 @@ fn a_step_that_leads_elsewhere_too_is_not_lost_with_the_race() {
   - { id: other, after: [shared], do: { effect: e.o } }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "b");
-    assert_eq!(stands(&life, "shared"), "running");
-    fail(&mut life, "shared");
-    assert_eq!(life.status(), Status::Failed, "the other way needs it, so its failure counts");
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "shared"), "running");
+    fail(&mut run, "shared");
+    assert_eq!(run.status(), Status::Failed, "another step depends on it, so its failure counts");
 }
 
 #[test]
-fn the_undo_of_a_loser_knows_why() {
+fn loser_compensation_gets_the_cause() {
     let saga = saga(&RACE.replace("undo: { effect: u.a1 }", "undo: { effect: u.a1, data: =failure.code }"));
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a1");
-    ok(&mut life, "b");
-    let Some(orlog_model::Work::Effect(undo)) = life.work().last() else { panic!("an effect") };
-    assert_eq!(undo.payload, json!("lost"));
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a1");
+    ok(&mut run, "b");
+    let Some(orlog_model::Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
+    assert_eq!(compensation.payload, json!("race_lost"));
 }
 
 #[test]
-fn joins_that_cannot_be_are_refused() {
+fn invalid_joins_are_rejected() {
     assert_eq!(
-        wrong(
+        diagnostics(
             "steps:\n  - { id: a, do: { effect: e } }\n  - { id: b, after: { count: 2, of: [a] }, do: { effect: e } }"
         ),
-        "steps[1].after: 2 of 1 steps can never be done"
+        "steps[1].after: 2 of 1 steps can never complete"
     );
-    assert!(wrong("steps:\n  - { id: a, do: { effect: e } }\n  - { id: b, after: { count: 0, of: [a] }, do: { effect: e } }").contains("steps[1].after"));
+    assert!(diagnostics("steps:\n  - { id: a, do: { effect: e } }\n  - { id: b, after: { count: 0, of: [a] }, do: { effect: e } }").contains("steps[1].after"));
 }

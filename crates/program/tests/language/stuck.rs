@@ -1,11 +1,11 @@
-//! The point of no return, and what a person can do about what is stuck.
+//! Pivots, and operator actions on stuck instances.
 
 use std::time::Duration;
 
 use orlog_model::{Status, TimerChange, WaitKind, Work};
 use serde_json::json;
 
-use super::{begun, fail, ok, saga, stands, wrong};
+use super::{diagnostics, fail, ok, saga, start_run, step_state};
 
 pub(super) const PIVOT: &str = "timeout: 1d
 on: [ { event: Stop, then: cancel } ]
@@ -18,144 +18,146 @@ steps:
 ";
 
 #[test]
-fn past_the_pivot_nothing_turns_back() {
+fn no_compensation_after_the_pivot() {
     let saga = saga(PIVOT);
-    let mut life = begun(&saga, json!({}));
-    assert_eq!(life.timers(), ["saga"]);
-    ok(&mut life, "pay");
-    ok(&mut life, "confirm");
-    assert_eq!(life.timers(), ["b"], "the time of the whole saga no longer counts");
-    assert_eq!(life.cancel("x").unwrap_err(), "it is past the point of no return");
-    assert_eq!(life.event("Stop", json!({})).unwrap(), "Stop, past the point of no return");
-    assert_eq!(life.status(), Status::Running);
-    fail(&mut life, "a");
-    assert_eq!((life.status(), stands(&life, "a").as_str()), (Status::Stuck, "blocked"));
-    assert_eq!(life.shown()["stuck"], json!({ "step": "a", "what": "do" }));
-    assert!(life.waits().contains(&(WaitKind::Operator, "a".to_owned())));
-    assert!(life.undone().is_empty());
+    let mut run = start_run(&saga, json!({}));
+    assert_eq!(run.timers(), ["saga"]);
+    ok(&mut run, "pay");
+    ok(&mut run, "confirm");
+    assert_eq!(run.timers(), ["b"], "the saga timeout no longer applies");
+    assert_eq!(run.cancel("x").unwrap_err(), "the instance is past the pivot");
+    assert_eq!(run.event("Stop", json!({})).unwrap(), "Stop, past the pivot");
+    assert_eq!(run.status(), Status::Running);
+    fail(&mut run, "a");
+    assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Stuck, "blocked"));
+    assert_eq!(run.state_view()["stuck"], json!({ "step": "a", "action": "do" }));
+    assert!(run.waits().contains(&(WaitKind::Operator, "a".to_owned())));
+    assert!(run.compensated().is_empty());
 }
 
-fn blocked(saga: &orlog_program::Compiled) -> orlog_testkit::definition_suite::Life<'_> {
-    let mut life = begun(saga, json!({}));
+fn blocked(saga: &orlog_program::CompiledDefinition) -> orlog_testkit::definition_suite::InstanceDriver<'_> {
+    let mut run = start_run(saga, json!({}));
     for tag in ["pay", "confirm"] {
-        ok(&mut life, tag);
+        ok(&mut run, tag);
     }
-    life.advance(Duration::from_hours(1)).unwrap();
-    fail(&mut life, "a");
-    life
+    run.advance(Duration::from_hours(1)).unwrap();
+    fail(&mut run, "a");
+    run
 }
 
 #[test]
-fn while_it_is_stuck_answers_are_recorded_and_nothing_begins() {
+fn stuck_saga_records_results_and_starts_nothing() {
     let saga = saga(PIVOT);
-    let mut life = blocked(&saga);
-    assert!(life.timers().is_empty(), "the runner drops them");
-    life.event("Done", json!({})).unwrap();
-    assert_eq!((life.status(), stands(&life, "b").as_str()), (Status::Stuck, "done"));
-    life.skip().unwrap();
-    assert_eq!((stands(&life, "a").as_str(), stands(&life, "end").as_str()), ("skipped", "running"));
-    ok(&mut life, "end");
-    assert_eq!(life.status(), Status::Completed);
+    let mut run = blocked(&saga);
+    assert!(run.timers().is_empty(), "the runner deletes them");
+    run.event("Done", json!({})).unwrap();
+    assert_eq!((run.status(), step_state(&run, "b").as_str()), (Status::Stuck, "completed"));
+    run.skip().unwrap();
+    assert_eq!((step_state(&run, "a").as_str(), step_state(&run, "end").as_str()), ("skipped", "running"));
+    ok(&mut run, "end");
+    assert_eq!(run.status(), Status::Completed);
 }
 
 #[test]
-fn retrying_asks_again_and_arms_the_timers_of_what_is_under_way() {
+fn retry_requests_again_and_rearms_timers() {
     let saga = saga(PIVOT);
-    let mut life = blocked(&saga);
-    life.retry().unwrap();
-    assert_eq!((life.status(), life.labels().last().unwrap().as_str()), (Status::Running, "e.a"));
+    let mut run = blocked(&saga);
+    run.retry().unwrap();
+    assert_eq!((run.status(), run.labels().last().unwrap().as_str()), (Status::Running, "e.a"));
     assert!(
-        life.last_timers().iter().any(|t| matches!(t, TimerChange::Arm { name, .. } if name.as_str() == "b"))
+        run.last_timers().iter().any(|t| matches!(t, TimerChange::Arm { name, .. } if name.as_str() == "b"))
     );
-    assert_eq!(life.timers(), ["b"]);
-    life.advance(Duration::from_hours(1)).unwrap();
+    assert_eq!(run.timers(), ["b"]);
+    run.advance(Duration::from_hours(1)).unwrap();
     assert_eq!(
-        (life.status(), stands(&life, "b").as_str()),
+        (run.status(), step_state(&run, "b").as_str()),
         (Status::Stuck, "blocked"),
-        "with what was left"
+        "with the remaining time"
     );
-    ok(&mut life, "a");
-    life.event("Done", json!({})).unwrap();
-    assert_eq!(life.status(), Status::Running, "what failed has succeeded after all");
+    ok(&mut run, "a");
+    run.event("Done", json!({})).unwrap();
+    assert_eq!(run.status(), Status::Running, "the failed step succeeded late");
 }
 
 #[test]
-fn several_that_are_blocked_are_retried_together_and_skipped_one_by_one() {
+fn blocked_steps_are_retried_together_and_skipped_singly() {
     let saga = saga(PIVOT);
-    let mut life = blocked(&saga);
-    life.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
-    life.retry().unwrap();
-    assert_eq!(life.labels()[life.work().len() - 2..], ["e.a", "x.B"]);
-    fail(&mut life, "a");
-    life.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
-    life.skip().unwrap();
-    assert_eq!(life.shown()["stuck"], json!({ "step": "b", "what": "do" }));
-    life.skip().unwrap();
-    assert_eq!((life.status(), stands(&life, "end").as_str()), (Status::Running, "running"));
+    let mut run = blocked(&saga);
+    run.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
+    run.retry().unwrap();
+    assert_eq!(run.labels()[run.work().len() - 2..], ["e.a", "x.B"]);
+    fail(&mut run, "a");
+    run.outcome("b", &orlog_testkit::definition_suite::failed("no")).unwrap();
+    run.skip().unwrap();
+    assert_eq!(run.state_view()["stuck"], json!({ "step": "b", "action": "do" }));
+    run.skip().unwrap();
+    assert_eq!((run.status(), step_state(&run, "end").as_str()), (Status::Running, "running"));
 }
 
 #[test]
-fn ending_by_force_past_the_pivot_completes() {
+fn force_complete_after_the_pivot_completes() {
     let saga = saga(PIVOT);
-    let mut life = blocked(&saga);
-    life.force_complete().unwrap();
-    assert_eq!((life.status(), life.labels().last().unwrap().as_str()), (Status::Completed, "Completed"));
-    assert!(life.event("Done", json!({})).is_err(), "nothing more happens");
-    assert!(life.waits().is_empty());
+    let mut run = blocked(&saga);
+    run.force_complete().unwrap();
+    assert_eq!((run.status(), run.labels().last().unwrap().as_str()), (Status::Completed, "Completed"));
+    assert!(run.event("Done", json!({})).is_err(), "the input has no effect");
+    assert!(run.waits().is_empty());
 }
 
-pub(super) const UNDO: &str = "steps:
+pub(super) const COMPENSATION: &str = "steps:
   - { id: a, do: { effect: e.a }, undo: { effect: u.a } }
   - { id: b, do: { effect: e.b }, undo: { effect: u.b } }
   - { id: c, do: { effect: e.c } }
 ";
 
-fn undo_failed(saga: &orlog_program::Compiled) -> orlog_testkit::definition_suite::Life<'_> {
-    let mut life = begun(saga, json!({}));
-    ok(&mut life, "a");
-    ok(&mut life, "b");
-    fail(&mut life, "c");
-    fail(&mut life, "undo:b");
-    assert_eq!(life.shown()["stuck"], json!({ "step": "b", "what": "undo" }));
-    life
+fn compensation_failed(
+    saga: &orlog_program::CompiledDefinition,
+) -> orlog_testkit::definition_suite::InstanceDriver<'_> {
+    let mut run = start_run(saga, json!({}));
+    ok(&mut run, "a");
+    ok(&mut run, "b");
+    fail(&mut run, "c");
+    fail(&mut run, "compensate:b");
+    assert_eq!(run.state_view()["stuck"], json!({ "step": "b", "action": "compensate" }));
+    run
 }
 
 #[test]
-fn a_skipped_undo_counts_as_undone() {
-    let saga = saga(UNDO);
-    let mut life = undo_failed(&saga);
-    assert_eq!(life.skip().unwrap(), "b: undo skipped");
-    assert_eq!(life.status(), Status::Compensating);
-    ok(&mut life, "undo:a");
-    assert_eq!((life.status(), life.labels().last().unwrap().as_str()), (Status::Failed, "Failed"));
-    assert!(life.skip().is_err() && life.force_complete().is_err());
+fn skipped_compensation_counts_as_compensated() {
+    let saga = saga(COMPENSATION);
+    let mut run = compensation_failed(&saga);
+    assert_eq!(run.skip().unwrap(), "b: compensation skipped");
+    assert_eq!(run.status(), Status::Compensating);
+    ok(&mut run, "compensate:a");
+    assert_eq!((run.status(), run.labels().last().unwrap().as_str()), (Status::Failed, "Failed"));
+    assert!(run.skip().is_err() && run.force_complete().is_err());
 }
 
 #[test]
-fn ending_by_force_while_turning_back_fails_with_its_fact_and_undoes_nothing_more() {
-    let saga = saga(UNDO);
-    let mut life = undo_failed(&saga);
-    life.force_complete().unwrap();
-    assert_eq!(life.status(), Status::Failed);
-    let Some(Work::Fact(fact)) = life.work().last() else { panic!("a fact") };
+fn force_complete_while_compensating_fails_without_further_compensation() {
+    let saga = saga(COMPENSATION);
+    let mut run = compensation_failed(&saga);
+    run.force_complete().unwrap();
+    assert_eq!(run.status(), Status::Failed);
+    let Some(Work::Fact(fact)) = run.work().last() else { panic!("a fact") };
     assert_eq!(fact.data["code"], "broken");
-    assert_eq!(life.undone(), ["undo:b"]);
-    assert!(life.outcome("undo:b", &orlog_testkit::definition_suite::succeeded(json!({}))).is_err());
+    assert_eq!(run.compensated(), ["compensate:b"]);
+    assert!(run.outcome("compensate:b", &orlog_testkit::definition_suite::succeeded(json!({}))).is_err());
 }
 
 #[test]
-fn ending_a_cancelled_one_by_force_cancels_it() {
-    let saga = saga(UNDO);
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a");
-    life.cancel("no more").unwrap();
-    fail(&mut life, "undo:a");
-    life.force_complete().unwrap();
-    assert_eq!(life.status(), Status::Cancelled);
+fn force_complete_of_a_cancelling_saga_cancels_it() {
+    let saga = saga(COMPENSATION);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a");
+    run.cancel("no more").unwrap();
+    fail(&mut run, "compensate:a");
+    run.force_complete().unwrap();
+    assert_eq!(run.status(), Status::Cancelled);
 }
 
 #[test]
-fn an_undo_that_fails_while_the_saga_goes_on_makes_it_stuck_and_then_it_goes_on() {
+fn failed_compensation_of_a_loser_is_stuck_then_resumes() {
     let saga = saga(
         "timeout: 1d
 steps:
@@ -165,21 +167,21 @@ steps:
   - { id: end, after: { any: [a2, b] }, do: { effect: e.end }, timeout: 5h }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a");
-    ok(&mut life, "b");
-    fail(&mut life, "undo:a");
-    assert_eq!(life.status(), Status::Stuck);
-    ok(&mut life, "end");
-    assert_eq!(life.status(), Status::Stuck, "the end is recorded, but an undo is open");
-    life.retry().unwrap();
-    assert_eq!((life.status(), life.timers()), (Status::Running, vec!["saga"]));
-    ok(&mut life, "undo:a");
-    assert_eq!(life.status(), Status::Completed);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a");
+    ok(&mut run, "b");
+    fail(&mut run, "compensate:a");
+    assert_eq!(run.status(), Status::Stuck);
+    ok(&mut run, "end");
+    assert_eq!(run.status(), Status::Stuck, "the result is recorded, but a compensation is pending");
+    run.retry().unwrap();
+    assert_eq!((run.status(), run.timers()), (Status::Running, vec!["saga"]));
+    ok(&mut run, "compensate:a");
+    assert_eq!(run.status(), Status::Completed);
 }
 
 #[test]
-fn a_failure_while_stuck_turns_back_when_the_person_has_decided() {
+fn failure_while_stuck_compensates_after_resolution() {
     let saga = saga(
         "steps:
   - { id: a, after: [], do: { effect: e.a }, undo: { effect: u.a } }
@@ -188,18 +190,21 @@ fn a_failure_while_stuck_turns_back_when_the_person_has_decided() {
   - { id: end, after: { any: [a2, b] }, do: { effect: e.end } }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a");
-    ok(&mut life, "b");
-    fail(&mut life, "undo:a");
-    fail(&mut life, "end");
-    assert_eq!((life.status(), life.undone().len()), (Status::Stuck, 1));
-    life.skip().unwrap();
-    assert_eq!((life.status(), life.undone().last().unwrap().as_str()), (Status::Compensating, "undo:b"));
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a");
+    ok(&mut run, "b");
+    fail(&mut run, "compensate:a");
+    fail(&mut run, "end");
+    assert_eq!((run.status(), run.compensated().len()), (Status::Stuck, 1));
+    run.skip().unwrap();
+    assert_eq!(
+        (run.status(), run.compensated().last().unwrap().as_str()),
+        (Status::Compensating, "compensate:b")
+    );
 }
 
 #[test]
-fn a_race_past_the_pivot_still_tolerates_a_failure() {
+fn race_after_the_pivot_tolerates_a_failure() {
     let saga = saga(
         "steps:
   - { id: p, pivot: true, do: { effect: e.p } }
@@ -208,42 +213,42 @@ fn a_race_past_the_pivot_still_tolerates_a_failure() {
   - { id: end, after: { any: [a, b] }, do: { effect: e.end } }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "p");
-    fail(&mut life, "b");
-    assert_eq!(life.status(), Status::Running);
-    fail(&mut life, "a");
-    assert_eq!((life.status(), stands(&life, "a").as_str()), (Status::Stuck, "blocked"));
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "p");
+    fail(&mut run, "b");
+    assert_eq!(run.status(), Status::Running);
+    fail(&mut run, "a");
+    assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Stuck, "blocked"));
 }
 
 #[test]
-fn a_decision_that_cannot_be_made_past_the_pivot_is_made_again_on_retry() {
+fn failed_switch_after_the_pivot_is_retried() {
     let saga = saga(
-        "vars: { way: null }
-on: [ { event: Set, save: { way: =event.way } } ]
+        "vars: { branch: null }
+on: [ { event: Set, save: { branch: =event.branch } } ]
 steps:
   - { id: p, pivot: true, do: { effect: e.p } }
-  - { id: s, do: { switch: [ { when: vars.way == 'a', then: a } ] } }
+  - { id: s, do: { switch: [ { when: vars.branch == 'a', then: a } ] } }
   - { id: a, do: { effect: e.a } }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "p");
-    assert_eq!((life.status(), stands(&life, "s").as_str()), (Status::Stuck, "blocked"));
-    life.retry().unwrap();
-    assert_eq!(life.status(), Status::Stuck);
-    life.skip().unwrap();
-    assert_eq!((stands(&life, "s").as_str(), stands(&life, "a").as_str()), ("skipped", "bypassed"));
-    assert_eq!(life.status(), Status::Completed, "a decision that is skipped takes no way");
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "p");
+    assert_eq!((run.status(), step_state(&run, "s").as_str()), (Status::Stuck, "blocked"));
+    run.retry().unwrap();
+    assert_eq!(run.status(), Status::Stuck);
+    run.skip().unwrap();
+    assert_eq!((step_state(&run, "s").as_str(), step_state(&run, "a").as_str()), ("skipped", "bypassed"));
+    assert_eq!(run.status(), Status::Completed, "a skipped switch selects no case");
 }
 
 #[test]
-fn what_may_run_beside_the_pivot_is_refused() {
+fn concurrent_steps_beside_the_pivot_are_rejected() {
     let steps = "steps:
   - { id: a, after: [], do: { effect: e.a } }
   - { id: p, after: [], pivot: true, do: { effect: e.p } }
 ";
-    assert_eq!(wrong(steps), "steps[1].pivot: step `a` may run beside the point of no return `p`");
+    assert_eq!(diagnostics(steps), "steps[1].pivot: step `a` may run concurrently with the pivot `p`");
     let race = "steps:
   - { id: a, after: [], do: { effect: e.a } }
   - { id: b, after: [], do: { effect: e.b } }

@@ -1,9 +1,9 @@
-//! Switches: the way that is taken, and the dead paths beside it.
+//! Switches: the selected branch and the skipped branches.
 
 use orlog_model::Status;
 use serde_json::json;
 
-use super::{begun, fail, ok, saga, stands, wrong};
+use super::{diagnostics, fail, ok, saga, start_run, step_state};
 
 pub(super) const ROUTE: &str = "vars: { total: =event.total }
 steps:
@@ -17,40 +17,40 @@ steps:
 ";
 
 #[test]
-fn a_switch_lets_the_steps_it_names_begin_and_bypasses_the_others_with_all_that_follows() {
+fn switch_starts_the_selected_branch_and_bypasses_the_others() {
     let saga = saga(ROUTE);
-    let mut life = begun(&saga, json!({ "total": 5 }));
-    assert_eq!(life.labels(), ["e.a"]);
+    let mut run = start_run(&saga, json!({ "total": 5 }));
+    assert_eq!(run.labels(), ["e.a"]);
     for step in ["manual", "sign", "log", "report"] {
-        assert_eq!(stands(&life, step), "bypassed", "{step}");
+        assert_eq!(step_state(&run, step), "bypassed", "{step}");
     }
-    assert_eq!(life.shown()["steps"][0]["then"], json!(["auto"]));
-    ok(&mut life, "auto");
-    ok(&mut life, "pay");
-    assert_eq!(life.status(), Status::Completed);
+    assert_eq!(run.state_view()["steps"][0]["then"], json!(["auto"]));
+    ok(&mut run, "auto");
+    ok(&mut run, "pay");
+    assert_eq!(run.status(), Status::Completed);
 }
 
 #[test]
-fn the_other_way_works_too_and_a_failure_on_it_undoes_it() {
+fn failure_on_the_other_branch_compensates_it() {
     let saga = saga(ROUTE);
-    let mut life = begun(&saga, json!({ "total": 5000 }));
-    assert_eq!(life.labels(), ["e.m", "e.l"]);
-    assert_eq!(stands(&life, "auto"), "bypassed");
-    ok(&mut life, "manual");
-    fail(&mut life, "sign");
-    ok(&mut life, "undo:manual");
-    assert_eq!(life.status(), Status::Failed);
+    let mut run = start_run(&saga, json!({ "total": 5000 }));
+    assert_eq!(run.labels(), ["e.m", "e.l"]);
+    assert_eq!(step_state(&run, "auto"), "bypassed");
+    ok(&mut run, "manual");
+    fail(&mut run, "sign");
+    ok(&mut run, "compensate:manual");
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
-fn a_switch_without_a_way_that_fits_fails() {
+fn switch_without_a_matching_case_fails() {
     let saga = saga(ROUTE);
-    let life = begun(&saga, json!({ "total": 0 }));
-    assert_eq!((life.status(), life.failure().unwrap().code.as_str()), (Status::Failed, "no_case"));
+    let run = start_run(&saga, json!({ "total": 0 }));
+    assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Failed, "no_matching_case"));
 }
 
 #[test]
-fn dead_paths_go_through_two_joins() {
+fn dead_paths_propagate_through_joins() {
     let saga = saga(
         "vars: { x: =event.x }
 steps:
@@ -62,16 +62,16 @@ steps:
   - { id: end, after: [a-any, b], do: { effect: e.end } }
 ",
     );
-    let mut life = begun(&saga, json!({ "x": 2 }));
+    let mut run = start_run(&saga, json!({ "x": 2 }));
     for step in ["a", "a-all", "a-any"] {
-        assert_eq!(stands(&life, step), "bypassed", "{step}");
+        assert_eq!(step_state(&run, step), "bypassed", "{step}");
     }
-    ok(&mut life, "b");
-    assert_eq!(stands(&life, "end"), "running");
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "end"), "running");
 }
 
 #[test]
-fn a_step_that_two_switches_name_begins_when_one_of_them_chooses_it() {
+fn step_of_two_switches_starts_when_either_selects_it() {
     let saga = saga(
         "vars: { x: =event.x }
 steps:
@@ -82,8 +82,8 @@ steps:
 ",
     );
     for (x, expected) in [(1, "e.t"), (2, "e.t"), (3, "e.o")] {
-        let life = begun(&saga, json!({ "x": x }));
-        assert_eq!(life.labels(), [expected], "x = {x}");
+        let run = start_run(&saga, json!({ "x": x }));
+        assert_eq!(run.labels(), [expected], "x = {x}");
     }
 }
 
@@ -91,35 +91,38 @@ steps:
 fn skipped_is_not_bypassed() {
     let saga =
         saga("steps:\n  - { id: a, when: 'false', do: { effect: e.a } }\n  - { id: b, do: { effect: e.b } }");
-    let life = begun(&saga, json!({}));
-    assert_eq!((stands(&life, "a").as_str(), stands(&life, "b").as_str()), ("skipped", "running"));
+    let run = start_run(&saga, json!({}));
+    assert_eq!((step_state(&run, "a").as_str(), step_state(&run, "b").as_str()), ("skipped", "running"));
 }
 
 #[test]
-fn switches_that_cannot_be_are_refused() {
+fn invalid_switches_are_rejected() {
     let steps = "steps:
   - { id: early, do: { effect: e } }
   - { id: s, do: { switch: [ { then: s }, { when: 'true', then: [erly, early] } ] }, undo: { effect: u }, timeout: 1h }
 ";
-    let found = wrong(steps);
+    let found = diagnostics(steps);
     for expected in [
-        "steps[1].do.switch[0].then: `s` cannot lead to itself",
+        "steps[1].do.switch[0].then: `s` cannot depend on itself",
         "steps[1].do.switch[1].then: there is no step `erly`",
-        "steps[1].do.switch[0]: a way without `when` is taken always, so nothing after it ever is",
+        "steps[1].do.switch[0]: a case without `when` always matches, so later cases are unreachable",
         "steps[1].undo: a switch has no `undo`",
         "steps[1].timeout: a switch has no `timeout`",
     ] {
-        assert!(found.contains(expected), "{expected} is not in\n{found}");
+        assert!(found.contains(expected), "{expected} is missing in\n{found}");
     }
     let after = "steps:
   - { id: early, after: [], do: { effect: e } }
   - { id: s, do: { switch: [ { then: early } ] } }
 ";
-    assert!(wrong(after).contains("steps[0].after: switch `s` names `early`, which does not come after it"));
+    assert!(
+        diagnostics(after)
+            .contains("steps[0].after: switch `s` selects `early`, which does not come after it")
+    );
 }
 
 #[test]
-fn steps_on_different_ways_may_wait_for_the_same_event() {
+fn exclusive_branches_may_await_the_same_event() {
     let steps = "vars: { x: =event.x }
 steps:
   - { id: s, do: { switch: [ { when: vars.x == 1, then: a }, { then: b } ] } }
@@ -127,6 +130,6 @@ steps:
   - { id: b, do: { event: Paid } }
 ";
     let saga = saga(steps);
-    let mut life = begun(&saga, json!({ "x": 2 }));
-    assert_eq!(life.event("Paid", json!({})).unwrap(), "b: ok, completed");
+    let mut run = start_run(&saga, json!({ "x": 2 }));
+    assert_eq!(run.event("Paid", json!({})).unwrap(), "b: ok, completed");
 }

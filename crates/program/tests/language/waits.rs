@@ -1,52 +1,52 @@
-//! Those the saga waits for: time, people, other sagas, workers.
+//! Waits of the saga: timers, human tasks, child sagas, workers.
 
 use std::time::Duration;
 
-use orlog_model::{EventType, Status, Verdict, WaitKind, Work};
+use orlog_model::{EventType, Status, WaitKind, Work, WorkOutcome};
 use orlog_testkit::definition_suite::{failed, succeeded};
 use serde_json::json;
 
-use super::{begun, fail, ok, saga, stands, wrong};
+use super::{diagnostics, fail, ok, saga, start_run, step_state};
 
 #[test]
-fn a_wait_lasts_as_long_as_it_says() {
+fn wait_lasts_for_its_duration() {
     let saga = saga(
         "vars: { delay: =event.delay, at: =event.at }
 steps:
   - { id: fixed, do: { wait: 30m } }
-  - { id: asked, do: { wait: { for: =vars.delay } } }
+  - { id: delayed, do: { wait: { for: =vars.delay } } }
   - { id: until, do: { wait: { until: =vars.at } } }
 ",
     );
-    let mut life = begun(&saga, json!({ "delay": "1h", "at": "2023-11-15T00:00:00Z" }));
-    assert_eq!((life.timers(), life.waits()), (vec!["fixed"], vec![(WaitKind::Timer, "fixed".to_owned())]));
-    life.advance(Duration::from_mins(30)).unwrap();
-    assert_eq!(stands(&life, "asked"), "running");
-    life.advance(Duration::from_hours(1)).unwrap();
-    let until = life.shown()["steps"][2]["until"].clone();
+    let mut run = start_run(&saga, json!({ "delay": "1h", "at": "2023-11-15T00:00:00Z" }));
+    assert_eq!((run.timers(), run.waits()), (vec!["fixed"], vec![(WaitKind::Timer, "fixed".to_owned())]));
+    run.advance(Duration::from_mins(30)).unwrap();
+    assert_eq!(step_state(&run, "delayed"), "running");
+    run.advance(Duration::from_hours(1)).unwrap();
+    let until = run.state_view()["steps"][2]["until"].clone();
     assert_eq!(until, "2023-11-15T00:00:00.000Z");
-    life.advance(Duration::from_hours(2)).unwrap();
-    assert_eq!(life.status(), Status::Completed);
-    let mut life = begun(&saga, json!({ "delay": "soon", "at": 0 }));
-    life.advance(Duration::from_mins(30)).unwrap();
-    assert_eq!(life.failure().unwrap().code, "expression_error");
+    run.advance(Duration::from_hours(2)).unwrap();
+    assert_eq!(run.status(), Status::Completed);
+    let mut run = start_run(&saga, json!({ "delay": "soon", "at": 0 }));
+    run.advance(Duration::from_mins(30)).unwrap();
+    assert_eq!(run.failure().unwrap().code, "expression_error");
     assert!(
-        wrong("steps:\n  - { id: a, do: { wait: 5m }, timeout: 1h, save: { x: 1 } }")
+        diagnostics("steps:\n  - { id: a, do: { wait: 5m }, timeout: 1h, save: { x: 1 } }")
             .contains("a wait has no `timeout`")
     );
 }
 
-pub(super) const APPROVE: &str = "vars: { who: =event.who, branch: =event.branch }
+pub(super) const APPROVE: &str = "vars: { customer: =event.customer, branch: =event.branch }
 steps:
   - { id: one, do: { effect: e.one }, undo: { effect: u.one } }
   - id: approve
     do:
       human:
-        title: =\"Loan for \" + vars.who
+        title: =\"Loan for \" + vars.customer
         roles: [clerk, =vars.branch]
-        assignee: =vars.who
+        assignee: =vars.customer
         due: 2d
-        data: { who: =vars.who }
+        data: { customer: =vars.customer }
         escalate: { roles: [head] }
     ok: Approved
     fail: Rejected
@@ -55,68 +55,68 @@ steps:
 ";
 
 #[test]
-fn a_person_is_asked_and_decides() {
+fn human_task_decides_the_step() {
     let saga = saga(APPROVE);
-    let mut life = begun(&saga, json!({ "who": "ada", "branch": "north" }));
-    ok(&mut life, "one");
-    let task = life.tasks()[0].clone();
+    let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "north" }));
+    ok(&mut run, "one");
+    let task = run.tasks()[0].clone();
     assert_eq!((task.tag.as_str(), task.title.as_str()), ("approve", "Loan for ada"));
     assert_eq!(
         (task.roles, task.assignee.as_deref()),
         (vec!["clerk".to_owned(), "north".to_owned()], Some("ada"))
     );
     assert_eq!(task.outcomes.iter().map(EventType::as_str).collect::<Vec<_>>(), ["Approved", "Rejected"]);
-    assert_eq!((task.due.is_some(), task.data), (true, json!({ "who": "ada" })));
-    assert_eq!(life.waits(), [(WaitKind::Task, "approve".to_owned())]);
+    assert_eq!((task.due.is_some(), task.data), (true, json!({ "customer": "ada" })));
+    assert_eq!(run.waits(), [(WaitKind::Task, "approve".to_owned())]);
     let chosen =
-        Verdict::Succeeded { event: Some("Approved".parse().unwrap()), payload: json!({ "by": "bob" }) };
-    life.outcome("approve", &chosen).unwrap();
-    assert_eq!(life.status(), Status::Completed);
-    assert_eq!(life.shown()["vars"]["by"], "bob");
-    assert!(life.labels().contains(&"Approved".to_owned()), "the decision is told");
-    assert!(life.timers().is_empty());
+        WorkOutcome::Succeeded { event: Some("Approved".parse().unwrap()), payload: json!({ "by": "bob" }) };
+    run.outcome("approve", &chosen).unwrap();
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(run.state_view()["vars"]["by"], "bob");
+    assert!(run.labels().contains(&"Approved".to_owned()), "the outcome is emitted");
+    assert!(run.timers().is_empty());
 }
 
 #[test]
-fn a_person_can_refuse_and_choose_nothing_else() {
+fn human_task_accepts_listed_outcomes_only() {
     let saga = saga(APPROVE);
-    for (chosen, code) in [("Rejected", "Rejected"), ("Whatever", "contract_violation")] {
-        let mut life = begun(&saga, json!({ "who": "ada", "branch": "n" }));
-        ok(&mut life, "one");
+    for (chosen, code) in [("Rejected", "Rejected"), ("Unlisted", "contract_violation")] {
+        let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "n" }));
+        ok(&mut run, "one");
         let event = Some(EventType::new(chosen).unwrap());
-        life.outcome("approve", &Verdict::Succeeded { event, payload: json!({}) }).unwrap();
-        assert_eq!((life.status(), life.failure().unwrap().code.as_str()), (Status::Compensating, code));
+        run.outcome("approve", &WorkOutcome::Succeeded { event, payload: json!({}) }).unwrap();
+        assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Compensating, code));
     }
 }
 
 #[test]
-fn a_task_that_nobody_does_goes_to_others_and_is_closed_in_the_end() {
+fn unfinished_task_escalates_and_is_closed() {
     let saga = saga(APPROVE);
-    let mut life = begun(&saga, json!({ "who": "ada", "branch": "n" }));
-    ok(&mut life, "one");
-    assert_eq!(life.timers(), ["escalate:approve", "approve"]);
-    life.advance(Duration::from_hours(48)).unwrap();
+    let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "n" }));
+    ok(&mut run, "one");
+    assert_eq!(run.timers(), ["escalate:approve", "approve"]);
+    run.advance(Duration::from_hours(48)).unwrap();
     assert_eq!(
-        (life.tasks()[0].roles.as_slice(), &life.tasks()[0].assignee),
+        (run.tasks()[0].roles.as_slice(), &run.tasks()[0].assignee),
         (["head".to_owned()].as_slice(), &None)
     );
-    assert_eq!((life.timers(), life.status()), (vec!["approve"], Status::Running));
-    life.advance(Duration::from_hours(8 * 24)).unwrap();
-    assert!(life.tasks().is_empty(), "the task is closed");
-    assert_eq!(life.status(), Status::Compensating);
-    assert!(life.timers().is_empty());
+    assert_eq!((run.timers(), run.status()), (vec!["approve"], Status::Running));
+    run.advance(Duration::from_hours(8 * 24)).unwrap();
+    assert!(run.tasks().is_empty(), "the task is closed");
+    assert_eq!(run.status(), Status::Compensating);
+    assert!(run.timers().is_empty());
 }
 
 #[test]
 fn cancelling_closes_the_task_and_its_timers() {
     let saga = saga(APPROVE);
-    let mut life = begun(&saga, json!({ "who": "ada", "branch": "n" }));
-    ok(&mut life, "one");
-    life.cancel("no").unwrap();
-    assert!(life.tasks().is_empty() && life.timers().is_empty());
+    let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "n" }));
+    ok(&mut run, "one");
+    run.cancel("no").unwrap();
+    assert!(run.tasks().is_empty() && run.timers().is_empty());
     assert!(
-        wrong("steps:\n  - { id: a, do: { human: { title: t, escalate: { roles: [x] } } } }")
-            .contains("nothing says when")
+        diagnostics("steps:\n  - { id: a, do: { human: { title: t, escalate: { roles: [x] } } } }")
+            .contains("the escalation has no time")
     );
 }
 
@@ -126,82 +126,86 @@ pub(super) const CHILD: &str = "steps:
 ";
 
 #[test]
-fn a_child_runs_to_its_end_and_what_it_told_last_is_remembered() {
+fn child_result_fact_is_saved() {
     let saga = saga(CHILD);
-    let mut life = begun(&saga, json!({}));
-    let Some(Work::Start(start)) = life.work().last() else { panic!("a child") };
+    let mut run = start_run(&saga, json!({}));
+    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child") };
     assert_eq!((start.correlation.as_str(), start.saga.as_str()), ("o1:kid", "equipment"));
     assert_eq!((start.event.as_ref().unwrap().as_str(), &start.data), ("Needed", &json!({ "for": "o1" })));
-    assert!(life.waits().contains(&(WaitKind::Saga, "kid".to_owned())));
-    ok(&mut life, "one");
-    life.outcome("kid", &succeeded(json!({ "laptop": "x1" }))).unwrap();
-    assert_eq!((life.status(), &life.shown()["vars"]["laptop"]), (Status::Completed, &json!("x1")));
+    assert!(run.waits().contains(&(WaitKind::Saga, "kid".to_owned())));
+    ok(&mut run, "one");
+    run.outcome("kid", &succeeded(json!({ "laptop": "x1" }))).unwrap();
+    assert_eq!((run.status(), &run.state_view()["vars"]["laptop"]), (Status::Completed, &json!("x1")));
 }
 
 #[test]
-fn a_child_that_is_given_up_is_stopped_and_its_late_success_undone() {
+fn abandoned_child_is_cancelled_and_its_late_success_compensated() {
     let saga = saga(CHILD);
-    let mut life = begun(&saga, json!({}));
-    fail(&mut life, "one");
-    let Some(Work::Stop(stop)) = life.work().iter().find(|work| matches!(work, Work::Stop(_))) else {
-        panic!("the child is stopped")
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "one");
+    let Some(Work::CancelChild(cancel)) = run.work().iter().find(|work| matches!(work, Work::CancelChild(_)))
+    else {
+        panic!("the child is cancelled")
     };
-    assert_eq!((stop.correlation.as_str(), stop.saga.as_str()), ("o1:kid", "equipment"));
-    assert_eq!(life.status(), Status::Failed);
-    life.outcome("kid", &succeeded(json!({ "laptop": "x1" }))).unwrap();
-    let Some(Work::Effect(undo)) = life.work().last() else { panic!("an effect") };
-    assert_eq!(undo.payload, json!("x1"));
-    ok(&mut life, "undo:kid");
-    assert_eq!(life.status(), Status::Failed);
+    assert_eq!((cancel.correlation.as_str(), cancel.saga.as_str()), ("o1:kid", "equipment"));
+    assert_eq!(run.status(), Status::Failed);
+    run.outcome("kid", &succeeded(json!({ "laptop": "x1" }))).unwrap();
+    let Some(Work::Effect(compensation)) = run.work().last() else { panic!("an effect") };
+    assert_eq!(compensation.payload, json!("x1"));
+    ok(&mut run, "compensate:kid");
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
-fn a_child_that_fails_fails_its_step_and_one_that_is_silent_is_stopped() {
+fn failed_child_fails_the_step_and_timed_out_child_is_cancelled() {
     let saga = saga(CHILD);
-    let mut life = begun(&saga, json!({}));
-    life.outcome("kid", &failed("child_failed")).unwrap();
-    assert!(!life.work().iter().any(|work| matches!(work, Work::Stop(_))), "it has ended already");
-    assert_eq!(life.failure().unwrap().code, "child_failed");
-    let mut life = begun(&saga, json!({}));
-    life.advance(Duration::from_hours(1)).unwrap();
-    assert!(life.work().iter().any(|work| matches!(work, Work::Stop(_))));
+    let mut run = start_run(&saga, json!({}));
+    run.outcome("kid", &failed("child_failed")).unwrap();
+    assert!(
+        !run.work().iter().any(|work| matches!(work, Work::CancelChild(_))),
+        "the child has already ended"
+    );
+    assert_eq!(run.failure().unwrap().code, "child_failed");
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(1)).unwrap();
+    assert!(run.work().iter().any(|work| matches!(work, Work::CancelChild(_))));
 }
 
 #[test]
-fn a_child_that_is_begun_again_is_another_one() {
+fn restarted_child_is_a_new_instance() {
     let saga = saga(
         "steps:\n  - { id: p, pivot: true, do: { effect: e } }\n  - { id: kid, do: { saga: equipment } }",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "p");
-    life.outcome("kid", &failed("child_failed")).unwrap();
-    life.retry().unwrap();
-    let Some(Work::Start(start)) = life.work().last() else { panic!("a child") };
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "p");
+    run.outcome("kid", &failed("child_failed")).unwrap();
+    run.retry().unwrap();
+    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child") };
     assert_eq!(start.correlation.as_str(), "o1:kid:2");
 }
 
 #[test]
-fn people_and_sagas_can_undo_too() {
+fn human_tasks_and_child_sagas_can_compensate() {
     let saga = saga(
         "steps:
-  - { id: a, do: { effect: e.a }, undo: { human: { title: Undo a }, ok: Yes, fail: No } }
+  - { id: a, do: { effect: e.a }, undo: { human: { title: Revert a }, ok: Yes, fail: No } }
   - { id: b, do: { effect: e.b }, undo: { saga: unbook } }
   - { id: c, do: { effect: e.c } }
 ",
     );
-    let mut life = begun(&saga, json!({}));
-    ok(&mut life, "a");
-    ok(&mut life, "b");
-    fail(&mut life, "c");
-    let Some(Work::Start(start)) = life.work().last() else { panic!("a child") };
-    assert_eq!((start.tag.as_str(), start.correlation.as_str()), ("undo:b", "o1:undo:b"));
-    ok(&mut life, "undo:b");
-    assert_eq!(life.tasks()[0].tag.as_str(), "undo:a");
-    let no = Verdict::Succeeded { event: Some("No".parse().unwrap()), payload: json!({}) };
-    life.outcome("undo:a", &no).unwrap();
-    assert_eq!(life.status(), Status::Stuck);
-    life.skip().unwrap();
-    assert_eq!((life.status(), life.tasks().len()), (Status::Failed, 0));
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a");
+    ok(&mut run, "b");
+    fail(&mut run, "c");
+    let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child") };
+    assert_eq!((start.tag.as_str(), start.correlation.as_str()), ("compensate:b", "o1:compensate:b"));
+    ok(&mut run, "compensate:b");
+    assert_eq!(run.tasks()[0].tag.as_str(), "compensate:a");
+    let no = WorkOutcome::Succeeded { event: Some("No".parse().unwrap()), payload: json!({}) };
+    run.outcome("compensate:a", &no).unwrap();
+    assert_eq!(run.status(), Status::Stuck);
+    run.skip().unwrap();
+    assert_eq!((run.status(), run.tasks().len()), (Status::Failed, 0));
 }
 
 pub(super) const FLOW: &str = "env: { REGION: eu }
@@ -213,41 +217,41 @@ steps:
 ";
 
 #[test]
-fn a_flow_of_jobs_hands_results_on_and_shows_its_statuses() {
+fn job_flow_passes_results_and_reports_status() {
     let saga = saga(FLOW);
-    let mut life = begun(&saga, json!({ "url": "u" }));
-    assert_eq!(life.labels(), ["job.python", "job.python"]);
-    let Work::Effect(probe) = &life.work()[1] else { panic!("an effect") };
+    let mut run = start_run(&saga, json!({ "url": "u" }));
+    assert_eq!(run.labels(), ["job.python", "job.python"]);
+    let Work::Effect(probe) = &run.work()[1] else { panic!("an effect") };
     let expected = json!({ "job": "probe", "type": "python", "script": "probe()", "env": { "REGION": "eu", "DEEP": "yes" }, "args": null, "results": {} });
     assert_eq!(probe.payload, expected);
-    let flow = life.shown()["flow"].clone();
+    let flow = run.state_view()["flow"].clone();
     assert_eq!(
         flow["jobs"],
         json!({ "fetch": "started", "probe": "started", "transcode": "waiting_for_prerequisites" })
     );
     assert_eq!(flow["status"], "started");
-    ok(&mut life, "fetch");
-    life.outcome("probe", &succeeded(json!({ "frames": 24 }))).unwrap();
-    let Some(Work::Effect(transcode)) = life.work().last() else { panic!("an effect") };
+    ok(&mut run, "fetch");
+    run.outcome("probe", &succeeded(json!({ "frames": 24 }))).unwrap();
+    let Some(Work::Effect(transcode)) = run.work().last() else { panic!("an effect") };
     assert_eq!((transcode.name.as_str(), &transcode.payload["args"]), ("job.sal", &json!(24)));
     assert_eq!(transcode.payload["results"], json!({ "probe": { "frames": 24 } }));
-    ok(&mut life, "transcode");
-    let flow = life.shown()["flow"].clone();
+    ok(&mut run, "transcode");
+    let flow = run.state_view()["flow"].clone();
     assert_eq!((&flow["status"], &flow["results"]["probe"]), (&json!("finished"), &json!({ "frames": 24 })));
 }
 
 #[test]
-fn a_job_that_fails_is_an_error_of_the_flow() {
+fn failed_job_fails_the_flow() {
     let saga = saga(FLOW);
-    let mut life = begun(&saga, json!({ "url": "u" }));
-    fail(&mut life, "probe");
-    let flow = life.shown()["flow"].clone();
+    let mut run = start_run(&saga, json!({ "url": "u" }));
+    fail(&mut run, "probe");
+    let flow = run.state_view()["flow"].clone();
     assert_eq!((&flow["status"], &flow["jobs"]["probe"]), (&json!("error"), &json!("error")));
-    let found = wrong(
+    let found = diagnostics(
         "steps:\n  - { id: a, do: { effect: e } }\n  - { id: b, do: { job: { type: x, script: s, dependencies: [a], prerequisites: [c] } } }",
     );
     assert!(
-        found.contains("`a` is no job and gives no results") && found.contains("there is no step `c`"),
+        found.contains("`a` is not a job and has no results") && found.contains("there is no step `c`"),
         "{found}"
     );
 }

@@ -1,4 +1,4 @@
-//! Builds the `AssemblyScript` example with npm, in a folder of the target directory.
+//! Builds the `AssemblyScript` example with npm, in a subdirectory of the target directory.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,28 +6,28 @@ use std::process::Command;
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/wasm-assemblyscript");
 const FILES: [&str; 4] = ["package.json", "package-lock.json", "src/orlog.ts", "src/index.ts"];
 
-/// The module. Without npm or its registry there is none: on the machine of a person that is said and passed over, in CI
-/// (where `CI` is `true`) it is a failure.
+/// Returns the module. If npm or its registry is unavailable, prints a message and returns `None` on a
+/// developer machine, and fails in CI (where `CI` is `true`).
 pub(crate) fn order() -> Option<Vec<u8>> {
     match build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("wasm-assemblyscript")) {
         Ok(module) => Some(module),
-        Err(why) if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
-            panic!("the AssemblyScript example cannot be built: {why}")
+        Err(reason) if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {
+            panic!("the AssemblyScript example cannot be built: {reason}")
         }
-        Err(why) => {
-            println!("passed over: the AssemblyScript example cannot be built: {why}");
+        Err(reason) => {
+            println!("skipped: the AssemblyScript example cannot be built: {reason}");
             None
         }
     }
 }
 
-fn build(folder: &Path) -> Result<Vec<u8>, String> {
-    let mut changed = !folder.join("node_modules").exists();
-    std::fs::create_dir_all(folder.join("src")).map_err(|error| error.to_string())?;
+fn build(dir: &Path) -> Result<Vec<u8>, String> {
+    let mut changed = !dir.join("node_modules").exists();
+    std::fs::create_dir_all(dir.join("src")).map_err(|error| error.to_string())?;
     for file in FILES {
         let text =
             std::fs::read(Path::new(EXAMPLE).join(file)).map_err(|error| format!("{file}: {error}"))?;
-        let copy = folder.join(file);
+        let copy = dir.join(file);
         if std::fs::read(&copy).is_ok_and(|there| there == text) {
             continue;
         }
@@ -35,14 +35,14 @@ fn build(folder: &Path) -> Result<Vec<u8>, String> {
         std::fs::write(copy, text).map_err(|error| error.to_string())?;
     }
     if changed {
-        npm(folder, &["ci", "--no-audit", "--no-fund", "--ignore-scripts"])?;
+        npm(dir, &["ci", "--no-audit", "--no-fund", "--ignore-scripts"])?;
     }
-    npm(folder, &["run", "build"])?;
-    std::fs::read(folder.join("build/order.saga.wasm")).map_err(|error| error.to_string())
+    npm(dir, &["run", "build"])?;
+    std::fs::read(dir.join("build/order.saga.wasm")).map_err(|error| error.to_string())
 }
 
-fn npm(folder: &Path, args: &[&str]) -> Result<(), String> {
-    let run = Command::new("npm").args(args).current_dir(folder).output();
+fn npm(dir: &Path, args: &[&str]) -> Result<(), String> {
+    let run = Command::new("npm").args(args).current_dir(dir).output();
     let output = run.map_err(|error| format!("npm: {error}"))?;
     if output.status.success() {
         return Ok(());

@@ -1,4 +1,4 @@
-;; Its state is a list: the state that it was given, and the input. There is a counter that only a fresh instance finds at 0.
+;; Returns a list as the state: the previous state and the input. Traps if it is called twice in one module instance.
 (module
   (@custom "orlog.manifest" "MANIFEST")
   (memory (export "memory") 2)

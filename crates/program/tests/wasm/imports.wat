@@ -1,4 +1,4 @@
-;; Wants things from the world.
+;; Has imports.
 (module
   (@custom "orlog.manifest" "MANIFEST")
   (import "env" "abort" (func (param i32 i32 i32 i32)))

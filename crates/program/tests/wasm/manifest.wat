@@ -1,4 +1,4 @@
-;; States its manifest by a function; BODY is what it does before it answers.
+;; Exports its manifest as a function; BODY runs before the function returns.
 (module
   (memory (export "memory") 1)
   (data (i32.const 4096) "MANIFEST")

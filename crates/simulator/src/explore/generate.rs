@@ -1,185 +1,199 @@
-//! Which move comes next: mostly answers to what is under way, often enough something else.
+//! Generator of the next step: mostly responses to pending work, sometimes another input.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::{EventType, Status};
-use orlog_program::doubt::{DONE, NOT_DONE};
-use orlog_program::{Action, Compiled, Definition, Program};
+use orlog_program::in_doubt::{EXECUTED, NOT_EXECUTED};
+use orlog_program::{Action, CompiledDefinition, Definition, Program};
 use serde_json::Value;
 
-use super::samples::Samples;
-use crate::invariants::{Marks, is_asking, is_under_way, is_undo};
-use crate::responses::{By, answering, asks_in_doubt};
-use crate::runner::Player;
-use crate::step::{EventMove, Move, Verb};
+use super::samples::PayloadSamples;
+use crate::invariants::{StepStates, is_compensation, is_in_doubt, is_in_progress};
+use crate::responses::{ResponseSource, opens_in_doubt_task, response_spec};
+use crate::runner::ScenarioRunner;
+use crate::step::{EventStep, OperatorAction, SimulationStep};
 
-/// Everything a choice depends on.
-pub(super) struct Chooser<'a> {
+/// State that determines the next step.
+pub(super) struct StepGenerator<'a> {
     pub(super) program: &'a dyn Program,
-    pub(super) samples: &'a Samples,
-    pub(super) player: &'a Player,
-    /// Mostly everything goes well, so that lives come far.
-    pub(super) calm: bool,
+    pub(super) samples: &'a PayloadSamples,
+    pub(super) runner: &'a ScenarioRunner,
+    /// Whether most inputs are successful, so that runs reach late steps.
+    pub(super) mostly_successful: bool,
 }
 
-impl Chooser<'_> {
-    /// The next move.
-    pub(super) fn choose(&self, rng: &mut Rng) -> Move {
-        let instance = self.player.focus().and_then(|key| self.player.lab.instance(key));
-        let Some(instance) = instance else { return self.beginning(rng) };
-        let marks = Marks::of(self.program, Some(instance));
-        // A calm life has a tenth of the trouble.
-        let weighted = if self.calm && rng.u8(0..10) > 0 { 0 } else { rng.u8(0..100) };
+impl StepGenerator<'_> {
+    /// Returns the next step.
+    pub(super) fn next_step(&self, rng: &mut Rng) -> SimulationStep {
+        let instance = self.runner.instance().and_then(|key| self.runner.simulator.instance(key));
+        let Some(instance) = instance else { return self.start_step(rng) };
+        let step_states = StepStates::of(self.program, Some(instance));
+        // A mostly successful run has a tenth of the faults.
+        let roll = if self.mostly_successful && rng.u8(0..10) > 0 { 0 } else { rng.u8(0..100) };
         let chosen = match (instance.paused, instance.status) {
-            (true, _) if weighted < 60 => Some(Move::Operator(Verb::Resume)),
-            (false, Status::Stuck) if weighted < 60 => Some(Self::verdict_of_a_person(rng)),
+            (true, _) if roll < 60 => Some(SimulationStep::Operator(OperatorAction::Resume)),
+            (false, Status::Stuck) if roll < 60 => Some(Self::operator_decision(rng)),
             _ => None,
         };
-        chosen.unwrap_or_else(|| match weighted {
-            0..=59 => self.answer(&marks, rng).unwrap_or_else(|| self.pass(rng)),
-            60..=69 => self.late(&marks, rng).unwrap_or_else(|| self.pass(rng)),
-            70..=81 => self.pass(rng),
-            82..=87 => Move::Duplicate,
+        chosen.unwrap_or_else(|| match roll {
+            0..=59 => self.response(&step_states, rng).unwrap_or_else(|| self.advance_step(rng)),
+            60..=69 => self.late_response(&step_states, rng).unwrap_or_else(|| self.advance_step(rng)),
+            70..=81 => self.advance_step(rng),
+            82..=87 => SimulationStep::Duplicate,
             88..=93 => self.any_event(rng),
             94..=95 => self.signal(rng),
-            96..=97 => Move::Operator(Verb::Cancel("explored".to_owned())),
-            98 => Move::Operator(Verb::Pause),
-            _ => Self::verdict_of_a_person(rng),
+            96..=97 => SimulationStep::Operator(OperatorAction::Cancel("explored".to_owned())),
+            98 => SimulationStep::Operator(OperatorAction::Pause),
+            _ => Self::operator_decision(rng),
         })
     }
 
-    /// Sometimes an event comes before its instance.
-    fn beginning(&self, rng: &mut Rng) -> Move {
+    /// Starts the instance; sometimes an early event precedes the start event.
+    fn start_step(&self, rng: &mut Rng) -> SimulationStep {
         if rng.u8(0..10) == 0 {
             return self.any_event(rng);
         }
-        let starts = self.program.manifest().triggers.iter().filter(|trigger| trigger.starts);
-        let starts: Vec<_> = starts.map(|trigger| trigger.kind.clone()).collect();
+        let starts = self.program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
+        let starts: Vec<_> = starts.map(|subscription| subscription.kind.clone()).collect();
         match rng.choice(starts) {
             Some(kind) => self.event(kind, rng),
             None => self.any_event(rng),
         }
     }
 
-    fn verdict_of_a_person(rng: &mut Rng) -> Move {
-        Move::Operator(match rng.u8(0..8) {
-            0..=4 => Verb::Retry,
-            5..=6 => Verb::Skip,
-            _ => Verb::ForceComplete,
+    fn operator_decision(rng: &mut Rng) -> SimulationStep {
+        SimulationStep::Operator(match rng.u8(0..8) {
+            0..=4 => OperatorAction::Retry,
+            5..=6 => OperatorAction::Skip,
+            _ => OperatorAction::ForceComplete,
         })
     }
 
-    fn event(&self, kind: EventType, rng: &mut Rng) -> Move {
-        let mut event = EventMove::new(kind, self.samples.payload(rng));
+    fn event(&self, kind: EventType, rng: &mut Rng) -> SimulationStep {
+        let mut event = EventStep::new(kind, self.samples.payload(rng));
         event.correlation = Some("o1".to_owned());
-        if let Some(form) = self.definition().and_then(|definition| definition.events.get(&event.kind)) {
-            let known = form.accepts.iter().chain(form.upcast.keys()).copied();
-            let unknown = form.accepts.iter().max().copied().unwrap_or(1) + 1;
+        if let Some(event_spec) = self.definition().and_then(|definition| definition.events.get(&event.kind))
+        {
+            let known = event_spec.accepts.iter().chain(event_spec.upcast.keys()).copied();
+            let unknown = event_spec.accepts.iter().max().copied().unwrap_or(1) + 1;
             event.version = rng.choice(known.chain([unknown]).collect::<Vec<_>>()).unwrap_or(1);
         }
-        Move::Event(event)
+        SimulationStep::Event(event)
     }
 
-    /// One that it takes, at any time.
-    fn any_event(&self, rng: &mut Rng) -> Move {
-        let kinds = self.program.manifest().triggers.iter().map(|trigger| trigger.kind.clone());
+    /// Returns an event that the program consumes, at any time.
+    fn any_event(&self, rng: &mut Rng) -> SimulationStep {
+        let kinds =
+            self.program.manifest().subscriptions.iter().map(|subscription| subscription.kind.clone());
         match rng.choice(kinds.collect::<Vec<_>>()) {
             Some(kind) => self.event(kind, rng),
-            None => self.pass(rng),
+            None => self.advance_step(rng),
         }
     }
 
-    fn signal(&self, rng: &mut Rng) -> Move {
-        let kinds = self.program.manifest().triggers.iter().map(|trigger| trigger.kind.clone());
+    fn signal(&self, rng: &mut Rng) -> SimulationStep {
+        let kinds =
+            self.program.manifest().subscriptions.iter().map(|subscription| subscription.kind.clone());
         match rng.choice(kinds.collect::<Vec<_>>()) {
-            Some(kind) => Move::Signal { kind, data: self.samples.payload(rng) },
-            None => self.pass(rng),
+            Some(kind) => SimulationStep::Signal { kind, data: self.samples.payload(rng) },
+            None => self.advance_step(rng),
         }
     }
 
-    /// To the next timer, or some time.
-    fn pass(&self, rng: &mut Rng) -> Move {
-        let due = self.player.lab.next_due().map(|due| due.since(self.player.lab.now()));
+    /// Advances to the next timer, or by some time.
+    fn advance_step(&self, rng: &mut Rng) -> SimulationStep {
+        let due = self.runner.simulator.next_due().map(|due| due.duration_since(self.runner.simulator.now()));
         match due {
-            Some(due) if rng.u8(0..10) < 6 => Move::Advance(due),
-            Some(_) | None => Move::Advance(Duration::from_secs(rng.u64(0..7200))),
+            Some(due) if rng.u8(0..10) < 6 => SimulationStep::Advance(due),
+            Some(_) | None => SimulationStep::Advance(Duration::from_secs(rng.u64(0..7200))),
         }
     }
 
-    /// To something that is under way, or being undone.
-    fn answer(&self, marks: &Marks, rng: &mut Rng) -> Option<Move> {
-        let open = marks.iter().filter(|(tag, _)| !marks.has_elements(tag));
-        let open = open.filter_map(|(tag, mark)| match mark {
-            mark if is_under_way(mark) || is_asking(mark) => Some((tag.to_owned(), is_asking(mark))),
-            mark if is_undo(mark) => Some((format!("undo:{tag}"), false)),
+    /// Returns a response to pending work or to a pending compensation.
+    fn response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
+        let open = step_states.iter().filter(|(tag, _)| !step_states.has_elements(tag));
+        let open = open.filter_map(|(tag, state)| match state {
+            state if is_in_progress(state) || is_in_doubt(state) => {
+                Some((tag.to_owned(), is_in_doubt(state)))
+            }
+            state if is_compensation(state) => Some((format!("compensate:{tag}"), false)),
             _ => None,
         });
-        let (tag, asking) = rng.choice(open.collect::<Vec<_>>())?;
-        Some(if asking { self.word_of_a_person(tag, rng) } else { self.some_answer(tag, rng) })
+        let (tag, in_doubt) = rng.choice(open.collect::<Vec<_>>())?;
+        Some(if in_doubt { self.in_doubt_decision(tag, rng) } else { self.any_response(tag, rng) })
     }
 
-    /// Whether something in doubt was done.
-    pub(super) fn word_of_a_person(&self, tag: String, rng: &mut Rng) -> Move {
-        let word = if rng.u8(0..3) > 0 { DONE } else { NOT_DONE };
-        let outcome = Some(EventType::new(word).expect("a short word"));
-        Move::Task { tag, outcome, by: None, data: self.samples.payload(rng) }
+    /// Returns the decision of an operator about an effect in doubt.
+    pub(super) fn in_doubt_decision(&self, tag: String, rng: &mut Rng) -> SimulationStep {
+        let decision = if rng.u8(0..3) > 0 { EXECUTED } else { NOT_EXECUTED };
+        let outcome = Some(EventType::new(decision).expect("the decision is a valid event type"));
+        SimulationStep::Task { tag, outcome, user: None, data: self.samples.payload(rng) }
     }
 
-    fn some_answer(&self, tag: String, rng: &mut Rng) -> Move {
-        if self.is_doubtful(&tag) && rng.u8(0..4) == 0 {
-            return Move::Doubt { tag };
+    fn any_response(&self, tag: String, rng: &mut Rng) -> SimulationStep {
+        if self.can_be_in_doubt(&tag) && rng.u8(0..4) == 0 {
+            return SimulationStep::InDoubt { tag };
         }
-        let kinds = if self.calm { 14 } else { 20 };
+        let kinds = if self.mostly_successful { 14 } else { 20 };
         match rng.u8(0..kinds) {
             0..=12 => self.ok(tag, rng),
             13..=17 => self.fail(tag, rng),
-            _ => Move::Timeout { tag },
+            _ => SimulationStep::Timeout { tag },
         }
     }
 
-    /// To something that is no longer waited for.
-    fn late(&self, marks: &Marks, rng: &mut Rng) -> Option<Move> {
-        let late = marks.iter().filter(|(_, mark)| matches!(*mark, "failed" | "given_up" | "pausing"));
+    /// Returns a response to work that is no longer awaited.
+    fn late_response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
+        let late =
+            step_states.iter().filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"));
         let tag = rng.choice(late.map(|(tag, _)| tag.to_owned()).collect::<Vec<_>>())?;
-        let doubt = self.is_doubtful(&tag) && rng.bool();
-        Some(if doubt { Move::Doubt { tag } } else { self.ok(tag, rng) })
+        let in_doubt = self.can_be_in_doubt(&tag) && rng.bool();
+        Some(if in_doubt { SimulationStep::InDoubt { tag } } else { self.ok(tag, rng) })
     }
 
-    /// Where the definition asks nobody, a doubt is a time that ran out.
-    fn is_doubtful(&self, tag: &str) -> bool {
-        self.definition().is_some_and(|definition| asks_in_doubt(definition, tag))
+    /// Returns whether the tag can be in doubt. If the definition requires no decision, an unknown outcome
+    /// is a timeout.
+    fn can_be_in_doubt(&self, tag: &str) -> bool {
+        self.definition().is_some_and(|definition| opens_in_doubt_task(definition, tag))
     }
 
-    pub(super) fn ok(&self, tag: String, rng: &mut Rng) -> Move {
-        let how = self.definition().and_then(|definition| answering(definition, &tag));
-        let by = how.as_ref().map_or(By::Outcome, |how| how.by);
-        let names = how.into_iter().flat_map(|how| how.ok).map(|(event, _)| event.clone());
+    pub(super) fn ok(&self, tag: String, rng: &mut Rng) -> SimulationStep {
+        let spec = self.definition().and_then(|definition| response_spec(definition, &tag));
+        let by = spec.as_ref().map_or(ResponseSource::Outcome, |spec| spec.source);
+        let names = spec.into_iter().flat_map(|spec| spec.ok).map(|(event, _)| event.clone());
         let event = rng.choice(names.collect::<Vec<_>>());
         let data = self.samples.payload(rng);
         match by {
-            By::Person => Move::Task { tag, outcome: event, by: None, data },
-            By::Event => Move::Ok { tag, event, data },
-            // The handler names no event: then the conditions decide.
-            By::Acceptance | By::Outcome | By::Timer | By::Nobody => Move::Ok { tag, event: None, data },
+            ResponseSource::User => SimulationStep::Task { tag, outcome: event, user: None, data },
+            ResponseSource::Event => SimulationStep::Ok { tag, event, data },
+            // The handler names no event: the conditions decide.
+            ResponseSource::Acceptance
+            | ResponseSource::Outcome
+            | ResponseSource::Timer
+            | ResponseSource::None => SimulationStep::Ok { tag, event: None, data },
         }
     }
 
-    fn fail(&self, tag: String, rng: &mut Rng) -> Move {
-        let how = self.definition().and_then(|definition| answering(definition, &tag));
-        let by = how.as_ref().map_or(By::Outcome, |how| how.by);
-        let names = how.into_iter().flat_map(|how| how.fail).map(|(event, _)| event.clone());
+    fn fail(&self, tag: String, rng: &mut Rng) -> SimulationStep {
+        let spec = self.definition().and_then(|definition| response_spec(definition, &tag));
+        let by = spec.as_ref().map_or(ResponseSource::Outcome, |spec| spec.source);
+        let names = spec.into_iter().flat_map(|spec| spec.fail).map(|(event, _)| event.clone());
         let event = rng.choice(names.collect::<Vec<_>>());
         let data = self.samples.payload(rng);
         match by {
-            By::Person => Move::Task { tag, outcome: event, by: None, data },
-            By::Event if event.is_some() && rng.bool() => {
-                Move::Fail { tag, event, code: None, message: None, data }
+            ResponseSource::User => SimulationStep::Task { tag, outcome: event, user: None, data },
+            ResponseSource::Event if event.is_some() && rng.bool() => {
+                SimulationStep::Fail { tag, event, code: None, message: None, data }
             }
-            By::Event | By::Acceptance | By::Outcome | By::Timer | By::Nobody => Move::Fail {
+            ResponseSource::Event
+            | ResponseSource::Acceptance
+            | ResponseSource::Outcome
+            | ResponseSource::Timer
+            | ResponseSource::None => SimulationStep::Fail {
                 tag,
                 event: None,
-                code: Some("refused".to_owned()),
+                code: Some("rejected".to_owned()),
                 message: None,
                 data: Value::Null,
             },
@@ -187,11 +201,11 @@ impl Chooser<'_> {
     }
 
     fn definition(&self) -> Option<&Definition> {
-        self.program.compiled().map(Compiled::definition)
+        self.program.as_compiled().map(CompiledDefinition::definition)
     }
 }
 
-/// Whether a tag waits for time alone.
+/// Returns whether a tag waits only for a timer.
 pub(super) fn waits_for_time(definition: Option<&Definition>, tag: &str) -> bool {
     let step = definition.and_then(|definition| crate::responses::step_of(definition, tag));
     step.is_some_and(|step| matches!(step.action, Action::Wait(_)))

@@ -1,107 +1,122 @@
-//! Whether an end can be reached: everything in flight is answered, a person decides what is stuck, and no more.
+//! Reachability of an end: all pending work gets a response and an operator resolves stuck instances;
+//! no other input occurs.
 
 use fastrand::Rng;
 use orlog_model::{Instance, Status, WaitKind};
-use orlog_program::{Compiled, Program};
+use orlog_program::{CompiledDefinition, Program};
 
-use super::generate::{Chooser, waits_for_time};
-use super::samples::Samples;
-use crate::invariants::{Broken, Marks, Rule, is_asking, is_under_way};
-use crate::runner::Player;
-use crate::step::{Move, Verb};
+use super::generate::{StepGenerator, waits_for_time};
+use super::samples::PayloadSamples;
+use crate::invariants::{Invariant, StepStates, Violation, is_in_doubt, is_in_progress};
+use crate::runner::ScenarioRunner;
+use crate::step::{OperatorAction, SimulationStep};
 
-/// Answers for each step; a step for each element has as many elements as there are tags.
-const MOVES_A_TAG: usize = 12;
-/// Answers without any effect after which another kind is tried.
-const PATIENCE: usize = 12;
+/// Maximum number of responses per step. A step with `foreach` has as many elements as there are tags.
+const MAX_STEPS_PER_TAG: usize = 12;
+/// Number of responses without effect after which another kind of response is tried.
+const MAX_IDLE_ROUNDS: usize = 12;
 
-/// Plays a copy to its end.
-pub(super) fn reaches_end(program: &dyn Program, player: &Player, samples: &Samples) -> Result<(), Broken> {
-    let mut player = player.clone();
+/// Runs a copy of the instance to its end.
+pub(super) fn can_reach_end(
+    program: &dyn Program,
+    runner: &ScenarioRunner,
+    samples: &PayloadSamples,
+) -> Result<(), Violation> {
+    let mut runner = runner.clone();
     let mut rng = Rng::with_seed(1);
-    let (mut idle, mut left) = (0, 60);
+    let (mut idle, mut remaining) = (0, 60);
     let mut extended = false;
-    while left > 0 {
-        let Some(instance) = focus(&player) else { return Ok(()) };
+    while remaining > 0 {
+        let Some(instance) = focus(&runner) else { return Ok(()) };
         if instance.status.is_final() {
             return Ok(());
         }
-        let marks = Marks::of(program, Some(instance));
+        let step_states = StepStates::of(program, Some(instance));
         if !extended {
-            left += marks.iter().count() * MOVES_A_TAG;
+            remaining += step_states.iter().count() * MAX_STEPS_PER_TAG;
             extended = true;
         }
         let version = instance.version;
-        let one = next(program, &player, samples, &marks, idle, &mut rng);
-        // A move that cannot be made is as good as one that changes nothing.
-        drop(player.play(&one, None, &mut ()));
-        idle = if focus(&player).is_some_and(|now| now.version > version) { 0 } else { idle + 1 };
-        left -= 1;
-        if idle > PATIENCE * 3 {
+        let step = next(program, &runner, samples, &step_states, idle, &mut rng);
+        // A step that cannot be executed is equivalent to a step without effect.
+        drop(runner.run_step(&step, None, &mut ()));
+        idle = if focus(&runner).is_some_and(|now| now.version > version) { 0 } else { idle + 1 };
+        remaining -= 1;
+        if idle > MAX_IDLE_ROUNDS * 3 {
             break;
         }
     }
-    verdict(&player)
+    check_end(&runner)
 }
 
-fn focus(player: &Player) -> Option<&Instance> {
-    player.focus().and_then(|key| player.lab.instance(key))
+fn focus(runner: &ScenarioRunner) -> Option<&Instance> {
+    runner.instance().and_then(|key| runner.simulator.instance(key))
 }
 
-/// Answers first; where they change nothing, time; then cancelling; then a person.
+/// Returns the next step: responses first; if they have no effect, time, then cancellation, then an
+/// operator action.
 fn next(
     program: &dyn Program,
-    player: &Player,
-    samples: &Samples,
-    marks: &Marks,
+    runner: &ScenarioRunner,
+    samples: &PayloadSamples,
+    step_states: &StepStates,
     idle: usize,
     rng: &mut Rng,
-) -> Move {
-    let Some(instance) = focus(player) else { return Move::Operator(Verb::Resume) };
+) -> SimulationStep {
+    let Some(instance) = focus(runner) else { return SimulationStep::Operator(OperatorAction::Resume) };
     if instance.paused {
-        return Move::Operator(Verb::Resume);
+        return SimulationStep::Operator(OperatorAction::Resume);
     }
     if instance.status == Status::Stuck {
-        return Move::Operator(match idle {
-            0 if rng.bool() => Verb::Retry,
-            0..=2 => Verb::Skip,
-            _ => Verb::ForceComplete,
+        return SimulationStep::Operator(match idle {
+            0 if rng.bool() => OperatorAction::Retry,
+            0..=2 => OperatorAction::Skip,
+            _ => OperatorAction::ForceComplete,
         });
     }
-    let to_next = player.lab.next_due().map(|due| Move::Advance(due.since(player.lab.now())));
-    let definition = program.compiled().map(Compiled::definition);
-    let open: Vec<_> = marks.iter().filter(|(tag, _)| !marks.has_elements(tag)).collect();
-    let undo = open.iter().find(|(_, mark)| *mark == "undoing").map(|(tag, _)| format!("undo:{tag}"));
-    let running = open.iter().filter(|(tag, mark)| *mark == "running" && !waits_for_time(definition, tag));
+    let to_next = runner
+        .simulator
+        .next_due()
+        .map(|due| SimulationStep::Advance(due.duration_since(runner.simulator.now())));
+    let definition = program.as_compiled().map(CompiledDefinition::definition);
+    let pending: Vec<_> = step_states.iter().filter(|(tag, _)| !step_states.has_elements(tag)).collect();
+    let compensation = pending
+        .iter()
+        .find(|(_, state)| *state == "compensating")
+        .map(|(tag, _)| format!("compensate:{tag}"));
+    let running =
+        pending.iter().filter(|(tag, state)| *state == "running" && !waits_for_time(definition, tag));
     let running: Vec<_> = running.map(|(tag, _)| (*tag).to_owned()).collect();
-    let waits = open.iter().any(|(tag, mark)| {
-        matches!(*mark, "pausing" | "undo_pausing") || (is_under_way(mark) && waits_for_time(definition, tag))
+    let waits = pending.iter().any(|(tag, state)| {
+        matches!(*state, "retrying" | "compensation_retrying")
+            || (is_in_progress(state) && waits_for_time(definition, tag))
     });
-    let chooser = Chooser { program, samples, player, calm: true };
-    let asked: Vec<_> =
-        open.iter().filter(|(_, mark)| is_asking(mark)).map(|(tag, _)| (*tag).to_owned()).collect();
-    if let Some(tag) = rng.choice(asked).filter(|_| undo.is_none()) {
-        return chooser.word_of_a_person(tag, rng);
+    let generator = StepGenerator { program, samples, runner, mostly_successful: true };
+    let in_doubt: Vec<_> =
+        pending.iter().filter(|(_, state)| is_in_doubt(state)).map(|(tag, _)| (*tag).to_owned()).collect();
+    if let Some(tag) = rng.choice(in_doubt).filter(|_| compensation.is_none()) {
+        return generator.in_doubt_decision(tag, rng);
     }
-    let answer = undo.or_else(|| rng.choice(running));
-    match (answer, to_next) {
+    let response = compensation.or_else(|| rng.choice(running));
+    match (response, to_next) {
         (_, Some(advance)) if waits && rng.bool() => advance,
-        (Some(tag), _) if idle < PATIENCE => chooser.ok(tag, rng),
-        (_, Some(advance)) if idle < PATIENCE * 2 => advance,
-        (Some(tag), None) if idle < PATIENCE * 2 => Move::Fail {
+        (Some(tag), _) if idle < MAX_IDLE_ROUNDS => generator.ok(tag, rng),
+        (_, Some(advance)) if idle < MAX_IDLE_ROUNDS * 2 => advance,
+        (Some(tag), None) if idle < MAX_IDLE_ROUNDS * 2 => SimulationStep::Fail {
             tag,
             event: None,
-            code: Some("refused".to_owned()),
+            code: Some("rejected".to_owned()),
             message: None,
             data: serde_json::Value::Null,
         },
-        _ => Move::Operator(Verb::Cancel("no way on".to_owned())),
+        _ => SimulationStep::Operator(OperatorAction::Cancel("no further progress".to_owned())),
     }
 }
 
-/// It is no dead end where only an event with a condition is missing that no sample meets: such a step is told as not covered.
-fn verdict(player: &Player) -> Result<(), Broken> {
-    let Some(instance) = focus(player).filter(|instance| !instance.status.is_final()) else { return Ok(()) };
+/// Returns the result of the check. If only an event with a condition is missing that no sample
+/// satisfies, the state is not a dead end; the step is reported as not covered.
+fn check_end(runner: &ScenarioRunner) -> Result<(), Violation> {
+    let Some(instance) = focus(runner).filter(|instance| !instance.status.is_final()) else { return Ok(()) };
     let waits_for_event = instance.waits.iter().any(|wait| wait.kind == WaitKind::Event);
     if waits_for_event && instance.status == Status::Running {
         return Ok(());
@@ -109,6 +124,6 @@ fn verdict(player: &Player) -> Result<(), Broken> {
     let waits: Vec<_> = instance.waits.iter().map(|wait| wait.name.as_str()).collect();
     let waits = if waits.is_empty() { "nothing".to_owned() } else { waits.join(", ") };
     let message =
-        format!("it is {}, waits for {waits}, and nothing that can happen leads to an end", instance.status);
-    Err(Broken { rule: Rule::EndReachable, message })
+        format!("the instance is {}, waits for {waits}, and no input leads to an end", instance.status);
+    Err(Violation { rule: Invariant::EndReachable, message })
 }

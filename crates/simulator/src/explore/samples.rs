@@ -1,33 +1,33 @@
-//! Payloads under which conditions can hold and fail: the fields that expressions read, with values around those that they
-//! are compared with.
+//! Payloads for which conditions can be true and false: the fields that expressions read, with values
+//! near the constants in comparisons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use orlog_program::{Action, Correlate, Definition, Moment};
+use orlog_program::{Action, CorrelationSpec, Definition, TimeSpec};
 use serde_json::{Map, Value, json};
 
-/// What every instance is called.
+/// Correlation id of every instance.
 const CORRELATION: &str = "o1";
-/// A longer list of candidates helps nobody.
-const MOST: usize = 24;
+/// Maximum number of candidates for a field; more candidates do not improve coverage.
+const MAX_CANDIDATES: usize = 24;
 
-/// Candidates for each field of the data of events.
+/// Candidate values for each field of event data.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Samples {
-    /// By path; the first one is what is taken mostly.
+pub(super) struct PayloadSamples {
+    /// Candidates by path; the first candidate is the usual value.
     fields: BTreeMap<String, Vec<Value>>,
     correlation: BTreeSet<String>,
 }
 
-impl Samples {
-    /// From everything a definition's expressions read and compare.
+impl PayloadSamples {
+    /// Collects the candidates from all expressions of a definition.
     pub(super) fn of(definition: &Definition) -> Self {
         let mut this = Self::default();
         let form = serde_json::to_value(definition).unwrap_or_default();
         let mut texts = Vec::new();
         collect(&form, &mut texts);
-        // An optional field is a field.
+        // An optional field access reads a field too.
         let texts: Vec<_> = texts.iter().map(|text| text.replace(".?", ".")).collect();
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);
@@ -62,11 +62,11 @@ impl Samples {
                 None if is_joined(chain, rest, text) => (vec![json!("text")], Vec::new()),
                 None => (compared(rest), around(&literals(text))),
             };
-            // What fits comes before what only might.
+            // Certain candidates precede possible ones.
             let old = std::mem::take(values);
-            values.extend(fits.into_iter().take(MOST));
+            values.extend(fits.into_iter().take(MAX_CANDIDATES));
             values.extend(old);
-            values.extend(perhaps.into_iter().take(MOST));
+            values.extend(perhaps.into_iter().take(MAX_CANDIDATES));
             values.extend([json!(1000), json!(0), json!("x"), json!(true)]);
             let mut seen = BTreeSet::new();
             values.retain(|value| seen.insert(value.to_string()));
@@ -76,8 +76,8 @@ impl Samples {
     fn moments(&mut self, definition: &Definition, aliases: &BTreeMap<String, Vec<String>>) {
         for step in &definition.steps {
             let (template, values) = match &step.action {
-                Action::Wait(Moment::For(template)) => (template, vec![json!("30m"), json!("0s")]),
-                Action::Wait(Moment::Until(template)) => {
+                Action::Wait(TimeSpec::For(template)) => (template, vec![json!("30m"), json!("0s")]),
+                Action::Wait(TimeSpec::Until(template)) => {
                     (template, vec![json!("2026-01-02T00:00:00Z"), json!("2025-01-01T00:00:00Z")])
                 }
                 _ => continue,
@@ -91,14 +91,14 @@ impl Samples {
     }
 
     fn correlations(&mut self, definition: &Definition) {
-        let places: Vec<&String> = match &definition.correlate {
-            Correlate::Envelope => Vec::new(),
-            Correlate::Field(place) => vec![place],
-            Correlate::ByType(places) => places.values().collect(),
+        let fields: Vec<&String> = match &definition.correlate {
+            CorrelationSpec::Envelope => Vec::new(),
+            CorrelationSpec::Field(field) => vec![field],
+            CorrelationSpec::ByType(fields) => fields.values().collect(),
         };
-        for place in places {
-            match place.strip_prefix('=') {
-                None => drop(self.correlation.insert(place.clone())),
+        for field in fields {
+            match field.strip_prefix('=') {
+                None => drop(self.correlation.insert(field.clone())),
                 Some(expression) => {
                     let read = chains(expression).into_iter();
                     self.correlation
@@ -108,13 +108,13 @@ impl Samples {
         }
     }
 
-    /// A payload: mostly the usual values, each sometimes another.
+    /// Returns a payload: mostly the usual values, with occasional other values.
     pub(super) fn payload(&self, rng: &mut Rng) -> Value {
         let mut data = Value::Object(Map::new());
         for (path, values) in &self.fields {
             let usual = values.len().min(if rng.bool() { 1 } else { 3 });
-            let most = if rng.u8(0..10) < 9 { usual } else { values.len() };
-            let pick = rng.usize(0..most);
+            let limit = if rng.u8(0..10) < 9 { usual } else { values.len() };
+            let pick = rng.usize(0..limit);
             set(&mut data, path, values[pick].clone());
         }
         for path in &self.correlation {
@@ -124,7 +124,7 @@ impl Samples {
     }
 }
 
-/// The parts of an element that expressions read.
+/// Fields of an element that expressions read.
 #[derive(Default)]
 struct ItemFields(BTreeSet<String>);
 
@@ -141,7 +141,7 @@ impl ItemFields {
     }
 }
 
-/// For each list that a step goes through, what is read of its elements.
+/// Returns the element fields that expressions read, for each list that a step iterates.
 fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFields)> {
     let each = definition.steps.iter().filter_map(|step| step.foreach.as_ref());
     each.filter_map(|each| {
@@ -162,7 +162,7 @@ fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFi
     .collect()
 }
 
-/// Every text of the form.
+/// Collects every text of the form.
 fn collect(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::String(text) => into.push(text.clone()),
@@ -172,7 +172,7 @@ fn collect(value: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// Which fields of events a variable remembers.
+/// Returns the event fields from which each variable is saved.
 fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
     let saves = definition.steps.iter().flat_map(|step| &step.save);
     let handlers = definition.on.iter().flat_map(|handler| &handler.save);
@@ -185,7 +185,7 @@ fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
     aliases
 }
 
-/// The fields of events behind `event.a.b` or `vars.x.y`.
+/// Returns the event fields behind `event.a.b` or `vars.x.y`.
 fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     if let Some(path) = chain.strip_prefix("event.") {
         return vec![path.to_owned()];
@@ -196,7 +196,7 @@ fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     aliases.get(name).into_iter().flatten().map(full).collect()
 }
 
-/// The chains of fields in an expression, each with what follows it.
+/// Returns the field chains of an expression, each with the text that follows it.
 fn chains(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     for root in ["event.", "vars."] {
@@ -212,7 +212,7 @@ fn chains(text: &str) -> Vec<(String, &str)> {
     found
 }
 
-/// Whether it is joined to a text: then it must be one.
+/// Returns whether the chain is concatenated with a text and thus must be a text.
 fn is_joined(chain: &str, rest: &str, text: &str) -> bool {
     let behind =
         rest.trim_start().strip_prefix('+').is_some_and(|more| more.trim_start().starts_with(['"', '\'']));
@@ -226,7 +226,7 @@ fn chain_at(text: &str) -> &str {
     text[..end].trim_end_matches('.')
 }
 
-/// The last field of a chain is a method where a bracket follows.
+/// Splits a method off the chain: the last field is a method if a parenthesis follows.
 fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
     match chain.rsplit_once('.') {
         Some((chain, method)) if rest.starts_with('(') => (chain, Some(method)),
@@ -234,7 +234,7 @@ fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
     }
 }
 
-/// Values around the literal that a field is compared with.
+/// Returns values near the literal that a field is compared with.
 fn compared(rest: &str) -> Vec<Value> {
     let rest = rest.trim_start();
     let operators = ["==", "!=", "<=", ">=", "<", ">", "in "];
@@ -247,7 +247,7 @@ fn compared(rest: &str) -> Vec<Value> {
     if is_literal { around(&literals(&behind[..end])) } else { Vec::new() }
 }
 
-/// Each literal and its neighbours.
+/// Returns each literal and its neighbors.
 fn around(literals: &[Value]) -> Vec<Value> {
     let mut values = Vec::new();
     for literal in literals {
@@ -260,24 +260,24 @@ fn around(literals: &[Value]) -> Vec<Value> {
     values
 }
 
-/// The literals of an expression: texts, numbers, truth values.
+/// Returns the literals of an expression: texts, numbers, booleans.
 fn literals(text: &str) -> Vec<Value> {
     let mut found = Vec::new();
     let mut rest = text;
     let mut before = ' ';
     while let Some(c) = rest.chars().next() {
-        let word = before.is_alphanumeric() || matches!(before, '_' | '.');
-        let taken = match c {
+        let in_identifier = before.is_alphanumeric() || matches!(before, '_' | '.');
+        let parsed = match c {
             '\'' | '"' => rest[1..].find(c).map(|end| (Value::from(&rest[1..=end]), end + 2)),
-            c if c.is_ascii_digit() && !word => {
+            c if c.is_ascii_digit() && !in_identifier => {
                 let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
                 serde_json::from_str(&rest[..end]).ok().map(|number| (number, end))
             }
-            't' if !word && rest.starts_with("true") => Some((json!(true), 4)),
-            'f' if !word && rest.starts_with("false") => Some((json!(false), 5)),
+            't' if !in_identifier && rest.starts_with("true") => Some((json!(true), 4)),
+            'f' if !in_identifier && rest.starts_with("false") => Some((json!(false), 5)),
             _ => None,
         };
-        let length = match taken {
+        let length = match parsed {
             Some((value, length)) => {
                 found.push(value);
                 length
@@ -287,7 +287,7 @@ fn literals(text: &str) -> Vec<Value> {
         before = rest[..length].chars().next_back().unwrap_or(' ');
         rest = &rest[length..];
     }
-    found.truncate(MOST);
+    found.truncate(MAX_CANDIDATES);
     found
 }
 
@@ -300,7 +300,7 @@ fn set(data: &mut Value, path: &str, value: Value) {
         let Value::Object(fields) = at else { return };
         at = fields.entry(field).or_insert(Value::Null);
     }
-    // A path that others go through stays an object.
+    // A path that is a prefix of other paths stays an object.
     if !at.is_object() || value.is_array() {
         *at = value;
     }
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stand_around_what_they_are_compared_with() {
+    fn samples_cover_comparison_boundaries() {
         assert_eq!(compared(" > 100 && x == 3"), [json!(100), json!(101), json!(99)]);
         assert_eq!(compared(" == 'open'"), [json!("open")]);
         assert_eq!(compared(" == vars.x || 5"), Vec::<Value>::new());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_end_where_the_fields_end() {
+    fn field_chains_are_bounded() {
         let found = chains("vars.items.size() > 3 && event.a.b == revents.c");
         let found: Vec<_> = found.iter().map(|(chain, rest)| (chain.as_str(), rest.chars().next())).collect();
         assert_eq!(found, [("event.a.b", Some(' ')), ("vars.items.size", Some('('))]);

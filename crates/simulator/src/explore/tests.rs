@@ -1,14 +1,17 @@
-//! The explorer finds nothing in sound definitions, and finds each of these mistakes in programs that make it.
+//! Tests of the explorer: it finds no violation in valid definitions, and it finds each injected bug.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use orlog_model::{
-    CorrelationId, Effect, Event, Failure, ProgramRef, Status, TaskChange, TimerChange, Transition, Verdict,
+    CorrelationId, DefinitionRef, Effect, Event, Failure, Status, TaskChange, TimerChange, Transition,
+    WorkOutcome,
 };
-use orlog_program::{Compiled, Context, Fault, Manifest, Reaction, Stimulus, compile_yaml};
+use orlog_program::{
+    CompiledDefinition, Context, Manifest, ProgramError, ProgramInput, ProgramOutput, compile_yaml,
+};
 
 use super::*;
-use crate::test_file::{self, Book};
+use crate::test_file::{self, TestFile};
 
 const TRIP: &str = "
 saga: trip
@@ -24,24 +27,24 @@ completed: { fact: TripBooked }
 failed: { fact: TripCancelled }
 ";
 
-/// The trip, where a person is asked about what is in doubt.
-fn careful() -> String {
-    let asks = |effect: &str| format!("{{ effect: {effect} }}, in_doubt: ask");
-    ["cars.rent", "gifts.send"]
-        .iter()
-        .fold(TRIP.to_owned(), |text, effect| text.replace(&format!("{{ effect: {effect} }}"), &asks(effect)))
+/// Returns the trip saga with an operator decision for effects in doubt.
+fn trip_with_in_doubt_tasks() -> String {
+    let with_in_doubt = |effect: &str| format!("{{ effect: {effect} }}, in_doubt: ask");
+    ["cars.rent", "gifts.send"].iter().fold(TRIP.to_owned(), |text, effect| {
+        text.replace(&format!("{{ effect: {effect} }}"), &with_in_doubt(effect))
+    })
 }
 
-fn compiled(text: &str) -> Compiled {
+fn compiled(text: &str) -> CompiledDefinition {
     compile_yaml(text, "trip.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-fn run(program: &Arc<dyn Program>, runs: usize) -> Report {
-    explore(program, Options { seed: 7, runs, steps: 40 })
+fn run(program: &Arc<dyn Program>, runs: usize) -> ExploreReport {
+    explore(program, ExploreOptions { seed: 7, max_runs: runs, steps: 40 })
 }
 
 #[test]
-fn a_sound_definition_has_no_counterexample_and_everything_of_it_is_reached() {
+fn valid_definition_has_full_coverage_and_no_counterexample() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
     let report = run(&program, 300);
     assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
@@ -50,8 +53,8 @@ fn a_sound_definition_has_no_counterexample_and_everything_of_it_is_reached() {
 }
 
 #[test]
-fn a_definition_that_asks_is_sound_and_its_doubts_are_reached() {
-    let program: Arc<dyn Program> = Arc::new(compiled(&careful()));
+fn in_doubt_tasks_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(&trip_with_in_doubt_tasks()));
     let report = run(&program, 600);
     assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
     assert_eq!(report.not_covered, Vec::<String>::new());
@@ -61,128 +64,129 @@ fn a_definition_that_asks_is_sound_and_its_doubts_are_reached() {
 }
 
 #[test]
-fn the_same_seed_takes_the_same_ways() {
+fn same_seed_is_reproducible() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
     assert_eq!(run(&program, 20).to_json(), run(&program, 20).to_json());
 }
 
-/// A mistake.
+/// Bug that a test injects.
 #[derive(Clone, Copy, Debug)]
-enum Mistake {
-    LosesAnUndo,
-    UndoesTwice,
-    UndoesInWrongOrder,
-    GivesOtherBytes,
-    NeverHearsOfAnOutcome,
-    ForgetsALateSuccess,
-    GoesOnAfterTurningBack,
-    LeavesATimer,
-    TellsTwice,
-    AsksNobody,
-    TriesADoubtAgain,
+enum InjectedBug {
+    DropsCompensation,
+    CompensatesTwice,
+    CompensatesOutOfOrder,
+    NonDeterministic,
+    IgnoresResult,
+    DropsLateSuccess,
+    StartsWorkWhileCompensating,
+    LeaksTimer,
+    EmitsFinalFactTwice,
+    SkipsInDoubtTask,
+    RetriesInDoubt,
 }
 
-/// A program that makes a mistake.
-struct Mutant {
-    inner: Compiled,
-    mistake: Mistake,
+/// Program with an injected bug.
+struct MutantProgram {
+    inner: CompiledDefinition,
+    bug: InjectedBug,
     count: AtomicU64,
 }
 
-impl Program for Mutant {
-    fn reference(&self) -> &ProgramRef {
-        self.inner.reference()
+impl Program for MutantProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
+        Program::definition_ref(&self.inner)
     }
 
     fn manifest(&self) -> &Manifest {
         self.inner.manifest()
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
         self.inner.correlate(event)
     }
 
-    fn compiled(&self) -> Option<&Compiled> {
+    fn as_compiled(&self) -> Option<&CompiledDefinition> {
         Some(&self.inner)
     }
 
-    fn show(&self, state: &[u8]) -> Option<Value> {
-        self.inner.show(state)
+    fn view_state(&self, state: &[u8]) -> Option<Value> {
+        self.inner.view_state(state)
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
-        let deaf = match (self.mistake, stimulus) {
-            (Mistake::NeverHearsOfAnOutcome, Stimulus::Outcome { tag, .. }) => *tag == "undo:car",
-            (Mistake::ForgetsALateSuccess, Stimulus::Outcome { tag: "car", .. }) => {
-                self.mark(state, "car") == "given_up"
+    ) -> Result<ProgramOutput, ProgramError> {
+        let ignores = match (self.bug, input) {
+            (InjectedBug::IgnoresResult, ProgramInput::WorkResult { tag, .. }) => *tag == "compensate:car",
+            (InjectedBug::DropsLateSuccess, ProgramInput::WorkResult { tag: "car", .. }) => {
+                self.step_state(state, "car") == "abandoned"
             }
             _ => false,
         };
-        if deaf {
-            return Ok(Reaction::Ignored("it does not listen".into()));
+        if ignores {
+            return Ok(ProgramOutput::Ignored("ignored by the injected bug".into()));
         }
-        let silent =
-            Verdict::TimedOut { failure: Failure { code: "timeout".into(), message: String::new() } };
-        let stimulus = match (self.mistake, stimulus) {
-            (Mistake::AsksNobody, Stimulus::Outcome { tag, verdict: Verdict::TimedOut { .. } }) => {
-                &Stimulus::Outcome { tag, verdict: &silent }
-            }
-            (_, stimulus) => stimulus,
+        let timed_out =
+            WorkOutcome::TimedOut { failure: Failure { code: "timeout".into(), message: String::new() } };
+        let input = match (self.bug, input) {
+            (
+                InjectedBug::SkipsInDoubtTask,
+                ProgramInput::WorkResult { tag, outcome: WorkOutcome::TimedOut { .. } },
+            ) => &ProgramInput::WorkResult { tag, outcome: &timed_out },
+            (_, input) => input,
         };
-        let reaction = self.inner.apply(state, stimulus, context)?;
-        Ok(match reaction {
-            Reaction::Applied(mut transition) => {
-                self.spoil(&mut transition);
-                Reaction::Applied(transition)
+        let output = self.inner.apply(state, input, context)?;
+        Ok(match output {
+            ProgramOutput::Applied(mut transition) => {
+                self.inject(&mut transition);
+                ProgramOutput::Applied(transition)
             }
             other => other,
         })
     }
 }
 
-impl Mutant {
-    fn mark(&self, state: Option<&[u8]>, step: &str) -> String {
-        let shown = state.and_then(|state| self.inner.show(state)).unwrap_or_default();
-        let steps = shown["steps"].as_array().cloned().unwrap_or_default();
-        let found = steps.iter().find(|shown| shown["id"] == *step);
+impl MutantProgram {
+    fn step_state(&self, state: Option<&[u8]>, step: &str) -> String {
+        let view = state.and_then(|state| self.inner.view_state(state)).unwrap_or_default();
+        let steps = view["steps"].as_array().cloned().unwrap_or_default();
+        let found = steps.iter().find(|view| view["id"] == *step);
         found.map(|step| step["state"].as_str().unwrap_or_default().to_owned()).unwrap_or_default()
     }
 
-    fn spoil(&self, transition: &mut Transition) {
-        let is_undo = |work: &orlog_model::Work, step: &str| {
-            work.tag().is_some_and(|tag| tag.as_str() == format!("undo:{step}"))
+    fn inject(&self, transition: &mut Transition) {
+        let is_compensation = |work: &orlog_model::Work, step: &str| {
+            work.tag().is_some_and(|tag| tag.as_str() == format!("compensate:{step}"))
         };
-        match self.mistake {
-            Mistake::LosesAnUndo => transition.work.retain(|work| !is_undo(work, "car")),
-            Mistake::UndoesTwice => {
-                let again = transition.work.iter().find(|work| is_undo(work, "car")).cloned();
-                transition.work.extend(again);
+        match self.bug {
+            InjectedBug::DropsCompensation => transition.work.retain(|work| !is_compensation(work, "car")),
+            InjectedBug::CompensatesTwice => {
+                let repeated = transition.work.iter().find(|work| is_compensation(work, "car")).cloned();
+                transition.work.extend(repeated);
             }
-            Mistake::UndoesInWrongOrder => {
+            InjectedBug::CompensatesOutOfOrder => {
                 for work in &mut transition.work {
                     swap(work);
                 }
             }
-            Mistake::GivesOtherBytes => {
+            InjectedBug::NonDeterministic => {
                 let count = self.count.fetch_add(1, Ordering::Relaxed);
                 transition.note.push_str(&count.to_string());
             }
-            Mistake::GoesOnAfterTurningBack if transition.status == Status::Compensating => {
-                let mut again = transition.work.iter().find(|work| is_undo(work, "car")).cloned();
-                if let Some(orlog_model::Work::Effect(effect)) = &mut again {
+            InjectedBug::StartsWorkWhileCompensating if transition.status == Status::Compensating => {
+                let mut repeated = transition.work.iter().find(|work| is_compensation(work, "car")).cloned();
+                if let Some(orlog_model::Work::Effect(effect)) = &mut repeated {
                     effect.tag = orlog_model::Name::new("pay").unwrap();
                 }
-                transition.work.extend(again);
+                transition.work.extend(repeated);
             }
-            Mistake::LeavesATimer => {
+            InjectedBug::LeaksTimer => {
                 transition.timers.retain(|change| !matches!(change, TimerChange::Cancel { .. }));
             }
-            Mistake::TellsTwice => {
+            InjectedBug::EmitsFinalFactTwice => {
                 let facts: Vec<_> = transition
                     .work
                     .iter()
@@ -191,31 +195,31 @@ impl Mutant {
                     .collect();
                 transition.work.extend(facts);
             }
-            Mistake::TriesADoubtAgain => {
-                let doubts = transition.tasks.iter().filter_map(|change| match change {
+            InjectedBug::RetriesInDoubt => {
+                let tags_in_doubt = transition.tasks.iter().filter_map(|change| match change {
                     TaskChange::Open(form) => Some(form.tag.clone()),
                     TaskChange::Assign { .. } | TaskChange::Close { .. } => None,
                 });
-                let again = doubts.map(|tag| {
+                let repeated = tags_in_doubt.map(|tag| {
                     let name = orlog_model::EffectName::new("cars.rent").unwrap();
                     let (payload, timeout, retry, in_doubt) = (Value::Null, None, None, None);
                     orlog_model::Work::Effect(Effect { tag, name, payload, timeout, retry, in_doubt })
                 });
-                transition.work.extend(again);
+                transition.work.extend(repeated);
             }
-            Mistake::NeverHearsOfAnOutcome
-            | Mistake::AsksNobody
-            | Mistake::ForgetsALateSuccess
-            | Mistake::GoesOnAfterTurningBack => {}
+            InjectedBug::IgnoresResult
+            | InjectedBug::SkipsInDoubtTask
+            | InjectedBug::DropsLateSuccess
+            | InjectedBug::StartsWorkWhileCompensating => {}
         }
     }
 }
 
-/// The undo of the one for that of the other.
+/// Swaps the two compensations.
 fn swap(work: &mut orlog_model::Work) {
     let other = match work.tag().map(orlog_model::Name::as_str) {
-        Some("undo:car") => "undo:hotel",
-        Some("undo:hotel") => "undo:car",
+        Some("compensate:car") => "compensate:hotel",
+        Some("compensate:hotel") => "compensate:car",
         _ => return,
     };
     let tag = orlog_model::Name::new(other).unwrap();
@@ -227,81 +231,91 @@ fn swap(work: &mut orlog_model::Work) {
 }
 
 #[track_caller]
-fn check(mistake: Mistake, rules: &[Rule]) {
-    check_in(TRIP, mistake, rules);
+fn check(bug: InjectedBug, expected: &[Invariant]) {
+    check_in(TRIP, bug, expected);
 }
 
 #[track_caller]
-fn check_in(definition: &str, mistake: Mistake, rules: &[Rule]) {
+fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
     let program: Arc<dyn Program> =
-        Arc::new(Mutant { inner: compiled(definition), mistake, count: AtomicU64::new(0) });
+        Arc::new(MutantProgram { inner: compiled(definition), bug, count: AtomicU64::new(0) });
     let report = run(&program, 300);
-    let found = report.counterexample.unwrap_or_else(|| panic!("{mistake:?} was not found"));
-    assert!(rules.contains(&found.broken.rule), "{mistake:?}: {:?}", found.broken);
-    assert!(found.moves.len() <= 8 && found.moves.len() <= found.before, "{mistake:?}: {:?}", found.moves);
+    let found = report.counterexample.unwrap_or_else(|| panic!("{bug:?} was not found"));
+    assert!(expected.contains(&found.violation.rule), "{bug:?}: {:?}", found.violation);
+    assert!(
+        found.steps.len() <= 8 && found.steps.len() <= found.original_steps,
+        "{bug:?}: {:?}",
+        found.steps
+    );
 
     let text = found.test_case("trip.saga.yaml", 7);
-    let book = Book::read(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
-    let programs = Arc::new(Programs::new([Arc::clone(&program)]));
-    let saga = program.reference().saga.clone();
-    let misses = test_file::run(&book.cases[0], &saga, &programs);
-    assert!(misses.iter().any(|miss| miss.message.starts_with("not sound")), "{text}\n{misses:?}");
-    let sound: Arc<dyn Program> = Arc::new(compiled(definition));
-    let misses = test_file::run(&book.cases[0], &saga, &Arc::new(Programs::new([sound])));
-    assert!(misses.is_empty(), "the sound program fails it too: {misses:?}\n{text}");
+    let file = TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
+    let saga = program.definition_ref().saga.clone();
+    let mismatches = test_file::run(&file.cases[0], &saga, &programs);
+    assert!(
+        mismatches.iter().any(|mismatch| mismatch.message.starts_with("invariant violated")),
+        "{text}\n{mismatches:?}"
+    );
+    let valid: Arc<dyn Program> = Arc::new(compiled(definition));
+    let mismatches = test_file::run(&file.cases[0], &saga, &Arc::new(SimulatorPrograms::new([valid])));
+    assert!(mismatches.is_empty(), "the valid program violates it too: {mismatches:?}\n{text}");
 }
 
 #[test]
-fn finds_a_lost_undo() {
-    check(Mistake::LosesAnUndo, &[Rule::UndoAsked, Rule::EndReachable]);
+fn finds_a_dropped_compensation() {
+    check(InjectedBug::DropsCompensation, &[Invariant::CompensationRequested, Invariant::EndReachable]);
 }
 
 #[test]
-fn finds_an_undo_that_is_asked_for_twice() {
-    check(Mistake::UndoesTwice, &[Rule::UndoneOnce]);
+fn finds_a_duplicate_compensation() {
+    check(InjectedBug::CompensatesTwice, &[Invariant::CompensatedOnce]);
 }
 
 #[test]
-fn finds_undos_in_the_wrong_order() {
-    check(Mistake::UndoesInWrongOrder, &[Rule::UndoneInReverse, Rule::UndoneOnce, Rule::UndoAsked]);
+fn finds_out_of_order_compensations() {
+    check(
+        InjectedBug::CompensatesOutOfOrder,
+        &[Invariant::CompensatedInReverse, Invariant::CompensatedOnce, Invariant::CompensationRequested],
+    );
 }
 
 #[test]
-fn finds_what_is_not_deterministic() {
-    check(Mistake::GivesOtherBytes, &[Rule::Deterministic]);
+fn finds_non_determinism() {
+    check(InjectedBug::NonDeterministic, &[Invariant::Deterministic]);
 }
 
 #[test]
 fn finds_a_dead_end() {
-    check(Mistake::NeverHearsOfAnOutcome, &[Rule::EndReachable]);
+    check(InjectedBug::IgnoresResult, &[Invariant::EndReachable]);
 }
 
 #[test]
-fn finds_a_late_success_that_is_forgotten() {
-    check(Mistake::ForgetsALateSuccess, &[Rule::SuccessKept]);
+fn finds_a_dropped_late_success() {
+    check(InjectedBug::DropsLateSuccess, &[Invariant::LateSuccessHandled]);
 }
 
 #[test]
-fn finds_new_work_after_it_turned_back() {
-    check(Mistake::GoesOnAfterTurningBack, &[Rule::NothingNew]);
+fn finds_new_work_while_compensating() {
+    check(InjectedBug::StartsWorkWhileCompensating, &[Invariant::NoNewWorkWhileCompensating]);
 }
 
 #[test]
-fn finds_a_timer_that_nobody_cancelled() {
-    check(Mistake::LeavesATimer, &[Rule::TimersMatter]);
+fn finds_a_leaked_timer() {
+    check(InjectedBug::LeaksTimer, &[Invariant::NoIdleTimers]);
 }
 
 #[test]
-fn finds_a_doubt_that_nobody_is_asked_about() {
-    check_in(&careful(), Mistake::AsksNobody, &[Rule::DoubtAsked]);
+fn finds_a_missing_in_doubt_task() {
+    check_in(&trip_with_in_doubt_tasks(), InjectedBug::SkipsInDoubtTask, &[Invariant::InDoubtTaskOpened]);
 }
 
 #[test]
-fn finds_a_doubt_that_is_tried_again() {
-    check_in(&careful(), Mistake::TriesADoubtAgain, &[Rule::DoubtAsked]);
+fn finds_a_retried_in_doubt_effect() {
+    check_in(&trip_with_in_doubt_tasks(), InjectedBug::RetriesInDoubt, &[Invariant::InDoubtTaskOpened]);
 }
 
 #[test]
-fn finds_an_end_that_is_told_twice() {
-    check(Mistake::TellsTwice, &[Rule::ToldOnce]);
+fn finds_a_duplicate_final_fact() {
+    check(InjectedBug::EmitsFinalFactTwice, &[Invariant::FinalFactEmittedOnce]);
 }

@@ -1,26 +1,26 @@
-//! Small drawings for the kinds of steps, sixteen units wide and high.
+//! Icons of the action kinds, 16 by 16 units.
 
-/// What a step asks for.
+/// Icon of an action kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Icon {
-    /// An aggregate.
+    /// Command to an aggregate.
     Command,
-    /// The world.
+    /// Effect.
     Effect,
-    /// Time.
+    /// Wait for a time.
     Wait,
-    /// An event.
+    /// Wait for an event.
     Event,
-    /// A person.
+    /// Human task.
     Human,
-    /// Another saga.
+    /// Child saga.
     Saga,
-    /// A script.
+    /// Job.
     Job,
 }
 
 impl Icon {
-    /// The outline, as the `d` of a path.
+    /// Returns the outline as the `d` attribute of a path.
     pub(super) fn path(self) -> &'static str {
         match self {
             Icon::Command => "M2 3h12v10H2z M5 6l3 2-3 2 M9 11h3",
@@ -33,8 +33,8 @@ impl Icon {
         }
     }
 
-    /// What it says to those who do not see it.
-    pub(super) fn word(self) -> &'static str {
+    /// Returns the text alternative for screen readers.
+    pub(super) fn alt_text(self) -> &'static str {
         match self {
             Icon::Command => "command",
             Icon::Effect => "effect",

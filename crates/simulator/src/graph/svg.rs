@@ -1,51 +1,51 @@
-//! A definition as a drawing.
+//! Rendering of a definition as SVG.
 
 use std::fmt::Write as _;
 
 use orlog_program::Definition;
 
-use super::flow::{Arrow, Flow, Node, Shape};
-use super::layout::{Layout, Spot};
-use super::{Look, Place};
+use super::flow::{Edge, Graph, Node, Shape};
+use super::layout::{Layout, LayoutNode};
+use super::{InstanceOverlay, NodeStyle};
 use crate::test_file::escape;
 
-/// Room around everything.
+/// Outer margin.
 const MARGIN: f64 = 20.0;
-/// The height of a line of text.
+/// Height of a line of text.
 const LINE: f64 = 16.0;
-/// Room above and below the text of a box.
+/// Vertical padding in a box.
 const PAD: f64 = 10.0;
-/// A character is about so wide, bold ones wider.
+/// Approximate width of a character; bold characters are wider.
 const CHARACTER: f64 = 6.6;
 const BOLD: f64 = 7.6;
-/// Longer texts are cut; the whole stands in the tooltip.
+/// Maximum text length; longer texts are cut and complete in the tooltip.
 const LONGEST: usize = 40;
 
-/// Colours for light ground, and for dark where the reader prefers it.
+/// Colors for a light background, and for a dark one if the user prefers it.
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#27272a}.t{font-weight:600;font-size:13px}.s{fill:#71717a}.u{fill:#b45309}\
 .b{fill:#fff;stroke:#a1a1aa;stroke-width:1.5}.a{fill:none;stroke:#71717a;stroke-width:1.4}.h{fill:#71717a}\
 .i{fill:none;stroke:#52525b;stroke-width:1.3;stroke-linejoin:round;stroke-linecap:round}.p{stroke:#7c3aed;stroke-width:4}\
 .pt{fill:#7c3aed;font-size:11px}.l{fill:#3f3f46;font-size:11px}.lb{fill:#fafafa}.bg{fill:#fafafa}\
-.pending .b{fill:#fff}.open .b{fill:#dbeafe;stroke:#2563eb;stroke-width:2.5}.done .b{fill:#dcfce7;stroke:#16a34a}\
-.failed .b{fill:#fee2e2;stroke:#dc2626;stroke-width:2.5}.undone .b{fill:#fef3c7;stroke:#d97706}\
+.pending .b{fill:#fff}.running .b{fill:#dbeafe;stroke:#2563eb;stroke-width:2.5}.completed .b{fill:#dcfce7;stroke:#16a34a}\
+.failed .b{fill:#fee2e2;stroke:#dc2626;stroke-width:2.5}.compensated .b{fill:#fef3c7;stroke:#d97706}\
 .skipped .b{fill:#f4f4f5;stroke-dasharray:4 3}.skipped text{fill:#a1a1aa}\
-.open .m{fill:#1d4ed8}.done .m{fill:#15803d}.failed .m{fill:#b91c1c}.undone .m{fill:#b45309}.m{font-size:11px;fill:#71717a}\
+.running .m{fill:#1d4ed8}.completed .m{fill:#15803d}.failed .m{fill:#b91c1c}.compensated .m{fill:#b45309}.m{font-size:11px;fill:#71717a}\
 @media (prefers-color-scheme:dark){text{fill:#e4e4e7}.s,.h{fill:#a1a1aa}.u{fill:#fbbf24}.b{fill:#27272a;stroke:#71717a}\
 .a{stroke:#a1a1aa}.i{stroke:#d4d4d8}.l{fill:#d4d4d8}.lb,.bg{fill:#18181b}.p{stroke:#a78bfa}.pt{fill:#a78bfa}\
-.pending .b{fill:#27272a}.open .b{fill:#1e3a8a;stroke:#60a5fa}.done .b{fill:#14532d;stroke:#4ade80}\
-.failed .b{fill:#7f1d1d;stroke:#f87171}.undone .b{fill:#713f12;stroke:#fbbf24}.skipped .b{fill:#18181b}\
-.skipped text{fill:#71717a}.m{fill:#a1a1aa}.open .m{fill:#93c5fd}.done .m{fill:#86efac}.failed .m{fill:#fca5a5}\
-.undone .m{fill:#fcd34d}}";
+.pending .b{fill:#27272a}.running .b{fill:#1e3a8a;stroke:#60a5fa}.completed .b{fill:#14532d;stroke:#4ade80}\
+.failed .b{fill:#7f1d1d;stroke:#f87171}.compensated .b{fill:#713f12;stroke:#fbbf24}.skipped .b{fill:#18181b}\
+.skipped text{fill:#71717a}.m{fill:#a1a1aa}.running .m{fill:#93c5fd}.completed .m{fill:#86efac}.failed .m{fill:#fca5a5}\
+.compensated .m{fill:#fcd34d}}";
 
-/// The drawing, a whole SVG document.
+/// Returns a complete SVG document.
 #[must_use]
-pub fn svg(definition: &Definition, place: Option<&Place>) -> String {
-    let flow = Flow::of(definition);
-    let sizes: Vec<_> = flow.nodes.iter().map(|node| size(node, place)).collect();
-    let words: Vec<_> =
-        flow.arrows.iter().map(|arrow| arrow.label.as_deref().map_or(0.0, label_width)).collect();
-    let layout = Layout::of(&flow, &sizes, &words);
+pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String {
+    let graph = Graph::of(definition);
+    let sizes: Vec<_> = graph.nodes.iter().map(|node| size(node, current)).collect();
+    let label_widths: Vec<_> =
+        graph.edges.iter().map(|edge| edge.label.as_deref().map_or(0.0, label_width)).collect();
+    let layout = Layout::of(&graph, &sizes, &label_widths);
     let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
     let mut text = String::new();
     let name = escape(&format!("{} version {}", definition.saga, definition.version));
@@ -57,44 +57,44 @@ pub fn svg(definition: &Definition, place: Option<&Place>) -> String {
     );
     line(&mut text, format_args!("<title>{name}</title><style>{STYLE}</style>"));
     line(&mut text, format_args!("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>"));
-    let phase = place.and_then(|place| place.phase.as_ref()).map(|phase| format!(": {phase}"));
+    let phase = current.and_then(|current| current.phase.as_ref()).map(|phase| format!(": {phase}"));
     let caption = format!("{name}{}", escape(&phase.unwrap_or_default()));
     line(&mut text, format_args!("<text class=\"s\" x=\"{MARGIN}\" y=\"{MARGIN:.0}\">{caption}</text>"));
     line(&mut text, format_args!("<g transform=\"translate({MARGIN} {:.0})\">", MARGIN + LINE));
-    for (arrow, way) in flow.arrows.iter().zip(&layout.ways) {
-        draw_arrow(&mut text, way, &layout.spots);
-        let spots: Vec<_> = way.iter().map(|index| &layout.spots[*index]).collect();
-        draw_label(&mut text, arrow, &spots);
+    for (edge, elements) in graph.edges.iter().zip(&layout.paths) {
+        draw_edge(&mut text, elements, &layout.nodes);
+        let layout_nodes: Vec<_> = elements.iter().map(|index| &layout.nodes[*index]).collect();
+        draw_label(&mut text, edge, &layout_nodes);
     }
-    for (node, spot) in flow.nodes.iter().zip(&layout.spots) {
-        draw_node(&mut text, node, spot, place);
+    for (node, layout_node) in graph.nodes.iter().zip(&layout.nodes) {
+        draw_node(&mut text, node, layout_node, current);
     }
     text.push_str("</g>\n</svg>\n");
     text
 }
 
-fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
-    writeln!(text, "{what}").expect("a String takes everything");
+fn line(text: &mut String, args: std::fmt::Arguments<'_>) {
+    writeln!(text, "{args}").expect("writing to a String never fails");
 }
 
-fn mark<'p>(node: &Node, place: Option<&'p Place>) -> Option<&'p str> {
-    node.step.as_ref().zip(place).and_then(|(step, place)| place.mark(step))
+fn state<'p>(node: &Node, current: Option<&'p InstanceOverlay>) -> Option<&'p str> {
+    node.step.as_ref().zip(current).and_then(|(step, current)| current.state(step))
 }
 
-/// The lines under the title, each with its class.
+/// Returns the lines below the title, each with its class.
 fn details(node: &Node) -> Vec<(String, &'static str)> {
     let mut lines = Vec::new();
     lines.extend(Some((node.label.clone(), "d")).filter(|(label, _)| !label.is_empty()));
     lines.extend(node.notes.iter().map(|note| (note.clone(), "s")));
-    lines.extend(node.undo.iter().map(|undo| (format!("\u{21a9} {undo}"), "u")));
+    lines.extend(node.compensation.iter().map(|compensation| (format!("\u{21a9} {compensation}"), "u")));
     lines
 }
 
-fn size(node: &Node, place: Option<&Place>) -> (f64, f64) {
+fn size(node: &Node, current: Option<&InstanceOverlay>) -> (f64, f64) {
     let details = details(node);
     let icon = if node.icon.is_some() { 22.0 } else { 0.0 };
-    let mark = mark(node, place).map_or(0.0, |mark| wide(mark, CHARACTER) + 14.0);
-    let title = wide(&node.title, BOLD) + icon + mark;
+    let state = state(node, current).map_or(0.0, |state| wide(state, CHARACTER) + 14.0);
+    let title = wide(&node.title, BOLD) + icon + state;
     let longest = details.iter().map(|(text, _)| wide(text, CHARACTER)).fold(title, f64::max);
     let lines = details.iter().fold(1.0, |count, _| count + 1.0);
     let pivot = if node.pivot { 16.0 } else { 0.0 };
@@ -117,27 +117,28 @@ fn cut(text: &str) -> String {
     format!("{}\u{2026}", escape(&short))
 }
 
-/// A smooth line through the spots, from the bottom of the first to the top of the last, with a head.
-fn draw_arrow(text: &mut String, way: &[usize], spots: &[Spot]) {
-    let Some((first, rest)) = way.split_first() else { return };
-    let mut from = (spots[*first].x, spots[*first].y + spots[*first].height);
+/// Draws a smooth line through the elements, from the bottom of the first to the top of the last, with
+/// an arrowhead.
+fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode]) {
+    let Some((first, rest)) = elements.split_first() else { return };
+    let mut from = (layout_nodes[*first].x, layout_nodes[*first].y + layout_nodes[*first].height);
     let mut path = format!("M{:.1} {:.1}", from.0, from.1);
-    for (place, index) in rest.iter().enumerate() {
-        let (spot, last) = (&spots[*index], place + 1 == rest.len());
-        let end = if last { spot.y - 7.0 } else { spot.y };
+    for (current, index) in rest.iter().enumerate() {
+        let (layout_node, last) = (&layout_nodes[*index], current + 1 == rest.len());
+        let end = if last { layout_node.y - 7.0 } else { layout_node.y };
         let half = (end - from.1) / 2.0;
         let curve = format!(
             " C{:.1} {:.1} {:.1} {:.1} {:.1} {end:.1}",
             from.0,
             from.1 + half,
-            spot.x,
+            layout_node.x,
             end - half,
-            spot.x
+            layout_node.x
         );
         path.push_str(&curve);
-        from = (spot.x, end);
+        from = (layout_node.x, end);
         if !last {
-            from.1 = spot.y + spot.height;
+            from.1 = layout_node.y + layout_node.height;
             path.extend([format!("V{:.1}", from.1)]);
         }
     }
@@ -148,14 +149,15 @@ fn draw_arrow(text: &mut String, way: &[usize], spots: &[Spot]) {
     );
 }
 
-/// How wide the words on an arrow are.
+/// Returns the width of an edge label.
 fn label_width(label: &str) -> f64 {
     wide(label, 6.4) + 10.0
 }
 
-/// The condition of a way, on ground of its own above where it first arrives.
-fn draw_label(text: &mut String, arrow: &Arrow, spots: &[&Spot]) {
-    let (Some(label), [_, to, ..]) = (&arrow.label, spots) else { return };
+/// Draws the condition of a case, with its own background, above the first element that the edge
+/// reaches.
+fn draw_label(text: &mut String, edge: &Edge, layout_nodes: &[&LayoutNode]) {
+    let (Some(label), [_, to, ..]) = (&edge.label, layout_nodes) else { return };
     let (x, y, width) = (to.x, to.y - 20.0, label_width(label));
     line(
         text,
@@ -170,54 +172,54 @@ fn draw_label(text: &mut String, arrow: &Arrow, spots: &[&Spot]) {
     );
 }
 
-fn draw_node(text: &mut String, node: &Node, spot: &Spot, place: Option<&Place>) {
-    let mark = mark(node, place);
-    let class = mark.map_or("plain", |mark| Look::of(mark).class());
-    let (left, middle) = (spot.x - spot.width / 2.0, spot.y + spot.height / 2.0);
-    line(text, format_args!("<g class=\"{class}\"><title>{}</title>", tooltip(node, mark)));
+fn draw_node(text: &mut String, node: &Node, layout_node: &LayoutNode, current: Option<&InstanceOverlay>) {
+    let state = state(node, current);
+    let class = state.map_or("plain", |state| NodeStyle::of(state).class());
+    let (left, middle) = (layout_node.x - layout_node.width / 2.0, layout_node.y + layout_node.height / 2.0);
+    line(text, format_args!("<g class=\"{class}\"><title>{}</title>", tooltip(node, state)));
     match node.shape {
         Shape::Diamond => line(
             text,
             format_args!(
                 "<path class=\"b\" d=\"M{left:.1} {middle:.1}L{:.1} {:.1}L{:.1} {middle:.1}L{:.1} {:.1}z\"/>",
-                spot.x,
-                spot.y,
-                left + spot.width,
-                spot.x,
-                spot.y + spot.height,
+                layout_node.x,
+                layout_node.y,
+                left + layout_node.width,
+                layout_node.x,
+                layout_node.y + layout_node.height,
             ),
         ),
         Shape::Pill | Shape::Box => {
-            let radius = if node.shape == Shape::Pill { spot.height / 2.0 } else { 7.0 };
+            let radius = if node.shape == Shape::Pill { layout_node.height / 2.0 } else { 7.0 };
             line(
                 text,
                 format_args!(
                     "<rect class=\"b\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{radius:.1}\"/>",
-                    spot.y, spot.width, spot.height,
+                    layout_node.y, layout_node.width, layout_node.height,
                 ),
             );
         }
     }
     match node.shape {
-        Shape::Box => draw_box(text, node, spot, mark),
+        Shape::Box => draw_box(text, node, layout_node, state),
         Shape::Pill | Shape::Diamond => {
-            let mut y = middle + 4.0 - (LINE * if mark.is_some() { 0.5 } else { 0.0 });
+            let mut y = middle + 4.0 - (LINE * if state.is_some() { 0.5 } else { 0.0 });
             line(
                 text,
                 format_args!(
                     "<text class=\"t\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
-                    spot.x,
+                    layout_node.x,
                     cut(&node.title),
                 ),
             );
-            if let Some(mark) = mark {
+            if let Some(state) = state {
                 y += LINE;
                 line(
                     text,
                     format_args!(
                         "<text class=\"m\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
-                        spot.x,
-                        escape(mark),
+                        layout_node.x,
+                        escape(state),
                     ),
                 );
             }
@@ -228,8 +230,8 @@ fn draw_node(text: &mut String, node: &Node, spot: &Spot, place: Option<&Place>)
             text,
             format_args!(
                 "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                spot.x + 10.0,
-                spot.y - 5.0,
+                layout_node.x + 10.0,
+                layout_node.y - 5.0,
                 escape(join),
             ),
         );
@@ -237,9 +239,10 @@ fn draw_node(text: &mut String, node: &Node, spot: &Spot, place: Option<&Place>)
     text.push_str("</g>\n");
 }
 
-fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
-    let (left, right) = (spot.x - spot.width / 2.0 + PAD, spot.x + spot.width / 2.0 - PAD);
-    let mut y = spot.y + PAD + 11.0;
+fn draw_box(text: &mut String, node: &Node, layout_node: &LayoutNode, state: Option<&str>) {
+    let (left, right) =
+        (layout_node.x - layout_node.width / 2.0 + PAD, layout_node.x + layout_node.width / 2.0 - PAD);
+    let mut y = layout_node.y + PAD + 11.0;
     let mut x = left;
     if let Some(icon) = node.icon {
         line(
@@ -253,12 +256,12 @@ fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
         x += 22.0;
     }
     line(text, format_args!("<text class=\"t\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", cut(&node.title)));
-    if let Some(mark) = mark {
+    if let Some(state) = state {
         line(
             text,
             format_args!(
                 "<text class=\"m\" text-anchor=\"end\" x=\"{right:.1}\" y=\"{y:.1}\">{}</text>",
-                escape(mark),
+                escape(state),
             ),
         );
     }
@@ -270,14 +273,8 @@ fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
         );
     }
     if node.pivot {
-        let bottom = spot.y + spot.height;
-        line(
-            text,
-            format_args!(
-                "<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">point of no return</text>",
-                bottom - 9.0
-            ),
-        );
+        let bottom = layout_node.y + layout_node.height;
+        line(text, format_args!("<text class=\"pt\" x=\"{left:.1}\" y=\"{:.1}\">pivot</text>", bottom - 9.0));
         line(
             text,
             format_args!("<path class=\"p\" d=\"M{:.1} {bottom:.1}H{:.1}\"/>", left - PAD, right + PAD),
@@ -285,10 +282,10 @@ fn draw_box(text: &mut String, node: &Node, spot: &Spot, mark: Option<&str>) {
     }
 }
 
-fn tooltip(node: &Node, mark: Option<&str>) -> String {
-    let kind = node.icon.map(|icon| format!("{} ", icon.word())).unwrap_or_default();
+fn tooltip(node: &Node, state: Option<&str>) -> String {
+    let kind = node.icon.map(|icon| format!("{} ", icon.alt_text())).unwrap_or_default();
     let mut lines = vec![format!("{kind}{}", node.title)];
     lines.extend(details(node).into_iter().map(|(text, _)| text));
-    lines.extend(mark.map(ToOwned::to_owned));
+    lines.extend(state.map(ToOwned::to_owned));
     escape(&lines.join("\n"))
 }

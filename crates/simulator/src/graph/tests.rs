@@ -1,11 +1,11 @@
-//! Pictures of a definition with everything in it.
+//! Tests of graphs of a definition with every feature.
 
 use orlog_program::compile_yaml;
 use serde_json::json;
 
 use super::*;
 
-/// Everything that can be drawn.
+/// Returns a definition with every element that a graph can contain.
 fn trip() -> Definition {
     serde_json::from_str(include_str!("tests/trip.json")).unwrap()
 }
@@ -15,13 +15,13 @@ fn definition(text: &str) -> Definition {
     compiled.definition().clone()
 }
 
-fn halfway() -> Place {
-    Place::of(&json!({ "phase": "running", "steps": [
-        { "id": "hotel", "state": "done" },
-        { "id": "flight-a", "state": "undone" },
-        { "id": "flight-b", "state": "done" },
-        { "id": "seat", "state": "done" },
-        { "id": "route", "state": "done" },
+fn halfway() -> InstanceOverlay {
+    InstanceOverlay::of(&json!({ "phase": "running", "steps": [
+        { "id": "hotel", "state": "completed" },
+        { "id": "flight-a", "state": "compensated" },
+        { "id": "flight-b", "state": "completed" },
+        { "id": "seat", "state": "completed" },
+        { "id": "route", "state": "completed" },
         { "id": "manual", "state": "bypassed" },
         { "id": "auto", "state": "failed" },
         { "id": "pay", "state": "running" },
@@ -30,19 +30,19 @@ fn halfway() -> Place {
 }
 
 #[test]
-fn draws_mermaid() {
+fn renders_mermaid() {
     insta::assert_snapshot!("mermaid", mermaid(&trip(), None));
     insta::assert_snapshot!("mermaid_halfway", mermaid(&trip(), Some(&halfway())));
 }
 
 #[test]
-fn draws_svg() {
+fn renders_svg() {
     insta::assert_snapshot!("svg", svg(&trip(), None));
     insta::assert_snapshot!("svg_halfway", svg(&trip(), Some(&halfway())));
 }
 
 #[test]
-fn what_users_wrote_is_escaped() {
+fn user_text_is_escaped() {
     let nasty = "saga: '<script>'\nversion: 1\nstart: 'A\"><script>alert(1)</script>'\nsteps:\n  - { id: 'a\"-->x<b>&', do: { effect: 'e<&>\"`#' } }\n";
     let drawn = svg(&definition(nasty), None);
     assert!(!drawn.contains("<script") && !drawn.contains("<b>"), "{drawn}");
@@ -52,7 +52,7 @@ fn what_users_wrote_is_escaped() {
 }
 
 #[test]
-fn a_wide_and_long_definition_is_drawn_in_bounded_time() {
+fn large_definition_is_rendered_in_bounded_time() {
     let steps: Vec<_> = (0..300)
         .map(|n| {
             format!(

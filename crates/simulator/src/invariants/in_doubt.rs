@@ -1,54 +1,61 @@
-//! What is in doubt: a person is asked, and what the person says counts.
+//! Invariant of work in doubt: an operator decides, and the decision applies.
 
-use orlog_model::{Action, Commit, Control, IN_DOUBT, Input, Name, TaskOrder, Verdict};
-use orlog_program::doubt::{DONE, NOT_DONE};
+use orlog_model::{Commit, ControlAction, ControlRequest, IN_DOUBT, Input, Name, TaskAction, WorkOutcome};
+use orlog_program::in_doubt::{EXECUTED, NOT_EXECUTED};
 
-use super::invariant::{Broken, Rule};
-use super::step_states::is_asking;
-use super::view::View;
-use crate::responses::asks_in_doubt;
+use super::invariant::{Invariant, Violation};
+use super::step_states::is_in_doubt;
+use super::view::DecisionView;
+use crate::responses::opens_in_doubt_task;
 
-/// Nobody does again what may have been done: before the answer nothing is asked for, and after it only if it was not done.
-/// What was done after all is kept, or undone.
-pub(super) fn doubt_asked(view: &View<'_>, commit: &Commit, broken: &mut Vec<Broken>) {
-    let said = said(view);
-    let mut wrong = |message| broken.push(Broken { rule: Rule::DoubtAsked, message });
+/// Checks that possibly executed work is not executed again. Before the decision the work is not
+/// requested; after it only if it was not executed. Work that was executed is kept or compensated.
+pub(super) fn check_in_doubt(view: &DecisionView<'_>, commit: &Commit, violations: &mut Vec<Violation>) {
+    let decision = decision(view);
+    let mut report = |message| violations.push(Violation { rule: Invariant::InDoubtTaskOpened, message });
     for tag in commit.work.iter().filter_map(|item| item.work.tag()).map(Name::as_str) {
-        let asking = is_asking(view.before.get(tag)) || is_asking(view.after.get(tag));
-        if asking && said.as_ref() != Some(&(tag.to_owned(), NOT_DONE.to_owned())) {
-            wrong(format!("{tag} was asked for again, and nobody said that it was not done"));
+        let in_doubt = is_in_doubt(view.before.get(tag)) || is_in_doubt(view.after.get(tag));
+        if in_doubt && decision.as_ref() != Some(&(tag.to_owned(), NOT_EXECUTED.to_owned())) {
+            report(format!("{tag} was requested again without a decision that it was not executed"));
         }
     }
-    if let Some(tag) = doubted(view).filter(|tag| matches!(view.before.get(tag), "running" | "given_up"))
-        && !view.after.get(&tag).starts_with("asking")
+    if let Some(tag) =
+        tag_left_in_doubt(view).filter(|tag| matches!(view.before.get(tag), "running" | "abandoned"))
+        && !view.after.get(&tag).starts_with("in_doubt")
     {
-        wrong(format!("{tag} is in doubt, and nobody is asked"));
+        report(format!("{tag} is in doubt without an open task"));
     }
-    let Some((tag, _)) = said.filter(|(tag, word)| word == DONE && is_asking(view.before.get(tag))) else {
+    let Some((tag, _)) =
+        decision.filter(|(tag, outcome)| outcome == EXECUTED && is_in_doubt(view.before.get(tag)))
+    else {
         return;
     };
-    // An answer whose values cannot be remembered, or that means failure, says so.
+    // A result whose values cannot be saved, or that means failure, reports this.
     let after = view.after.get(&tag);
-    if view.has_undo(&tag) && matches!(after, "asking" | "asking_late" | "running" | "pending") {
-        wrong(format!("{tag} was done, says a person, and is {after} as if it had not been"));
+    if view.has_compensation(&tag)
+        && matches!(after, "in_doubt" | "in_doubt_abandoned" | "running" | "pending")
+    {
+        report(format!("{tag} was executed according to an operator, but its state is {after}"));
     }
 }
 
-/// What a person says, and about which tag.
-fn said(view: &View<'_>) -> Option<(String, String)> {
-    let Input::Control(Control { action: Action::Task { id, order, .. }, .. }) = view.seen.input else {
+/// Returns the decision of an operator and its tag.
+fn decision(view: &DecisionView<'_>) -> Option<(String, String)> {
+    let Input::Control(ControlRequest { action: ControlAction::Task { id, order, .. }, .. }) =
+        view.seen.input
+    else {
         return None;
     };
-    let TaskOrder::Complete { outcome: Some(word), .. } = order else { return None };
-    let task = view.seen.subject.instance?.tasks.iter().find(|task| task.id == *id)?;
-    Some((task.form.tag.to_string(), word.to_string()))
+    let TaskAction::Complete { outcome: Some(outcome), .. } = order else { return None };
+    let task = view.seen.context.instance?.tasks.iter().find(|task| task.id == *id)?;
+    Some((task.spec.tag.to_string(), outcome.to_string()))
 }
 
-/// The tag of the work that the provider leaves in doubt, where a person is to be asked.
-fn doubted(view: &View<'_>) -> Option<String> {
-    let Input::Outcome(outcome) = view.seen.input else { return None };
-    let Verdict::TimedOut { failure } = &outcome.verdict else { return None };
-    let open = view.seen.subject.instance?.open.iter().find(|open| open.id == outcome.work_id)?;
-    let asks = failure.code == IN_DOUBT && asks_in_doubt(view.definition?, open.tag.as_str());
-    asks.then(|| open.tag.to_string())
+/// Returns the tag of the work that the provider leaves in doubt, if an operator must decide.
+fn tag_left_in_doubt(view: &DecisionView<'_>) -> Option<String> {
+    let Input::WorkResult(outcome) = view.seen.input else { return None };
+    let WorkOutcome::TimedOut { failure } = &outcome.outcome else { return None };
+    let open = view.seen.context.instance?.pending_work.iter().find(|open| open.id == outcome.work_id)?;
+    let needs_decision = failure.code == IN_DOUBT && opens_in_doubt_task(view.definition?, open.tag.as_str());
+    needs_decision.then(|| open.tag.to_string())
 }

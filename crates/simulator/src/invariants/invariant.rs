@@ -1,50 +1,50 @@
-//! The rules, and what is said about one that did not hold.
+//! Invariants and their violations.
 
 use std::fmt;
 
-/// A rule that did not hold.
+/// Violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// Which rule: the same word for the same kind of mistake.
-    pub rule: Rule,
-    /// What happened.
+pub struct Violation {
+    /// Invariant; the same value for the same kind of violation.
+    pub rule: Invariant,
+    /// Description of the violation.
     pub message: String,
 }
 
-/// The rules.
+/// Invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
-    /// Deciding twice gives the same.
+pub enum Invariant {
+    /// Two decisions about the same input are equal.
     Deterministic,
-    /// Only what was done is undone, and once.
-    UndoneOnce,
-    /// The last done is undone first, one after another.
-    UndoneInReverse,
-    /// What is undone was asked to be.
-    UndoAsked,
-    /// A success is not forgotten.
-    SuccessKept,
-    /// Nothing done before the point of no return is undone.
-    PivotHolds,
-    /// What is in doubt is not asked for again unless a person says that it was not done.
-    DoubtAsked,
-    /// Nothing new begins after it turned back.
-    NothingNew,
-    /// Nothing is left at the end.
-    NothingLeft,
-    /// The end is told once.
-    ToldOnce,
-    /// A timer is for something under way.
-    TimersMatter,
-    /// The state is bounded.
+    /// Only completed steps are compensated, and only once.
+    CompensatedOnce,
+    /// Compensations run in reverse order of completion, one after another.
+    CompensatedInReverse,
+    /// A compensated step has a requested compensation.
+    CompensationRequested,
+    /// A late success is not lost.
+    LateSuccessHandled,
+    /// No step before a completed pivot is compensated.
+    PivotNotCompensated,
+    /// Work in doubt is not requested again unless an operator reports that it was not executed.
+    InDoubtTaskOpened,
+    /// No new work is requested after compensation starts.
+    NoNewWorkWhileCompensating,
+    /// Nothing is open at the end.
+    NothingLeftOpen,
+    /// The final fact is emitted once.
+    FinalFactEmittedOnce,
+    /// A timer belongs to work in progress.
+    NoIdleTimers,
+    /// The size of the state is bounded.
     Bounded,
     /// A second delivery changes nothing.
     DuplicateHarmless,
-    /// A final state can be reached.
+    /// A final state is reachable.
     EndReachable,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }

@@ -1,201 +1,245 @@
-//! The account of one instance: what was done, in which order, and what became of it.
+//! Ledger of one instance: completed steps, their order and their compensations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orlog_model::{Action, Commit, Control, Input, Instance, Status, Verdict, Work, WorkItem};
-use orlog_program::{Action as Asks, Compiled};
+use orlog_model::{
+    Commit, ControlAction, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome,
+};
+use orlog_program::{Action, CompiledDefinition};
 
-use super::in_doubt::doubt_asked;
-use super::invariant::{Broken, Rule};
-use super::step_states::{Marks, is_asking, is_under_way, is_undo, was_done};
-use super::view::View;
-use crate::responses::{Tag, step_of};
-use crate::simulator::Seen;
+use super::in_doubt::check_in_doubt;
+use super::invariant::{Invariant, Violation};
+use super::step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed};
+use super::view::DecisionView;
+use crate::responses::{WorkTag, step_of};
+use crate::simulator::ObservedDecision;
 
-/// What is known of one instance.
+/// Recorded work of one instance.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
-    /// Tags of what was done and has an undo, in the order of completion.
-    done: Vec<String>,
-    /// Undos that were asked for.
-    asked: BTreeSet<String>,
-    /// Undos that are over.
-    undone: BTreeSet<String>,
-    /// What is final since a point of no return.
-    kept: BTreeSet<String>,
+pub(super) struct WorkLedger {
+    /// Tags of completed work with a compensation, in the order of completion.
+    completed: Vec<String>,
+    /// Requested compensations.
+    requested: BTreeSet<String>,
+    /// Ended compensations.
+    compensated: BTreeSet<String>,
+    /// Work that is final since a pivot completed.
+    pivoted: BTreeSet<String>,
     /// Facts about the whole saga, by name.
-    told: BTreeMap<String, usize>,
-    /// A person ended it or left something out.
+    final_facts: BTreeMap<String, usize>,
+    /// Whether an operator ended the instance or skipped a compensation.
     forced: bool,
 }
 
-impl Ledger {
-    pub(super) fn take(
+impl WorkLedger {
+    pub(super) fn record(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &ObservedDecision<'_>,
         commit: &Commit,
         after: &Instance,
-        broken: &mut Vec<Broken>,
+        violations: &mut Vec<Violation>,
     ) {
-        let program = seen.subject.program;
-        let view = View {
+        let program = seen.context.program;
+        let view = DecisionView {
             seen,
-            definition: program.compiled().map(Compiled::definition),
-            before: Marks::of(program, seen.subject.instance),
-            after: Marks::of(program, Some(after)),
+            definition: program.as_compiled().map(CompiledDefinition::definition),
+            before: StepStates::of(program, seen.context.instance),
+            after: StepStates::of(program, Some(after)),
             status: after.status,
         };
         self.forced |= is_forced(seen.input);
-        self.note_done(&view);
-        self.judge_undos(&view, &commit.work, broken);
-        self.note_undone(&view, broken);
-        success_kept(&view, broken);
-        doubt_asked(&view, commit, broken);
-        nothing_new(&view, commit, broken);
-        timers_matter(&view, after, broken);
-        self.told_once(&view, commit, broken);
-        self.nothing_left(&view, after, broken);
+        self.record_completed(&view);
+        self.check_compensations(&view, &commit.work, violations);
+        self.record_compensated(&view, violations);
+        check_success_recorded(&view, violations);
+        check_in_doubt(&view, commit, violations);
+        check_no_new_work(&view, commit, violations);
+        check_timers(&view, after, violations);
+        self.check_facts_emitted_once(&view, commit, violations);
+        self.check_nothing_open(&view, after, violations);
     }
 
-    /// An outcome that was ignored although it says that something was done.
-    pub(super) fn ignored(&self, seen: &Seen<'_>, why: &str, broken: &mut Vec<Broken>) {
-        let marks = Marks::of(seen.subject.program, seen.subject.instance);
-        let Some(tag) = done_for_sure(seen) else { return };
-        let step =
-            seen.subject.program.compiled().and_then(|c| step_of(c.definition(), Tag::parse(&tag).step));
-        if step.is_some_and(|step| step.undo.is_some())
-            && matches!(marks.get(&tag), "failed" | "given_up")
+    /// Checks a result that was ignored although it reports success.
+    pub(super) fn check_ignored(
+        &self,
+        seen: &ObservedDecision<'_>,
+        reason: &str,
+        violations: &mut Vec<Violation>,
+    ) {
+        let step_states = StepStates::of(seen.context.program, seen.context.instance);
+        let Some(tag) = unconditional_success(seen) else { return };
+        let step = seen
+            .context
+            .program
+            .as_compiled()
+            .and_then(|c| step_of(c.definition(), WorkTag::parse(&tag).step));
+        if step.is_some_and(|step| step.compensate.is_some())
+            && matches!(step_states.get(&tag), "failed" | "abandoned")
             && !self.forced
         {
             let message =
-                format!("the late success of {tag} was ignored ({why}), so that it is never undone");
-            broken.push(Broken { rule: Rule::SuccessKept, message });
+                format!("the late success of {tag} was ignored ({reason}) and is never compensated");
+            violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
         }
     }
 
-    fn note_done(&mut self, view: &View<'_>) {
-        let fresh = view.after.iter().filter(|(tag, mark)| {
-            was_done(mark)
-                && !was_done(view.before.get(tag))
+    fn record_completed(&mut self, view: &DecisionView<'_>) {
+        let newly_completed = view.after.iter().filter(|(tag, state)| {
+            was_completed(state)
+                && !was_completed(view.before.get(tag))
                 && !view.after.has_elements(tag)
-                && view.has_undo(tag)
+                && view.has_compensation(tag)
         });
-        let fresh: Vec<_> = fresh.map(|(tag, _)| tag.to_owned()).collect();
-        self.done.extend(fresh);
+        let newly_completed: Vec<_> = newly_completed.map(|(tag, _)| tag.to_owned()).collect();
+        self.completed.extend(newly_completed);
         let pivots = view.definition.into_iter().flat_map(|d| &d.steps).filter(|step| step.pivot);
-        let mut passed = pivots.filter(|step| {
+        let mut passed_pivots = pivots.filter(|step| {
             let id = step.id.as_str();
-            was_done(view.after.get(id)) && !was_done(view.before.get(id))
+            was_completed(view.after.get(id)) && !was_completed(view.before.get(id))
         });
-        if passed.next().is_some() {
-            let open = self.done.iter().filter(|tag| !self.asked.contains(*tag));
-            self.kept.extend(open.cloned().collect::<Vec<_>>());
+        if passed_pivots.next().is_some() {
+            let open = self.completed.iter().filter(|tag| !self.requested.contains(*tag));
+            self.pivoted.extend(open.cloned().collect::<Vec<_>>());
         }
     }
 
-    fn judge_undos(&mut self, view: &View<'_>, work: &[WorkItem], broken: &mut Vec<Broken>) {
+    fn check_compensations(
+        &mut self,
+        view: &DecisionView<'_>,
+        work: &[WorkItem],
+        violations: &mut Vec<Violation>,
+    ) {
         let mut now = BTreeSet::new();
         let tags = work.iter().filter_map(|item| item.work.tag()).map(ToString::to_string);
-        for tag in tags.filter_map(|tag| tag.strip_prefix("undo:").map(ToOwned::to_owned)) {
-            let mut wrong = |rule, message| broken.push(Broken { rule, message });
+        for tag in tags.filter_map(|tag| tag.strip_prefix("compensate:").map(ToOwned::to_owned)) {
+            let mut report = |rule, message| violations.push(Violation { rule, message });
             if !now.insert(tag.clone()) {
-                wrong(Rule::UndoneOnce, format!("the undo of {tag} was asked for twice at once"));
-            } else if self.undone.contains(&tag) {
-                wrong(
-                    Rule::UndoneOnce,
-                    format!("{tag} was undone already, and its undo was asked for again"),
+                report(
+                    Invariant::CompensatedOnce,
+                    format!("the compensation of {tag} was requested twice at once"),
                 );
-            } else if !self.done.contains(&tag) {
-                wrong(Rule::UndoneOnce, format!("the undo of {tag} was asked for, but {tag} was never done"));
-            } else if self.kept.contains(&tag) {
-                wrong(Rule::PivotHolds, format!("{tag} is undone after the point of no return"));
-            } else if self.asked.insert(tag.clone()) {
-                self.in_reverse(&tag, view, broken);
+            } else if self.compensated.contains(&tag) {
+                report(
+                    Invariant::CompensatedOnce,
+                    format!("{tag} was already compensated, and its compensation was requested again"),
+                );
+            } else if !self.completed.contains(&tag) {
+                report(
+                    Invariant::CompensatedOnce,
+                    format!("the compensation of {tag} was requested, but {tag} never completed"),
+                );
+            } else if self.pivoted.contains(&tag) {
+                report(Invariant::PivotNotCompensated, format!("{tag} is compensated after the pivot"));
+            } else if self.requested.insert(tag.clone()) {
+                self.check_reverse_order(&tag, view, violations);
             }
         }
     }
 
-    /// A first undo: of the last that was done, when no other is under way.
-    fn in_reverse(&self, tag: &str, view: &View<'_>, broken: &mut Vec<Broken>) {
-        let mut wrong = |message| broken.push(Broken { rule: Rule::UndoneInReverse, message });
-        let other = view.after.iter().find(|(other, mark)| {
-            *other != tag && is_undo(mark) && !view.after.has_elements(other) && view.has_undo(other)
+    /// Checks that a new compensation belongs to the last completed step and that no other compensation is
+    /// in progress.
+    fn check_reverse_order(&self, tag: &str, view: &DecisionView<'_>, violations: &mut Vec<Violation>) {
+        let mut report =
+            |message| violations.push(Violation { rule: Invariant::CompensatedInReverse, message });
+        let other = view.after.iter().find(|(other, state)| {
+            *other != tag
+                && is_compensation(state)
+                && !view.after.has_elements(other)
+                && view.has_compensation(other)
         });
         if let Some((other, _)) = other {
-            wrong(format!("the undo of {tag} was asked for while {other} is being undone"));
+            report(format!("the compensation of {tag} was requested while {other} is compensating"));
         }
         if view.status == Status::Running {
             return;
         }
-        let place = self.done.iter().position(|done| done == tag).unwrap_or_default();
-        let later = self.done[place + 1..].iter();
-        let open = |done: &&String| {
-            !self.asked.contains(*done) && !self.kept.contains(*done) && view.after.get(done) != "undone"
+        let index = self.completed.iter().position(|completed| completed == tag).unwrap_or_default();
+        let later = self.completed[index + 1..].iter();
+        let open = |completed: &&String| {
+            !self.requested.contains(*completed)
+                && !self.pivoted.contains(*completed)
+                && view.after.get(completed) != "compensated"
         };
         if let Some(later) = later.rev().find(open) {
-            wrong(format!("{tag} is undone before {later}, which was done after it"));
+            report(format!("{tag} is compensated before {later}, which completed after it"));
         }
     }
 
-    fn note_undone(&mut self, view: &View<'_>, broken: &mut Vec<Broken>) {
-        for (tag, mark) in view.after.iter().filter(|(tag, _)| view.has_undo(tag)) {
+    fn record_compensated(&mut self, view: &DecisionView<'_>, violations: &mut Vec<Violation>) {
+        for (tag, state) in view.after.iter().filter(|(tag, _)| view.has_compensation(tag)) {
             let before = view.before.get(tag);
             let elements = view.after.has_elements(tag);
-            if elements || mark == before {
+            if elements || state == before {
                 continue;
             }
-            let asked = self.asked.contains(tag);
-            if mark == "undoing" && !asked {
-                let message = format!("{tag} is being undone, but its undo was never asked for");
-                broken.push(Broken { rule: Rule::UndoAsked, message });
+            let is_requested = self.requested.contains(tag);
+            if state == "compensating" && !is_requested {
+                let message = format!("{tag} is compensating, but its compensation was never requested");
+                violations.push(Violation { rule: Invariant::CompensationRequested, message });
             }
-            if mark == "undone" && self.done.iter().any(|done| done == tag) {
-                if !self.asked.contains(tag) && !self.forced {
-                    let message = format!("{tag} counts as undone, but its undo was never asked for");
-                    broken.push(Broken { rule: Rule::UndoAsked, message });
+            if state == "compensated" && self.completed.iter().any(|completed| completed == tag) {
+                if !self.requested.contains(tag) && !self.forced {
+                    let message = format!("{tag} is compensated, but its compensation was never requested");
+                    violations.push(Violation { rule: Invariant::CompensationRequested, message });
                 }
-                self.undone.insert(tag.to_owned());
+                self.compensated.insert(tag.to_owned());
             }
         }
     }
 
-    fn told_once(&mut self, view: &View<'_>, commit: &Commit, broken: &mut Vec<Broken>) {
-        let ends = view.definition.into_iter().flat_map(|d| d.completed.iter().chain(&d.failed));
-        let ends: Vec<_> = ends.map(|fact| fact.fact.as_str()).collect();
+    fn check_facts_emitted_once(
+        &mut self,
+        view: &DecisionView<'_>,
+        commit: &Commit,
+        violations: &mut Vec<Violation>,
+    ) {
+        let final_facts = view.definition.into_iter().flat_map(|d| d.completed.iter().chain(&d.failed));
+        let final_facts: Vec<_> = final_facts.map(|fact| fact.fact.as_str()).collect();
         for item in &commit.work {
             let Work::Fact(fact) = &item.work else { continue };
-            let count = self.told.entry(fact.kind.to_string()).or_default();
+            let count = self.final_facts.entry(fact.kind.to_string()).or_default();
             *count += 1;
-            if *count > 1 && ends.contains(&fact.kind.as_str()) {
-                let message = format!("the fact {} was told {count} times", fact.kind);
-                broken.push(Broken { rule: Rule::ToldOnce, message });
+            if *count > 1 && final_facts.contains(&fact.kind.as_str()) {
+                let message = format!("the fact {} was emitted {count} times", fact.kind);
+                violations.push(Violation { rule: Invariant::FinalFactEmittedOnce, message });
             }
         }
     }
 
-    fn nothing_left(&self, view: &View<'_>, after: &Instance, broken: &mut Vec<Broken>) {
-        if !view.status.is_final() || view.was().is_some_and(Status::is_final) {
+    fn check_nothing_open(&self, view: &DecisionView<'_>, after: &Instance, violations: &mut Vec<Violation>) {
+        if !view.status.is_final() || view.previous_state().is_some_and(Status::is_final) {
             return;
         }
-        let mut wrong = |message| broken.push(Broken { rule: Rule::NothingLeft, message });
+        let mut report = |message| violations.push(Violation { rule: Invariant::NothingLeftOpen, message });
         if let Some(timer) = after.timers.first() {
-            wrong(format!("it is {}, and the timer {} is still armed", view.status, timer.name));
+            report(format!("the instance is {}, and the timer {} is still armed", view.status, timer.name));
         }
         if let Some(wait) = after.waits.first() {
-            wrong(format!("it is {}, and still waits for {}", view.status, wait.name));
+            report(format!("the instance is {}, and still waits for {}", view.status, wait.name));
         }
         if self.forced {
             return;
         }
-        let is_busy = |mark: &str| is_under_way(mark) || is_undo(mark) || is_asking(mark) || mark == "lost";
-        let busy = view.after.iter().find(|(_, mark)| is_busy(mark));
-        if let Some((tag, mark)) = busy {
-            wrong(format!("it is {}, and {tag} is {mark}", view.status));
+        let is_busy = |state: &str| {
+            is_in_progress(state)
+                || is_compensation(state)
+                || is_in_doubt(state)
+                || state == "compensation_pending"
+        };
+        let busy = view.after.iter().find(|(_, state)| is_busy(state));
+        if let Some((tag, state)) = busy {
+            report(format!("the instance is {}, and {tag} is {state}", view.status));
         }
         if view.status != Status::Completed {
-            let left = self.done.iter().find(|tag| !self.undone.contains(*tag) && !self.kept.contains(*tag));
-            if let Some(tag) = left {
-                wrong(format!("it is {}, and {tag}, which was done, was not undone", view.status));
+            let uncompensated = self
+                .completed
+                .iter()
+                .find(|tag| !self.compensated.contains(*tag) && !self.pivoted.contains(*tag));
+            if let Some(tag) = uncompensated {
+                report(format!(
+                    "the instance is {}, and {tag} completed but was not compensated",
+                    view.status
+                ));
             }
         }
     }
@@ -203,65 +247,69 @@ impl Ledger {
 
 fn is_forced(input: &Input) -> bool {
     match input {
-        Input::Control(Control { action, .. }) => matches!(action.label(), "skip" | "force-complete"),
-        Input::Event(_) | Input::Outcome(_) | Input::Timer(_) | Input::Workflow(_) | Input::Early(_) => false,
+        Input::Control(ControlRequest { action, .. }) => matches!(action.label(), "skip" | "force-complete"),
+        Input::Event(_) | Input::WorkResult(_) | Input::Timer(_) | Input::Workflow(_) | Input::Early(_) => {
+            false
+        }
     }
 }
 
-/// The tag whose success needs no further condition.
-fn done_for_sure(seen: &Seen<'_>) -> Option<String> {
-    let Input::Outcome(outcome) = seen.input else { return None };
-    let Verdict::Succeeded { event: None, .. } = &outcome.verdict else { return None };
-    let open = seen.subject.instance?.open.iter().find(|open| open.id == outcome.work_id)?;
-    let definition = seen.subject.program.compiled()?.definition();
-    let step = step_of(definition, Tag::parse(open.tag.as_str()).step)?;
-    let plain = matches!(step.action, Asks::Effect { .. } | Asks::Job(_) | Asks::Saga { .. })
-        && step.ok.is_empty()
-        && !open.tag.as_str().starts_with("undo:");
-    plain.then(|| open.tag.to_string())
+/// Returns the tag whose success depends on no further condition.
+fn unconditional_success(seen: &ObservedDecision<'_>) -> Option<String> {
+    let Input::WorkResult(outcome) = seen.input else { return None };
+    let WorkOutcome::Succeeded { event: None, .. } = &outcome.outcome else { return None };
+    let open = seen.context.instance?.pending_work.iter().find(|open| open.id == outcome.work_id)?;
+    let definition = seen.context.program.as_compiled()?.definition();
+    let step = step_of(definition, WorkTag::parse(open.tag.as_str()).step)?;
+    let is_unconditional =
+        matches!(step.action, Action::Effect { .. } | Action::Job(_) | Action::Saga { .. })
+            && step.ok.is_empty()
+            && !open.tag.as_str().starts_with("compensate:");
+    is_unconditional.then(|| open.tag.to_string())
 }
 
-fn success_kept(view: &View<'_>, broken: &mut Vec<Broken>) {
-    let Some(tag) = done_for_sure(view.seen) else { return };
+fn check_success_recorded(view: &DecisionView<'_>, violations: &mut Vec<Violation>) {
+    let Some(tag) = unconditional_success(view.seen) else { return };
     let (before, after) = (view.before.get(&tag), view.after.get(&tag));
-    // A success whose values cannot be remembered fails its step, and says so.
-    let waited = matches!(before, "running" | "pausing" | "failed" | "given_up");
-    if waited && view.has_undo(&tag) && matches!(after, "running" | "pending" | "given_up") {
-        let message = format!("{tag} succeeded, and is {after} as if it had not");
-        broken.push(Broken { rule: Rule::SuccessKept, message });
+    // A success whose values cannot be saved fails its step with a message.
+    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned");
+    if was_awaited && view.has_compensation(&tag) && matches!(after, "running" | "pending" | "abandoned") {
+        let message = format!("{tag} succeeded, but its state is {after}");
+        violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
     }
 }
 
-/// Nothing but undos once it does not go forward any more.
-fn nothing_new(view: &View<'_>, commit: &Commit, broken: &mut Vec<Broken>) {
-    let turned = view.was().is_some_and(|status| status != Status::Running) && view.status != Status::Running;
-    if !turned {
+/// Checks that only compensations are requested after forward execution stops.
+fn check_no_new_work(view: &DecisionView<'_>, commit: &Commit, violations: &mut Vec<Violation>) {
+    let was_compensating = view.previous_state().is_some_and(|status| status != Status::Running)
+        && view.status != Status::Running;
+    if !was_compensating {
         return;
     }
     let tags = commit.work.iter().filter_map(|item| item.work.tag());
-    for tag in tags.filter(|tag| !tag.as_str().starts_with("undo:")) {
-        let retried = view.was() == Some(Status::Stuck) && is_retry(view.seen.input);
+    for tag in tags.filter(|tag| !tag.as_str().starts_with("compensate:")) {
+        let retried = view.previous_state() == Some(Status::Stuck) && is_retry(view.seen.input);
         if !retried {
-            let message = format!("{tag} was asked for although the saga is {}", view.status);
-            broken.push(Broken { rule: Rule::NothingNew, message });
+            let message = format!("{tag} was requested although the saga is {}", view.status);
+            violations.push(Violation { rule: Invariant::NoNewWorkWhileCompensating, message });
         }
     }
 }
 
 fn is_retry(input: &Input) -> bool {
-    matches!(input, Input::Control(Control { action: Action::Retry, .. }))
+    matches!(input, Input::Control(ControlRequest { action: ControlAction::Retry, .. }))
 }
 
-fn timers_matter(view: &View<'_>, after: &Instance, broken: &mut Vec<Broken>) {
+fn check_timers(view: &DecisionView<'_>, after: &Instance, violations: &mut Vec<Violation>) {
     for timer in &after.timers {
         let name = timer.name.as_str();
         let name = name.strip_prefix("retry:").or_else(|| name.strip_prefix("escalate:")).unwrap_or(name);
-        let (tag, undo) = name.strip_prefix("undo:").map_or((name, false), |tag| (tag, true));
-        let mark = view.after.get(tag);
-        let matters = if undo { is_undo(mark) } else { is_under_way(mark) };
-        if !mark.is_empty() && !matters {
-            let message = format!("the timer {} is armed although {tag} is {mark}", timer.name);
-            broken.push(Broken { rule: Rule::TimersMatter, message });
+        let (tag, compensating) = name.strip_prefix("compensate:").map_or((name, false), |tag| (tag, true));
+        let state = view.after.get(tag);
+        let is_expected = if compensating { is_compensation(state) } else { is_in_progress(state) };
+        if !state.is_empty() && !is_expected {
+            let message = format!("the timer {} is armed although {tag} is {state}", timer.name);
+            violations.push(Violation { rule: Invariant::NoIdleTimers, message });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the steps of an instance stand, as its program shows them.
+//! Step states of an instance, as its program displays them.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use orlog_model::Instance;
 use orlog_program::Program;
 use serde_json::Value;
 
-/// By tag: a step, or an element of a step for each element.
+/// States by tag: a step, or an element of a step with `foreach`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct StepStates {
     phase: String,
     by_tag: BTreeMap<String, String>,
 }
 
-impl Marks {
-    /// Of an instance; empty where it has not begun or its program has no words for it.
+impl StepStates {
+    /// Returns the states of an instance; empty if it has not started or its program has no view.
     pub(crate) fn of(program: &dyn Program, instance: Option<&Instance>) -> Self {
-        let shown = instance.and_then(|instance| program.show(&instance.state)).unwrap_or(Value::Null);
+        let view = instance.and_then(|instance| program.view_state(&instance.state)).unwrap_or(Value::Null);
         let mut by_tag = BTreeMap::new();
-        for step in shown["steps"].as_array().into_iter().flatten() {
+        for step in view["steps"].as_array().into_iter().flatten() {
             let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) else { continue };
             by_tag.insert(id.to_owned(), state.to_owned());
             for (index, element) in step["elements"].as_array().into_iter().flatten().enumerate() {
@@ -26,47 +26,56 @@ impl Marks {
                 by_tag.insert(format!("{id}[{index}]"), state.to_owned());
             }
         }
-        Self { phase: shown["phase"].as_str().unwrap_or_default().to_owned(), by_tag }
+        Self { phase: view["phase"].as_str().unwrap_or_default().to_owned(), by_tag }
     }
 
-    /// The word for a tag; empty where there is none.
+    /// Returns the state of a tag; empty if there is none.
     pub(crate) fn get(&self, tag: &str) -> &str {
         self.by_tag.get(tag).map_or("", String::as_str)
     }
 
-    /// All of them, in the order of tags.
+    /// Returns all states, ordered by tag.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.by_tag.iter().map(|(tag, mark)| (tag.as_str(), mark.as_str()))
+        self.by_tag.iter().map(|(tag, state)| (tag.as_str(), state.as_str()))
     }
 
-    /// Without what differs between instances: what an exploration counts.
+    /// Returns the states without instance-specific parts; an exploration counts these.
     pub(crate) fn signature(&self) -> String {
-        let marks: Vec<_> = self.by_tag.iter().map(|(tag, mark)| format!("{tag}={mark}")).collect();
-        format!("{} {}", self.phase, marks.join(" "))
+        let states: Vec<_> = self.by_tag.iter().map(|(tag, state)| format!("{tag}={state}")).collect();
+        format!("{} {}", self.phase, states.join(" "))
     }
 
-    /// Whether the step for each element of this tag has elements: then these count, not the step itself.
+    /// Returns whether the `foreach` step of this tag has elements. If so, the elements count instead of
+    /// the step.
     pub(crate) fn has_elements(&self, tag: &str) -> bool {
         self.by_tag.contains_key(&format!("{tag}[0]"))
     }
 }
 
-/// It was done at some time.
-pub(crate) fn was_done(mark: &str) -> bool {
-    matches!(mark, "done" | "undoing" | "undone" | "undo_failed" | "undo_pausing" | "lost")
+/// Returns whether the step completed at some time.
+pub(crate) fn was_completed(state: &str) -> bool {
+    matches!(
+        state,
+        "completed"
+            | "compensating"
+            | "compensated"
+            | "compensation_failed"
+            | "compensation_retrying"
+            | "compensation_pending"
+    )
 }
 
-/// A person is asked whether it was done.
-pub(crate) fn is_asking(mark: &str) -> bool {
-    matches!(mark, "asking" | "asking_late")
+/// Returns whether an operator must decide if it was executed.
+pub(crate) fn is_in_doubt(state: &str) -> bool {
+    matches!(state, "in_doubt" | "in_doubt_abandoned")
 }
 
-/// Its undo is asked for, or will be again.
-pub(crate) fn is_undo(mark: &str) -> bool {
-    matches!(mark, "undoing" | "undo_failed" | "undo_pausing")
+/// Returns whether its compensation is requested or will be requested again.
+pub(crate) fn is_compensation(state: &str) -> bool {
+    matches!(state, "compensating" | "compensation_failed" | "compensation_retrying")
 }
 
-/// It is asked for, or will be again.
-pub(crate) fn is_under_way(mark: &str) -> bool {
-    matches!(mark, "running" | "pausing")
+/// Returns whether it is requested or will be requested again.
+pub(crate) fn is_in_progress(state: &str) -> bool {
+    matches!(state, "running" | "retrying")
 }

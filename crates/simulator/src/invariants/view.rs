@@ -1,31 +1,32 @@
-//! One decision, as the rules look at it.
+//! View of one decision for the invariants.
 
 use orlog_model::Status;
-use orlog_program::{Action as Asks, Definition};
+use orlog_program::{Action, Definition};
 
-use super::step_states::Marks;
-use crate::responses::{Tag, step_of};
-use crate::simulator::Seen;
+use super::step_states::StepStates;
+use crate::responses::{WorkTag, step_of};
+use crate::simulator::ObservedDecision;
 
-/// One decision, prepared for the rules.
-pub(super) struct View<'a> {
-    pub(super) seen: &'a Seen<'a>,
+/// Decision, prepared for the invariants.
+pub(super) struct DecisionView<'a> {
+    pub(super) seen: &'a ObservedDecision<'a>,
     pub(super) definition: Option<&'a Definition>,
-    pub(super) before: Marks,
-    pub(super) after: Marks,
+    pub(super) before: StepStates,
+    pub(super) after: StepStates,
     pub(super) status: Status,
 }
 
-impl View<'_> {
-    pub(super) fn was(&self) -> Option<Status> {
-        self.seen.subject.instance.map(|instance| instance.status)
+impl DecisionView<'_> {
+    pub(super) fn previous_state(&self) -> Option<Status> {
+        self.seen.context.instance.map(|instance| instance.status)
     }
 
-    pub(super) fn has_undo(&self, tag: &str) -> bool {
-        let tag = Tag::parse(tag);
+    pub(super) fn has_compensation(&self, tag: &str) -> bool {
+        let tag = WorkTag::parse(tag);
         let step = self.definition.and_then(|definition| step_of(definition, tag.step));
-        // Of a step for each element, the elements are undone.
+        // A `foreach` step is compensated by element.
         let step = step.filter(|step| step.foreach.is_none() || tag.index.is_some());
-        step.and_then(|step| step.undo.as_ref()).is_some_and(|undo| !matches!(undo.action, Asks::Human(_)))
+        step.and_then(|step| step.compensate.as_ref())
+            .is_some_and(|compensation| !matches!(compensation.action, Action::Human(_)))
     }
 }

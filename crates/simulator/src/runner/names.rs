@@ -1,46 +1,46 @@
-//! What moves say, in the words of the model and of the definition.
+//! Conversion of names in steps to the terms of the model and the definition.
 
-use orlog_model::{Action, EventType};
-use orlog_program::{Correlate, Definition};
+use orlog_model::{ControlAction, EventType};
+use orlog_program::{CorrelationSpec, Definition};
 use serde_json::{Map, Value};
 
-use crate::step::Verb;
+use crate::step::OperatorAction;
 
-/// What a failure is called.
+/// Name of a failure.
 #[derive(Clone, Copy)]
-pub(super) enum Called<'e> {
+pub(super) enum FailureName<'e> {
     /// That event.
     Event(&'e EventType),
-    /// It has a code: a refusal, where both are possible.
+    /// Code of a rejection, if both are possible.
     Code,
-    /// Nothing is said.
+    /// No name.
     Nothing,
 }
 
-/// What an operator says, as an action.
-pub(super) fn action(verb: &Verb) -> Action {
-    match verb {
-        Verb::Cancel(reason) => Action::Cancel { reason: reason.clone() },
-        Verb::Pause => Action::Pause,
-        Verb::Resume => Action::Resume,
-        Verb::Retry => Action::Retry,
-        Verb::Skip => Action::Skip,
-        Verb::ForceComplete => Action::ForceComplete,
+/// Converts an operator action to a control action.
+pub(super) fn control_action(action: &OperatorAction) -> ControlAction {
+    match action {
+        OperatorAction::Cancel(reason) => ControlAction::Cancel { reason: reason.clone() },
+        OperatorAction::Pause => ControlAction::Pause,
+        OperatorAction::Resume => ControlAction::Resume,
+        OperatorAction::Retry => ControlAction::Retry,
+        OperatorAction::Skip => ControlAction::Skip,
+        OperatorAction::ForceComplete => ControlAction::ForceComplete,
     }
 }
 
-/// The field of an event's data that names the instance, where it is a plain path.
-pub(crate) fn place<'d>(definition: &'d Definition, kind: &EventType) -> Option<&'d str> {
+/// Returns the correlation field of the event data, if it is a plain path.
+pub(crate) fn correlation_field<'d>(definition: &'d Definition, kind: &EventType) -> Option<&'d str> {
     let path = match &definition.correlate {
-        Correlate::Envelope => None,
-        Correlate::Field(path) => Some(path),
-        Correlate::ByType(paths) => paths.get(kind),
+        CorrelationSpec::Envelope => None,
+        CorrelationSpec::Field(path) => Some(path),
+        CorrelationSpec::ByType(paths) => paths.get(kind),
     };
     path.map(String::as_str).filter(|path| !path.starts_with('='))
 }
 
-/// Puts a text at a path where nothing is yet.
-pub(crate) fn fill(data: &mut Value, path: &str, text: &str) {
+/// Sets a text at a path if the path is absent.
+pub(crate) fn set_if_absent(data: &mut Value, path: &str, text: &str) {
     let mut at = data;
     for field in path.split('.') {
         if at.is_null() {

@@ -1,48 +1,48 @@
-//! Two simulations of the same events side by side: which instances end otherwise, or ask for other things.
+//! Comparison of two simulations of the same events: instances with a different end or different work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::report::Report;
+use super::report::SimulationReport;
 
-/// What is different.
+/// Differences between two simulations.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Differences {
-    /// Instances that are the same in both.
+pub struct SimulationDiff {
+    /// Number of equal instances.
     pub same: usize,
-    /// How many stand elsewhere: `completed → failed`.
+    /// Number of instances by changed status: `completed → failed`.
     pub status_changed: BTreeMap<String, usize>,
-    /// How many stand where they did, but asked for other things.
+    /// Number of instances with the same status and different work.
     pub work_differs: usize,
-    /// How many began only with the first definitions.
+    /// Number of instances that started only with the first definitions.
     pub only_before: usize,
-    /// How many began only with the second.
+    /// Number of instances that started only with the second definitions.
     pub only_after: usize,
-    /// The first of them.
-    pub examples: Vec<Example>,
+    /// First different instances.
+    pub examples: Vec<InstanceDiff>,
 }
 
-/// An instance that is different.
+/// Different instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Example {
-    /// Which saga.
+pub struct InstanceDiff {
+    /// Saga name.
     pub saga: String,
-    /// Which instance.
+    /// Correlation id.
     pub correlation: String,
-    /// Where it stood, and what it asked for; nothing where it did not begin.
+    /// Status and requested work; `None` if the instance did not start.
     pub before: Option<(String, Vec<String>)>,
     /// The same with the other definitions.
     pub after: Option<(String, Vec<String>)>,
 }
 
-/// Compares two reports that remember what instances asked for.
+/// Compares two reports that recorded the requested work.
 #[must_use]
-pub fn compare(before: &Report, after: &Report, most_examples: usize) -> Differences {
-    let mut found = Differences::default();
-    let keys: BTreeSet<_> = before.lives.keys().chain(after.lives.keys()).collect();
+pub fn compare(before: &SimulationReport, after: &SimulationReport, max_examples: usize) -> SimulationDiff {
+    let mut found = SimulationDiff::default();
+    let keys: BTreeSet<_> = before.runs.keys().chain(after.runs.keys()).collect();
     for key in keys {
-        let (old, new) = (before.lives.get(key), after.lives.get(key));
+        let (old, new) = (before.runs.get(key), after.runs.get(key));
         match (old, new) {
             (Some(old), Some(new)) if old == new => {
                 found.same += 1;
@@ -55,8 +55,8 @@ pub fn compare(before: &Report, after: &Report, most_examples: usize) -> Differe
             (Some(_), None) => found.only_before += 1,
             (None, _) => found.only_after += 1,
         }
-        if found.examples.len() < most_examples {
-            found.examples.push(Example {
+        if found.examples.len() < max_examples {
+            found.examples.push(InstanceDiff {
                 saga: key.saga.to_string(),
                 correlation: key.correlation.to_string(),
                 before: old.cloned(),

@@ -1,4 +1,4 @@
-//! What is counted on the way, and the report at the end.
+//! Counters of a simulation and the final report.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,64 +6,64 @@ use std::time::Duration;
 use orlog_model::{Instance, InstanceKey, Work, WorkItem};
 use serde::Serialize;
 
-use crate::simulator::Lab;
+use crate::simulator::Simulator;
 
-/// What is counted on the way.
-pub(super) struct Tally {
+/// Counters of a running simulation.
+pub(super) struct SimulationCounters {
     work: BTreeMap<String, usize>,
     timers: BTreeMap<String, usize>,
     dead_letters: BTreeMap<String, usize>,
     ignored: BTreeMap<String, usize>,
     durations: BTreeMap<String, Vec<u64>>,
     open: VecDeque<(InstanceKey, WorkItem)>,
-    /// By instance, what it asked for, as positions in the names.
-    lives: Option<BTreeMap<InstanceKey, Vec<u32>>>,
+    /// Requested work by instance, as indexes into the names.
+    work_by_instance: Option<BTreeMap<InstanceKey, Vec<u32>>>,
     names: BTreeMap<String, u32>,
 }
 
-/// What a simulation came to.
+/// Result of a simulation.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// Events that were played.
+pub struct SimulationReport {
+    /// Number of simulated events.
     pub events: usize,
-    /// Instances that began.
+    /// Number of started instances.
     pub instances: usize,
-    /// By saga, how many stand where.
+    /// Number of instances by saga and status.
     pub statuses: BTreeMap<String, BTreeMap<String, usize>>,
-    /// By saga and step, how many instances stand where.
+    /// Number of instances by saga, step and step state.
     pub steps: BTreeMap<String, BTreeMap<String, BTreeMap<String, usize>>>,
-    /// What was asked for, by kind and name.
+    /// Requested work by kind and name.
     pub work: BTreeMap<String, usize>,
-    /// Timers that fired, by name.
+    /// Fired timers by name.
     pub timers_fired: BTreeMap<String, usize>,
-    /// Inputs that were set aside, by reason.
+    /// Dead-lettered inputs by reason.
     pub dead_letters: BTreeMap<String, usize>,
-    /// Events that changed nothing, by reason.
+    /// Ignored events by reason.
     pub ignored: BTreeMap<String, usize>,
-    /// By saga, how long the instances took that ended.
-    pub durations: BTreeMap<String, Durations>,
-    /// For a comparison: by instance, its status and what it asked for.
+    /// Durations of ended instances by saga.
+    pub durations: BTreeMap<String, DurationStats>,
+    /// Status and requested work by instance, for a comparison.
     #[serde(skip)]
-    pub lives: BTreeMap<InstanceKey, (String, Vec<String>)>,
+    pub runs: BTreeMap<InstanceKey, (String, Vec<String>)>,
 }
 
-/// How long instances took from their first to their last transition, in virtual time.
+/// Durations of instances from the first to the last transition, in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Durations {
-    /// How many.
+pub struct DurationStats {
+    /// Number of instances.
     pub count: usize,
-    /// Half of them took no longer, in milliseconds.
+    /// 50th percentile, in milliseconds.
     pub p50_millis: u64,
-    /// Nine of ten.
+    /// 90th percentile, in milliseconds.
     pub p90_millis: u64,
-    /// Ninety-nine of a hundred.
+    /// 99th percentile, in milliseconds.
     pub p99_millis: u64,
-    /// The longest.
+    /// Maximum, in milliseconds.
     pub max_millis: u64,
 }
 
-impl Durations {
-    /// Of at least one.
+impl DurationStats {
+    /// Computes the statistics of at least one value.
     fn of(mut millis: Vec<u64>) -> Self {
         millis.sort_unstable();
         let at = |percent: usize| {
@@ -87,8 +87,8 @@ fn count(map: &mut BTreeMap<String, usize>, name: &str) {
     }
 }
 
-impl Tally {
-    pub(super) fn new(remembers_work: bool) -> Self {
+impl SimulationCounters {
+    pub(super) fn new(record_work: bool) -> Self {
         Self {
             work: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -96,33 +96,33 @@ impl Tally {
             ignored: BTreeMap::new(),
             durations: BTreeMap::new(),
             open: VecDeque::new(),
-            lives: remembers_work.then(BTreeMap::new),
+            work_by_instance: record_work.then(BTreeMap::new),
             names: BTreeMap::new(),
         }
     }
 
-    pub(super) fn set_aside(&mut self, reason: &str) {
+    pub(super) fn dead_lettered(&mut self, reason: &str) {
         count(&mut self.dead_letters, reason);
     }
 
-    pub(super) fn fired(&mut self, timer: &str) {
+    pub(super) fn timer_fired(&mut self, timer: &str) {
         count(&mut self.timers, timer);
     }
 
-    pub(super) fn ignored(&mut self, why: &str) {
-        count(&mut self.ignored, why);
+    pub(super) fn ignored(&mut self, reason: &str) {
+        count(&mut self.ignored, reason);
     }
 
-    pub(super) fn asked(&mut self, key: &InstanceKey, work: &[WorkItem]) {
+    pub(super) fn work_requested(&mut self, key: &InstanceKey, work: &[WorkItem]) {
         for item in work {
             let name = name_of(&item.work);
             count(&mut self.work, &name);
-            if let Some(lives) = &mut self.lives {
+            if let Some(work_by_instance) = &mut self.work_by_instance {
                 let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
                 let number = *self.names.entry(name).or_insert(next);
-                match lives.get_mut(key) {
-                    Some(life) => life.push(number),
-                    None => drop(lives.insert(key.clone(), vec![number])),
+                match work_by_instance.get_mut(key) {
+                    Some(numbers) => numbers.push(number),
+                    None => drop(work_by_instance.insert(key.clone(), vec![number])),
                 }
             }
             if item.work.tag().is_some() {
@@ -131,42 +131,43 @@ impl Tally {
         }
     }
 
-    pub(super) fn moved(&mut self, before: Option<&Instance>, after: Option<&Instance>) {
+    pub(super) fn instance_changed(&mut self, before: Option<&Instance>, after: Option<&Instance>) {
         let Some(after) = after.filter(|after| after.status.is_final()) else { return };
         if before.is_some_and(|before| before.status.is_final()) {
             return;
         }
-        let took: Duration = after.updated_at.since(after.created_at);
-        let saga = after.program.saga.to_string();
-        self.durations.entry(saga).or_default().push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let duration: Duration = after.updated_at.duration_since(after.created_at);
+        let saga = after.definition.saga.to_string();
+        self.durations.entry(saga).or_default().push(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     }
 
-    pub(super) fn next_open(&mut self) -> Option<(InstanceKey, WorkItem)> {
+    pub(super) fn next_pending(&mut self) -> Option<(InstanceKey, WorkItem)> {
         self.open.pop_front()
     }
 
-    /// The report: what was counted, and where everything stands now.
-    pub(super) fn finish(mut self, lab: &Lab, events: usize) -> Report {
-        let mut report = Report { events, ..Report::default() };
+    /// Returns the report: the counters and the current status of all instances.
+    pub(super) fn finish(mut self, simulator: &Simulator, events: usize) -> SimulationReport {
+        let mut report = SimulationReport { events, ..SimulationReport::default() };
         let names: BTreeMap<u32, &String> = self.names.iter().map(|(name, number)| (*number, name)).collect();
-        let mut lives = self.lives.take().unwrap_or_default();
-        let remembers = !self.names.is_empty();
-        for (key, entry) in lab.entries() {
+        let mut work_by_instance = self.work_by_instance.take().unwrap_or_default();
+        let has_work = !self.names.is_empty();
+        for (key, entry) in simulator.simulated_instances() {
             let Some(instance) = entry.instance() else { continue };
             report.instances += 1;
             let statuses = report.statuses.entry(key.saga.to_string()).or_default();
             count(statuses, instance.status.as_str());
-            let shown = lab.programs().of(&key.saga).and_then(|program| program.show(&instance.state));
+            let view =
+                simulator.programs().of(&key.saga).and_then(|program| program.view_state(&instance.state));
             let steps = report.steps.entry(key.saga.to_string()).or_default();
-            for step in shown.iter().filter_map(|shown| shown["steps"].as_array()).flatten() {
+            for step in view.iter().filter_map(|view| view["steps"].as_array()).flatten() {
                 if let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) {
                     count(steps.entry(id.to_owned()).or_default(), state);
                 }
             }
-            if remembers {
-                let numbers = lives.remove(key).unwrap_or_default();
+            if has_work {
+                let numbers = work_by_instance.remove(key).unwrap_or_default();
                 let work = numbers.iter().filter_map(|number| names.get(number).map(|name| (*name).clone()));
-                report.lives.insert(key.clone(), (instance.status.to_string(), work.collect()));
+                report.runs.insert(key.clone(), (instance.status.to_string(), work.collect()));
             }
         }
         report.work = self.work;
@@ -174,7 +175,7 @@ impl Tally {
         report.dead_letters = self.dead_letters;
         report.ignored = self.ignored;
         let durations = self.durations.into_iter();
-        report.durations = durations.map(|(saga, millis)| (saga, Durations::of(millis))).collect();
+        report.durations = durations.map(|(saga, millis)| (saga, DurationStats::of(millis))).collect();
         report
     }
 }
@@ -184,7 +185,7 @@ fn name_of(work: &Work) -> String {
         Work::Command(_) => "command ",
         Work::Effect(_) => "effect ",
         Work::Fact(_) => "fact ",
-        Work::Start(_) | Work::Stop(_) | Work::End(_) => "",
+        Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => "",
     };
     format!("{kind}{}", work.label())
 }
@@ -194,11 +195,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_what_was_measured() {
-        let durations = Durations::of((1..=200).collect());
+    fn percentiles_use_the_samples() {
+        let durations = DurationStats::of((1..=200).collect());
         let expected =
-            Durations { count: 200, p50_millis: 100, p90_millis: 180, p99_millis: 198, max_millis: 200 };
+            DurationStats { count: 200, p50_millis: 100, p90_millis: 180, p99_millis: 198, max_millis: 200 };
         assert_eq!(durations, expected);
-        assert_eq!(Durations::of(vec![5]).p50_millis, 5);
+        assert_eq!(DurationStats::of(vec![5]).p50_millis, 5);
     }
 }

@@ -1,62 +1,63 @@
-//! Who answers for the world: everything well, nothing at all, or by the name of what is asked.
+//! Response policy: all successful, no responses, or by the name of the work.
 
 use std::collections::BTreeMap;
 
 use orlog_model::{
-    Event, EventId, EventType, Failure, IN_DOUBT, Input, Outcome, Timestamp, Verdict, Work, WorkItem,
+    Event, EventId, EventType, Failure, IN_DOUBT, Input, Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
 };
-use orlog_program::Problem;
+use orlog_program::Diagnostic;
 use orlog_program::Program;
 use orlog_program::document::{Document, Entry, Item};
 use serde_json::Value;
 
-use crate::responses::{By, answering};
-use crate::simulator::Asked;
+use crate::responses::{ResponseSource, response_spec};
+use crate::simulator::RequestedWork;
 
-/// The policy.
+/// Response policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answers {
-    by_name: BTreeMap<String, Reply>,
-    other: Reply,
+pub struct ResponsePolicy {
+    by_name: BTreeMap<String, SimulatedResponse>,
+    other: SimulatedResponse,
 }
 
-/// The answer to one kind of work.
+/// Response to one kind of work.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
-    /// It is done, with this payload.
+pub enum SimulatedResponse {
+    /// Success with this payload.
     Ok(Value),
-    /// It fails, with this code.
+    /// Failure with this code.
     Fail(String),
-    /// Nobody knows whether it is done.
-    Doubt,
-    /// Silence.
+    /// Unknown outcome.
+    InDoubt,
+    /// No response.
     None,
-    /// This event happens.
+    /// This event.
     Event(EventType, Value),
 }
 
-impl Answers {
-    /// Everything is done.
+impl ResponsePolicy {
+    /// Returns the policy that responds with success to all work.
     #[must_use]
     pub fn ok() -> Self {
-        Self { by_name: BTreeMap::new(), other: Reply::Ok(Value::Null) }
+        Self { by_name: BTreeMap::new(), other: SimulatedResponse::Ok(Value::Null) }
     }
 
-    /// Nothing is answered.
+    /// Returns the policy that never responds.
     #[must_use]
     pub fn none() -> Self {
-        Self { by_name: BTreeMap::new(), other: Reply::None }
+        Self { by_name: BTreeMap::new(), other: SimulatedResponse::None }
     }
 
-    /// Reads a policy: a map from what is asked (`payments.charge`, `inventory.ReserveStock`, `*` for all others) to `ok`,
-    /// `none`, `doubt` (of an effect or a job), `{ ok: payload }`, `{ fail: code }` or `{ event: type, data: payload }`.
+    /// Parses a policy. It maps work names (`payments.charge`, `inventory.ReserveStock`, `*` for all
+    /// others) to `ok`, `none`, `in_doubt` (of an effect or a job), `{ ok: payload }`, `{ fail: code }` or
+    /// `{ event: type, data: payload }`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
-    pub fn read(text: &str, file: &str) -> Result<Self, Vec<Problem>> {
+    /// All diagnostics of the policy.
+    pub fn read(text: &str, file: &str) -> Result<Self, Vec<Diagnostic>> {
         let document = Document::read(text, file).map_err(|problem| vec![problem])?;
         let root = document.root();
-        let entries = root.map().ok_or_else(|| vec![root.must_be("a map of what is asked to its answer")])?;
+        let entries = root.map().ok_or_else(|| vec![root.type_error("a map of work names to responses")])?;
         let mut this = Self::ok();
         let mut problems = Vec::new();
         for Entry { name, item, .. } in &entries {
@@ -69,32 +70,39 @@ impl Answers {
         if problems.is_empty() { Ok(this) } else { Err(problems) }
     }
 
-    /// The input that answers a piece of work; none where nobody answers.
-    pub(super) fn answer(&self, asked: &Asked, awaits_event: bool, now: Timestamp) -> Option<Input> {
-        let item = &asked.item;
+    /// Returns the input that completes a work item, or `None` without a response.
+    pub(super) fn response_to(
+        &self,
+        requested: &RequestedWork,
+        awaits_event: bool,
+        now: Timestamp,
+    ) -> Option<Input> {
+        let item = &requested.item;
         let named = self.by_name.get(&item.work.label());
-        let verdict = match named.unwrap_or(&self.other) {
-            Reply::None => return None,
-            Reply::Event(kind, data) => return Some(happened(item, kind, data, now)),
-            // What answers it stands in the record.
-            Reply::Ok(_) if awaits_event => return None,
-            Reply::Ok(_) if matches!(item.work, Work::Command(_)) => Verdict::Accepted,
-            Reply::Ok(payload) => Verdict::Succeeded { event: None, payload: payload.clone() },
-            Reply::Doubt => {
-                let message = format!("nobody knows whether {} was done", item.work.label());
-                Verdict::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+        let outcome = match named.unwrap_or(&self.other) {
+            SimulatedResponse::None => return None,
+            SimulatedResponse::Event(kind, data) => return Some(response_event(item, kind, data, now)),
+            // The recording contains the completing event.
+            SimulatedResponse::Ok(_) if awaits_event => return None,
+            SimulatedResponse::Ok(_) if matches!(item.work, Work::Command(_)) => WorkOutcome::Accepted,
+            SimulatedResponse::Ok(payload) => {
+                WorkOutcome::Succeeded { event: None, payload: payload.clone() }
             }
-            Reply::Fail(code) => {
+            SimulatedResponse::InDoubt => {
+                let message = format!("the outcome of {} is unknown", item.work.label());
+                WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+            }
+            SimulatedResponse::Fail(code) => {
                 let message = format!("{} fails in this simulation", item.work.label());
                 let failure = Failure { code: code.clone(), message };
-                Verdict::Failed { event: None, failure, payload: Value::Null }
+                WorkOutcome::Failed { event: None, failure, payload: Value::Null }
             }
         };
-        let outbox = asked.outbox.clone();
-        Some(Input::Outcome(Outcome {
+        let outbox = requested.outbox.clone();
+        Some(Input::WorkResult(WorkResult {
             work_id: item.id,
-            outbox,
-            verdict,
+            outbox_key: outbox,
+            outcome,
             attempts: 1,
             at: now,
             facts: Vec::new(),
@@ -103,39 +111,42 @@ impl Answers {
     }
 }
 
-fn reply(item: &Item<'_>) -> Result<Reply, Problem> {
+fn reply(item: &Item<'_>) -> Result<SimulatedResponse, Diagnostic> {
     match item.text() {
-        Some("ok") => return Ok(Reply::Ok(Value::Null)),
-        Some("none") => return Ok(Reply::None),
-        Some("doubt") => return Ok(Reply::Doubt),
-        Some("fail") => return Ok(Reply::Fail("failed".to_owned())),
+        Some("ok") => return Ok(SimulatedResponse::Ok(Value::Null)),
+        Some("none") => return Ok(SimulatedResponse::None),
+        Some("in_doubt") => return Ok(SimulatedResponse::InDoubt),
+        Some("fail") => return Ok(SimulatedResponse::Fail("failed".to_owned())),
         Some(_) | None => {}
     }
-    let fields =
-        item.map().ok_or_else(|| item.must_be("ok, fail, doubt, none, or a map with ok, fail or event"))?;
-    if let Some(wrong) = fields.iter().find(|field| !["ok", "fail", "event", "data"].contains(&field.name)) {
-        return Err(wrong.unknown(&["ok", "fail", "event", "data"]));
+    let fields = item
+        .map()
+        .ok_or_else(|| item.type_error("ok, fail, in_doubt, none, or a map with ok, fail or event"))?;
+    if let Some(unknown) = fields.iter().find(|field| !["ok", "fail", "event", "data"].contains(&field.name))
+    {
+        return Err(unknown.unknown_field(&["ok", "fail", "event", "data"]));
     }
     let find = |name: &str| fields.iter().find(|field| field.name == name).map(|field| &field.item);
     let data = find("data").map_or(Value::Null, Item::json);
     match (find("ok"), find("fail"), find("event")) {
-        (Some(payload), None, None) => Ok(Reply::Ok(payload.json())),
-        (None, Some(code), None) => {
-            code.text().map(|code| Reply::Fail(code.to_owned())).ok_or_else(|| code.must_be("a text"))
-        }
+        (Some(payload), None, None) => Ok(SimulatedResponse::Ok(payload.json())),
+        (None, Some(code), None) => code
+            .text()
+            .map(|code| SimulatedResponse::Fail(code.to_owned()))
+            .ok_or_else(|| code.type_error("a text")),
         (None, None, Some(event)) => {
-            let kind = event.text().ok_or_else(|| event.must_be("a text"))?;
+            let kind = event.text().ok_or_else(|| event.type_error("a text"))?;
             EventType::new(kind)
-                .map(|kind| Reply::Event(kind, data))
-                .map_err(|e| event.problem(e.to_string()))
+                .map(|kind| SimulatedResponse::Event(kind, data))
+                .map_err(|e| event.diagnostic(e.to_string()))
         }
-        _ => Err(item.problem("name one of ok, fail and event")),
+        _ => Err(item.diagnostic("requires exactly one of ok, fail and event")),
     }
 }
 
-fn happened(item: &WorkItem, kind: &EventType, data: &Value, now: Timestamp) -> Input {
+fn response_event(item: &WorkItem, kind: &EventType, data: &Value, now: Timestamp) -> Input {
     Input::Event(Event {
-        id: EventId::new(format!("answer:{}", item.id)).expect("a UUID is short ASCII"),
+        id: EventId::new(format!("response:{}", item.id)).expect("a UUID is a valid event id"),
         tenant: item.instance.tenant.clone(),
         kind: kind.clone(),
         source: "orlog:simulate".to_owned(),
@@ -149,9 +160,9 @@ fn happened(item: &WorkItem, kind: &EventType, data: &Value, now: Timestamp) -> 
     })
 }
 
-/// Whether the answer of this work is an event.
+/// Returns whether an event completes this work.
 pub(super) fn awaits_event(program: &dyn Program, item: &WorkItem) -> bool {
-    let definition = program.compiled().map(orlog_program::Compiled::definition);
-    let how = definition.zip(item.work.tag()).and_then(|(d, tag)| answering(d, tag.as_str()));
-    how.is_some_and(|how| how.by == By::Event)
+    let definition = program.as_compiled().map(orlog_program::CompiledDefinition::definition);
+    let spec = definition.zip(item.work.tag()).and_then(|(d, tag)| response_spec(d, tag.as_str()));
+    spec.is_some_and(|spec| spec.source == ResponseSource::Event)
 }

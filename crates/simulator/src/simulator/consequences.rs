@@ -1,85 +1,93 @@
-//! What follows from a commit at once: facts reach other sagas, sagas begin and end one another, what was kept is taken.
+//! Immediate follow-ups of a commit: delivery of facts, start and cancellation of child sagas, delivery
+//! of buffered inputs.
 
 use orlog_model::{
-    Event, EventId, EventType, Input, InstanceKey, OutboxKey, Parent, Start, Work, WorkItem, WorkflowCommand,
-    WorkflowOrder,
+    Event, EventId, EventType, Input, InstanceKey, OutboxKey, ParentRef, StartChild, Work, WorkItem,
+    WorkflowAction, WorkflowCommand,
 };
 use serde_json::Value;
 
-use super::instance::Asked;
-use super::{Consequence, Lab, Was};
+use super::instance::RequestedWork;
+use super::{FollowUp, PreviousStatus, Simulator};
 
-impl Lab {
-    /// Notes one piece of work and does what the lab itself can do about it.
-    pub(super) fn ask(&mut self, key: &InstanceKey, item: WorkItem) {
+impl Simulator {
+    /// Records one work item and executes the part that the simulator supports.
+    pub(super) fn record_work(&mut self, key: &InstanceKey, item: WorkItem) {
         match &item.work {
             Work::Command(_) | Work::Effect(_) => {}
-            Work::Fact(fact) => self.tell(&item, fact.kind.clone(), fact.data.clone()),
-            Work::Start(start) => self.begin(key, &item, start),
-            Work::Stop(stop) => {
-                let to = self.key(&stop.saga, stop.correlation.clone());
-                let order = WorkflowOrder::Stop { from: key.clone(), reason: stop.reason.clone() };
-                self.order(to, &item, order);
+            Work::Fact(fact) => self.publish_fact(&item, fact.kind.clone(), fact.data.clone()),
+            Work::StartChild(start) => self.start_child(key, &item, start),
+            Work::CancelChild(cancel) => {
+                let to = self.key(&cancel.saga, cancel.correlation.clone());
+                let action = WorkflowAction::Cancel { from: key.clone(), reason: cancel.reason.clone() };
+                self.send(to, &item, action);
             }
-            Work::End(end) => self.order(end.to.clone(), &item, WorkflowOrder::Ended(end.ended.clone())),
+            Work::NotifyParent(end) => {
+                self.send(end.to.clone(), &item, WorkflowAction::ChildEnded(end.ended.clone()));
+            }
         }
-        let outbox = OutboxKey { lane: item.work.lane(), sequence: self.sequence };
-        let keeps_history = self.keeps_history;
+        let outbox = OutboxKey { destination: item.work.destination(), sequence: self.sequence };
+        let records_history = self.records_history;
         let entry = self.entries.entry(key.clone()).or_default();
-        entry.ask(Asked { item, outbox, settled: false }, keeps_history);
+        entry.record_work(RequestedWork { item, outbox, completed: false }, records_history);
     }
 
-    /// A fact reaches every saga here that takes it.
-    fn tell(&mut self, item: &WorkItem, kind: EventType, data: Value) {
+    /// Delivers a fact to every loaded saga that consumes it.
+    fn publish_fact(&mut self, item: &WorkItem, kind: EventType, data: Value) {
         let event = fact(item, kind, data);
         for key in self.programs.route(&event).into_iter().flatten() {
-            self.queue.push_back(Consequence { key, input: Input::Event(event.clone()), again: false });
+            self.queue.push_back(FollowUp { key, input: Input::Event(event.clone()), was_buffered: false });
         }
     }
 
-    /// A saga whose definition is not here is answered for by somebody else.
-    fn begin(&mut self, key: &InstanceKey, item: &WorkItem, start: &Start) {
-        let above = self.instance(key).and_then(|instance| instance.parent.as_ref());
-        let depth = above.map_or(0, |parent| parent.depth) + 1;
-        let parent = Parent { key: key.clone(), work_id: item.id, depth };
-        let order = WorkflowOrder::Start { parent, event: start.event.clone(), data: start.data.clone() };
-        self.order(self.key(&start.saga, start.correlation.clone()), item, order);
+    /// Starts a child saga. If its definition is not loaded, the caller must provide its result.
+    fn start_child(&mut self, key: &InstanceKey, item: &WorkItem, start: &StartChild) {
+        let parent = self.instance(key).and_then(|instance| instance.parent.as_ref());
+        let depth = parent.map_or(0, |parent| parent.depth) + 1;
+        let parent = ParentRef { key: key.clone(), work_id: item.id, depth };
+        let action = WorkflowAction::Start { parent, event: start.event.clone(), data: start.data.clone() };
+        self.send(self.key(&start.saga, start.correlation.clone()), item, action);
     }
 
-    fn order(&mut self, key: InstanceKey, item: &WorkItem, order: WorkflowOrder) {
+    fn send(&mut self, key: InstanceKey, item: &WorkItem, action: WorkflowAction) {
         if self.programs.of(&key.saga).is_none() {
             return;
         }
         let command =
-            WorkflowCommand { id: event_id(item), at: item.created_at, trace: item.trace.clone(), order };
-        self.queue.push_back(Consequence { key, input: Input::Workflow(command), again: false });
+            WorkflowCommand { id: event_id(item), at: item.created_at, trace: item.trace.clone(), action };
+        self.queue.push_back(FollowUp { key, input: Input::Workflow(command), was_buffered: false });
     }
 
-    /// What the difference to before leads to.
-    pub(super) fn consequences_of(&mut self, key: &InstanceKey, input: &Input, was: &Was) {
+    /// Schedules the follow-ups of the difference to the previous status.
+    pub(super) fn schedule_follow_ups(
+        &mut self,
+        key: &InstanceKey,
+        input: &Input,
+        previous: &PreviousStatus,
+    ) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        if let Input::Workflow(WorkflowCommand { order: WorkflowOrder::Ended(ended), .. }) = input {
-            entry.settle(ended.work_id);
+        if let Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) = input {
+            entry.complete(ended.work_id);
         }
         let Some(instance) = &entry.instance else { return };
-        let ended = instance.status.is_final() && !was.ended;
-        if !instance.paused && (was.paused || !was.existed) {
-            let kept = std::mem::take(&mut entry.kept);
-            for input in kept.into_values().rev() {
-                self.queue.push_front(Consequence { key: key.clone(), input, again: true });
+        let ended = instance.status.is_final() && !previous.ended;
+        if !instance.paused && (previous.paused || !previous.existed) {
+            let buffered = std::mem::take(&mut entry.buffered);
+            for input in buffered.into_values().rev() {
+                self.queue.push_front(FollowUp { key: key.clone(), input, was_buffered: true });
             }
         }
-        if ended && !self.keeps_history {
-            self.entries.entry(key.clone()).or_default().forget();
+        if ended && !self.records_history {
+            self.entries.entry(key.clone()).or_default().clear();
         }
     }
 }
 
 fn event_id(item: &WorkItem) -> EventId {
-    EventId::new(item.id.to_string()).expect("a UUID is short ASCII")
+    EventId::new(item.id.to_string()).expect("a UUID is a valid event id")
 }
 
-/// A fact as an event.
+/// Converts a fact to an event.
 fn fact(item: &WorkItem, kind: EventType, data: Value) -> Event {
     let InstanceKey { tenant, saga, correlation } = &item.instance;
     Event {

@@ -1,116 +1,118 @@
-//! What the lab knows of one instance.
+//! State that the simulator holds for one instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orlog_engine::Kept;
+use orlog_engine::BufferedInputRef;
 use orlog_model::{
-    Commit, DeadLetter, EventId, Input, Instance, Name, OutboxKey, Record, Status, Task, TaskForm, TaskStep,
-    Timestamp, WorkItem,
+    Commit, DeadLetter, EventId, HistoryEntry, Input, Instance, Name, OutboxKey, Status, Task, TaskEventKind,
+    TaskSpec, Timestamp, WorkItem,
 };
 use uuid::Uuid;
 
-/// One instance: its snapshot and everything around it.
+/// Instance: its snapshot, work, tasks, history and dead letters.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
-    /// `None` until it begins, while inputs are kept for it.
+pub struct SimulatedInstance {
+    /// `None` until the instance starts, while its early inputs are buffered.
     pub(super) instance: Option<Instance>,
-    /// The last work asked for under each tag.
-    pub(super) asked: BTreeMap<Name, Asked>,
-    /// Inputs kept while it is paused, or until it begins, by number.
-    pub(super) kept: BTreeMap<u64, Input>,
+    /// Last work requested under each tag.
+    pub(super) requested: BTreeMap<Name, RequestedWork>,
+    /// Inputs buffered while the instance is paused or not started, by number.
+    pub(super) buffered: BTreeMap<u64, Input>,
     numbers: u64,
     applied: BTreeSet<EventId>,
-    history: Vec<Record>,
-    did: Vec<Did>,
+    history: Vec<HistoryEntry>,
+    actions: Vec<RecordedAction>,
     dead_letters: Vec<DeadLetter>,
 }
 
-/// Work that was asked for.
+/// Requested work.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
-    /// What.
+pub struct RequestedWork {
+    /// Work item.
     pub item: WorkItem,
-    /// Its place in the outbox.
+    /// Key in the outbox.
     pub outbox: OutboxKey,
-    /// Its outcome is known.
-    pub settled: bool,
+    /// Whether the result is known.
+    pub completed: bool,
 }
 
-/// What an instance did, in order.
+/// Recorded action of an instance.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "nearly all of them are work")]
-pub enum Did {
-    /// It asked for work, told a fact, began or stopped another saga.
+#[expect(clippy::large_enum_variant, reason = "nearly all values are work items")]
+pub enum RecordedAction {
+    /// It requested work, emitted a fact, or started or cancelled a child saga.
     Work(WorkItem),
-    /// A timer of it fired.
-    Fired(Name, Timestamp),
+    /// One of its timers fired.
+    TimerFired(Name, Timestamp),
     /// It opened a task.
-    Task(TaskForm),
+    Task(TaskSpec),
 }
 
-impl Entry {
-    /// Its snapshot, once it has begun.
+impl SimulatedInstance {
+    /// Returns the snapshot after the instance has started.
     #[must_use]
     pub fn instance(&self) -> Option<&Instance> {
         self.instance.as_ref()
     }
 
-    /// Where it stands, once it has begun.
+    /// Returns the status after the instance has started.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         self.instance.as_ref().map(|instance| instance.status)
     }
 
-    /// The last work asked for under each tag, settled or not.
-    pub fn asked(&self) -> impl Iterator<Item = (&Name, &Asked)> {
-        self.asked.iter()
+    /// Returns the last work requested under each tag, completed or not.
+    pub fn requested_work(&self) -> impl Iterator<Item = (&Name, &RequestedWork)> {
+        self.requested.iter()
     }
 
-    /// The last work asked for under a tag.
+    /// Returns the last work requested under a tag.
     #[must_use]
-    pub fn asked_as(&self, tag: &str) -> Option<&Asked> {
-        self.asked.iter().find(|(name, _)| name.as_str() == tag).map(|(_, asked)| asked)
+    pub fn requested_work_by_tag(&self, tag: &str) -> Option<&RequestedWork> {
+        self.requested.iter().find(|(name, _)| name.as_str() == tag).map(|(_, requested)| requested)
     }
 
-    /// Tasks that are open.
+    /// Returns the open tasks.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.instance.iter().flat_map(|instance| &instance.tasks)
     }
 
-    /// Its history.
+    /// Returns the history.
     #[must_use]
-    pub fn history(&self) -> &[Record] {
+    pub fn history(&self) -> &[HistoryEntry] {
         &self.history
     }
 
-    /// What it did, in order.
+    /// Returns the recorded actions in order.
     #[must_use]
-    pub fn did(&self) -> &[Did] {
-        &self.did
+    pub fn actions(&self) -> &[RecordedAction] {
+        &self.actions
     }
 
-    /// Inputs that were set aside.
+    /// Returns the dead-lettered inputs.
     #[must_use]
     pub fn dead_letters(&self) -> &[DeadLetter] {
         &self.dead_letters
     }
 
-    /// Whether the marker of this input is there.
-    pub(super) fn has_applied(&self, input: &Input) -> bool {
+    /// Returns whether the dedupe key of this input exists.
+    pub(super) fn is_duplicate(&self, input: &Input) -> bool {
         match input {
             Input::Event(event) => self.applied.contains(&event.id),
             Input::Control(control) => self.applied.contains(&control.id),
             Input::Workflow(command) => self.applied.contains(&command.id),
-            Input::Outcome(_) | Input::Timer(_) | Input::Early(_) => false,
+            Input::WorkResult(_) | Input::Timer(_) | Input::Early(_) => false,
         }
     }
 
-    /// What is kept for an instance that has not begun.
-    pub(super) fn early(&self) -> Vec<Kept> {
-        let early = self.kept.iter().filter_map(|(number, input)| match input {
-            Input::Early(early) => Some(Kept { number: *number, id: early.input.id(), until: early.until }),
+    /// Returns the inputs buffered for an instance that has not started.
+    pub(super) fn buffered(&self) -> Vec<BufferedInputRef> {
+        let early = self.buffered.iter().filter_map(|(number, input)| match input {
+            Input::Early(early) => {
+                Some(BufferedInputRef { number: *number, id: early.input.id(), expires_at: early.expires_at })
+            }
             Input::Event(_)
-            | Input::Outcome(_)
+            | Input::WorkResult(_)
             | Input::Timer(_)
             | Input::Control(_)
             | Input::Workflow(_) => None,
@@ -118,52 +120,56 @@ impl Entry {
         early.collect()
     }
 
-    /// The outcome of this work is known.
-    pub(super) fn settle(&mut self, work_id: Uuid) {
-        self.asked
+    /// Marks the result of this work as known.
+    pub(super) fn complete(&mut self, work_id: Uuid) {
+        self.requested
             .values_mut()
-            .filter(|asked| asked.item.id == work_id)
-            .for_each(|asked| asked.settled = true);
+            .filter(|requested| requested.item.id == work_id)
+            .for_each(|requested| requested.completed = true);
     }
 
-    /// Takes what a commit says about the instance itself; its work and its timers are taken elsewhere.
-    pub(super) fn take(&mut self, input: &Input, commit: Commit, keeps_history: bool) {
-        if let Some(settled) = &commit.settles {
-            self.asked.values_mut().filter(|asked| asked.outbox == *settled).for_each(|a| a.settled = true);
+    /// Applies the part of a commit that concerns the instance itself; its work and timers are applied
+    /// elsewhere.
+    pub(super) fn apply(&mut self, input: &Input, commit: Commit, records_history: bool) {
+        if let Some(completed) = &commit.settles {
+            self.requested
+                .values_mut()
+                .filter(|requested| requested.outbox == *completed)
+                .for_each(|requested| requested.completed = true);
         }
-        self.kept.retain(|number, _| !commit.release.contains(number));
-        if let Some(input) = commit.hold {
+        self.buffered.retain(|number, _| !commit.unbuffer.contains(number));
+        if let Some(input) = commit.buffer {
             self.numbers += 1;
-            self.kept.insert(self.numbers, input);
+            self.buffered.insert(self.numbers, input);
         }
-        self.applied.extend(commit.applied);
-        if let (Input::Timer(fired), Some(_), true) = (input, &commit.history, keeps_history) {
-            self.did.push(Did::Fired(fired.name.clone(), fired.due));
+        self.applied.extend(commit.dedupe_key);
+        if let (Input::Timer(fired), Some(_), true) = (input, &commit.history, records_history) {
+            self.actions.push(RecordedAction::TimerFired(fired.name.clone(), fired.due));
         }
-        if keeps_history {
-            let opened = commit.tasks.into_iter().filter(|task| task.event.step == TaskStep::Opened);
-            self.did.extend(opened.map(|task| Did::Task(task.row.task.form)));
+        if records_history {
+            let opened = commit.tasks.into_iter().filter(|task| task.event.kind == TaskEventKind::Opened);
+            self.actions.extend(opened.map(|task| RecordedAction::Task(task.row.task.spec)));
             self.history.extend(commit.history);
-            self.dead_letters.extend(commit.dead_letter.map(|letter| *letter));
+            self.dead_letters.extend(commit.dead_letter.map(|dead_letter| *dead_letter));
         }
         if commit.instance.is_some() {
             self.instance = commit.instance;
         }
     }
 
-    /// Notes work; only the last of each tag is kept for answers.
-    pub(super) fn ask(&mut self, asked: Asked, keeps_history: bool) {
-        if keeps_history {
-            self.did.push(Did::Work(asked.item.clone()));
+    /// Records work; only the last item of each tag remains available for responses.
+    pub(super) fn record_work(&mut self, requested: RequestedWork, records_history: bool) {
+        if records_history {
+            self.actions.push(RecordedAction::Work(requested.item.clone()));
         }
-        if let Some(tag) = asked.item.work.tag().cloned() {
-            self.asked.insert(tag, asked);
+        if let Some(tag) = requested.item.work.tag().cloned() {
+            self.requested.insert(tag, requested);
         }
     }
 
-    /// Of an instance that has ended only the snapshot is needed.
-    pub(super) fn forget(&mut self) {
-        self.asked = BTreeMap::new();
+    /// Deletes all data of an ended instance except the snapshot.
+    pub(super) fn clear(&mut self) {
+        self.requested = BTreeMap::new();
         self.applied = BTreeSet::new();
     }
 }

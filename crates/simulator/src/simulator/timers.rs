@@ -1,28 +1,28 @@
-//! Armed timers in the order in which they fire: by due time, then in the order in which they were armed.
+//! Armed timers in firing order: by due time, then by the order in which they were armed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{InstanceKey, Name, Timer, Timestamp};
 
-/// All armed timers of a lab.
+/// All armed timers of a simulator.
 #[derive(Clone, Default)]
-pub(super) struct Timers {
+pub(super) struct TimerQueue {
     order: BTreeSet<(Timestamp, u64)>,
-    rows: BTreeMap<u64, Armed>,
+    rows: BTreeMap<u64, SimulatedTimer>,
     by_name: BTreeMap<(InstanceKey, Name, u64), u64>,
     next: u64,
 }
 
-/// An armed timer.
+/// Armed timer.
 #[derive(Clone)]
-pub(super) struct Armed {
+pub(super) struct SimulatedTimer {
     pub(super) key: InstanceKey,
     pub(super) name: Name,
     pub(super) token: u64,
     pub(super) due: Timestamp,
 }
 
-impl Timers {
+impl TimerQueue {
     pub(super) fn arm(&mut self, key: &InstanceKey, timer: Timer) {
         let Timer { due, name, token } = timer;
         let id = self.next;
@@ -31,7 +31,7 @@ impl Timers {
             self.remove(old);
         }
         self.order.insert((due, id));
-        self.rows.insert(id, Armed { key: key.clone(), name, token, due });
+        self.rows.insert(id, SimulatedTimer { key: key.clone(), name, token, due });
     }
 
     pub(super) fn disarm(&mut self, key: &InstanceKey, timer: Timer) {
@@ -46,12 +46,12 @@ impl Timers {
         }
     }
 
-    pub(super) fn first(&self) -> Option<&Armed> {
+    pub(super) fn first(&self) -> Option<&SimulatedTimer> {
         self.order.first().and_then(|(_, id)| self.rows.get(id))
     }
 
-    /// Takes out the first timer that is due by then.
-    pub(super) fn take_due(&mut self, time: Timestamp) -> Option<Armed> {
+    /// Removes and returns the first timer that is due at this time.
+    pub(super) fn take_due(&mut self, time: Timestamp) -> Option<SimulatedTimer> {
         let (due, id) = *self.order.first()?;
         if due > time {
             return None;

@@ -1,72 +1,76 @@
-//! Compares what is expected with how an instance stands.
+//! Comparison of expectations with the state of an instance.
 
 use std::time::Duration;
 
-use orlog_model::{InstanceKey, Name, TaskForm, Timestamp, Work};
+use orlog_model::{InstanceKey, Name, TaskSpec, Timestamp, Work};
 use serde_json::{Value, json};
 
 use super::diff::diff;
-use super::expect::{Deadline, Expect, Fields, WorkItemForm, differences, is_part};
+use super::expect::{Expectation, ExpectedFields, TimerExpectation, WorkExpectation, differences, is_subset};
 use crate::explore::end_is_reachable;
-use crate::invariants::Watch;
-use crate::runner::Player;
-use crate::simulator::{Did, Entry, Lab};
+use crate::invariants::InvariantChecker;
+use crate::runner::ScenarioRunner;
+use crate::simulator::{RecordedAction, SimulatedInstance, Simulator};
 use crate::step::duration;
 
-/// Everything that is not as expected, each in lines for people.
-pub(super) fn misses(
-    expect: &Expect,
+/// Returns all mismatches, each in lines for users.
+pub(super) fn mismatches(
+    expect: &Expectation,
     key: Option<&InstanceKey>,
-    player: &Player,
-    watch: &Watch,
+    runner: &ScenarioRunner,
+    checker: &InvariantChecker,
 ) -> Vec<String> {
-    let lab = &player.lab;
-    let entry = key.and_then(|key| lab.entry(key));
-    let mut misses = Vec::new();
+    let simulator = &runner.simulator;
+    let entry = key.and_then(|key| simulator.simulated_instance(key));
+    let mut mismatches = Vec::new();
     if let Some(expected) = expect.status {
-        let actual = entry.and_then(Entry::status);
+        let actual = entry.and_then(SimulatedInstance::status);
         if expected != actual {
-            let word = |status: Option<orlog_model::Status>| status.map_or("none", |s| s.as_str());
-            misses.push(format!("status: expected {}, is {}", word(expected), word(actual)));
+            let name = |status: Option<orlog_model::Status>| status.map_or("none", |s| s.as_str());
+            mismatches.push(format!("status: expected {}, is {}", name(expected), name(actual)));
         }
     }
-    let judged = [
-        expect.work.as_ref().and_then(|work| judge_work(work, entry)),
-        expect.state.as_ref().and_then(|state| judge_state(state, key, lab)),
-        expect.waits.as_ref().and_then(|waits| judge_waits(waits, entry)),
-        expect.timers.as_ref().and_then(|timers| judge_timers(timers, entry, lab.now())),
-        expect.tasks.as_ref().and_then(|tasks| judge_tasks(tasks, entry)),
-        expect.failure.as_ref().and_then(|failure| judge_failure(failure.as_ref(), entry)),
-        expect.history.as_ref().and_then(|notes| judge_history(notes, entry)),
-        expect.dead_letters.as_ref().and_then(|letters| judge_letters(letters, entry)),
+    let results = [
+        expect.work.as_ref().and_then(|work| check_work(work, entry)),
+        expect.state.as_ref().and_then(|state| check_state(state, key, simulator)),
+        expect.waits.as_ref().and_then(|waits| check_waits(waits, entry)),
+        expect.timers.as_ref().and_then(|timers| check_timers(timers, entry, simulator.now())),
+        expect.tasks.as_ref().and_then(|tasks| check_tasks(tasks, entry)),
+        expect.failure.as_ref().and_then(|failure| check_failure(failure.as_ref(), entry)),
+        expect.history.as_ref().and_then(|notes| check_history(notes, entry)),
+        expect.dead_letters.as_ref().and_then(|dead_letters| check_dead_letters(dead_letters, entry)),
     ];
-    misses.extend(judged.into_iter().flatten());
+    mismatches.extend(results.into_iter().flatten());
     if let Some(expected) = &expect.reference {
-        let actual = entry.and_then(Entry::instance).and_then(|instance| instance.reference.as_ref());
+        let actual =
+            entry.and_then(SimulatedInstance::instance).and_then(|instance| instance.reference.as_ref());
         if expected.as_ref() != actual {
-            misses.push(format!("reference: expected {}, is {}", json!(expected), json!(actual)));
+            mismatches.push(format!("reference: expected {}, is {}", json!(expected), json!(actual)));
         }
     }
     if let Some(expected) = expect.paused {
-        let actual = entry.and_then(Entry::instance).is_some_and(|instance| instance.paused);
+        let actual = entry.and_then(SimulatedInstance::instance).is_some_and(|instance| instance.paused);
         if expected != actual {
-            misses.push(format!("paused: expected {expected}, is {actual}"));
+            mismatches.push(format!("paused: expected {expected}, is {actual}"));
         }
     }
-    if expect.sound {
-        misses.extend(watch.broken().iter().map(|broken| format!("not sound: {broken}")));
-        misses.extend(end_is_reachable(player).err().map(|broken| format!("not sound: {broken}")));
+    if expect.invariants {
+        mismatches
+            .extend(checker.violations().iter().map(|violation| format!("invariant violated: {violation}")));
+        mismatches.extend(
+            end_is_reachable(runner).err().map(|violation| format!("invariant violated: {violation}")),
+        );
     }
-    misses
+    mismatches
 }
 
-fn judge_work(expected: &[WorkItemForm], entry: Option<&Entry>) -> Option<String> {
-    let actual: Vec<_> = entry.map_or(&[][..], Entry::did).iter().map(Line::of).collect();
-    let whole = expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| a.matches(e));
-    if whole {
+fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -> Option<String> {
+    let actual: Vec<_> = entry.map_or(&[][..], SimulatedInstance::actions).iter().map(WorkLine::of).collect();
+    let is_equal = expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| a.matches(e));
+    if is_equal {
         return None;
     }
-    let lines = diff(expected, &actual, |e, a| a.matches(e), show_form, |line| line.text.clone());
+    let lines = diff(expected, &actual, |e, a| a.matches(e), format_expectation, |line| line.text.clone());
     let mut text = block("work", &lines);
     for (expected, actual) in expected.iter().zip(&actual).filter(|(e, a)| e.line == a.text && !a.matches(e))
     {
@@ -82,20 +86,20 @@ fn judge_work(expected: &[WorkItemForm], entry: Option<&Entry>) -> Option<String
     Some(text)
 }
 
-/// A piece of work as a test sees it.
-struct Line {
+/// Work item as a test describes it.
+struct WorkLine {
     text: String,
     data: Value,
     id: Value,
     tag: Option<String>,
 }
 
-impl Line {
-    fn of(did: &Did) -> Self {
-        let (text, data, id) = match did {
-            Did::Fired(name, _) => (format!("timer {name}"), Value::Null, Value::Null),
-            Did::Task(form) => (format!("task {}", form.tag), form.data.clone(), Value::Null),
-            Did::Work(item) => match &item.work {
+impl WorkLine {
+    fn of(action: &RecordedAction) -> Self {
+        let (text, data, id) = match action {
+            RecordedAction::TimerFired(name, _) => (format!("timer {name}"), Value::Null, Value::Null),
+            RecordedAction::Task(spec) => (format!("task {}", spec.tag), spec.data.clone(), Value::Null),
+            RecordedAction::Work(item) => match &item.work {
                 Work::Command(c) => (
                     format!("command {}.{}", c.aggregate_type, c.name),
                     c.payload.clone(),
@@ -103,51 +107,57 @@ impl Line {
                 ),
                 Work::Effect(e) => (format!("effect {}", e.name), e.payload.clone(), Value::Null),
                 Work::Fact(f) => (format!("fact {}", f.kind), f.data.clone(), Value::Null),
-                Work::Start(s) => {
-                    (format!("start {}", s.saga), s.data.clone(), json!(s.correlation.as_str()))
+                Work::StartChild(s) => {
+                    (format!("start_child {}", s.saga), s.data.clone(), json!(s.correlation.as_str()))
                 }
-                Work::Stop(s) => (format!("stop {}", s.saga), Value::Null, json!(s.correlation.as_str())),
-                Work::End(e) => {
-                    (format!("end {}", e.to.saga), e.ended.data.clone(), json!(e.to.correlation.as_str()))
+                Work::CancelChild(s) => {
+                    (format!("cancel_child {}", s.saga), Value::Null, json!(s.correlation.as_str()))
                 }
+                Work::NotifyParent(e) => (
+                    format!("notify_parent {}", e.to.saga),
+                    e.ended.data.clone(),
+                    json!(e.to.correlation.as_str()),
+                ),
             },
         };
-        Self { text, data, id, tag: tag(did) }
+        Self { text, data, id, tag: tag(action) }
     }
 
-    fn matches(&self, form: &WorkItemForm) -> bool {
-        self.text == form.line
-            && form.data.as_ref().is_none_or(|data| is_part(data, &self.data))
-            && form.id.as_ref().is_none_or(|id| *id == self.id)
-            && form.tag.as_ref().is_none_or(|tag| Some(tag) == self.tag.as_ref())
-    }
-}
-
-fn tag(did: &Did) -> Option<String> {
-    match did {
-        Did::Work(item) => item.work.tag().map(Name::to_string),
-        Did::Fired(name, _) => Some(name.to_string()),
-        Did::Task(form) => Some(form.tag.to_string()),
+    fn matches(&self, spec: &WorkExpectation) -> bool {
+        self.text == spec.line
+            && spec.data.as_ref().is_none_or(|data| is_subset(data, &self.data))
+            && spec.id.as_ref().is_none_or(|id| *id == self.id)
+            && spec.tag.as_ref().is_none_or(|tag| Some(tag) == self.tag.as_ref())
     }
 }
 
-fn show_form(form: &WorkItemForm) -> String {
+fn tag(action: &RecordedAction) -> Option<String> {
+    match action {
+        RecordedAction::Work(item) => item.work.tag().map(Name::to_string),
+        RecordedAction::TimerFired(name, _) => Some(name.to_string()),
+        RecordedAction::Task(spec) => Some(spec.tag.to_string()),
+    }
+}
+
+fn format_expectation(spec: &WorkExpectation) -> String {
     let more =
-        [("data", form.data.clone()), ("id", form.id.clone()), ("tag", form.tag.clone().map(Value::from))];
+        [("data", spec.data.clone()), ("id", spec.id.clone()), ("tag", spec.tag.clone().map(Value::from))];
     let more: Vec<_> =
         more.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value?))).collect();
-    if more.is_empty() { form.line.clone() } else { format!("{} {{ {} }}", form.line, more.join(", ")) }
+    if more.is_empty() { spec.line.clone() } else { format!("{} {{ {} }}", spec.line, more.join(", ")) }
 }
 
-fn judge_state(expected: &Value, key: Option<&InstanceKey>, lab: &Lab) -> Option<String> {
-    let actual = key.and_then(|key| Some((lab.programs().of(&key.saga)?, lab.instance(key)?)));
-    let actual = actual.and_then(|(program, instance)| program.show(&instance.state)).unwrap_or(Value::Null);
+fn check_state(expected: &Value, key: Option<&InstanceKey>, simulator: &Simulator) -> Option<String> {
+    let actual = key.and_then(|key| Some((simulator.programs().of(&key.saga)?, simulator.instance(key)?)));
+    let actual =
+        actual.and_then(|(program, instance)| program.view_state(&instance.state)).unwrap_or(Value::Null);
     let mut found = Vec::new();
     differences(&by_step(expected), &by_step(&actual), "", &mut found);
     (!found.is_empty()).then(|| block("state", &found))
 }
 
-/// Steps by name rather than as a list, so that a test names only those it is about: `steps: { ship: done }`.
+/// Converts the list of steps to a map by name, so that a test names only the relevant ones: `steps: {
+/// ship: completed }`.
 fn by_step(state: &Value) -> Value {
     let mut state = state.clone();
     let Some(steps) = state.get_mut("steps") else { return state };
@@ -159,8 +169,8 @@ fn by_step(state: &Value) -> Value {
     state
 }
 
-fn judge_waits(expected: &[String], entry: Option<&Entry>) -> Option<String> {
-    let waits = entry.and_then(Entry::instance).map_or(&[][..], |instance| &instance.waits);
+fn check_waits(expected: &[String], entry: Option<&SimulatedInstance>) -> Option<String> {
+    let waits = entry.and_then(SimulatedInstance::instance).map_or(&[][..], |instance| &instance.waits);
     let mut actual: Vec<_> = waits.iter().map(|wait| wait.name.to_string()).collect();
     let mut expected = expected.to_vec();
     actual.sort();
@@ -169,32 +179,37 @@ fn judge_waits(expected: &[String], entry: Option<&Entry>) -> Option<String> {
     (expected != actual).then(|| block("waits", &diff(&expected, &actual, same, Clone::clone, Clone::clone)))
 }
 
-fn judge_timers(expected: &[Deadline], entry: Option<&Entry>, now: Timestamp) -> Option<String> {
-    let timers = entry.and_then(Entry::instance).map_or(&[][..], |instance| &instance.timers);
-    let mut actual: Vec<_> = timers.iter().map(|t| (t.name.to_string(), t.due.since(now))).collect();
+fn check_timers(
+    expected: &[TimerExpectation],
+    entry: Option<&SimulatedInstance>,
+    now: Timestamp,
+) -> Option<String> {
+    let timers = entry.and_then(SimulatedInstance::instance).map_or(&[][..], |instance| &instance.timers);
+    let mut actual: Vec<_> = timers.iter().map(|t| (t.name.to_string(), t.due.duration_since(now))).collect();
     let mut expected = expected.to_vec();
     actual.sort();
     expected.sort_by(|a, b| a.name.cmp(&b.name));
-    let same = |e: &Deadline, (name, due): &(String, Duration)| {
+    let same = |e: &TimerExpectation, (name, due): &(String, Duration)| {
         e.name == *name && e.within.is_none_or(|within| within == *due)
     };
-    let whole = expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| same(e, a));
+    let is_equal = expected.len() == actual.len() && expected.iter().zip(&actual).all(|(e, a)| same(e, a));
     let show = |name: &str, within: Option<Duration>| match within {
         Some(within) => format!("{name} in {}", duration(within)),
         None => name.to_owned(),
     };
     let lines =
         diff(&expected, &actual, same, |e| show(&e.name, e.within), |(name, due)| show(name, Some(*due)));
-    (!whole).then(|| block("timers", &lines))
+    (!is_equal).then(|| block("timers", &lines))
 }
 
-fn judge_tasks(expected: &[(String, Fields)], entry: Option<&Entry>) -> Option<String> {
-    let open = entry.into_iter().flat_map(Entry::tasks);
-    let actual: Vec<_> = open.map(|task| (task.form.tag.to_string(), form(&task.form))).collect();
-    let same = |(tag, fields): &(String, Fields), (name, form): &(String, Value)| {
-        tag == name && is_part(&Value::Object(fields.clone()), form)
+fn check_tasks(expected: &[(String, ExpectedFields)], entry: Option<&SimulatedInstance>) -> Option<String> {
+    let open = entry.into_iter().flat_map(SimulatedInstance::tasks);
+    let actual: Vec<_> = open.map(|task| (task.spec.tag.to_string(), spec(&task.spec))).collect();
+    let same = |(tag, fields): &(String, ExpectedFields), (name, spec): &(String, Value)| {
+        tag == name && is_subset(&Value::Object(fields.clone()), spec)
     };
-    let whole = expected.len() == actual.len() && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
+    let is_equal =
+        expected.len() == actual.len() && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
     let show =
         |tag: &str, fields: String| if fields == "{}" { tag.to_owned() } else { format!("{tag} {fields}") };
     let lines = diff(
@@ -202,25 +217,26 @@ fn judge_tasks(expected: &[(String, Fields)], entry: Option<&Entry>) -> Option<S
         &actual,
         same,
         |(tag, fields)| show(tag, Value::Object(fields.clone()).to_string()),
-        |(tag, form)| show(tag, form.to_string()),
+        |(tag, spec)| show(tag, spec.to_string()),
     );
-    (!whole).then(|| block("tasks", &lines))
+    (!is_equal).then(|| block("tasks", &lines))
 }
 
-fn form(form: &TaskForm) -> Value {
-    let outcomes: Vec<_> = form.outcomes.iter().map(AsRef::<str>::as_ref).collect();
+fn spec(spec: &TaskSpec) -> Value {
+    let outcomes: Vec<_> = spec.outcomes.iter().map(AsRef::<str>::as_ref).collect();
     json!({
-        "title": form.title,
-        "roles": form.roles,
-        "assignee": form.assignee,
-        "due": form.due.map(|due| due.to_string()),
+        "title": spec.title,
+        "roles": spec.roles,
+        "assignee": spec.assignee,
+        "due": spec.due.map(|due| due.to_string()),
         "outcomes": outcomes,
-        "data": form.data,
+        "data": spec.data,
     })
 }
 
-fn judge_failure(expected: Option<&Fields>, entry: Option<&Entry>) -> Option<String> {
-    let failure = entry.and_then(Entry::instance).and_then(|instance| instance.last_error.as_ref());
+fn check_failure(expected: Option<&ExpectedFields>, entry: Option<&SimulatedInstance>) -> Option<String> {
+    let failure =
+        entry.and_then(SimulatedInstance::instance).and_then(|instance| instance.last_error.as_ref());
     let actual = failure.map(|failure| json!({ "code": failure.code, "message": failure.message }));
     match (expected, actual) {
         (None, None) => None,
@@ -234,18 +250,19 @@ fn judge_failure(expected: Option<&Fields>, entry: Option<&Entry>) -> Option<Str
     }
 }
 
-fn judge_history(expected: &[String], entry: Option<&Entry>) -> Option<String> {
+fn check_history(expected: &[String], entry: Option<&SimulatedInstance>) -> Option<String> {
     let actual: Vec<_> =
-        entry.map_or(&[][..], Entry::history).iter().map(|record| record.note.clone()).collect();
+        entry.map_or(&[][..], SimulatedInstance::history).iter().map(|record| record.note.clone()).collect();
     let mut rest = actual.iter();
-    let whole = expected.iter().all(|note| rest.any(|actual| actual == note));
+    let is_equal = expected.iter().all(|note| rest.any(|actual| actual == note));
     let same = |e: &String, a: &String| e == a;
-    (!whole).then(|| block("history", &diff(expected, &actual, same, Clone::clone, Clone::clone)))
+    (!is_equal).then(|| block("history", &diff(expected, &actual, same, Clone::clone, Clone::clone)))
 }
 
-fn judge_letters(expected: &[String], entry: Option<&Entry>) -> Option<String> {
-    let letters = entry.map_or(&[][..], Entry::dead_letters);
-    let actual: Vec<_> = letters.iter().map(|letter| letter.reason.as_str().to_owned()).collect();
+fn check_dead_letters(expected: &[String], entry: Option<&SimulatedInstance>) -> Option<String> {
+    let dead_letters = entry.map_or(&[][..], SimulatedInstance::dead_letters);
+    let actual: Vec<_> =
+        dead_letters.iter().map(|dead_letter| dead_letter.reason.as_str().to_owned()).collect();
     let same = |e: &String, a: &String| e == a;
     (*expected != actual)
         .then(|| block("dead_letters", &diff(expected, &actual, same, Clone::clone, Clone::clone)))
@@ -256,18 +273,18 @@ fn block(name: &str, lines: &[String]) -> String {
     format!("{name}:{lines}")
 }
 
-/// The history of an instance, for people: one line a transition, with the time since the beginning.
+/// Returns the history of an instance for users: one line per transition, with the time since the
+/// start.
 #[must_use]
-pub fn story(entry: &Entry, begins: Timestamp) -> Vec<String> {
-    let line = |record: &orlog_model::Record| {
+pub fn format_history(entry: &SimulatedInstance, start_time: Timestamp) -> Vec<String> {
+    let line = |record: &orlog_model::HistoryEntry| {
         let work: Vec<_> = record.work.iter().map(|(label, _)| format!("\n            → {label}")).collect();
         let work = work.concat();
-        let since = format!("+{}", duration(record.at.since(begins)));
-        format!("{since:<10} {} | {} | {}{work}", record.label, record.note, record.status)
+        let since = format!("+{}", duration(record.at.duration_since(start_time)));
+        format!("{since:<10} {} | {} | {}{work}", record.input_label, record.note, record.status)
     };
-    let letters = entry
-        .dead_letters()
-        .iter()
-        .map(|letter| format!("set aside: {} | {}", letter.reason.as_str(), letter.message));
-    entry.history().iter().map(line).chain(letters).collect()
+    let dead_letters = entry.dead_letters().iter().map(|dead_letter| {
+        format!("dead-lettered: {} | {}", dead_letter.reason.as_str(), dead_letter.message)
+    });
+    entry.history().iter().map(line).chain(dead_letters).collect()
 }

@@ -1,7 +1,7 @@
-//! Two lists side by side: what is missing, what is too much.
+//! Diff of two lists: missing and unexpected items.
 
-/// The lines of `expected` and `actual` in one list: ` ` both, `-` only expected, `+` only there. Items are the same when
-/// `same` says so.
+/// Returns the lines of `expected` and `actual` in one list: ` ` both, `-` only expected, `+` only
+/// actual. `same` compares items.
 pub(super) fn diff<E, A>(
     expected: &[E],
     actual: &[A],
@@ -23,7 +23,7 @@ pub(super) fn diff<E, A>(
     lines
 }
 
-/// The positions of a longest common subsequence.
+/// Returns the positions of a longest common subsequence.
 fn longest_common<E, A>(expected: &[E], actual: &[A], same: impl Fn(&E, &A) -> bool) -> Vec<(usize, usize)> {
     let mut lengths = vec![vec![0_usize; actual.len() + 1]; expected.len() + 1];
     for (e, row) in expected.iter().enumerate().rev() {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_what_is_missing_and_what_is_too_much() {
+    fn diff_lists_missing_and_unexpected_values() {
         check("abc", "abc", &["  a", "  b", "  c"]);
         check("abc", "ac", &["  a", "- b", "  c"]);
         check("ac", "abcd", &["  a", "+ b", "  c", "+ d"]);

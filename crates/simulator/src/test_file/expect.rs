@@ -1,75 +1,76 @@
-//! What a test expects of an instance; what is not named is free.
+//! Expectations of a test about an instance. Fields that are not named are not checked.
 
 use std::time::Duration;
 
 use orlog_model::Status;
 use serde_json::{Map, Value};
 
-/// Expectations of one instance at one moment.
+/// Expectations of one instance at one point in time.
 #[derive(Clone, Debug, Default)]
-pub struct Expect {
-    /// Where it stands; `Some(None)`: there is no such instance.
+pub struct Expectation {
+    /// Status; `Some(None)`: no such instance exists.
     pub status: Option<Option<Status>>,
-    /// Everything it asked for so far and the timers that fired, in order.
-    pub work: Option<Vec<WorkItemForm>>,
-    /// A part of its state in its program's words.
+    /// All requested work so far and the fired timers, in order.
+    pub work: Option<Vec<WorkExpectation>>,
+    /// Subset of the state in the view of its program.
     pub state: Option<Value>,
-    /// The names of what it waits for, in any order.
+    /// Names of the waits, in any order.
     pub waits: Option<Vec<String>>,
-    /// The names of its armed timers, with their time from now where it is said.
-    pub timers: Option<Vec<Deadline>>,
-    /// The tags of its open tasks, with parts of what they say.
-    pub tasks: Option<Vec<(String, Fields)>>,
-    /// What the business calls it.
-    pub reference: Option<Reference>,
-    /// Parts of what went wrong last; `Some(None)`: nothing did.
-    pub failure: Option<Option<Fields>>,
-    /// Notes that stand in its history, in this order, others between them.
+    /// Names of the armed timers, optionally with their remaining time.
+    pub timers: Option<Vec<TimerExpectation>>,
+    /// Tags of the open tasks, with subsets of their fields.
+    pub tasks: Option<Vec<(String, ExpectedFields)>>,
+    /// Business reference.
+    pub reference: Option<ExpectedReference>,
+    /// Subset of the last failure; `Some(None)`: no failure.
+    pub failure: Option<Option<ExpectedFields>>,
+    /// Notes in the history, in this order, with other notes between them.
     pub history: Option<Vec<String>>,
-    /// Reasons for which inputs were set aside, in order.
+    /// Reasons of the dead-lettered inputs, in order.
     pub dead_letters: Option<Vec<String>>,
-    /// Whether it is paused.
+    /// Whether the instance is paused.
     pub paused: Option<bool>,
-    /// Every rule that `explore` watches has held so far.
-    pub sound: bool,
+    /// Whether every invariant of `explore` has held so far.
+    pub invariants: bool,
 }
 
-/// A reference, or that there is none.
-pub type Reference = Option<String>;
-/// Fields that must be there with these values; others are free.
-pub type Fields = Map<String, Value>;
+/// Business reference, or `None` if there must be none.
+pub type ExpectedReference = Option<String>;
+/// Fields that must have these values; other fields are not checked.
+pub type ExpectedFields = Map<String, Value>;
 
-/// An armed timer.
+/// Armed timer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deadline {
-    /// Its name.
+pub struct TimerExpectation {
+    /// Name of the timer.
     pub name: String,
-    /// When it fires, from now.
+    /// Remaining time until the timer fires.
     pub within: Option<Duration>,
 }
 
-/// One piece of work.
+/// Work item.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WorkItemForm {
-    /// Its line: `command inventory.ReserveStock`, `effect payments.charge`, `timer charge`, `fact OrderCancelled`,
-    /// `task approve`, `start equipment`, `stop equipment`.
+pub struct WorkExpectation {
+    /// Line of the work: `command inventory.ReserveStock`, `effect payments.charge`, `timer charge`, `fact
+    /// OrderCancelled`, `task approve`, `start_child equipment`, `cancel_child equipment`.
     pub line: String,
-    /// Parts of its payload.
+    /// Subset of the payload.
     pub data: Option<Value>,
-    /// The aggregate's id, or the correlation id of a saga.
+    /// Id of the aggregate, or correlation id of the child saga.
     pub id: Option<Value>,
-    /// Its tag.
+    /// Tag of the work.
     pub tag: Option<String>,
 }
 
-/// Whether `expected` is a part of `actual`: fields that are named must be there, lists must be as long.
-pub(super) fn is_part(expected: &Value, actual: &Value) -> bool {
+/// Returns whether `expected` is a subset of `actual`: named fields must be present, lists must have
+/// the same length.
+pub(super) fn is_subset(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {
-            expected.iter().all(|(name, value)| is_part(value, actual.get(name).unwrap_or(&Value::Null)))
+            expected.iter().all(|(name, value)| is_subset(value, actual.get(name).unwrap_or(&Value::Null)))
         }
         (Value::Array(expected), Value::Array(actual)) => {
-            expected.len() == actual.len() && expected.iter().zip(actual).all(|(e, a)| is_part(e, a))
+            expected.len() == actual.len() && expected.iter().zip(actual).all(|(e, a)| is_subset(e, a))
         }
         (Value::Number(expected), Value::Number(actual)) => {
             expected == actual || expected.as_f64() == actual.as_f64()
@@ -78,7 +79,7 @@ pub(super) fn is_part(expected: &Value, actual: &Value) -> bool {
     }
 }
 
-/// Where the two differ, as `path: expected …, is …`.
+/// Adds the differences as `path: expected …, is …`.
 pub(super) fn differences(expected: &Value, actual: &Value, path: &str, into: &mut Vec<String>) {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {
@@ -92,7 +93,7 @@ pub(super) fn differences(expected: &Value, actual: &Value, path: &str, into: &m
                 differences(expected, actual, &format!("{path}[{index}]"), into);
             }
         }
-        _ if is_part(expected, actual) => {}
+        _ if is_subset(expected, actual) => {}
         _ => into.push(format!("{path}: expected {expected}, is {actual}")),
     }
 }

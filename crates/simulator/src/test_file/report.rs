@@ -1,68 +1,68 @@
-//! What a run of tests came to, as values, and as `JUnit` XML for build servers.
+//! Report of a test run: values, and `JUnit` XML for build servers.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::Miss;
+use super::Mismatch;
 
-/// What one test came to.
+/// Result of one test.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The test file.
+pub struct TestResult {
+    /// Test file.
     pub file: String,
-    /// The line the test begins in.
+    /// First line of the test.
     pub line: usize,
-    /// Its name.
+    /// Name of the test.
     pub name: String,
-    /// How long it took.
-    pub took: Duration,
-    /// What was not as expected; nothing when it passed.
-    pub misses: Vec<Miss>,
-    /// The history of the instance, where it failed.
-    pub story: Vec<String>,
+    /// Duration of the test.
+    pub duration: Duration,
+    /// Mismatches; empty if the test passed.
+    pub mismatches: Vec<Mismatch>,
+    /// History of the instance, if the test failed.
+    pub history: Vec<String>,
 }
 
-/// How many of what.
+/// Number of passed and failed tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Tests that passed.
+    /// Number of passed tests.
     pub passed: usize,
-    /// Tests that failed.
+    /// Number of failed tests.
     pub failed: usize,
 }
 
 impl Summary {
-    /// Counts.
+    /// Counts the results.
     #[must_use]
-    pub fn of(outcomes: &[Outcome]) -> Self {
-        let failed = outcomes.iter().filter(|outcome| !outcome.misses.is_empty()).count();
-        Self { passed: outcomes.len() - failed, failed }
+    pub fn of(results: &[TestResult]) -> Self {
+        let failed = results.iter().filter(|result| !result.mismatches.is_empty()).count();
+        Self { passed: results.len() - failed, failed }
     }
 }
 
-impl Outcome {
-    /// What was not as expected, with the history, in lines for people.
+impl TestResult {
+    /// Returns the mismatches and the history, in lines for users.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let miss = |miss: &Miss| format!("{}:{}: {}", self.file, miss.line, miss.message);
-        let mut lines: Vec<_> = self.misses.iter().map(miss).collect();
+        let mismatch = |mismatch: &Mismatch| format!("{}:{}: {}", self.file, mismatch.line, mismatch.message);
+        let mut lines: Vec<_> = self.mismatches.iter().map(mismatch).collect();
         lines.push("history:".to_owned());
-        lines.extend(self.story.iter().map(|line| format!("    {line}")));
+        lines.extend(self.history.iter().map(|line| format!("    {line}")));
         lines
     }
 }
 
-/// As `JUnit` XML: a suite for each file.
+/// Formats the results as `JUnit` XML with one suite per file.
 #[must_use]
-pub fn junit(outcomes: &[Outcome]) -> String {
+pub fn junit(results: &[TestResult]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let Summary { passed, failed } = Summary::of(outcomes);
+    let Summary { passed, failed } = Summary::of(results);
     let head = format!("<testsuites tests=\"{}\" failures=\"{failed}\">\n", passed + failed);
     xml.push_str(&head);
-    for suite in outcomes.chunk_by(|a, b| a.file == b.file) {
+    for suite in results.chunk_by(|a, b| a.file == b.file) {
         let file = escape(&suite[0].file);
         let Summary { passed, failed } = Summary::of(suite);
-        let time: Duration = suite.iter().map(|outcome| outcome.took).sum();
+        let time: Duration = suite.iter().map(|result| result.duration).sum();
         line(
             &mut xml,
             format_args!(
@@ -71,8 +71,8 @@ pub fn junit(outcomes: &[Outcome]) -> String {
                 time.as_secs_f64(),
             ),
         );
-        for outcome in suite {
-            case(&mut xml, outcome, &file);
+        for result in suite {
+            case(&mut xml, result, &file);
         }
         xml.push_str("  </testsuite>\n");
     }
@@ -80,17 +80,17 @@ pub fn junit(outcomes: &[Outcome]) -> String {
     xml
 }
 
-fn case(xml: &mut String, outcome: &Outcome, file: &str) {
-    let (name, seconds) = (escape(&outcome.name), outcome.took.as_secs_f64());
+fn case(xml: &mut String, result: &TestResult, file: &str) {
+    let (name, seconds) = (escape(&result.name), result.duration.as_secs_f64());
     let head = format!(
         "    <testcase classname=\"{file}\" name=\"{name}\" file=\"{file}\" line=\"{}\" time=\"{seconds:.6}\"",
-        outcome.line
+        result.line
     );
-    match outcome.misses.first() {
+    match result.mismatches.first() {
         None => line(xml, format_args!("{head}/>")),
         Some(first) => {
             let summary = escape(first.message.lines().next().unwrap_or_default());
-            let text = escape(&outcome.lines().join("\n"));
+            let text = escape(&result.lines().join("\n"));
             line(xml, format_args!("{head}>"));
             line(xml, format_args!("      <failure message=\"{summary}\">{text}</failure>"));
             line(xml, format_args!("    </testcase>"));
@@ -99,10 +99,10 @@ fn case(xml: &mut String, outcome: &Outcome, file: &str) {
 }
 
 fn line(xml: &mut String, text: std::fmt::Arguments<'_>) {
-    writeln!(xml, "{text}").expect("a String takes everything");
+    writeln!(xml, "{text}").expect("writing to a String never fails");
 }
 
-/// For XML text and attributes; what XML cannot hold is left out.
+/// Escapes XML text and attributes; omits characters that XML does not support.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -125,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn junit_holds_what_failed_and_escapes_what_users_wrote() {
-        let outcome = |name: &str, misses: Vec<Miss>| Outcome {
+    fn junit_lists_failures_and_escapes_input() {
+        let result = |name: &str, mismatches: Vec<Mismatch>| TestResult {
             file: "a.saga.test.yaml".to_owned(),
             line: 3,
             name: name.to_owned(),
-            took: Duration::from_millis(2),
-            misses,
-            story: vec!["+0s Placed".to_owned()],
+            duration: Duration::from_millis(2),
+            mismatches,
+            history: vec!["+0s Placed".to_owned()],
         };
-        let miss = Miss { line: 9, message: "status: expected \"failed\", is completed".to_owned() };
-        let xml = junit(&[outcome("good", Vec::new()), outcome("<bad> & 'ugly'", vec![miss])]);
+        let mismatch = Mismatch { line: 9, message: "status: expected \"failed\", is completed".to_owned() };
+        let xml = junit(&[result("good", Vec::new()), result("<bad> & 'ugly'", vec![mismatch])]);
         insta::assert_snapshot!(xml);
     }
 }

@@ -1,7 +1,8 @@
-//! What a commit writes into the journal: row operations, and where the store stands after them.
+//! Journal record of a commit: row operations, and the state of the store after them.
 //!
-//! Layout, little endian: format u8 · heads (sequence u64, outbox depth u64, latest i64) · operations. An operation:
-//! kind << 6 | table u8 · key length u16 · key · value length u32 · value (no value where a row is deleted).
+//! Layout, little endian: format u8 · state (sequence u64, outbox depth u64, latest i64) · operations.
+//! An operation: kind << 6 | table u8 · key length u16 · key · value length u32 · value (no value if
+//! the row is deleted).
 
 use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,29 +11,30 @@ use crate::encoding::keys::MAX_KEY_BYTES;
 use crate::error::Error;
 use crate::table::Table;
 
-/// The format of records so far.
+/// Only format of records.
 const FORMAT: u8 = 1;
-/// Format and heads.
+/// Size of format and state, in bytes.
 const HEADER_BYTES: usize = 25;
 
-/// Where the store stands after a commit.
+/// State of the store after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Heads {
-    /// How many commits there were; the journal's sequence number of the last one.
+pub(crate) struct StoreState {
+    /// Number of commits; the journal sequence of the last one.
     pub(crate) position: u64,
-    /// The last number given to a work item or a kept input.
+    /// Last number assigned to a work item or a buffered input.
     pub(crate) sequence: u64,
-    /// Rows in the outbox.
+    /// Number of rows in the outbox.
     pub(crate) outbox_depth: u64,
-    /// The latest time at which anything was committed, so that a clock set back forgets no applied-marker.
+    /// Latest commit time, so that a clock that is set back expires no dedupe key.
     pub(crate) latest: Timestamp,
-    /// Rows in the outbox by kind of work, in the order of its keys. Not in a record: whoever applies it counts its operations.
+    /// Outbox rows by kind of work, in key order. Not part of a record: the counts are updated when its
+    /// operations are applied.
     #[serde(default)]
     pub(crate) by_kind: [u64; 4],
 }
 
-impl Heads {
-    /// Before the first commit.
+impl StoreState {
+    /// State before the first commit.
     pub(crate) const NONE: Self = Self {
         position: 0,
         sequence: 0,
@@ -42,47 +44,47 @@ impl Heads {
     };
 }
 
-/// A row operation.
+/// Row operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Op<'a> {
-    /// A row whose key is known to be new.
+pub(crate) enum RowOp<'a> {
+    /// Writes a row whose key is known to be new.
     Insert(Table, &'a [u8], &'a [u8]),
-    /// A row that may replace one.
+    /// Writes a row that may replace one.
     Put(Table, &'a [u8], &'a [u8]),
-    /// No such row any more.
+    /// Deletes a row.
     Delete(Table, &'a [u8]),
 }
 
-/// Whether a row to be written can replace one.
+/// Whether a written row can replace another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Newness {
-    /// Its key is known to be new: if it is deleted soon, no trace need remain.
-    New,
-    /// It may replace a row.
-    Any,
+pub(crate) enum KeyPresence {
+    /// The key is known to be new: a later deletion needs no tombstone.
+    Absent,
+    /// The row may replace another one.
+    Unknown,
 }
 
-/// A record being written. The buffer is kept from one commit to the next.
+/// Record under construction. The buffer is reused by the next commit.
 #[derive(Debug, Default)]
-pub(crate) struct Record(Vec<u8>);
+pub(crate) struct RecordWriter(Vec<u8>);
 
-impl Record {
-    /// Begins a new one.
+impl RecordWriter {
+    /// Starts a new record.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
         self.0.resize(HEADER_BYTES, 0);
         self.0[0] = FORMAT;
     }
 
-    /// Adds a row whose value is what `value` appends.
+    /// Adds a row whose value is the bytes that `value` appends.
     pub(crate) fn put(
         &mut self,
-        newness: Newness,
+        newness: KeyPresence,
         table: Table,
         key: &[u8],
         value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
-        self.key(u8::from(newness == Newness::Any), table, key)?;
+        self.key(u8::from(newness == KeyPresence::Unknown), table, key)?;
         let at = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
         value(&mut self.0);
@@ -109,91 +111,91 @@ impl Record {
         Ok(())
     }
 
-    /// What was added so far, behind a head that says nothing yet.
+    /// Returns the operations so far, after a header that is not filled yet.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Ends it; the position is the journal's affair.
-    pub(crate) fn seal(&mut self, heads: &Heads) -> &[u8] {
-        self.0[1..9].copy_from_slice(&heads.sequence.to_le_bytes());
-        self.0[9..17].copy_from_slice(&heads.outbox_depth.to_le_bytes());
-        self.0[17..25].copy_from_slice(&heads.latest.millis().to_le_bytes());
+    /// Finishes the record. The journal stores the position.
+    pub(crate) fn finish(&mut self, store_state: &StoreState) -> &[u8] {
+        self.0[1..9].copy_from_slice(&store_state.sequence.to_le_bytes());
+        self.0[9..17].copy_from_slice(&store_state.outbox_depth.to_le_bytes());
+        self.0[17..25].copy_from_slice(&store_state.latest.as_millis().to_le_bytes());
         &self.0
     }
 
-    /// Gives back the memory that a rare large group took.
-    pub(crate) fn relax(&mut self) {
+    /// Releases the memory of a rare large group.
+    pub(crate) fn shrink(&mut self) {
         if self.0.capacity() > 8 << 20 {
             self.0 = Vec::new();
         }
     }
 }
 
-/// Reads the heads of the record at `position`, and then its operations one by one.
-pub(crate) fn read(position: u64, bytes: &[u8]) -> Result<(Heads, Ops<'_>), Error> {
-    let mut ops = Ops { position, rest: bytes };
+/// Decodes the state of the record at `position`, and returns a reader of its operations.
+pub(crate) fn read(position: u64, bytes: &[u8]) -> Result<(StoreState, RecordReader<'_>), Error> {
+    let mut ops = RecordReader { position, rest: bytes };
     let [format] = ops.take()?;
     if format != FORMAT {
-        let known = format!("its format is {format}, {FORMAT} is known");
-        return Err(Error::Corrupt { place: format!("journal record {position}"), reason: known });
+        let known = format!("unsupported format {format}; this release supports {FORMAT}");
+        return Err(Error::Corrupt { location: format!("journal record {position}"), reason: known });
     }
-    let heads = Heads {
+    let store_state = StoreState {
         position,
         sequence: u64::from_le_bytes(ops.take()?),
         outbox_depth: u64::from_le_bytes(ops.take()?),
         latest: Timestamp::from_millis(i64::from_le_bytes(ops.take()?)),
         by_kind: [0; 4],
     };
-    Ok((heads, ops))
+    Ok((store_state, ops))
 }
 
-/// The operations of a record that are still to be read.
+/// Operations of a record that are not read yet.
 #[derive(Debug)]
-pub(crate) struct Ops<'a> {
+pub(crate) struct RecordReader<'a> {
     position: u64,
     rest: &'a [u8],
 }
 
-impl<'a> Ops<'a> {
-    /// The next operation, `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Op<'a>>, Error> {
+impl<'a> RecordReader<'a> {
+    /// Returns the next operation, `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<RowOp<'a>>, Error> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let [kind] = self.take()?;
-        let table = Table::numbered(kind & 0x3f).ok_or_else(|| self.wrong())?;
+        let table = Table::from_number(kind & 0x3f).ok_or_else(|| self.corrupt())?;
         let length = u16::from_le_bytes(self.take()?);
         let key = self.bytes(usize::from(length))?;
         match kind >> 6 {
-            0 => Ok(Some(Op::Insert(table, key, self.value()?))),
-            1 => Ok(Some(Op::Put(table, key, self.value()?))),
-            2 => Ok(Some(Op::Delete(table, key))),
-            _ => Err(self.wrong()),
+            0 => Ok(Some(RowOp::Insert(table, key, self.value()?))),
+            1 => Ok(Some(RowOp::Put(table, key, self.value()?))),
+            2 => Ok(Some(RowOp::Delete(table, key))),
+            _ => Err(self.corrupt()),
         }
     }
 
     fn value(&mut self) -> Result<&'a [u8], Error> {
         let length = u32::from_le_bytes(self.take()?);
-        self.bytes(usize::try_from(length).map_err(|_| self.wrong())?)
+        self.bytes(usize::try_from(length).map_err(|_| self.corrupt())?)
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.wrong())?;
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.corrupt())?;
         self.rest = rest;
         Ok(*bytes)
     }
 
     fn bytes(&mut self, length: usize) -> Result<&'a [u8], Error> {
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.wrong())?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.corrupt())?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    fn wrong(&self) -> Error {
+    fn corrupt(&self) -> Error {
         Error::Corrupt {
-            place: format!("journal record {}", self.position),
-            reason: format!("no operation begins {} bytes before its end", self.rest.len()),
+            location: format!("journal record {}", self.position),
+            reason: format!("no operation starts {} bytes before its end", self.rest.len()),
         }
     }
 }
@@ -203,50 +205,55 @@ mod tests {
     use super::*;
 
     fn written() -> Vec<u8> {
-        let mut record = Record::default();
+        let mut record = RecordWriter::default();
         record.clear();
-        record.put(Newness::New, Table::Outbox, b"k", |b| b.extend_from_slice(b"vv")).unwrap();
-        record.put(Newness::Any, Table::Instance, b"i", |_| ()).unwrap();
+        record.put(KeyPresence::Absent, Table::Outbox, b"k", |b| b.extend_from_slice(b"vv")).unwrap();
+        record.put(KeyPresence::Unknown, Table::Instance, b"i", |_| ()).unwrap();
         record.delete(Table::Timer, b"t").unwrap();
-        let heads = Heads { sequence: 2, outbox_depth: 3, latest: Timestamp::from_millis(-4), ..Heads::NONE };
-        record.seal(&heads).to_vec()
+        let store_state = StoreState {
+            sequence: 2,
+            outbox_depth: 3,
+            latest: Timestamp::from_millis(-4),
+            ..StoreState::NONE
+        };
+        record.finish(&store_state).to_vec()
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn record_round_trips() {
         let bytes = written();
-        let (heads, mut ops) = read(7, &bytes).unwrap();
+        let (store_state, mut ops) = read(7, &bytes).unwrap();
         let latest = Timestamp::from_millis(-4);
-        let expected = Heads { position: 7, sequence: 2, outbox_depth: 3, latest, by_kind: [0; 4] };
-        assert_eq!(heads, expected);
-        assert_eq!(ops.next().unwrap(), Some(Op::Insert(Table::Outbox, b"k", b"vv")));
-        assert_eq!(ops.next().unwrap(), Some(Op::Put(Table::Instance, b"i", b"")));
-        assert_eq!(ops.next().unwrap(), Some(Op::Delete(Table::Timer, b"t")));
+        let expected = StoreState { position: 7, sequence: 2, outbox_depth: 3, latest, by_kind: [0; 4] };
+        assert_eq!(store_state, expected);
+        assert_eq!(ops.next().unwrap(), Some(RowOp::Insert(Table::Outbox, b"k", b"vv")));
+        assert_eq!(ops.next().unwrap(), Some(RowOp::Put(Table::Instance, b"i", b"")));
+        assert_eq!(ops.next().unwrap(), Some(RowOp::Delete(Table::Timer, b"t")));
         assert_eq!(ops.next().unwrap(), None);
     }
 
     #[test]
-    fn records_never_change() {
+    fn record_format_is_stable() {
         let text = crate::encoding::tuple::hex(&written()[HEADER_BYTES..]);
         assert_eq!(text, "0201006b020000007676".to_owned() + "4001006900000000" + "83010074");
     }
 
     #[test]
-    fn a_short_record_is_refused_not_misread() {
+    fn truncated_record_is_rejected() {
         let bytes = written();
         for length in 0..bytes.len() {
             let all = read(1, &bytes[..length]).and_then(|(_, mut ops)| {
                 while ops.next()?.is_some() {}
                 Ok(())
             });
-            // Between two operations a record could end; anywhere else it cannot.
+            // A record is valid if it ends between two operations, and only there.
             assert_eq!(all.is_ok(), [25, 35, 43].contains(&length), "{length}");
         }
     }
 
     #[test]
-    fn a_key_beyond_the_limit_is_refused_with_the_limit() {
-        let mut record = Record::default();
+    fn oversized_key_is_rejected_with_the_limit() {
+        let mut record = RecordWriter::default();
         record.clear();
         let error = record.delete(Table::Outbox, &[1; MAX_KEY_BYTES + 1]).unwrap_err();
         assert!(matches!(error, Error::KeyTooLong { table: "outbox", length: 2023, limit: 2022 }), "{error}");

@@ -1,30 +1,31 @@
 //! Keys as tuples whose byte order is the order of their fields.
 //!
-//! Text: the bytes, 0x00 as 0x00FF, then 0x0000. Unsigned numbers: big endian. Signed: big endian with the sign bit
-//! flipped. A tuple that begins with another one, field by field, begins with its bytes.
+//! Text: the bytes, 0x00 as 0x00FF, then 0x0000. Unsigned numbers: big endian. Signed: big endian with
+//! the sign bit flipped. If a tuple is a prefix of another one, field by field, its bytes are a prefix
+//! too.
 
 use std::borrow::Cow;
 
 use crate::error::Error;
 
-/// A key being written.
+/// Key under construction.
 #[derive(Debug, Default)]
-pub(crate) struct Key(Vec<u8>);
+pub(crate) struct KeyWriter(Vec<u8>);
 
-impl Key {
-    /// An empty key.
+impl KeyWriter {
+    /// Creates an empty key.
     pub(crate) fn new() -> Self {
         Self(Vec::with_capacity(96))
     }
 
-    /// Appends text and its end.
+    /// Appends text with its terminator.
     pub(crate) fn text(self, text: &str) -> Self {
         let mut key = self.open_text(text);
         key.0.extend_from_slice(&[0, 0]);
         key
     }
 
-    /// Appends text without its end: the beginning of all keys whose text begins so.
+    /// Appends text without its terminator: the prefix of all keys whose text starts with it.
     pub(crate) fn open_text(mut self, text: &str) -> Self {
         for byte in text.bytes() {
             self.0.push(byte);
@@ -35,7 +36,7 @@ impl Key {
         self
     }
 
-    /// Appends bytes of a fixed number as they are.
+    /// Appends a fixed number of bytes unchanged.
     pub(crate) fn fixed(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self
@@ -57,13 +58,13 @@ impl Key {
         self.fixed(&(number ^ i64::MIN).to_be_bytes())
     }
 
-    /// The bytes.
-    pub(crate) fn done(self) -> Vec<u8> {
+    /// Returns the bytes.
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// The smallest key behind all that begin with `prefix`; `None` if there is none.
+/// Returns the smallest key after all keys that start with `prefix`; `None` if there is none.
 pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut next = prefix[..=last].to_vec();
@@ -71,27 +72,27 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(next)
 }
 
-/// A key being read, field by field.
+/// Reader of a key, field by field.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct KeyReader<'a> {
     whole: &'a [u8],
     rest: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
-    /// Begins before the first field.
+impl<'a> KeyReader<'a> {
+    /// Creates a reader before the first field.
     pub(crate) fn of(key: &'a [u8]) -> Self {
         Self { whole: key, rest: key }
     }
 
-    /// That the key is not what was expected.
-    pub(crate) fn wrong(&self, reason: impl Into<String>) -> Error {
-        Error::Corrupt { place: format!("the key {}", hex(self.whole)), reason: reason.into() }
+    /// Returns the error for an unexpected key.
+    pub(crate) fn corrupt(&self, reason: impl Into<String>) -> Error {
+        Error::Corrupt { location: format!("the key {}", hex(self.whole)), reason: reason.into() }
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.wrong("it is too short"))?;
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.corrupt("it is too short"))?;
         self.rest = rest;
         Ok(*bytes)
     }
@@ -112,7 +113,7 @@ impl<'a> Fields<'a> {
         self.fixed().map(|bytes| i64::from_be_bytes(bytes) ^ i64::MIN)
     }
 
-    /// The next text.
+    /// Reads the next text.
     pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Error> {
         let end = self.end_of_text()?;
         let bytes = &self.rest[..end];
@@ -133,7 +134,7 @@ impl<'a> Fields<'a> {
                 Some([0, 0, ..]) => return Ok(at),
                 Some([0, 0xff, ..]) => at += 2,
                 Some([1..=0xff, ..]) => at += 1,
-                _ => return Err(self.wrong("a text has no end")),
+                _ => return Err(self.corrupt("a text has no terminator")),
             }
         }
     }
@@ -147,11 +148,11 @@ impl<'a> Fields<'a> {
                 rest.next();
             }
         }
-        String::from_utf8(text).map_err(|error| self.wrong(error.to_string()))
+        String::from_utf8(text).map_err(|error| self.corrupt(error.to_string()))
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -160,7 +161,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes that [`hex`] wrote; `None` if it did not.
+/// Returns the bytes that [`hex`] encoded; `None` for other text.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2);
     pairs
@@ -175,12 +176,12 @@ mod tests {
     use super::*;
 
     fn key(fields: &(String, u64, i64, String)) -> Vec<u8> {
-        Key::new().text(&fields.0).u64(fields.1).i64(fields.2).text(&fields.3).done()
+        KeyWriter::new().text(&fields.0).u64(fields.1).i64(fields.2).text(&fields.3).finish()
     }
 
     proptest! {
         #[test]
-        fn the_order_of_bytes_is_the_order_of_fields(
+        fn byte_order_matches_field_order(
             a in ("[\0\u{1}ab]{0,4}", any::<u64>(), any::<i64>(), "[\0\u{ff}z]{0,3}"),
             b in ("[\0\u{1}ab]{0,4}", any::<u64>(), any::<i64>(), "[\0\u{ff}z]{0,3}"),
         ) {
@@ -188,9 +189,9 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(a in (".*", any::<u64>(), any::<i64>(), "[\0a]*")) {
+        fn tuple_round_trips(a in (".*", any::<u64>(), any::<i64>(), "[\0a]*")) {
             let bytes = key(&a);
-            let mut fields = Fields::of(&bytes);
+            let mut fields = KeyReader::of(&bytes);
             prop_assert_eq!(fields.text().unwrap(), a.0.as_str());
             prop_assert_eq!(fields.u64().unwrap(), a.1);
             prop_assert_eq!(fields.i64().unwrap(), a.2);
@@ -198,20 +199,20 @@ mod tests {
         }
 
         #[test]
-        fn foreign_bytes_are_refused_or_read_but_never_panic(bytes: Vec<u8>) {
-            let mut fields = Fields::of(&bytes);
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let mut fields = KeyReader::of(&bytes);
             while fields.text().is_ok() {}
             prop_assert!(fields.fixed::<4>().is_ok() || fields.rest.len() < 4);
         }
 
         #[test]
-        fn hexadecimal_digits_are_read_back(bytes: Vec<u8>) {
+        fn hex_round_trips(bytes: Vec<u8>) {
             prop_assert_eq!(unhex(&hex(&bytes)), Some(bytes));
         }
     }
 
     #[test]
-    fn the_successor_lies_behind_every_continuation() {
+    fn successor_key_follows_every_extension() {
         assert_eq!(successor(&[1, 0xff, 0xff]), Some(vec![2]));
         assert_eq!(successor(&[1, 2]), Some(vec![1, 3]));
         assert_eq!(successor(&[0xff]), None);

@@ -1,7 +1,7 @@
-//! Values: a byte that states the format, then MessagePack without field names.
+//! Values: a format byte, then MessagePack without field names.
 //!
-//! A field may be added at the end of a struct with `#[serde(default)]`: values without it stay readable. Any other
-//! change needs a new format.
+//! A field can be added at the end of a struct with `#[serde(default)]`: values without it remain
+//! readable. Any other change requires a new format.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,27 +9,28 @@ use serde::de::DeserializeOwned;
 use crate::error::Error;
 use crate::table::Table;
 
-/// The format of every value so far.
+/// Only format of values.
 const FORMAT: u8 = 1;
 
-/// The value of rows whose key says it all.
+/// Value of rows whose key contains all data.
 pub(crate) const EMPTY: &[u8] = &[FORMAT];
 
 /// Appends a value.
 pub(crate) fn encode<T: Serialize>(buffer: &mut Vec<u8>, value: &T) {
     buffer.push(FORMAT);
-    rmp_serde::encode::write(buffer, value)
-        .expect("values of the model can be encoded, and memory takes them");
+    rmp_serde::encode::write(buffer, value).expect("values of the model are encodable and fit in memory");
 }
 
-/// Reads a value of `table`.
+/// Decodes a value of `table`.
 pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, Error> {
-    let wrong =
-        |reason: String| Error::Corrupt { place: format!("a value of table {}", table.name()), reason };
+    let corrupt =
+        |reason: String| Error::Corrupt { location: format!("a value of table {}", table.name()), reason };
     match bytes.split_first() {
-        Some((&FORMAT, body)) => rmp_serde::from_slice(body).map_err(|error| wrong(error.to_string())),
-        Some((format, _)) => Err(wrong(format!("its format is {format}, {FORMAT} is known"))),
-        None => Err(wrong("it is empty".to_owned())),
+        Some((&FORMAT, body)) => rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string())),
+        Some((format, _)) => {
+            Err(corrupt(format!("unsupported format {format}; this release supports {FORMAT}")))
+        }
+        None => Err(corrupt("it is empty".to_owned())),
     }
 }
 
@@ -38,8 +39,9 @@ mod tests {
     use std::time::Duration;
 
     use orlog_model::{
-        ArmedTimer, Effect, EffectName, InDoubt, InputKind, Lane, Name, Origin, OutboxKey, Outcome, Record,
-        Retry, StreamPosition, Timestamp, TraceParent, Verdict, WorkKind,
+        ArmedTimer, Destination, Effect, EffectName, HistoryEntry, InDoubtPolicy, InputKind, InputOrigin,
+        Name, OutboxKey, RetryPolicy, StreamPosition, Timestamp, TraceParent, WorkKind, WorkOutcome,
+        WorkResult,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -47,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_effect_of_an_older_store_is_read_and_one_that_says_nothing_new_is_written_like_it() {
-        let retry = Some(Retry { attempts: Some(3), backoff: None });
+    fn effect_encoding_is_backward_compatible() {
+        let retry = Some(RetryPolicy { max_attempts: Some(3), initial_backoff: None });
         let effect = Effect {
             tag: Name::new("charge").unwrap(),
             name: EffectName::new("payments.charge").unwrap(),
@@ -57,7 +59,7 @@ mod tests {
             retry,
             in_doubt: None,
         };
-        let older: (&str, &str, Value, Option<Duration>, Option<Retry>) =
+        let older: (&str, &str, Value, Option<Duration>, Option<RetryPolicy>) =
             ("charge", "payments.charge", effect.payload.clone(), effect.timeout, retry);
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &older);
@@ -65,32 +67,34 @@ mod tests {
         assert_eq!(before, after);
         assert_eq!(decode::<Effect>(Table::Outbox, &before).unwrap(), effect);
 
-        let asks = Effect { in_doubt: Some(InDoubt::Ask), ..effect };
+        let with_in_doubt = Effect { in_doubt: Some(InDoubtPolicy::Ask), ..effect };
         let mut bytes = Vec::new();
-        encode(&mut bytes, &asks);
-        assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), asks);
+        encode(&mut bytes, &with_in_doubt);
+        assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), with_in_doubt);
     }
 
     #[test]
-    fn a_history_record_of_an_older_store_is_read_and_a_new_one_comes_back_whole() {
+    fn history_encoding_is_backward_compatible() {
         let record = crate::samples::record(7);
-        let older = (7, record.at, &record.input, &record.label, &record.note, record.status, &record.work);
+        let older =
+            (7, record.at, &record.input_id, &record.input_label, &record.note, record.status, &record.work);
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &older);
         encode(&mut after, &record);
         assert_eq!(before, after);
-        assert_eq!(decode::<Record>(Table::History, &before).unwrap(), record);
+        assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
 
-        let origin = Origin { kind: Some(InputKind::Timer), node: "node-1".to_owned(), waited: Some(1500) };
-        let new = Record { origin, ..record };
+        let origin =
+            InputOrigin { kind: Some(InputKind::Timer), node: "node-1".to_owned(), delay_ms: Some(1500) };
+        let new = HistoryEntry { origin, ..record };
         let mut bytes = Vec::new();
         encode(&mut bytes, &new);
-        assert_eq!(decode::<Record>(Table::History, &bytes).unwrap(), new);
+        assert_eq!(decode::<HistoryEntry>(Table::History, &bytes).unwrap(), new);
     }
 
     #[test]
-    fn a_checkpoint_of_an_older_store_is_read_and_one_without_a_time_is_written_like_it() {
-        let position = StreamPosition::behind(Uuid::from_u128(7), 40);
+    fn checkpoint_encoding_is_backward_compatible() {
+        let position = StreamPosition::after(Uuid::from_u128(7), 40);
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &(Uuid::from_u128(7), 40_u64));
         encode(&mut after, &position);
@@ -104,30 +108,39 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_and_a_timer_of_an_older_store_are_read_and_new_ones_name_their_spans() {
+    fn result_and_timer_encoding_is_backward_compatible() {
         let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let (work_id, at) = (Uuid::from_u128(7), Timestamp::from_millis(9));
-        let outbox =
-            OutboxKey { lane: Lane { kind: WorkKind::Effect, name: "pay.charge".into() }, sequence: 3 };
+        let outbox = OutboxKey {
+            destination: Destination { kind: WorkKind::Effect, name: "pay.charge".into() },
+            sequence: 3,
+        };
         let facts = Vec::new();
-        let plain =
-            Outcome { work_id, outbox, verdict: Verdict::Accepted, attempts: 1, at, facts, trace: None };
+        let untraced = WorkResult {
+            work_id,
+            outbox_key: outbox,
+            outcome: WorkOutcome::Accepted,
+            attempts: 1,
+            at,
+            facts,
+            trace: None,
+        };
         let mut older = Vec::new();
-        encode(&mut older, &(work_id, plain.outbox.clone(), Verdict::Accepted, 1, at));
-        assert_eq!(decode::<Outcome>(Table::Held, &older).unwrap(), plain);
-        let (mut bytes, traced) = (Vec::new(), Outcome { trace: trace.clone(), ..plain });
+        encode(&mut older, &(work_id, untraced.outbox_key.clone(), WorkOutcome::Accepted, 1, at));
+        assert_eq!(decode::<WorkResult>(Table::BufferedInput, &older).unwrap(), untraced);
+        let (mut bytes, traced) = (Vec::new(), WorkResult { trace: trace.clone(), ..untraced });
         encode(&mut bytes, &traced);
-        assert_eq!(decode::<Outcome>(Table::Held, &bytes).unwrap(), traced);
+        assert_eq!(decode::<WorkResult>(Table::BufferedInput, &bytes).unwrap(), traced);
 
-        let plain = ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None };
+        let untraced = ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None };
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &("late", 2, at));
-        encode(&mut after, &plain);
+        encode(&mut after, &untraced);
         assert_eq!(
             (&before, decode::<ArmedTimer>(Table::Instance, &before).unwrap()),
-            (&after, plain.clone())
+            (&after, untraced.clone())
         );
-        let (mut bytes, traced) = (Vec::new(), ArmedTimer { trace, ..plain });
+        let (mut bytes, traced) = (Vec::new(), ArmedTimer { trace, ..untraced });
         encode(&mut bytes, &traced);
         assert_eq!(decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(), traced);
     }

@@ -1,28 +1,31 @@
-//! Consumers of the feed: whatever happens to the store, who follows has what is there, or is told to begin again.
+//! Feed consumer tests: a consumer has the content of the store, or receives an error and restarts.
 
 use std::collections::BTreeMap;
 
 use orlog_model::{
-    Change, Commit, Instance, InstanceKey, Name, Replacement, Status, Task, TaskEntry, TaskEvent, TaskForm,
-    TaskRow, TaskStatus, TaskStep, TenantId,
+    Change, Commit, Instance, InstanceKey, InstanceReplacement, Name, Status, Task, TaskEvent, TaskEventKind,
+    TaskRow, TaskSpec, TaskStatus, TaskUpdate, TenantId,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::samples::{apply, at, instance, key, record, small, transition};
-use crate::{Entity, Error, Fed, FeedMark, FeedPlace, FeedQuery, Options, Reader, Touched, Writer, open};
+use crate::{
+    Error, FeedEntity, FeedEntityKind, FeedItem, FeedOffset, FeedQuery, FeedScanCursor, Options, Reader,
+    Writer, open,
+};
 
 fn fed() -> Options {
-    Options { feed: true, generation_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
+    Options { feed: true, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
 }
 
 fn query(tenant: Option<&str>, limit: usize) -> FeedQuery {
     let tenant = tenant.map(|tenant| TenantId::new(tenant).unwrap());
-    FeedQuery { tenant, kinds: Fed::ALL.to_vec(), limit, bytes: 1 << 20 }
+    FeedQuery { tenant, kinds: FeedEntityKind::ALL.to_vec(), limit, bytes: 1 << 20 }
 }
 
-fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskStep) -> TaskEntry {
-    let form = TaskForm {
+fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskEventKind) -> TaskUpdate {
+    let form = TaskSpec {
         tag: Name::new("approve").unwrap(),
         title: "Approve".to_owned(),
         roles: vec![],
@@ -31,16 +34,16 @@ fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskStep) -> TaskE
         outcomes: vec![],
         data: serde_json::Value::Null,
     };
-    let task = Task { id: Uuid::from_u128(id), form, claimed_by: None, opened_at: at(1) };
-    TaskEntry {
+    let task = Task { id: Uuid::from_u128(id), spec: form, claimed_by: None, opened_at: at(1) };
+    TaskUpdate {
         row: TaskRow { instance: of.clone(), task, status, updated_at: at(1), outcome: None },
-        event: TaskEvent { step, by: None, reason: None, at: at(1) },
+        event: TaskEvent { kind: step, user: None, reason: None, at: at(1) },
     }
 }
 
-/// One transition of an instance, with a task of its own.
+/// Returns one transition of an instance, with a task.
 fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
-    let tasks = vec![task(of, u128::from(version % 3), TaskStatus::Completed, TaskStep::Opened)];
+    let tasks = vec![task(of, u128::from(version % 3), TaskStatus::Completed, TaskEventKind::Opened)];
     let snapshot = Instance { created_at: at(5), ..instance(version, status) };
     apply(Commit {
         instance: Some(snapshot),
@@ -50,47 +53,51 @@ fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
     })
 }
 
-/// Somebody who keeps what the feed tells.
-struct Consumer {
+/// Consumer that stores the items of the feed.
+struct FeedConsumer {
     query: FeedQuery,
-    at: At,
+    at: ConsumerState,
     rows: BTreeMap<String, (u64, Option<String>)>,
 }
 
 #[derive(Clone)]
-enum At {
+enum ConsumerState {
     Nowhere,
-    Scanning(FeedMark, Option<FeedPlace>),
-    Following(FeedMark),
+    Scanning(FeedOffset, Option<FeedScanCursor>),
+    Following(FeedOffset),
 }
 
-impl Consumer {
+impl FeedConsumer {
     fn new(tenant: Option<&str>, limit: usize) -> Self {
-        Self { query: query(tenant, limit), at: At::Nowhere, rows: BTreeMap::new() }
+        Self { query: query(tenant, limit), at: ConsumerState::Nowhere, rows: BTreeMap::new() }
     }
 
-    /// One look; says whether there may be more.
-    fn look(&mut self, reader: &Reader) -> bool {
+    /// Reads one page; returns whether more may be available.
+    fn poll(&mut self, reader: &Reader) -> bool {
         match self.at.clone() {
-            At::Nowhere => {
+            ConsumerState::Nowhere => {
                 self.rows.clear();
-                self.at = At::Scanning(reader.feed_head().unwrap(), None);
+                self.at = ConsumerState::Scanning(reader.feed_head().unwrap(), None);
                 true
             }
-            At::Scanning(mark, place) => {
-                let page = reader.feed_scan(&self.query, place.as_ref()).unwrap();
+            ConsumerState::Scanning(offset, cursor) => {
+                let page = reader.feed_scan(&self.query, cursor.as_ref()).unwrap();
                 self.take(page.items);
-                self.at = if page.more { At::Scanning(mark, page.next) } else { At::Following(mark) };
+                self.at = if page.more {
+                    ConsumerState::Scanning(offset, page.next)
+                } else {
+                    ConsumerState::Following(offset)
+                };
                 true
             }
-            At::Following(mark) => match reader.feed(&self.query, mark) {
+            ConsumerState::Following(offset) => match reader.feed(&self.query, offset) {
                 Ok(page) => {
                     self.take(page.items);
-                    self.at = At::Following(page.next);
+                    self.at = ConsumerState::Following(page.next);
                     page.more
                 }
-                Err(Error::MarkGone { .. }) => {
-                    self.at = At::Nowhere;
+                Err(Error::FeedOffsetExpired { .. }) => {
+                    self.at = ConsumerState::Nowhere;
                     true
                 }
                 Err(error) => panic!("{error}"),
@@ -99,51 +106,53 @@ impl Consumer {
     }
 
     fn follow(&mut self, reader: &Reader) {
-        while self.look(reader) {}
+        while self.poll(reader) {}
     }
 
-    fn take(&mut self, items: Vec<Touched>) {
-        for Touched { position, entity } in items {
-            let (key, now) = shown(entity);
-            let kept = self.rows.entry(key).or_insert((0, None));
-            if kept.0 <= position {
-                *kept = (position, now);
+    fn take(&mut self, items: Vec<FeedItem>) {
+        for FeedItem { position, entity } in items {
+            let (key, now) = describe(entity);
+            let stored = self.rows.entry(key).or_insert((0, None));
+            if stored.0 <= position {
+                *stored = (position, now);
             }
         }
     }
 
-    fn standing(&self) -> BTreeMap<String, String> {
+    fn contents(&self) -> BTreeMap<String, String> {
         let there = self.rows.iter().filter_map(|(key, (_, now))| Some((key.clone(), now.clone()?)));
         there.collect()
     }
 }
 
-fn shown(entity: Entity) -> (String, Option<String>) {
+fn describe(entity: FeedEntity) -> (String, Option<String>) {
     fn text<T: std::fmt::Debug>(now: Option<T>) -> Option<String> {
         now.map(|now| format!("{now:?}"))
     }
     match entity {
-        Entity::Instance(key, now) => (format!("instance {key}"), text(now)),
-        Entity::Task(tenant, id, now) => (format!("task {tenant} {id}"), text(now)),
-        Entity::TaskEvent(tenant, id, number, now) => (format!("event {tenant} {id} {number}"), text(now)),
-        Entity::Record(key, version, now) => (format!("record {key} {version}"), text(now)),
+        FeedEntity::Instance(key, now) => (format!("instance {key}"), text(now)),
+        FeedEntity::Task(tenant, id, now) => (format!("task {tenant} {id}"), text(now)),
+        FeedEntity::TaskEvent(tenant, id, number, now) => {
+            (format!("event {tenant} {id} {number}"), text(now))
+        }
+        FeedEntity::HistoryEntry(key, version, now) => (format!("record {key} {version}"), text(now)),
     }
 }
 
-/// What a consumer has that begins now.
+/// Returns the content of a consumer that starts now.
 fn there(reader: &Reader, tenant: Option<&str>) -> BTreeMap<String, String> {
-    let mut fresh = Consumer::new(tenant, 1000);
+    let mut fresh = FeedConsumer::new(tenant, 1000);
     fresh.follow(reader);
-    fresh.standing()
+    fresh.contents()
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    Move { instance: u8, status: usize },
+    Transition { instance: u8, status: usize },
     Replace { instance: u8 },
-    Forget { instance: u8 },
-    Trim { keep: u64 },
-    Look { consumer: usize },
+    Purge { instance: u8 },
+    Trim { retained_commits: u64 },
+    Poll { consumer: usize },
     Follow,
     Flush,
     Recover,
@@ -152,11 +161,11 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0..5u8, 0..6usize).prop_map(|(instance, status)| Step::Move { instance, status }),
+        8 => (0..5u8, 0..6usize).prop_map(|(instance, status)| Step::Transition { instance, status }),
         1 => (0..5u8).prop_map(|instance| Step::Replace { instance }),
-        3 => (0..5u8).prop_map(|instance| Step::Forget { instance }),
-        1 => (0..6u64).prop_map(|keep| Step::Trim { keep }),
-        4 => (0..3usize).prop_map(|consumer| Step::Look { consumer }),
+        3 => (0..5u8).prop_map(|instance| Step::Purge { instance }),
+        1 => (0..6u64).prop_map(|retained_commits| Step::Trim { retained_commits }),
+        4 => (0..3usize).prop_map(|consumer| Step::Poll { consumer }),
         2 => Just(Step::Follow),
         1 => Just(Step::Flush),
         1 => Just(Step::Recover),
@@ -164,10 +173,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Rig {
+struct FeedFixture {
     dir: tempfile::TempDir,
     open: Option<(Writer, Reader)>,
-    consumers: [Consumer; 3],
+    consumers: [FeedConsumer; 3],
     versions: BTreeMap<u8, u64>,
 }
 
@@ -175,7 +184,7 @@ fn name(number: u8) -> InstanceKey {
     key(if number.is_multiple_of(2) { "acme" } else { "zeta" }, &format!("o-{number}"))
 }
 
-impl Rig {
+impl FeedFixture {
     fn restart(&mut self, feed: bool) {
         self.open = None;
         self.open = Some(open(self.dir.path(), Options { feed, ..fed() }).unwrap());
@@ -186,9 +195,9 @@ impl Rig {
     }
 
     fn take(&mut self, step: &Step) {
-        let keeps_feed = self.open.as_ref().unwrap().1.keeps_feed();
+        let has_feed = self.open.as_ref().unwrap().1.is_feed_enabled();
         match step {
-            Step::Move { instance, status } => {
+            Step::Transition { instance, status } => {
                 let version = self.versions.entry(*instance).or_default();
                 *version += 1;
                 let change = moved(&name(*instance), *version, Status::ALL[*status]);
@@ -196,31 +205,33 @@ impl Rig {
             }
             Step::Replace { instance } => {
                 let key = name(*instance);
-                let replacement = Replacement {
+                let replacement = InstanceReplacement {
                     instance: crate::samples::instance(1, Status::Completed),
                     history: vec![record(1)],
-                    applied: vec![],
+                    dedupe_keys: vec![],
                     tasks: vec![],
                     work: vec![],
-                    dropped: vec![],
+                    removed_work: vec![],
                     key,
                 };
                 self.versions.insert(*instance, 1);
                 self.commit(&[Change::Replace(Box::new(replacement))]);
             }
-            Step::Forget { instance } => {
+            Step::Purge { instance } => {
                 let (key, version) = (name(*instance), self.versions.get(instance).copied().unwrap_or(0));
                 let tasks = (0..3).map(Uuid::from_u128).collect();
                 self.commit(&[Change::PurgeInstance { key: key.clone(), version }]);
                 self.commit(&[Change::PurgeTasks { instance: key, tasks }]);
             }
-            Step::Trim { keep } => self.commit(&[Change::TrimFeed { before: at(0), keep: *keep }]),
-            Step::Look { consumer } if keeps_feed => {
-                self.consumers[*consumer].look(&self.open.as_ref().unwrap().1);
+            Step::Trim { retained_commits: keep } => {
+                self.commit(&[Change::TrimFeed { before: at(0), retained_commits: *keep }]);
             }
-            Step::Follow if keeps_feed => self.compare(),
-            Step::Look { .. } | Step::Follow => {
-                assert!(matches!(self.open.as_ref().unwrap().1.feed_head(), Err(Error::NoFeed)));
+            Step::Poll { consumer } if has_feed => {
+                self.consumers[*consumer].poll(&self.open.as_ref().unwrap().1);
+            }
+            Step::Follow if has_feed => self.compare(),
+            Step::Poll { .. } | Step::Follow => {
+                assert!(matches!(self.open.as_ref().unwrap().1.feed_head(), Err(Error::FeedDisabled)));
             }
             Step::Flush => self.open.as_mut().unwrap().0.flush().unwrap(),
             Step::Recover => self.open.as_mut().unwrap().0.recover().unwrap(),
@@ -233,7 +244,7 @@ impl Rig {
         for consumer in &mut self.consumers {
             consumer.follow(reader);
             let tenant = consumer.query.tenant.as_ref().map(TenantId::as_str);
-            assert_eq!(consumer.standing(), there(reader, tenant));
+            assert_eq!(consumer.contents(), there(reader, tenant));
         }
     }
 }
@@ -242,21 +253,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_follows_has_what_is_there_whatever_happens(steps in proptest::collection::vec(step(), 1..100)) {
+    fn feed_consumer_converges_after_any_fault(steps in proptest::collection::vec(step(), 1..100)) {
         let consumers =
-            [Consumer::new(Some("acme"), 2), Consumer::new(Some("zeta"), 40), Consumer::new(None, 7)];
+            [FeedConsumer::new(Some("acme"), 2), FeedConsumer::new(Some("zeta"), 40), FeedConsumer::new(None, 7)];
         let dir = tempfile::tempdir().unwrap();
-        let mut rig = Rig { dir, open: None, consumers, versions: BTreeMap::new() };
-        rig.restart(true);
+        let mut fixture = FeedFixture { dir, open: None, consumers, versions: BTreeMap::new() };
+        fixture.restart(true);
         for step in &steps {
-            rig.take(step);
+            fixture.take(step);
         }
-        rig.restart(true);
-        rig.compare();
+        fixture.restart(true);
+        fixture.compare();
     }
 }
 
-/// A store with a feed in a folder of its own.
+/// Creates a store with a feed in its own directory.
 fn store() -> (tempfile::TempDir, Writer, Reader) {
     let dir = tempfile::tempdir().unwrap();
     let (writer, reader) = open(dir.path(), fed()).unwrap();
@@ -264,14 +275,14 @@ fn store() -> (tempfile::TempDir, Writer, Reader) {
 }
 
 #[track_caller]
-fn gone(reader: &Reader, mark: FeedMark) -> String {
-    let error = reader.feed(&query(None, 10), mark).unwrap_err();
-    assert!(matches!(error, Error::MarkGone { .. }), "{error}");
+fn expired_error(reader: &Reader, offset: FeedOffset) -> String {
+    let error = reader.feed(&query(None, 10), offset).unwrap_err();
+    assert!(matches!(error, Error::FeedOffsetExpired { .. }), "{error}");
     error.to_string()
 }
 
 #[test]
-fn a_mark_is_good_until_its_commits_are_trimmed_and_the_head_always_is() {
+fn feed_offset_is_valid_until_trimmed() {
     let (_dir, mut writer, reader) = store();
     let first = reader.feed_head().unwrap();
     for version in 1..=20 {
@@ -280,12 +291,12 @@ fn a_mark_is_good_until_its_commits_are_trimmed_and_the_head_always_is() {
     let middle = reader.feed(&query(None, 8), first).unwrap();
     assert!(middle.more && middle.next.position > first.position);
     let head = reader.feed_head().unwrap();
-    let trim = Change::TrimFeed { before: at(0), keep: 0 };
+    let trim = Change::TrimFeed { before: at(0), retained_commits: 0 };
     assert!(reader.is_trim_due(at(6), 1_000).unwrap() && !reader.is_trim_due(at(5), 1_000).unwrap());
     writer.commit(std::slice::from_ref(&trim), at(5)).unwrap();
     assert!(!reader.is_trim_due(at(i64::MAX), 0).unwrap());
-    for mark in [first, middle.next] {
-        assert!(gone(&reader, mark).contains("not kept any more"));
+    for offset in [first, middle.next] {
+        assert!(expired_error(&reader, offset).contains("have been deleted"));
     }
     for flushed in [false, true] {
         if flushed {
@@ -299,96 +310,96 @@ fn a_mark_is_good_until_its_commits_are_trimmed_and_the_head_always_is() {
 }
 
 #[test]
-fn a_copy_that_goes_its_own_way_knows_the_marks_of_before_and_no_others() {
+fn diverged_copy_accepts_only_offsets_from_before_the_copy() {
     let (_dir, mut writer, reader) = store();
     let commit = |writer: &mut Writer, version| {
         writer.commit(&[moved(&key("acme", "o-1"), version, Status::Running)], at(5)).unwrap();
     };
     (1..=3).for_each(|version| commit(&mut writer, version));
     let shared = reader.feed_head().unwrap();
-    let begun = FeedMark { position: 0, part: 0, life: 0 };
+    let start = FeedOffset { position: 0, part: 0, writer_id: 0 };
     let copied = tempfile::tempdir().unwrap();
     reader.copy_to(&copied.path().join("copy")).unwrap();
     commit(&mut writer, 4);
     let own = reader.feed_head().unwrap();
-    // Who lags has heard of what was not copied, too.
-    let lagging = reader.feed(&query(None, 1), begun).unwrap();
-    assert!(lagging.more && lagging.next.position < shared.position && lagging.seen == own);
-    assert_eq!(reader.feed_scan(&query(None, 1), None).unwrap().seen, own);
+    // A lagging consumer also receives changes that the copy does not contain.
+    let lagging = reader.feed(&query(None, 1), start).unwrap();
+    assert!(lagging.more && lagging.next.position < shared.position && lagging.as_of == own);
+    assert_eq!(reader.feed_scan(&query(None, 1), None).unwrap().as_of, own);
     let (mut other, restored) = open(&copied.path().join("copy"), fed()).unwrap();
     assert_eq!(restored.feed_head().unwrap(), shared);
-    assert!(gone(&restored, own).contains("another life"));
-    assert!(restored.feed_holds(&lagging.next).is_ok());
-    assert!(matches!(restored.feed_holds(&lagging.seen), Err(Error::MarkGone { .. })));
+    assert!(expired_error(&restored, own).contains("another run of the store"));
+    assert!(restored.check_feed_offset(&lagging.next).is_ok());
+    assert!(matches!(restored.check_feed_offset(&lagging.as_of), Err(Error::FeedOffsetExpired { .. })));
     commit(&mut other, 4);
     assert_eq!(restored.feed_head().unwrap().position, own.position);
-    assert!(gone(&restored, own).contains("another life"));
+    assert!(expired_error(&restored, own).contains("another run of the store"));
     assert_eq!(restored.feed(&query(None, 10), shared).unwrap().items.len(), 4);
 }
 
 #[test]
-fn commits_without_a_feed_are_a_gap_that_is_noticed() {
+fn commits_without_feed_are_detected_as_a_gap() {
     let (dir, mut writer, reader) = store();
     writer.commit(&[moved(&key("acme", "o-1"), 1, Status::Running)], at(5)).unwrap();
-    let mark = reader.feed_head().unwrap();
+    let offset = reader.feed_head().unwrap();
     drop(writer);
     drop(open(dir.path(), Options { feed: false, ..fed() }).unwrap());
     let (writer, reader) = open(dir.path(), fed()).unwrap();
-    assert!(reader.feed(&query(None, 10), mark).is_ok(), "nothing was committed without it");
+    assert!(reader.feed(&query(None, 10), offset).is_ok(), "no commit was made without the feed");
     drop(writer);
     let (mut writer, reader) = open(dir.path(), Options { feed: false, ..fed() }).unwrap();
     writer.commit(&[moved(&key("acme", "o-1"), 2, Status::Running)], at(5)).unwrap();
-    assert!(reader.is_trim_due(at(0), 1_000).unwrap(), "what is left of it goes");
+    assert!(reader.is_trim_due(at(0), 1_000).unwrap(), "the remaining rows are due");
     drop(writer);
     let (mut writer, reader) = open(dir.path(), fed()).unwrap();
-    gone(&reader, mark);
+    expired_error(&reader, offset);
     writer.commit(&[moved(&key("acme", "o-1"), 3, Status::Running)], at(5)).unwrap();
-    gone(&reader, mark);
+    expired_error(&reader, offset);
 }
 
 #[test]
-fn a_part_is_bounded_by_rows_and_by_bytes_and_names_a_thing_once() {
+fn feed_page_is_bounded_and_deduplicated() {
     let (_dir, mut writer, reader) = store();
-    let begun = reader.feed_head().unwrap();
+    let start = reader.feed_head().unwrap();
     let group: Vec<_> = (0..100)
         .map(|n| moved(&key("acme", &format!("o-{}", n % 50)), n / 50 + 1, Status::Running))
         .collect();
     writer.commit(&group, at(5)).unwrap();
-    let part = reader.feed(&query(None, 10), begun).unwrap();
+    let part = reader.feed(&query(None, 10), start).unwrap();
     assert!(part.more && (10..42).contains(&part.items.len()), "{}", part.items.len());
     let few = FeedQuery { bytes: 1, ..query(None, 1_000_000) };
-    assert!(reader.feed(&few, begun).unwrap().items.len() <= 32);
+    assert!(reader.feed(&few, start).unwrap().items.len() <= 32);
     assert_eq!(reader.feed_scan(&few, None).unwrap().items.len(), 1);
-    let all = reader.feed(&query(None, 1_000_000), begun).unwrap();
-    let instances = all.items.iter().filter(|item| matches!(item.entity, Entity::Instance(..)));
+    let all = reader.feed(&query(None, 1_000_000), start).unwrap();
+    let instances = all.items.iter().filter(|item| matches!(item.entity, FeedEntity::Instance(..)));
     assert_eq!((instances.count(), all.more), (50, false));
-    let instances = FeedQuery { kinds: vec![Fed::Instances], ..query(Some("acme"), 1_000_000) };
-    assert_eq!(reader.feed(&instances, begun).unwrap().items.len(), 50);
-    let place = reader.feed_scan(&query(None, 3), None).unwrap().next.unwrap();
-    assert_eq!(FeedPlace::try_from(String::from(place.clone())), Ok(place));
-    for wrong in ["", "0", "zz", "02ab"] {
-        assert!(FeedPlace::try_from(wrong.to_owned()).is_err(), "{wrong}");
+    let instances = FeedQuery { kinds: vec![FeedEntityKind::Instances], ..query(Some("acme"), 1_000_000) };
+    assert_eq!(reader.feed(&instances, start).unwrap().items.len(), 50);
+    let cursor = reader.feed_scan(&query(None, 3), None).unwrap().next.unwrap();
+    assert_eq!(FeedScanCursor::try_from(String::from(cursor.clone())), Ok(cursor));
+    for invalid in ["", "0", "zz", "02ab"] {
+        assert!(FeedScanCursor::try_from(invalid.to_owned()).is_err(), "{invalid}");
     }
 }
 
 #[test]
 #[ignore = "a measurement: run it alone with --nocapture"]
-fn what_the_feed_costs() {
+fn feed_overhead() {
     for (feed, group) in [(false, 1), (true, 1), (false, 100), (true, 100)] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { feed, max_bytes: 4 << 30, ..small() };
         let (mut writer, reader) = open(dir.path(), options).unwrap();
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         for batch in 0..20_000 / group {
             let one = |n| apply(transition(&key("acme", &format!("order-{batch}-{n}")), 1));
             writer.commit(&(0..group).map(one).collect::<Vec<_>>(), at(5)).unwrap();
         }
-        let (took, rows) = (begun.elapsed(), reader.stats().overlay_rows);
-        let records = reader.stats().overlay_bytes - rows * 96;
+        let (duration, rows) = (start.elapsed(), reader.stats().memtable_rows);
+        let records = reader.stats().memtable_bytes - rows * 96;
         writer.flush().unwrap();
         let tables: u64 = reader.stats().tables.iter().map(|table| table.bytes).sum();
         println!(
-            "feed {feed}, groups of {group}: {took:?}, records of {records} bytes, {rows} rows, tables of {tables} bytes"
+            "feed {feed}, groups of {group}: {duration:?}, records of {records} bytes, {rows} rows, tables of {tables} bytes"
         );
     }
 }

@@ -1,33 +1,33 @@
-//! Instances that do not go on by themselves: a list that every commit keeps, so that nobody need look for them.
+//! Instances that require attention: a list that every commit maintains, so that no scan is required.
 
-use orlog_model::{InstanceKey, Standing, Timestamp};
+use orlog_model::{InstanceKey, StatusSnapshot, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::keys;
-use crate::encoding::range::Range;
-use crate::encoding::tuple::Fields;
+use crate::encoding::range::KeyRange;
+use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// How an instance stands that is stuck or paused.
+/// Status of an instance that is stuck or paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attention {
-    /// Its status, and whether it is paused.
-    pub standing: Standing,
-    /// Since when it stands so.
+    /// Status and `paused` flag.
+    pub status: StatusSnapshot,
+    /// Time since which the instance has this status.
     pub since: Timestamp,
 }
 
 impl Reader {
-    /// The instances that are stuck or paused, at most `limit`, in the order of their keys. Reads nothing else.
+    /// Returns the stuck or paused instances, at most `limit`, in key order. Reads no other rows.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn attention(&self, limit: usize) -> Result<Vec<(InstanceKey, Attention)>, Error> {
-        self.rows_of(Table::Attention, &Range::all(), limit, |key, value| {
-            let (_, instance) = keys::read_instance(&mut Fields::of(key))?;
+        self.scan_rows(Table::Attention, &KeyRange::all(), limit, |key, value| {
+            let (_, instance) = keys::read_instance(&mut KeyReader::of(key))?;
             Ok((instance, decode(Table::Attention, value)?))
         })
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use crate::samples::{at, instance, key, small};
 
-    fn moved(before: Option<Standing>, status: Status, paused: bool, millis: i64) -> Change {
+    fn moved(before: Option<StatusSnapshot>, status: Status, paused: bool, millis: i64) -> Change {
         let mut snapshot = instance(1, status);
         snapshot.paused = paused;
         let empty = Commit::empty(key("acme", "a"), at(millis));
@@ -48,17 +48,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stuck_or_paused_is_listed_from_then_until_it_goes_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut writer, reader) = crate::open(folder.path(), small()).unwrap();
+    fn stuck_and_paused_instances_are_listed_until_they_continue() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let mut before = None;
         let mut check = |status, paused, millis, expected: Option<(Status, bool, i64)>| {
             writer.commit(&[moved(before, status, paused, millis)], at(millis)).unwrap();
-            before = Some(Standing { status, paused });
+            before = Some(StatusSnapshot { status, paused });
             writer.flush().unwrap();
             let listed = reader.attention(9).unwrap();
             let listed: Vec<_> =
-                listed.iter().map(|(_, a)| (a.standing.status, a.standing.paused, a.since)).collect();
+                listed.iter().map(|(_, a)| (a.status.status, a.status.paused, a.since)).collect();
             let expected: Vec<_> = expected.into_iter().map(|(s, p, millis)| (s, p, at(millis))).collect();
             assert_eq!(listed, expected, "{status} {paused}");
         };

@@ -1,152 +1,157 @@
-//! How many instances a tenant has of each kind, and which of them stand still.
+//! Counts of the instances of a tenant, and the longest unchanged instances.
 //!
-//! Reads every snapshot of the tenant, but its state, its waits and its work are skipped, not read. Commits are let through
+//! Reads every snapshot of the tenant, but skips its state, waits and work. Commits can proceed after
 //! every few hundred rows.
 
-use crate::encoding::range::Range;
+use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::successor;
-use crate::merged::Tables;
-use crate::stats::Pages;
+use crate::merged::MergedTables;
+use crate::stats::PageStats;
 use orlog_model::{Timestamp, WorkItem, WorkKind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use orlog_model::{InstanceKey, ProgramRef, SagaName, Status, TenantId};
+use orlog_model::{DefinitionRef, InstanceKey, SagaName, Status, TenantId};
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::encoding::keys;
-use crate::encoding::tuple::Fields;
+use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// How many instances are named of those that stand still.
+/// Maximum number of unchanged instances that are listed.
 const NAMED: usize = 20;
-/// The fields of a snapshot between `paused` and `updated_at`.
+/// Number of snapshot fields between `paused` and `updated_at`.
 const SKIPPED: usize = 10;
 
-/// The instances of one tenant, counted.
+/// Instance counts of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Census {
-    /// The counts.
-    pub groups: BTreeMap<Group, u64>,
-    /// Those that are stuck, the longest first; the first twenty.
-    pub stuck: Vec<Still>,
-    /// Those that run or undo and have not changed for longest; the first twenty.
-    pub quiet: Vec<Still>,
-    /// How many were looked at.
-    pub looked_at: u64,
-    /// Every instance was looked at; otherwise the counts are lower bounds.
+pub struct InstanceCounts {
+    /// Counts.
+    pub groups: BTreeMap<CountKey, u64>,
+    /// Stuck instances, longest first; at most twenty.
+    pub stuck: Vec<UnchangedInstance>,
+    /// Running or compensating instances with the longest time since a change; at most twenty.
+    pub longest_unchanged: Vec<UnchangedInstance>,
+    /// Number of scanned instances.
+    pub scanned: u64,
+    /// Whether every instance was scanned; otherwise the counts are lower bounds.
     pub complete: bool,
 }
 
-/// What the instances of one count have in common.
+/// Common properties of the instances of one count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Group {
-    /// Their definition's name.
+pub struct CountKey {
+    /// Name of the saga.
     pub saga: SagaName,
-    /// Its author's number.
+    /// Version number, assigned by the author.
     pub version: u32,
-    /// Its identity.
+    /// Hash of the definition.
     pub hash: [u8; 16],
-    /// Where they stand.
+    /// Status.
     pub status: Status,
-    /// Inputs are kept, not applied.
+    /// Whether inputs are buffered instead of applied.
     pub paused: bool,
 }
 
-/// An instance that stands still.
+/// Instance that has not changed for a long time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Still {
-    /// Which.
+pub struct UnchangedInstance {
+    /// Key of the instance.
     pub key: InstanceKey,
-    /// Where it stands.
+    /// Status.
     pub status: Status,
-    /// Inputs are kept, not applied.
+    /// Whether inputs are buffered instead of applied.
     pub paused: bool,
-    /// Since when.
+    /// Time of the last change.
     pub since: Timestamp,
 }
 
-impl Census {
-    /// Adds what another store counted.
+impl InstanceCounts {
+    /// Adds the counts of another store.
     pub fn add(&mut self, other: Self) {
         for (group, count) in other.groups {
             *self.groups.entry(group).or_default() += count;
         }
         self.stuck.extend(other.stuck);
-        self.quiet.extend(other.quiet);
-        self.looked_at += other.looked_at;
+        self.longest_unchanged.extend(other.longest_unchanged);
+        self.scanned += other.scanned;
         self.complete &= other.complete;
-        self.settle(NAMED);
+        self.truncate(NAMED);
     }
 
-    fn note(&mut self, key: InstanceKey, head: &Head) {
-        let Head { program, status, paused, updated_at } = head;
+    fn note(&mut self, key: InstanceKey, header: &SnapshotHeader) {
+        let SnapshotHeader { definition, status, paused, updated_at } = header;
         let (status, paused) = (*status, *paused);
-        self.looked_at += 1;
-        let group =
-            Group { saga: key.saga.clone(), version: program.version, hash: program.hash, status, paused };
+        self.scanned += 1;
+        let group = CountKey {
+            saga: key.saga.clone(),
+            version: definition.version,
+            hash: definition.hash,
+            status,
+            paused,
+        };
         *self.groups.entry(group).or_default() += 1;
         if status.is_final() {
             return;
         }
-        let still = if status == Status::Stuck { &mut self.stuck } else { &mut self.quiet };
-        still.push(Still { key, status, paused, since: *updated_at });
-        if still.len() > NAMED * 50 {
-            longest(still, NAMED);
+        let unchanged = if status == Status::Stuck { &mut self.stuck } else { &mut self.longest_unchanged };
+        unchanged.push(UnchangedInstance { key, status, paused, since: *updated_at });
+        if unchanged.len() > NAMED * 50 {
+            longest(unchanged, NAMED);
         }
     }
 
-    fn settle(&mut self, named: usize) {
+    fn truncate(&mut self, named: usize) {
         longest(&mut self.stuck, named);
-        longest(&mut self.quiet, named);
+        longest(&mut self.longest_unchanged, named);
     }
 }
 
-fn longest(still: &mut Vec<Still>, named: usize) {
-    still.sort_by(|a, b| (a.since, &a.key).cmp(&(b.since, &b.key)));
-    still.truncate(named);
+fn longest(unchanged: &mut Vec<UnchangedInstance>, named: usize) {
+    unchanged.sort_by(|a, b| (a.since, &a.key).cmp(&(b.since, &b.key)));
+    unchanged.truncate(named);
 }
 
 impl Reader {
-    /// Counts the instances of a tenant; looks at `limit` of them at most.
+    /// Counts the instances of a tenant; scans at most `limit` of them.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn census(&self, tenant: &TenantId, limit: u64) -> Result<Census, Error> {
-        let mut census = Census { complete: true, ..Census::default() };
+    pub fn count_instances(&self, tenant: &TenantId, limit: u64) -> Result<InstanceCounts, Error> {
+        let mut counts = InstanceCounts { complete: true, ..InstanceCounts::default() };
         for range in self.keys().instances(tenant, None, "") {
             self.shared.scan(Table::Instance, &range, |row, value| {
-                if census.looked_at >= limit {
-                    census.complete = false;
+                if counts.scanned >= limit {
+                    counts.complete = false;
                     return Ok(ControlFlow::Break(()));
                 }
-                let (_, key) = keys::read_instance(&mut Fields::of(row))?;
-                census.note(key, &decode(Table::Instance, value)?);
+                let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
+                counts.note(key, &decode(Table::Instance, value)?);
                 Ok(ControlFlow::Continue(()))
             })?;
-            if !census.complete {
+            if !counts.complete {
                 break;
             }
         }
-        census.settle(NAMED);
-        Ok(census)
+        counts.truncate(NAMED);
+        Ok(counts)
     }
 }
 
-/// What is read of a snapshot.
-struct Head {
-    program: ProgramRef,
+/// Fields that are read from a snapshot.
+struct SnapshotHeader {
+    definition: DefinitionRef,
     status: Status,
     paused: bool,
     updated_at: Timestamp,
 }
 
-impl<'de> Deserialize<'de> for Head {
+impl<'de> Deserialize<'de> for SnapshotHeader {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(Snapshot)
     }
@@ -155,15 +160,15 @@ impl<'de> Deserialize<'de> for Head {
 struct Snapshot;
 
 impl<'de> Visitor<'de> for Snapshot {
-    type Value = Head;
+    type Value = SnapshotHeader;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the snapshot of an instance")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Head, A::Error> {
-        let missing = || A::Error::custom("it ends too early");
-        let program: ProgramRef = fields.next_element()?.ok_or_else(missing)?;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<SnapshotHeader, A::Error> {
+        let missing = || A::Error::custom("it is truncated");
+        let definition: DefinitionRef = fields.next_element()?.ok_or_else(missing)?;
         let _version: u64 = fields.next_element()?.ok_or_else(missing)?;
         let status: Status = fields.next_element()?.ok_or_else(missing)?;
         let paused: bool = fields.next_element()?.ok_or_else(missing)?;
@@ -172,55 +177,60 @@ impl<'de> Visitor<'de> for Snapshot {
         }
         let updated_at: Timestamp = fields.next_element()?.ok_or_else(missing)?;
         while fields.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Head { program, status, paused, updated_at })
+        Ok(SnapshotHeader { definition, status, paused, updated_at })
     }
 }
 
-/// The kinds of work in the order of their keys.
+/// Kinds of work in key order.
 const KINDS: [WorkKind; 4] = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];
 
 impl Reader {
-    /// How many items of work there are of each kind. Costs nothing.
+    /// Returns the number of work items of each kind, in constant time.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn outbox_depths(&self) -> Result<[(WorkKind, u64); 4], Error> {
-        let by_kind = self.shared.read(|tables| Ok(tables.heads().by_kind))?;
+        let by_kind = self.shared.read(|tables| Ok(tables.state().by_kind))?;
         Ok(std::array::from_fn(|kind| (KINDS[kind], by_kind[kind])))
     }
 
-    /// When the oldest item of work of each kind was asked for. One look a lane, however much work it has.
+    /// Returns the creation time of the oldest work item of each kind, with one lookup for each
+    /// destination.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn oldest_work(&self) -> Result<BTreeMap<WorkKind, Timestamp>, Error> {
-        let (mut oldest, mut rest) = (BTreeMap::new(), Range::all());
+        let (mut oldest, mut rest) = (BTreeMap::new(), KeyRange::all());
         let read = |key: &[u8], value: &[u8]| {
             let item: WorkItem = decode(Table::Outbox, value)?;
-            Ok((keys::read_outbox(key)?.lane, item.created_at))
+            Ok((keys::read_outbox(key)?.destination, item.created_at))
         };
-        while let Some((lane, at)) = self.first(Table::Outbox, &rest, read)? {
-            oldest.entry(lane.kind).and_modify(|first: &mut Timestamp| *first = at.min(*first)).or_insert(at);
-            let Some(behind) = successor(&keys::outbox_lane(&lane).start) else { break };
+        while let Some((destination, at)) = self.first(Table::Outbox, &rest, read)? {
+            oldest
+                .entry(destination.kind)
+                .and_modify(|first: &mut Timestamp| *first = at.min(*first))
+                .or_insert(at);
+            let Some(behind) = successor(&keys::outbox_destination(&destination).start) else { break };
             rest.start = behind;
         }
         Ok(oldest)
     }
 
-    /// About how many timers are armed. Costs nothing.
+    /// Returns the approximate number of armed timers, in constant time.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn timers_armed(&self) -> Result<u64, Error> {
         self.shared.read(|tables| {
             let stats = tables.disk().map(|disk| disk.tables().stats()).transpose()?.unwrap_or_default();
-            let folded =
+            let flushed =
                 stats.iter().find(|table| table.name == Table::Timer.name()).map_or(0, |table| table.rows);
-            Ok(folded.saturating_add_signed(tables.unfolded_timers()))
+            Ok(flushed.saturating_add_signed(tables.unflushed_timers()))
         })
     }
 
-    /// How many timers are due at `now` and still armed, `limit` at most, and when the first of them fell due.
+    /// Returns the number of armed timers that are due at `now`, at most `limit`, and the earliest due
+    /// time.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -229,12 +239,12 @@ impl Reader {
         Ok((due.len(), due.first().map(|(_, timer)| timer.due)))
     }
 
-    /// The pages of the tables on disk; nothing in memory.
+    /// Returns the page statistics of the tables on disk; zero for a store in memory.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn pages(&self) -> Result<Pages, Error> {
-        let pages = |tables: &Tables| tables.disk().map(|disk| disk.tables().pages()).transpose();
+    pub fn pages(&self) -> Result<PageStats, Error> {
+        let pages = |tables: &MergedTables| tables.disk().map(|disk| disk.tables().pages()).transpose();
         Ok(self.shared.read(pages)?.unwrap_or_default())
     }
 }
@@ -254,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn instances_are_counted_and_the_stillest_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut writer, reader) = crate::open(folder.path(), small()).unwrap();
+    fn instance_counts_include_the_longest_unchanged() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let running = |n: i64| changed(&format!("r-{n}"), Status::Running, n == 7, 10_000 - n);
         writer.commit(&(0..1_500).map(running).collect::<Vec<_>>(), at(1)).unwrap();
         writer.flush().unwrap();
@@ -265,27 +275,27 @@ mod tests {
         writer.commit(&[changed("done", Status::Completed, false, 0)], at(3)).unwrap();
 
         let acme = TenantId::new("acme").unwrap();
-        let census = reader.census(&acme, u64::MAX).unwrap();
-        assert_eq!((census.looked_at, census.complete), (1_504, true));
+        let counts = reader.count_instances(&acme, u64::MAX).unwrap();
+        assert_eq!((counts.scanned, counts.complete), (1_504, true));
         let count = |status, paused| -> u64 {
-            let of = |(group, _): &(&Group, &u64)| group.status == status && group.paused == paused;
-            census.groups.iter().filter(of).map(|(_, count)| count).sum()
+            let of = |(group, _): &(&CountKey, &u64)| group.status == status && group.paused == paused;
+            counts.groups.iter().filter(of).map(|(_, count)| count).sum()
         };
         assert_eq!((count(Status::Running, false), count(Status::Running, true)), (1_499, 1));
         assert_eq!((count(Status::Stuck, false), count(Status::Completed, false)), (3, 1));
-        let names = |still: &[Still]| -> Vec<_> {
-            still.iter().map(|still| still.key.correlation.to_string()).collect()
+        let names = |unchanged: &[UnchangedInstance]| -> Vec<_> {
+            unchanged.iter().map(|unchanged| unchanged.key.correlation.to_string()).collect()
         };
-        assert_eq!(names(&census.stuck), ["s-0", "s-1", "s-2"]);
-        assert_eq!(names(&census.quiet)[..2], ["r-1499", "r-1498"]);
-        assert_eq!(census.quiet.len(), NAMED);
+        assert_eq!(names(&counts.stuck), ["s-0", "s-1", "s-2"]);
+        assert_eq!(names(&counts.longest_unchanged)[..2], ["r-1499", "r-1498"]);
+        assert_eq!(counts.longest_unchanged.len(), NAMED);
 
-        let part = reader.census(&acme, 10).unwrap();
-        assert_eq!((part.looked_at, part.complete), (10, false));
-        let mut sum = census.clone();
+        let part = reader.count_instances(&acme, 10).unwrap();
+        assert_eq!((part.scanned, part.complete), (10, false));
+        let mut sum = counts.clone();
         sum.add(part);
-        assert_eq!((sum.looked_at, sum.complete, sum.quiet.len()), (1_514, false, NAMED));
-        assert_eq!(reader.census(&TenantId::new("zeta").unwrap(), 10).unwrap().looked_at, 0);
+        assert_eq!((sum.scanned, sum.complete, sum.longest_unchanged.len()), (1_514, false, NAMED));
+        assert_eq!(reader.count_instances(&TenantId::new("zeta").unwrap(), 10).unwrap().scanned, 0);
     }
 
     use orlog_model::{EventType, Fact, OutboxKey, Work};
@@ -300,27 +310,27 @@ mod tests {
     }
 
     #[test]
-    fn the_outbox_is_counted_by_kind_through_folds_and_openings() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut writer, reader) = crate::open(folder.path(), small()).unwrap();
+    fn outbox_counts_survive_flush_and_reopen() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let of = key("acme", "a");
-        let told = Fact { kind: EventType::new("Told").unwrap(), data: serde_json::Value::Null };
-        let fact = WorkItem { work: Work::Fact(told), ..work(&of, "x", 3) };
+        let emitted_fact = Fact { kind: EventType::new("Emitted").unwrap(), data: serde_json::Value::Null };
+        let fact = WorkItem { work: Work::Fact(emitted_fact), ..work(&of, "x", 3) };
         let items = vec![work(&of, "x.a", 1), work(&of, "x.b", 2), fact];
         writer.commit(&[apply(Commit { work: items, ..Commit::empty(of, at(1)) })], at(1)).unwrap();
         check(&reader, 2, 1);
         writer.flush().unwrap();
-        let lane = reader.lanes().unwrap().remove(0);
-        writer.commit(&[Change::Settle(OutboxKey { lane, sequence: 1 })], at(2)).unwrap();
+        let destination = reader.outbox_destinations().unwrap().remove(0);
+        writer.commit(&[Change::Settle(OutboxKey { destination, sequence: 1 })], at(2)).unwrap();
         check(&reader, 1, 1);
         assert_eq!(
             reader.oldest_work().unwrap().into_keys().collect::<Vec<_>>(),
             [WorkKind::Effect, WorkKind::Fact]
         );
         drop(writer);
-        let (writer, reader) = crate::open(folder.path(), small()).unwrap();
+        let (writer, reader) = crate::open(dir.path(), small()).unwrap();
         check(&reader, 1, 1);
-        assert!(reader.pages().unwrap().all > reader.pages().unwrap().free);
+        assert!(reader.pages().unwrap().total > reader.pages().unwrap().free);
         drop(writer);
     }
 }

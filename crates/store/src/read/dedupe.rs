@@ -1,4 +1,4 @@
-//! Which events were applied, and for how long that is known.
+//! Dedupe keys: applied events, and how long they are stored.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use orlog_model::{EventId, InstanceKey, Timestamp};
 
 use crate::encoding::keys;
 use crate::error::Error;
-use crate::merged::Tables;
+use crate::merged::MergedTables;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
 impl Reader {
-    /// Whether the instance has taken this event within the last window, seen from `now`. Time in which the store was closed, or the
-    /// process slept, does not count.
+    /// Returns whether the instance has applied this event within the last window before `now`. Downtime of
+    /// the store or suspension of the process does not count.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn applied(&self, key: &InstanceKey, id: &EventId, now: Timestamp) -> Result<bool, Error> {
+    pub fn is_duplicate(&self, key: &InstanceKey, id: &EventId, now: Timestamp) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (now, bucket) = self.at(tables, now);
             let in_bucket = |bucket| {
-                let row = self.keys().applied(bucket, key, id);
-                Ok::<_, Error>(tables.get(Table::Applied, &row, |_| ())?.is_some())
+                let row = self.keys().dedupe(bucket, key, id);
+                Ok::<_, Error>(tables.get(Table::Dedupe, &row, |_| ())?.is_some())
             };
             if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
                 return Ok(true);
             }
-            for bucket in self.kept(tables, (now, bucket))? {
+            for bucket in self.retained_buckets(tables, (now, bucket))? {
                 if in_bucket(bucket)? {
                     return Ok(true);
                 }
@@ -36,55 +36,58 @@ impl Reader {
         })
     }
 
-    /// Since when at least it is known what was applied, and must be: a window before `now`; after a rest, a window before that, until
-    /// the store has been awake for a window. What was applied earlier may be forgotten.
+    /// Returns the time since which dedupe keys are complete: one window before `now`. After a downtime, it
+    /// is one window before the downtime, until the store has been open for a window. Older keys may be
+    /// deleted.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn remembered_since(&self, now: Timestamp) -> Result<Timestamp, Error> {
+    pub fn dedupe_horizon(&self, now: Timestamp) -> Result<Timestamp, Error> {
         self.shared.read(|tables| {
-            let kept = self.kept(tables, self.at(tables, now))?;
-            let since = now.before(self.dedupe_window());
-            Ok(kept.first().map_or(since, |bucket| since.min(self.keys().begin_of(*bucket))))
+            let retained_buckets = self.retained_buckets(tables, self.at(tables, now))?;
+            let since = now.saturating_sub(self.dedupe_window());
+            Ok(retained_buckets.first().map_or(since, |bucket| since.min(self.keys().bucket_start(*bucket))))
         })
     }
 
-    /// For how long at least an applied event is remembered.
+    /// Returns the minimum time for which dedupe keys are stored.
     #[must_use]
     pub fn dedupe_window(&self) -> Duration {
         self.keys().window()
     }
 
-    /// Whether `Change::PurgeApplied` with the same time would still forget anything.
+    /// Returns whether `Change::PurgeDedupe` with the same time would still delete rows.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn is_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
-        Ok(self.first(Table::Applied, &self.keys().applied_before(before), |_, _| Ok(()))?.is_some())
+    pub fn is_dedupe_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
+        Ok(self.first(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| Ok(()))?.is_some())
     }
 
-    /// The present, and its bucket. A clock that was set back must not hide what was applied.
-    fn at(&self, tables: &Tables, now: Timestamp) -> (Timestamp, i64) {
-        let now = now.max(tables.heads().latest);
+    /// Returns the current time and its bucket. A clock that was set back must not hide applied events.
+    fn at(&self, tables: &MergedTables, now: Timestamp) -> (Timestamp, i64) {
+        let now = now.max(tables.state().latest);
         (now, self.keys().bucket(now))
     }
 
-    fn kept(&self, tables: &Tables, at: (Timestamp, i64)) -> Result<Vec<i64>, Error> {
-        self.shared.rest.kept(at, self.dedupe_window(), |bucket| buckets_before(tables, bucket))
+    fn retained_buckets(&self, tables: &MergedTables, at: (Timestamp, i64)) -> Result<Vec<i64>, Error> {
+        self.shared
+            .downtime
+            .retained_buckets(at, self.dedupe_window(), |bucket| buckets_before(tables, bucket))
     }
 }
 
-/// The buckets before this one that hold anything: one look each.
-fn buckets_before(tables: &Tables, bucket: i64) -> Result<Vec<i64>, Error> {
-    let (mut found, mut from, end) = (Vec::new(), Vec::new(), keys::applied_from(bucket));
+/// Returns the nonempty buckets before this one, with one lookup each.
+fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
+    let (mut found, mut from, end) = (Vec::new(), Vec::new(), keys::dedupe_bucket_start(bucket));
     loop {
         let mut next = None;
-        tables.scan(Table::Applied, &from, Some(&end), &mut |key, _| {
+        tables.scan(Table::Dedupe, &from, Some(&end), &mut |key, _| {
             next = Some(keys::read_bucket(key)?);
             Ok(ControlFlow::Break(()))
         })?;
         let Some(bucket) = next else { return Ok(found) };
         found.push(bucket);
-        from = keys::applied_from(bucket.saturating_add(1));
+        from = keys::dedupe_bucket_start(bucket.saturating_add(1));
     }
 }

@@ -1,9 +1,11 @@
-//! A rest: while a store is closed, or its process sleeps, no time passes for what it remembers.
+//! Downtime: time in which a store is closed, or its process is suspended, does not expire dedupe keys.
 //!
-//! Marks of applied events lie in buckets as long as the window; the two newest ones hold whatever is younger than a window. After a
-//! longer rest those two are empty, and yet what was applied just before it is delivered again just after it, because checkpoints lag
-//! behind. So the two newest buckets from before a rest count too, until the store has been awake for a window. A store that is closed
-//! sooner loses nothing: at the next opening these are still among the newest that it finds, unless events were applied in two later ones.
+//! Dedupe keys are in buckets as long as the window; the two newest buckets contain all keys younger
+//! than a window. After a longer downtime those two are empty, but events applied just before it are
+//! redelivered just after it, because checkpoints lag. Therefore the two newest buckets from before a
+//! downtime are also valid until the store has been open for a window. If the store is closed sooner,
+//! no key is lost: at the next opening these buckets are still among the newest, unless events were
+//! applied in two later ones.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,71 +16,72 @@ use orlog_model::Timestamp;
 use crate::error::Error;
 use crate::lock::lock;
 
-/// How many buckets from before a rest count: as many as without one.
-const KEPT: usize = 2;
-/// A store that is awake is asked for the time more often than this. With a window shorter than that, only a longer silence is a rest.
-const SILENCE: Duration = Duration::from_mins(10);
+/// Number of valid buckets from before a downtime: the same as without one.
+const RETAINED_BUCKETS: usize = 2;
+/// Minimum gap that counts as downtime. An open store reads the clock more often than this. If the
+/// window is shorter, only a longer gap is a downtime.
+const DOWNTIME_THRESHOLD: Duration = Duration::from_mins(10);
 
-/// What a store knows of its last rest.
+/// Tracker of the last downtime of a store.
 #[derive(Debug)]
-pub(crate) struct Rest {
-    /// The newest bucket of which it is known that none from before a rest counts any more. All that most calls look at.
-    settled: AtomicI64,
-    /// `None` before the first look at the time.
-    waking: Mutex<Option<Waking>>,
+pub(crate) struct DowntimeTracker {
+    /// Newest bucket for which no bucket from before a downtime is valid. Most calls read only this field.
+    clear_bucket: AtomicI64,
+    /// Current awake period; `None` before the first read of the clock.
+    waking: Mutex<Option<AwakePeriod>>,
 }
 
 #[derive(Debug)]
-struct Waking {
-    /// When it woke up.
+struct AwakePeriod {
+    /// Start of the period.
     since: Timestamp,
-    /// When it was seen awake last, and the bucket of that. Within a bucket once is enough.
+    /// Last time at which the store was awake, and its bucket. One update for each bucket is sufficient.
     seen: (Timestamp, i64),
-    /// The buckets from before that count, the older first.
-    kept: Vec<i64>,
+    /// Valid buckets from before the downtime, the older one first.
+    retained: Vec<i64>,
 }
 
-impl Default for Rest {
+impl Default for DowntimeTracker {
     fn default() -> Self {
-        Self { settled: AtomicI64::new(i64::MIN), waking: Mutex::default() }
+        Self { clear_bucket: AtomicI64::new(i64::MIN), waking: Mutex::default() }
     }
 }
 
-impl Rest {
-    /// The buckets older than the last two that count at `now`, which lies in `bucket`, the oldest first. `before` answers all that
-    /// there are before a bucket, in order.
-    pub(crate) fn kept(
+impl DowntimeTracker {
+    /// Returns the buckets, in addition to the last two, that are valid at `now`, which is in `bucket`;
+    /// oldest first. `before` returns all existing buckets before a bucket, in order.
+    pub(crate) fn retained_buckets(
         &self,
         (now, bucket): (Timestamp, i64),
         window: Duration,
         before: impl FnOnce(i64) -> Result<Vec<i64>, Error>,
     ) -> Result<Vec<i64>, Error> {
-        if self.settled.load(Ordering::Relaxed) >= bucket {
+        if self.clear_bucket.load(Ordering::Relaxed) >= bucket {
             return Ok(Vec::new());
         }
         let mut waking = lock(&self.waking);
         let waking = match &mut *waking {
             Some(waking) if !waking.slept_until(now, bucket) => waking,
             asleep => {
-                let mut kept = before(bucket.saturating_sub(1))?;
-                kept.drain(..kept.len().saturating_sub(KEPT));
-                asleep.insert(Waking { since: now, seen: (now, bucket), kept })
+                let mut retained = before(bucket.saturating_sub(1))?;
+                retained.drain(..retained.len().saturating_sub(RETAINED_BUCKETS));
+                asleep.insert(AwakePeriod { since: now, seen: (now, bucket), retained })
             }
         };
         waking.seen = waking.seen.max((now, bucket));
-        if waking.since.after(window) <= now {
-            waking.kept.clear();
+        if waking.since.saturating_add(window) <= now {
+            waking.retained.clear();
         }
-        if waking.kept.is_empty() {
-            self.settled.store(bucket, Ordering::Relaxed);
+        if waking.retained.is_empty() {
+            self.clear_bucket.store(bucket, Ordering::Relaxed);
         }
-        Ok(waking.kept.clone())
+        Ok(waking.retained.clone())
     }
 }
 
-impl Waking {
+impl AwakePeriod {
     fn slept_until(&self, now: Timestamp, bucket: i64) -> bool {
         let (seen, last) = self.seen;
-        bucket > last.saturating_add(1) && seen.after(SILENCE) < now
+        bucket > last.saturating_add(1) && seen.saturating_add(DOWNTIME_THRESHOLD) < now
     }
 }

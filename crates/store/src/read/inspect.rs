@@ -1,18 +1,18 @@
-//! The raw tables, in the notation that operators know: `saga:{tenant}:{saga}:{correlation}` and so on.
+//! Raw tables in the notation for operators: `saga:{tenant}:{saga}:{correlation}` and so on.
 
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    DeadLetter, Deployment, Input, Instance, Original, ProgramRef, Record, StreamPosition, TaskEvent,
-    TaskRow, TenantId, WorkItem,
+    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, Instance, StreamPosition,
+    TaskEvent, TaskRow, TenantId, WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::encoding::definition_source::SourceBytes;
+use crate::encoding::definition_source::DefinitionSourceBytes;
 use crate::encoding::keys;
-use crate::encoding::range::Range;
-use crate::encoding::tuple::{Fields, hex};
+use crate::encoding::range::KeyRange;
+use crate::encoding::tuple::{KeyReader, hex};
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::feed::write;
@@ -20,29 +20,34 @@ use crate::read::attention::Attention;
 use crate::read::reader::Reader;
 use crate::table::{TABLES, Table};
 
-/// A row for people.
+/// Row in readable form.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// What it is about, for example `saga:acme:order:o-1`.
+pub struct InspectRow {
+    /// Readable key, for example `saga:acme:order:o-1`.
     pub key: String,
-    /// What is stored.
+    /// Stored value.
     pub value: Value,
 }
 
 impl Reader {
-    /// The rows of a table in the order of their keys, of one tenant or of all. Tables that belong to no tenant answer only
-    /// the latter. Takes the names of [`TABLES`] and those on disk.
+    /// Returns the rows of a table in key order, of one tenant or of all. Tables that belong to no tenant
+    /// require all tenants. Accepts the names of [`TABLES`] and the names on disk.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], and those of [`Reader`].
-    pub fn rows(&self, table: &str, tenant: Option<&TenantId>, limit: usize) -> Result<Vec<Row>, Error> {
+    /// [`Error::NoSuchTable`], and the errors of [`Reader`].
+    pub fn inspect_rows(
+        &self,
+        table: &str,
+        tenant: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<InspectRow>, Error> {
         let table = named(table)?;
         let mut rows = Vec::new();
         if limit == 0 {
             return Ok(rows);
         }
-        self.shared.scan(table, &Range::all(), |key, value| {
-            let (owner, row) = shown(table, key, value)?;
+        self.shared.scan(table, &KeyRange::all(), |key, value| {
+            let (owner, row) = display(table, key, value)?;
             if tenant.is_none() || tenant == owner.as_ref() {
                 rows.push(row);
             }
@@ -54,32 +59,32 @@ impl Reader {
 
 fn named(name: &str) -> Result<Table, Error> {
     let found =
-        Table::ALL.into_iter().zip(TABLES).find(|(table, shown)| **shown == name || table.name() == name);
+        Table::ALL.into_iter().zip(TABLES).find(|(table, display)| **display == name || table.name() == name);
     found.map(|(table, _)| table).ok_or_else(|| Error::NoSuchTable { name: name.chars().take(64).collect() })
 }
 
-/// A row for people, and whose it is.
-fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Row), Error> {
+/// Returns a row in readable form, with its tenant.
+fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, InspectRow), Error> {
     let (owner, key, value) = match table {
         Table::Instance => {
-            let (_, of) = keys::read_instance(&mut Fields::of(key))?;
+            let (_, of) = keys::read_instance(&mut KeyReader::of(key))?;
             (Some(of.tenant.clone()), format!("saga:{of}"), instance(&decode(table, bytes)?))
         }
         Table::Attention => {
-            let (_, of) = keys::read_instance(&mut Fields::of(key))?;
+            let (_, of) = keys::read_instance(&mut KeyReader::of(key))?;
             (Some(of.tenant.clone()), format!("attention:{of}"), json::<Attention>(table, bytes)?)
         }
         Table::History => {
             let (of, version) = keys::read_numbered(key)?;
-            (Some(of.tenant.clone()), format!("history:{of}:{version}"), json::<Record>(table, bytes)?)
+            (Some(of.tenant.clone()), format!("history:{of}:{version}"), json::<HistoryEntry>(table, bytes)?)
         }
         Table::Outbox => outbox(key, &decode(table, bytes)?)?,
         Table::Timer => {
             let (of, timer) = keys::read_timer(key)?;
-            (Some(of.tenant.clone()), format!("schedule:{of}:{}:{}", timer.due, timer.name), plain(&timer))
+            (Some(of.tenant.clone()), format!("schedule:{of}:{}:{}", timer.due, timer.name), to_value(&timer))
         }
-        Table::Applied => {
-            let (bucket, of, id) = keys::read_applied(key)?;
+        Table::Dedupe => {
+            let (bucket, of, id) = keys::read_dedupe(key)?;
             (Some(of.tenant.clone()), format!("dedupe:{of}:{id}"), json!({ "bucket": bucket }))
         }
         Table::Checkpoint => {
@@ -88,22 +93,24 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
             (None, format!("checkpoint:{}:{}", of.stream, of.consumer), value)
         }
         Table::DeadLetter => {
-            let letter: DeadLetter = decode(table, bytes)?;
-            let name = format!("deadletter:{}:{}", letter.tenant, letter.id);
-            (Some(letter.tenant.clone()), name, dead_letter(&letter))
+            let record: DeadLetter = decode(table, bytes)?;
+            let name = format!("deadletter:{}:{}", record.tenant, record.id);
+            (Some(record.tenant.clone()), name, dead_letter(&record))
         }
-        Table::LetterOutbox => {
-            let letter: DeadLetter = decode(table, bytes)?;
-            let name = format!("letter_outbox:{}:{}", letter.tenant, keys::read_letter_outbox(key)?);
-            (Some(letter.tenant.clone()), name, dead_letter(&letter))
+        Table::DeadLetterOutbox => {
+            let record: DeadLetter = decode(table, bytes)?;
+            let name =
+                format!("dead_letter_outbox:{}:{}", record.tenant, keys::read_dead_letter_outbox(key)?);
+            (Some(record.tenant.clone()), name, dead_letter(&record))
         }
-        Table::Held => {
+        Table::BufferedInput => {
             let (of, number) = keys::read_numbered(key)?;
-            (Some(of.tenant.clone()), format!("held:{of}:{number}"), json::<Input>(table, bytes)?)
+            (Some(of.tenant.clone()), format!("buffered_input:{of}:{number}"), json::<Input>(table, bytes)?)
         }
         Table::Definition => {
-            let (program, SourceBytes(source)): (ProgramRef, SourceBytes) = decode(table, bytes)?;
-            let mut value = json!({ "saga": program.saga, "version": program.version });
+            let (definition, DefinitionSourceBytes(source)): (DefinitionRef, DefinitionSourceBytes) =
+                decode(table, bytes)?;
+            let mut value = json!({ "saga": definition.saga, "version": definition.version });
             match String::from_utf8(source) {
                 Ok(text) => value["source"] = text.into(),
                 Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
@@ -125,45 +132,45 @@ fn shown(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, Ro
         Table::Feed => feed(key, bytes)?,
         Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex(bytes))),
     };
-    Ok((owner, Row { key, value }))
+    Ok((owner, InspectRow { key, value }))
 }
 
 fn feed(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
     let row = write::read(key, bytes)?;
-    let name = format!("feed:{}:{}", row.mark.position, row.mark.part);
+    let name = format!("feed:{}:{}", row.offset.position, row.offset.part);
     Ok((None, name, json!({ "at": row.at, "touched": row.touched.len() })))
 }
 
 fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Value), Error> {
-    let place = keys::read_outbox(key)?;
+    let outbox_key = keys::read_outbox(key)?;
     let tenant = item.instance.tenant.clone();
-    let kind = plain(&place.lane.kind);
+    let kind = to_value(&outbox_key.destination.kind);
     let name = format!(
         "outbox:{tenant}:{}:{}:{}",
         kind.as_str().unwrap_or_default(),
-        place.lane.name,
-        place.sequence
+        outbox_key.destination.name,
+        outbox_key.sequence
     );
-    Ok((Some(tenant), name, plain(item)))
+    Ok((Some(tenant), name, to_value(item)))
 }
 
-/// A snapshot with a state that people can read, where it is JSON or MessagePack; its digits otherwise.
+/// Returns a snapshot with a readable state if it is JSON or MessagePack; otherwise in hexadecimal.
 fn instance(instance: &Instance) -> Value {
-    let mut value = plain(instance);
+    let mut value = to_value(instance);
     let state = &instance.state;
     let readable = serde_json::from_slice(state).ok().or_else(|| {
         let mut rest = state.as_slice();
         rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
     });
     value["state"] = readable.unwrap_or_else(|| json!({ "hex": hex(state) }));
-    value["program"]["hash"] = Value::String(hex(&instance.program.hash));
+    value["definition"]["hash"] = Value::String(hex(&instance.definition.hash));
     value
 }
 
-/// A message shows its body as JSON where it is, its digits otherwise.
-fn dead_letter(letter: &DeadLetter) -> Value {
-    let mut value = plain(letter);
-    if let Original::Message { payload, .. } = &letter.original {
+/// Returns a dead letter; the body of a message is JSON if possible, otherwise hexadecimal.
+fn dead_letter(record: &DeadLetter) -> Value {
+    let mut value = to_value(record);
+    if let DeadLetterOriginal::Message { payload, .. } = &record.original {
         let readable = serde_json::from_slice(payload).unwrap_or_else(|_| json!({ "hex": hex(payload) }));
         value["original"]["Message"]["payload"] = readable;
     }
@@ -171,9 +178,9 @@ fn dead_letter(letter: &DeadLetter) -> Value {
 }
 
 fn json<T: serde::de::DeserializeOwned + Serialize>(table: Table, bytes: &[u8]) -> Result<Value, Error> {
-    decode::<T>(table, bytes).map(|value| plain(&value))
+    decode::<T>(table, bytes).map(|value| to_value(&value))
 }
 
-fn plain<T: Serialize>(value: &T) -> Value {
-    serde_json::to_value(value).expect("the words of the model can be shown as JSON")
+fn to_value<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).expect("the types of the model can be serialized as JSON")
 }

@@ -1,84 +1,85 @@
-//! Finding instances and timers, page by page.
+//! Queries of instances and timers, page by page.
 
 use std::ops::ControlFlow;
 
 use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timer, Timestamp};
 
 use crate::encoding::keys;
-use crate::encoding::range::Range;
-use crate::encoding::tuple::{Fields, hex, unhex};
+use crate::encoding::range::KeyRange;
+use crate::encoding::tuple::{KeyReader, hex, unhex};
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// Which instances to find. Bounds of time include their first moment and exclude their last.
+/// Query of instances. Time ranges include their start and exclude their end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InstanceQuery {
-    /// Whose.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Of which saga; `None`: of all.
+    /// Saga; `None`: all sagas.
     pub saga: Option<SagaName>,
-    /// In which statuses; empty: in all.
+    /// Statuses; empty: all.
     pub statuses: Vec<Status>,
-    /// With a correlation id that begins so.
+    /// Prefix of the correlation id.
     pub prefix: Option<String>,
-    /// Last changed then or later.
+    /// Start of the range of the last change.
     pub updated_from: Option<Timestamp>,
-    /// Last changed before.
+    /// End of the range of the last change.
     pub updated_until: Option<Timestamp>,
-    /// Started then or later.
+    /// Start of the range of the creation time.
     pub created_from: Option<Timestamp>,
-    /// Started before.
+    /// End of the range of the creation time.
     pub created_until: Option<Timestamp>,
-    /// Where the last page ended; `None` begins.
+    /// Cursor from the previous page; `None` for the first page.
     pub cursor: Option<String>,
-    /// How many to find at most; 0 stands for 100.
+    /// Maximum number of results. Default for 0: 100.
     pub limit: usize,
-    /// How many to look at, at most; 0 stands for 100,000. A page may therefore be short and yet not the last.
+    /// Maximum number of scanned rows. Default for 0: 100,000. A page can therefore be short without being
+    /// the last.
     pub scan_limit: usize,
 }
 
-/// Which timers to find.
+/// Query of timers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TimerQuery {
-    /// Whose.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Where to begin; `None` is at the one that falls due first. Cursors of one shard are ones of every shard.
+    /// Start cursor; `None` starts at the earliest due time. A cursor is valid in every shard.
     pub cursor: Option<String>,
-    /// How many to find at most.
+    /// Maximum number of results.
     pub limit: usize,
-    /// How many to look at, at most: those of other tenants lie between.
+    /// Maximum number of scanned rows, because timers of other tenants are in between.
     pub scan_limit: usize,
 }
 
-/// A timer that was found.
+/// Timer in a query result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundTimer {
-    /// Its place: timers are in the order of their places, across shards too.
-    pub place: String,
-    /// Whose it is.
+    /// Position of the timer. Timers are ordered by position, across shards too.
+    pub position: String,
+    /// Instance of the timer.
     pub key: InstanceKey,
-    /// What falls due.
+    /// Timer.
     pub timer: Timer,
 }
 
 impl FoundTimer {
-    /// The cursor that begins with the timer behind this one.
+    /// Returns the cursor of the timer after this one.
     #[must_use]
-    pub fn cursor_behind(&self) -> String {
-        format!("{}00", self.place)
+    pub fn cursor_after(&self) -> String {
+        format!("{}00", self.position)
     }
 }
 
-/// A part of an answer.
+/// Page of a query result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
-    /// What was found, in the order of keys.
+    /// Results, in key order.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` after the last one. Not meant to be understood.
+    /// Cursor of the next page; `None` after the last one. Opaque.
     pub next: Option<String>,
-    /// How many rows were looked at.
+    /// Number of scanned rows.
     pub scanned: usize,
 }
 
@@ -88,7 +89,7 @@ impl InstanceQuery {
         (or(self.limit, 100), or(self.scan_limit, 100_000))
     }
 
-    fn wants(&self, key: &InstanceKey, instance: &Instance) -> bool {
+    fn matches(&self, key: &InstanceKey, instance: &Instance) -> bool {
         let within = |at: Timestamp, from: Option<Timestamp>, until: Option<Timestamp>| {
             from.is_none_or(|from| from <= at) && until.is_none_or(|until| at < until)
         };
@@ -98,42 +99,43 @@ impl InstanceQuery {
             && within(instance.created_at, self.created_from, self.created_until)
     }
 
-    /// The key at which the last page ended. It must be one of this tenant: cursors come from outside.
+    /// Returns the last key of the previous page. It must belong to this tenant, because cursors are
+    /// external input.
     fn resumed(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let bad = || Error::BadCursor { cursor: cursor.chars().take(64).collect() };
-        let key = unhex(cursor).ok_or_else(bad)?;
-        let (_, instance) = keys::read_instance(&mut Fields::of(&key)).map_err(|_| bad())?;
-        if instance.tenant == self.tenant { Ok(Some(key)) } else { Err(bad()) }
+        let invalid_cursor = || Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
+        let key = unhex(cursor).ok_or_else(invalid_cursor)?;
+        let (_, instance) = keys::read_instance(&mut KeyReader::of(&key)).map_err(|_| invalid_cursor())?;
+        if instance.tenant == self.tenant { Ok(Some(key)) } else { Err(invalid_cursor()) }
     }
 }
 
 impl Reader {
-    /// The cursor of a query whose last page ended with this instance.
+    /// Returns the cursor of a query whose last page ended with this instance.
     #[must_use]
     pub fn cursor(&self, key: &InstanceKey) -> String {
         hex(&self.keys().instance(key))
     }
 
-    /// The instances that a query describes, in the order of slot, saga and correlation id.
+    /// Returns the instances that match a query, ordered by slot, saga and correlation id.
     ///
     /// # Errors
-    /// [`Error::BadCursor`], and those of [`Reader`].
+    /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn instances(&self, query: &InstanceQuery) -> Result<Page<(InstanceKey, Instance)>, Error> {
         let after = query.resumed()?;
         let (limit, scan_limit) = query.limits();
         let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
         let prefix = query.prefix.as_deref().unwrap_or_default();
         for range in self.keys().instances(&query.tenant, query.saga.as_ref(), prefix) {
-            let range: Range = match &after {
+            let range: KeyRange = match &after {
                 Some(key) => range.after(key),
                 None => range,
             };
             self.shared.scan(Table::Instance, &range, |row, value| {
-                let (_, key) = keys::read_instance(&mut Fields::of(row))?;
+                let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
                 let instance: Instance = decode(Table::Instance, value)?;
                 page.scanned += 1;
-                if query.wants(&key, &instance) {
+                if query.matches(&key, &instance) {
                     page.items.push((key, instance));
                 }
                 if page.items.len() < limit && page.scanned < scan_limit {
@@ -149,24 +151,25 @@ impl Reader {
         Ok(page)
     }
 
-    /// The armed timers of a tenant, in the order in which they fall due.
+    /// Returns the armed timers of a tenant, ordered by due time.
     ///
     /// # Errors
-    /// [`Error::BadCursor`], and those of [`Reader`].
+    /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
-        let bad = |cursor: &String| Error::BadCursor { cursor: cursor.chars().take(64).collect() };
-        let start = |cursor: &String| unhex(cursor).ok_or_else(|| bad(cursor));
+        let invalid_cursor =
+            |cursor: &String| Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
+        let start = |cursor: &String| unhex(cursor).ok_or_else(|| invalid_cursor(cursor));
         let start = query.cursor.as_ref().map(start).transpose()?.unwrap_or_default();
         let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
-        self.shared.scan(Table::Timer, &Range { start, end: None }, |row, _| {
+        self.shared.scan(Table::Timer, &KeyRange { start, end: None }, |row, _| {
             if page.items.len() == query.limit || page.scanned == query.scan_limit {
-                page.next = Some(hex(&keys::timers_of_from(&query.tenant, row)?));
+                page.next = Some(hex(&keys::timer_cursor(&query.tenant, row)?));
                 return Ok(ControlFlow::Break(()));
             }
             let (key, timer) = keys::read_timer(row)?;
             page.scanned += 1;
             if key.tenant == query.tenant {
-                page.items.push(FoundTimer { place: hex(row), key, timer });
+                page.items.push(FoundTimer { position: hex(row), key, timer });
             }
             Ok(ControlFlow::Continue(()))
         })?;

@@ -1,31 +1,32 @@
-//! Reading what was committed.
+//! Reads of committed data.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use orlog_model::{
-    DeadLetter, Deployment, Input, Instance, InstanceKey, Lane, OutboxKey, ProgramRef, Record, SagaName,
-    Source, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
+    CheckpointKey, DeadLetter, DefinitionRef, Deployment, Destination, HistoryEntry, Input, Instance,
+    InstanceKey, OutboxKey, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::encoding::definition_source::SourceBytes;
-use crate::encoding::keys::{self, Keys};
-use crate::encoding::range::Range;
-use crate::encoding::tuple::{Fields, successor};
+use crate::encoding::definition_source::DefinitionSourceBytes;
+use crate::encoding::keys::{self, KeyEncoder};
+use crate::encoding::range::KeyRange;
+use crate::encoding::tuple::{KeyReader, successor};
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::table::Table;
 
-/// Reads a store, from any thread, while it is written. Cheap to clone.
+/// Reader of a store, from any thread, concurrent with writes. Cheap to clone.
 ///
-/// Every method sees at least what was committed before it was called. Each can fail with [`Error::Closed`] once the
-/// writer is gone, with [`Error::Io`] if the disk fails, and with [`Error::Corrupt`] if a row cannot be read.
+/// Every method sees at least all commits before its call. Each can fail with [`Error::Closed`] after
+/// the writer is dropped, with [`Error::Io`] if the disk fails, and with [`Error::Corrupt`] if a row
+/// cannot be read.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
@@ -36,25 +37,25 @@ impl Reader {
         Self { shared }
     }
 
-    /// How many commits there were.
+    /// Returns the number of commits.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.shared.heads().position
+        self.shared.state().position
     }
 
-    /// The position, to wait for the next commit.
+    /// Returns a receiver of the position, to wait for the next commit.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.shared.watch()
     }
 
-    /// Figures about the store.
+    /// Returns the statistics of the store.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// The snapshot of an instance; `None` if there is no such instance.
+    /// Returns the snapshot of an instance; `None` if it does not exist.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -62,7 +63,7 @@ impl Reader {
         self.row(Table::Instance, &self.keys().instance(key))
     }
 
-    /// How many instances of a tenant each saga has in each status. Reads all of them.
+    /// Counts the instances of a tenant by saga and status. Reads all of them.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -70,7 +71,7 @@ impl Reader {
         let mut counts = BTreeMap::new();
         for range in self.keys().instances(tenant, None, "") {
             self.shared.scan(Table::Instance, &range, |key, value| {
-                let (_, key) = keys::read_instance(&mut Fields::of(key))?;
+                let (_, key) = keys::read_instance(&mut KeyReader::of(key))?;
                 let instance: Instance = decode(Table::Instance, value)?;
                 *counts.entry((key.saga, instance.status)).or_insert(0) += 1;
                 Ok(ControlFlow::Continue(()))
@@ -79,80 +80,98 @@ impl Reader {
         Ok(counts)
     }
 
-    /// The history of an instance behind a state version, oldest first.
+    /// Returns the history of an instance after a state version, oldest first.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn history(&self, key: &InstanceKey, after_version: u64, limit: usize) -> Result<Vec<Record>, Error> {
+    pub fn history(
+        &self,
+        key: &InstanceKey,
+        after_version: u64,
+        limit: usize,
+    ) -> Result<Vec<HistoryEntry>, Error> {
         let behind = self.keys().history(key, after_version);
-        let range = Range::of_prefix(self.keys().instance(key)).after(&behind);
-        self.rows_of(Table::History, &range, limit, |_, value| decode(Table::History, value))
+        let range = KeyRange::of_prefix(self.keys().instance(key)).after(&behind);
+        self.scan_rows(Table::History, &range, limit, |_, value| decode(Table::History, value))
     }
 
-    /// The inputs that are kept for an instance, because it is paused or has not begun, with their numbers, oldest first.
+    /// Returns the inputs buffered for an instance that is paused or has not started, with their numbers,
+    /// oldest first.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn held(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
-        let range = Range::of_prefix(self.keys().instance(key));
-        self.rows_of(Table::Held, &range, limit, |key, value| {
-            Ok((keys::read_numbered(key)?.1, decode(Table::Held, value)?))
+    pub fn buffered_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
+        let range = KeyRange::of_prefix(self.keys().instance(key));
+        self.scan_rows(Table::BufferedInput, &range, limit, |key, value| {
+            Ok((keys::read_numbered(key)?.1, decode(Table::BufferedInput, value)?))
         })
     }
 
-    /// The instances for which inputs are kept, behind one of them, in the order of their keys. One look an instance.
+    /// Returns the instances with buffered inputs after a key, in key order, with one lookup for each
+    /// instance.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn held_keys(&self, after: Option<&InstanceKey>, limit: usize) -> Result<Vec<InstanceKey>, Error> {
-        let (mut held, mut rest) = (Vec::new(), Range::all());
+    pub fn buffered_keys(
+        &self,
+        after: Option<&InstanceKey>,
+        limit: usize,
+    ) -> Result<Vec<InstanceKey>, Error> {
+        let (mut found, mut rest) = (Vec::new(), KeyRange::all());
         if let Some(behind) = after.and_then(|key| successor(&self.keys().instance(key))) {
             rest.start = behind;
         }
-        while held.len() < limit {
-            let Some((key, _)) = self.first(Table::Held, &rest, |key, _| keys::read_numbered(key))? else {
+        while found.len() < limit {
+            let Some((key, _)) =
+                self.first(Table::BufferedInput, &rest, |key, _| keys::read_numbered(key))?
+            else {
                 break;
             };
             let Some(behind) = successor(&self.keys().instance(&key)) else { break };
             rest.start = behind;
-            held.push(key);
+            found.push(key);
         }
-        Ok(held)
+        Ok(found)
     }
 
-    /// The number of the last item of work that was ever put into the outbox, or of something later. Costs nothing.
+    /// Returns the last assigned outbox sequence or a later one, in constant time.
     #[must_use]
     pub fn last_sequence(&self) -> u64 {
-        self.shared.heads().sequence
+        self.shared.state().sequence
     }
 
-    /// The lanes that have work, in order. One look a lane, however much work it has.
+    /// Returns the destinations with pending work, in order, with one lookup for each destination.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn lanes(&self) -> Result<Vec<Lane>, Error> {
-        let (mut lanes, mut rest) = (Vec::new(), Range::all());
+    pub fn outbox_destinations(&self) -> Result<Vec<Destination>, Error> {
+        let (mut destinations, mut rest) = (Vec::new(), KeyRange::all());
         while let Some(key) = self.first(Table::Outbox, &rest, |key, _| keys::read_outbox(key))? {
-            let Some(behind) = successor(&keys::outbox_lane(&key.lane).start) else { break };
+            let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else { break };
             rest.start = behind;
-            lanes.push(key.lane);
+            destinations.push(key.destination);
         }
-        Ok(lanes)
+        Ok(destinations)
     }
 
-    /// The work of a lane behind a sequence number, in order.
+    /// Returns the work items of a destination after a sequence number, in order.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn outbox(&self, lane: &Lane, after: u64, limit: usize) -> Result<Vec<(OutboxKey, WorkItem)>, Error> {
-        let behind = keys::outbox(&OutboxKey { lane: lane.clone(), sequence: after });
-        let range = keys::outbox_lane(lane).after(&behind);
-        self.rows_of(Table::Outbox, &range, limit, |key, value| {
+    pub fn outbox(
+        &self,
+        destination: &Destination,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(OutboxKey, WorkItem)>, Error> {
+        let behind = keys::outbox(&OutboxKey { destination: destination.clone(), sequence: after });
+        let range = keys::outbox_destination(destination).after(&behind);
+        self.scan_rows(Table::Outbox, &range, limit, |key, value| {
             Ok((keys::read_outbox(key)?, decode(Table::Outbox, value)?))
         })
     }
 
-    /// One item of work; `None` once it is settled.
+    /// Returns one work item; `None` after it is completed.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -160,50 +179,50 @@ impl Reader {
         self.row(Table::Outbox, &keys::outbox(key))
     }
 
-    /// How many items of work there are. Costs nothing.
+    /// Returns the number of work items, in constant time.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn outbox_depth(&self) -> Result<u64, Error> {
-        self.shared.read(|tables| Ok(tables.heads().outbox_depth))
+        self.shared.read(|tables| Ok(tables.state().outbox_depth))
     }
 
-    /// The timers due at `until` or earlier, in the order in which they fall due.
+    /// Returns the timers due at `until` or earlier, ordered by due time.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn timers_due(&self, until: Timestamp, limit: usize) -> Result<Vec<(InstanceKey, Timer)>, Error> {
-        self.rows_of(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
+        self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
     }
 
-    /// When the next timer falls due.
+    /// Returns the due time of the next timer.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn next_timer(&self) -> Result<Option<Timestamp>, Error> {
-        let due = |key: &[u8]| Fields::of(key).i64().map(Timestamp::from_millis);
-        self.first(Table::Timer, &Range::all(), |key, _| due(key))
+        let due = |key: &[u8]| KeyReader::of(key).i64().map(Timestamp::from_millis);
+        self.first(Table::Timer, &KeyRange::all(), |key, _| due(key))
     }
 
-    /// Up to where a source is done with.
+    /// Returns the checkpoint of a source: the position up to which it is processed.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn checkpoint(&self, source: &Source) -> Result<Option<StreamPosition>, Error> {
+    pub fn checkpoint(&self, source: &CheckpointKey) -> Result<Option<StreamPosition>, Error> {
         self.row(Table::Checkpoint, &keys::checkpoint(source))
     }
 
-    /// All checkpoints.
+    /// Returns all checkpoints.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn checkpoints(&self) -> Result<Vec<(Source, StreamPosition)>, Error> {
-        self.rows_of(Table::Checkpoint, &Range::all(), usize::MAX, |key, value| {
+    pub fn checkpoints(&self) -> Result<Vec<(CheckpointKey, StreamPosition)>, Error> {
+        self.scan_rows(Table::Checkpoint, &KeyRange::all(), usize::MAX, |key, value| {
             Ok((keys::read_checkpoint(key)?, decode(Table::Checkpoint, value)?))
         })
     }
 
-    /// The dead letters of a tenant behind one of them, in the order of their ids, which is about that of time.
+    /// Returns the dead letters of a tenant after an id, in id order, which is approximately chronological.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -217,10 +236,10 @@ impl Reader {
         if let Some(after) = after {
             range = range.after(&keys::dead_letter(tenant, after));
         }
-        self.rows_of(Table::DeadLetter, &range, limit, |_, value| decode(Table::DeadLetter, value))
+        self.scan_rows(Table::DeadLetter, &range, limit, |_, value| decode(Table::DeadLetter, value))
     }
 
-    /// One dead letter.
+    /// Returns one dead letter.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -228,39 +247,44 @@ impl Reader {
         self.row(Table::DeadLetter, &keys::dead_letter(tenant, id))
     }
 
-    /// The dead letters whose copies the bus does not have yet, behind a sequence number, in the order in which they were kept.
+    /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the order
+    /// in which they were stored.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn unpublished_letters(&self, after: u64, limit: usize) -> Result<Vec<(u64, DeadLetter)>, Error> {
-        let range = Range::all().after(&keys::letter_outbox(after));
-        self.rows_of(Table::LetterOutbox, &range, limit, |key, value| {
-            Ok((keys::read_letter_outbox(key)?, decode(Table::LetterOutbox, value)?))
+    pub fn unpublished_dead_letters(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, DeadLetter)>, Error> {
+        let range = KeyRange::all().after(&keys::dead_letter_outbox(after));
+        self.scan_rows(Table::DeadLetterOutbox, &range, limit, |key, value| {
+            Ok((keys::read_dead_letter_outbox(key)?, decode(Table::DeadLetterOutbox, value)?))
         })
     }
 
-    /// The definition with this hash, and its source.
+    /// Returns the definition with this hash, and its source.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(ProgramRef, Vec<u8>)>, Error> {
-        let row: Option<(ProgramRef, SourceBytes)> = self.row(Table::Definition, hash)?;
-        Ok(row.map(|(program, SourceBytes(source))| (program, source)))
+    pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(DefinitionRef, Vec<u8>)>, Error> {
+        let row: Option<(DefinitionRef, DefinitionSourceBytes)> = self.row(Table::Definition, hash)?;
+        Ok(row.map(|(definition, DefinitionSourceBytes(source))| (definition, source)))
     }
 
-    /// All definitions with their sources.
+    /// Returns all definitions with their sources.
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn definitions(&self) -> Result<Vec<(ProgramRef, Vec<u8>)>, Error> {
+    pub fn definitions(&self) -> Result<Vec<(DefinitionRef, Vec<u8>)>, Error> {
         let read = |_: &[u8], value: &[u8]| {
-            let (program, SourceBytes(source)) = decode(Table::Definition, value)?;
-            Ok((program, source))
+            let (definition, DefinitionSourceBytes(source)) = decode(Table::Definition, value)?;
+            Ok((definition, source))
         };
-        self.rows_of(Table::Definition, &Range::all(), usize::MAX, read)
+        self.scan_rows(Table::Definition, &KeyRange::all(), usize::MAX, read)
     }
 
-    /// Which definitions were put in force last; `None` before the first deployment.
+    /// Returns the last deployment; `None` before the first one.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -268,7 +292,7 @@ impl Reader {
         self.row(Table::Meta, keys::DEPLOYMENT)
     }
 
-    pub(crate) fn keys(&self) -> &Keys {
+    pub(crate) fn keys(&self) -> &KeyEncoder {
         &self.shared.keys
     }
 
@@ -279,16 +303,16 @@ impl Reader {
     pub(crate) fn first<T>(
         &self,
         table: Table,
-        range: &Range,
+        range: &KeyRange,
         read: impl Fn(&[u8], &[u8]) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        Ok(self.rows_of(table, range, 1, read)?.pop())
+        Ok(self.scan_rows(table, range, 1, read)?.pop())
     }
 
-    pub(crate) fn rows_of<T>(
+    pub(crate) fn scan_rows<T>(
         &self,
         table: Table,
-        range: &Range,
+        range: &KeyRange,
         limit: usize,
         read: impl Fn(&[u8], &[u8]) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {

@@ -1,4 +1,4 @@
-//! Going through what there is of every tenant, a stretch at a time, in the order of keys: for what is forgotten one day.
+//! Sweep: iterates over the rows of all tenants page by page, in key order, for retention.
 
 use std::ops::ControlFlow;
 
@@ -6,108 +6,108 @@ use orlog_model::{DeadLetter, Instance, InstanceKey, TaskRow, TaskStatus, Tenant
 use uuid::Uuid;
 
 use crate::encoding::keys;
-use crate::encoding::range::Range;
-use crate::encoding::tuple::Fields;
+use crate::encoding::range::KeyRange;
+use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// How many rows one change of retention forgets at most.
-pub const PURGED_AT_ONCE: usize = crate::translate::PURGED_AT_ONCE;
+/// Maximum number of rows that one retention change deletes.
+pub const PURGE_BATCH: usize = crate::translate::PURGE_BATCH;
 
-/// Where a stretch ended; the default is the beginning.
+/// End of a page; the default is the start of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bookmark(Option<Vec<u8>>);
+pub struct SweepCursor(Option<Vec<u8>>);
 
-/// A part of a table that was gone through.
+/// Page of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch<T> {
-    /// What is wanted.
+pub struct SweepPage<T> {
+    /// Matching rows.
     pub found: Vec<T>,
-    /// Where the next one begins; `None` after the last one.
-    pub next: Option<Bookmark>,
-    /// How many rows were looked at.
+    /// Start of the next page; `None` after the last one.
+    pub next: Option<SweepCursor>,
+    /// Number of scanned rows.
     pub scanned: usize,
 }
 
 impl Reader {
-    /// The instances that are wanted, with the versions they stand at: at most `found` of them, among at most `scanned`.
+    /// Returns the matching instances with their versions: at most `found`, among at most `scanned`.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn sweep_instances(
         &self,
-        from: &Bookmark,
+        from: &SweepCursor,
         (found, scanned): (usize, usize),
-        wanted: impl Fn(&InstanceKey, &Instance) -> bool,
-    ) -> Result<Stretch<(InstanceKey, u64)>, Error> {
+        is_match: impl Fn(&InstanceKey, &Instance) -> bool,
+    ) -> Result<SweepPage<(InstanceKey, u64)>, Error> {
         self.sweep(Table::Instance, from, (found, scanned), |key, value| {
-            let (_, key) = keys::read_instance(&mut Fields::of(key))?;
+            let (_, key) = keys::read_instance(&mut KeyReader::of(key))?;
             let instance: Instance = decode(Table::Instance, value)?;
-            Ok(wanted(&key, &instance).then_some((key, instance.version)))
+            Ok(is_match(&key, &instance).then_some((key, instance.version)))
         })
     }
 
-    /// Among at most `scanned` tasks those whose instance is gone, or has begun anew since.
+    /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted since.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn sweep_tasks(
         &self,
-        from: &Bookmark,
+        from: &SweepCursor,
         scanned: usize,
-    ) -> Result<Stretch<(InstanceKey, Uuid)>, Error> {
+    ) -> Result<SweepPage<(InstanceKey, Uuid)>, Error> {
         let closed = self.sweep(Table::Task, from, (usize::MAX, scanned), |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
             let closed = matches!(row.status, TaskStatus::Completed | TaskStatus::Closed);
             Ok(closed.then_some((row.instance, row.task.id, row.updated_at)))
         })?;
-        // Not within the scan, which holds the tables.
+        // Not within the scan, which holds the lock of the tables.
         let mut found = Vec::new();
         for (key, id, updated_at) in closed.found {
             if self.instance(&key)?.is_none_or(|instance| updated_at < instance.created_at) {
                 found.push((key, id));
             }
         }
-        Ok(Stretch { found, next: closed.next, scanned: closed.scanned })
+        Ok(SweepPage { found, next: closed.next, scanned: closed.scanned })
     }
 
-    /// The dead letters that are wanted: at most `found` of them, among at most `scanned`.
+    /// Returns the matching dead letters: at most `found`, among at most `scanned`.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn sweep_dead_letters(
         &self,
-        from: &Bookmark,
+        from: &SweepCursor,
         (found, scanned): (usize, usize),
-        wanted: impl Fn(&DeadLetter) -> bool,
-    ) -> Result<Stretch<(TenantId, Uuid)>, Error> {
+        is_match: impl Fn(&DeadLetter) -> bool,
+    ) -> Result<SweepPage<(TenantId, Uuid)>, Error> {
         self.sweep(Table::DeadLetter, from, (found, scanned), |_, value| {
-            let letter: DeadLetter = decode(Table::DeadLetter, value)?;
-            Ok(wanted(&letter).then_some((letter.tenant, letter.id)))
+            let dead_letter: DeadLetter = decode(Table::DeadLetter, value)?;
+            Ok(is_match(&dead_letter).then_some((dead_letter.tenant, dead_letter.id)))
         })
     }
 
     fn sweep<T>(
         &self,
         table: Table,
-        from: &Bookmark,
+        from: &SweepCursor,
         (found, scanned): (usize, usize),
         read: impl Fn(&[u8], &[u8]) -> Result<Option<T>, Error>,
-    ) -> Result<Stretch<T>, Error> {
+    ) -> Result<SweepPage<T>, Error> {
         let range = match &from.0 {
-            Some(key) => Range::all().after(key),
-            None => Range::all(),
+            Some(key) => KeyRange::all().after(key),
+            None => KeyRange::all(),
         };
-        let mut stretch = Stretch { found: Vec::new(), next: None, scanned: 0 };
+        let mut stretch = SweepPage { found: Vec::new(), next: None, scanned: 0 };
         self.shared.scan(table, &range, |key, value| {
             stretch.found.extend(read(key, value)?);
             stretch.scanned += 1;
             if stretch.found.len() < found && stretch.scanned < scanned {
                 return Ok(ControlFlow::Continue(()));
             }
-            stretch.next = Some(Bookmark(Some(key.to_vec())));
+            stretch.next = Some(SweepCursor(Some(key.to_vec())));
             Ok(ControlFlow::Break(()))
         })?;
         Ok(stretch)

@@ -1,4 +1,4 @@
-//! Finding tasks, page by page, in the order of their ids, which is about that in which they were opened.
+//! Queries of tasks, page by page, in id order, which is approximately the order of creation.
 
 use std::ops::ControlFlow;
 
@@ -6,33 +6,34 @@ use orlog_model::{CorrelationId, SagaName, TaskEvent, TaskRow, TaskStatus, Tenan
 use uuid::Uuid;
 
 use crate::encoding::keys;
-use crate::encoding::range::Range;
+use crate::encoding::range::KeyRange;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::query::Page;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// Which tasks to find.
+/// Query of tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskQuery {
-    /// Whose.
+    /// Tenant.
     pub tenant: TenantId,
-    /// In which statuses; empty: in all.
+    /// Statuses; empty: all.
     pub statuses: Vec<TaskStatus>,
-    /// That somebody with this role may take; a task without roles is for everybody.
+    /// Role that may claim the task. A task without roles matches every role.
     pub role: Option<String>,
-    /// That this person is to do, or has taken.
+    /// User who is the assignee or holds the claim.
     pub assignee: Option<String>,
-    /// Of this saga.
+    /// Saga.
     pub saga: Option<SagaName>,
-    /// Of the instances with this correlation id.
+    /// Correlation id of the instances.
     pub correlation: Option<CorrelationId>,
-    /// The `next` of the page before; `None` begins.
+    /// Cursor `next` of the previous page; `None` for the first page.
     pub cursor: Option<String>,
-    /// How many to find at most; 0 stands for 100.
+    /// Maximum number of results. Default for 0: 100.
     pub limit: usize,
-    /// How many to look at in each slot, at most; 0 stands for 100,000. A page may therefore be short and yet not the last.
+    /// Maximum number of scanned rows in each slot. Default for 0: 100,000. A page can therefore be short
+    /// without being the last.
     pub scan_limit: usize,
 }
 
@@ -42,37 +43,38 @@ impl TaskQuery {
         (or(self.limit, 100), or(self.scan_limit, 100_000))
     }
 
-    fn wants(&self, row: &TaskRow) -> bool {
-        let form = &row.task.form;
-        let is = |wanted: &String, who: &Option<String>| who.as_ref() == Some(wanted);
+    fn matches(&self, row: &TaskRow) -> bool {
+        let form = &row.task.spec;
+        let is = |expected: &String, user: &Option<String>| user.as_ref() == Some(expected);
         (self.statuses.is_empty() || self.statuses.contains(&row.status))
             && self.role.as_ref().is_none_or(|role| form.roles.is_empty() || form.roles.contains(role))
             && self
                 .assignee
                 .as_ref()
-                .is_none_or(|who| is(who, &form.assignee) || is(who, &row.task.claimed_by))
+                .is_none_or(|user| is(user, &form.assignee) || is(user, &row.task.claimed_by))
             && self.saga.as_ref().is_none_or(|saga| *saga == row.instance.saga)
             && self.correlation.as_ref().is_none_or(|id| *id == row.instance.correlation)
     }
 
     fn after(&self) -> Result<Option<Uuid>, Error> {
-        let bad = |cursor: &String| Error::BadCursor { cursor: cursor.chars().take(64).collect() };
-        self.cursor.as_ref().map(|cursor| cursor.parse().map_err(|_| bad(cursor))).transpose()
+        let invalid_cursor =
+            |cursor: &String| Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
+        self.cursor.as_ref().map(|cursor| cursor.parse().map_err(|_| invalid_cursor(cursor))).transpose()
     }
 }
 
 impl Reader {
-    /// The tasks that a query describes.
+    /// Returns the tasks that match a query.
     ///
     /// # Errors
-    /// [`Error::BadCursor`], and those of [`Reader`].
+    /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow>, Error> {
         let (after, (limit, scan_limit)) = (query.after()?, query.limits());
         let mut pages = Vec::new();
         for slot in self.keys().slots_of(&query.tenant) {
             let range = keys::tasks(slot, &query.tenant);
             let range = match after {
-                Some(id) => range.after(&keys::task_in(slot, &query.tenant, id)),
+                Some(id) => range.after(&keys::task_key(slot, &query.tenant, id)),
                 None => range,
             };
             pages.push(self.tasks_in(&range, query, (limit, scan_limit))?);
@@ -82,7 +84,7 @@ impl Reader {
 
     fn tasks_in(
         &self,
-        range: &Range,
+        range: &KeyRange,
         query: &TaskQuery,
         (limit, scan_limit): (usize, usize),
     ) -> Result<Page<TaskRow>, Error> {
@@ -91,7 +93,7 @@ impl Reader {
             let row: TaskRow = decode(Table::Task, value)?;
             page.scanned += 1;
             let id = row.task.id;
-            if query.wants(&row) {
+            if query.matches(&row) {
                 page.items.push(row);
             }
             if page.items.len() < limit && page.scanned < scan_limit {
@@ -103,31 +105,31 @@ impl Reader {
         Ok(page)
     }
 
-    /// One task. A tenant that is spread has its tasks in all slots: each is looked into.
+    /// Returns one task. For a key-sharded tenant, searches all slots.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn task(&self, tenant: &TenantId, id: Uuid) -> Result<Option<TaskRow>, Error> {
         for slot in self.keys().slots_of(tenant) {
-            if let Some(row) = self.row(Table::Task, &keys::task_in(slot, tenant, id))? {
+            if let Some(row) = self.row(Table::Task, &keys::task_key(slot, tenant, id))? {
                 return Ok(Some(row));
             }
         }
         Ok(None)
     }
 
-    /// What happened to a task, oldest first.
+    /// Returns the events of a task, oldest first.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn task_events(&self, task: &TaskRow, limit: usize) -> Result<Vec<TaskEvent>, Error> {
-        let range = Range::of_prefix(self.keys().task(&task.instance, task.task.id));
-        self.rows_of(Table::TaskEvent, &range, limit, |_, value| decode(Table::TaskEvent, value))
+        let range = KeyRange::of_prefix(self.keys().task(&task.instance, task.task.id));
+        self.scan_rows(Table::TaskEvent, &range, limit, |_, value| decode(Table::TaskEvent, value))
     }
 }
 
-/// One page of those of several slots or shards, all asked the same: what lies behind the place where one of them stopped is
-/// left for the next page.
+/// Merges the pages of several slots or shards for the same query into one page. Results after the
+/// position where one of them stopped are left for the next page.
 #[must_use]
 pub fn merge_tasks(pages: Vec<Page<TaskRow>>, limit: usize) -> Page<TaskRow> {
     let scanned = pages.iter().map(|page| page.scanned).sum();

@@ -1,8 +1,8 @@
-//! The log that a replicated store follows: the port, for whoever brings one.
+//! Interface of the log that a replicated store follows.
 //!
-//! The log and its snapshots *are* the shard; a store's folder is a copy of a beginning of them. Whoever may write is decided by
-//! the log alone: an entry is taken behind the one that its writer has seen last, or not at all. So a writer that was
-//! replaced while it slept can read what it likes, and add nothing.
+//! The log and its snapshots *are* the shard; the directory of a store is a copy of a prefix of them.
+//! The log alone determines who may write: it accepts an entry only directly after the last entry that
+//! the writer has read. A writer that was replaced while it was suspended can read, but cannot append.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,107 +11,116 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The log of one shard and the snapshots of it. All calls block; none may be made on a thread that drives futures.
+/// Log of one shard, with its snapshots. All calls block; never call them on an async executor thread.
 ///
 /// The contract:
-/// - Entries have numbers that grow, with gaps; 0 is before the first. An entry that was acknowledged stays, with its number,
-///   until it is purged.
-/// - An entry may be stored although its append failed, also later than that: who must know looks.
-/// - What [`CommitLog::last`] answers was true after it was asked, never before: no copy that lags behind answers it.
+/// - Entry numbers increase, with gaps; 0 is before the first. An acknowledged entry remains, with its
+///   number, until it is purged.
+/// - An entry may be stored although its append failed, even later. The caller must read the log to
+///   find out.
+/// - The result of [`CommitLog::last`] was current after the call started: no lagging replica returns
+///   it.
 pub trait CommitLog: fmt::Debug + Send + Sync {
-    /// What tells this log from any other, also from one of the same name that was made after this one was lost.
+    /// Returns the identity of this log. A log that was recreated under the same name has another identity.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    fn identity(&self) -> Result<[u8; 16], LogError>;
+    /// [`CommitLogError::Unavailable`].
+    fn identity(&self) -> Result<[u8; 16], CommitLogError>;
 
-    /// The largest entry.
+    /// Returns the maximum entry size, in bytes.
     fn max_entry_bytes(&self) -> usize;
 
-    /// Appends an entry; its number is the answer. With `after` only if that is the number of the last entry (0: there is none).
+    /// Appends an entry and returns its number. With `after`, only if that is the number of the last entry
+    /// (0: the log is empty).
     ///
     /// # Errors
-    /// [`LogError::Conflict`], [`LogError::Unavailable`]; in both cases the entry may have been stored.
-    fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, LogError>;
+    /// [`CommitLogError::Conflict`], [`CommitLogError::Unavailable`]; in both cases the entry may have been
+    /// stored.
+    fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError>;
 
-    /// The last entry, if there is one.
+    /// Returns the last entry, if there is one.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    fn last(&self) -> Result<Option<Entry>, LogError>;
+    /// [`CommitLogError::Unavailable`].
+    fn last(&self) -> Result<Option<LogEntry>, CommitLogError>;
 
-    /// Shows `visit` the entries behind `after`, in order, until it breaks; at least up to what was the last one when this was
-    /// called.
+    /// Passes the entries after `after` to `visit`, in order, until it breaks; at least up to the last
+    /// entry at the time of the call.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`], also after some were shown.
-    fn read(&self, after: u64, visit: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<(), LogError>;
+    /// [`CommitLogError::Unavailable`], also after some entries were visited.
+    fn read(
+        &self,
+        after: u64,
+        visit: &mut dyn FnMut(LogEntry) -> ControlFlow<()>,
+    ) -> Result<(), CommitLogError>;
 
-    /// Drops the entries before this number.
+    /// Deletes the entries before this number.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    fn purge_before(&self, number: u64) -> Result<(), LogError>;
+    /// [`CommitLogError::Unavailable`].
+    fn purge_before(&self, number: u64) -> Result<(), CommitLogError>;
 
-    /// The snapshots there are, in any order, also those of a log that was lost.
+    /// Returns the existing snapshots in any order, including those of a lost log.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    fn snapshots(&self) -> Result<Vec<Place>, LogError>;
+    /// [`CommitLogError::Unavailable`].
+    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError>;
 
-    /// Keeps a file as the snapshot of this place; when it returns, the snapshot is whole.
+    /// Saves a file as the snapshot of this position. The snapshot is complete when the call returns.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    fn save(&self, place: &Place, file: &Path) -> Result<(), LogError>;
+    /// [`CommitLogError::Unavailable`].
+    fn save(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError>;
 
-    /// Makes a file of a snapshot and checks it.
+    /// Writes a snapshot to a file and verifies it.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if it is not what was saved or not there any more; [`LogError::Unavailable`].
-    fn load(&self, place: &Place, file: &Path) -> Result<(), LogError>;
+    /// [`CommitLogError::Damaged`] if it differs from the saved file or no longer exists;
+    /// [`CommitLogError::Unavailable`].
+    fn load(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError>;
 
-    /// Drops a snapshot.
+    /// Deletes a snapshot.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`].
-    fn forget(&self, place: &Place) -> Result<(), LogError>;
+    /// [`CommitLogError::Unavailable`].
+    fn delete_snapshot(&self, position: &LogPosition) -> Result<(), CommitLogError>;
 }
 
-/// An entry of a log.
+/// Entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its number.
+pub struct LogEntry {
+    /// Number of the entry.
     pub number: u64,
-    /// What was appended.
+    /// Appended bytes.
     pub bytes: Bytes,
 }
 
-/// Up to where a store follows a log.
+/// Position of a store in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
-    /// The identity of the log.
+pub struct LogPosition {
+    /// Identity of the log.
     pub log: [u8; 16],
-    /// Commits.
+    /// Number of commits.
     pub position: u64,
-    /// The last entry of the last commit; 0 before the first.
+    /// Last entry of the last commit; 0 before the first.
     pub number: u64,
-    /// The epoch of whoever wrote it.
+    /// Epoch of the writer.
     pub epoch: u64,
-    /// The writer, see [`crate::Replication`].
+    /// Writer, see [`crate::ReplicationOptions`].
     pub writer: u64,
 }
 
-/// Why a log refused or failed.
+/// Error of a log operation.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum LogError {
-    /// Another entry than the one named is the last, or seems to be.
-    #[error("another entry is the last: {0}")]
+pub enum CommitLogError {
+    /// Another entry than the named one is, or seems to be, the last.
+    #[error("unexpected last entry: {0}")]
     Conflict(String),
-    /// The log did not answer in time, or has no leader.
+    /// The log did not respond in time, or has no leader.
     #[error("{0}")]
     Unavailable(String),
-    /// A snapshot cannot be used.
-    #[error("the snapshot cannot be used: {0}")]
+    /// The snapshot is unusable.
+    #[error("snapshot is unusable: {0}")]
     Damaged(String),
 }

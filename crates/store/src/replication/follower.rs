@@ -1,140 +1,159 @@
-//! Follows a log: entries in, commits out.
+//! Log follower: converts entries to commits.
 //!
-//! | entry                                        | what becomes of it                                        |
-//! |----------------------------------------------|-----------------------------------------------------------|
-//! | claim, epoch not older than the owner's      | its writer owns the log; parts without an end are dropped |
-//! | claim of an older epoch                      | ignored: it came too late                                 |
-//! | part 0 of the commit behind the last one     | a record begins; parts without an end are dropped         |
-//! | part n behind part n - 1 of the same record  | the record grows, and is a commit with its last part      |
-//! | anything else by the owner                   | entries are missing before it                             |
-//! | anything else                                | damage: the log took what it must refuse                  |
+//! | entry                                        | result                                                      |
+//! |----------------------------------------------|-------------------------------------------------------------|
+//! | claim, epoch not older than that of the owner | its writer owns the log; incomplete parts are dropped      |
+//! | claim of an older epoch                      | ignored: it arrived too late                                |
+//! | part 0 of the commit after the last one      | a record starts; incomplete parts are dropped               |
+//! | part n after part n - 1 of the same record   | the record grows; its last part completes the commit        |
+//! | any other entry of the owner                 | entries are missing before it                               |
+//! | any other entry                              | corruption: the log accepted an entry that it must reject   |
 
 use bytes::{Bytes, BytesMut};
 
 use crate::error::Error;
-use crate::replication::commit_log::{Entry, Place};
-use crate::replication::frame::{self, Head, Kind, Owner, UNKNOWN};
+use crate::replication::commit_log::{LogEntry, LogPosition};
+use crate::replication::frame::{self, EntryHeader, EntryKind, LogOwner, UNKNOWN};
 
-/// Where a record stands.
+/// Position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct At {
-    /// The count of commits.
+pub(crate) struct RecordPosition {
+    /// Number of commits.
     pub(crate) position: u64,
-    /// Its last entry in a log; nothing without a log.
-    pub(crate) mark: Mark,
+    /// Last entry of the record in a log; empty without a log.
+    pub(crate) last_entry: EntryId,
 }
 
-impl At {
-    /// In a store without a log.
+impl RecordPosition {
+    /// Returns a position in a store without a log.
     pub(crate) fn position(position: u64) -> Self {
-        Self { position, mark: Mark::NONE }
+        Self { position, last_entry: EntryId::NONE }
     }
 }
 
-/// An entry that can be recognised.
+/// Identity of a log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct EntryId {
     pub(crate) number: u64,
-    pub(crate) owner: Owner,
+    pub(crate) owner: LogOwner,
 }
 
-impl Mark {
-    /// Before the first entry.
-    pub(crate) const NONE: Self = Self { number: 0, owner: Owner { epoch: 0, writer: 0 } };
+impl EntryId {
+    /// Id before the first entry.
+    pub(crate) const NONE: Self = Self { number: 0, owner: LogOwner { epoch: 0, writer: 0 } };
 }
 
-/// See the module.
+/// Log follower; see the module.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    /// The last commit.
+pub(crate) struct LogFollower {
+    /// Position of the last commit.
     pub(crate) position: u64,
-    /// The last entry.
+    /// Number of the last entry.
     pub(crate) number: u64,
-    /// Who may write, as far as is known.
-    pub(crate) owner: Option<Owner>,
-    /// The entry that must come first, where one is known.
-    expected: Option<Mark>,
+    /// Last known owner of the log.
+    pub(crate) owner: Option<LogOwner>,
+    /// Entry that must be first, if known.
+    expected: Option<EntryId>,
     parts: BytesMut,
     next_part: u16,
 }
 
-/// What an entry led to.
+/// Result of an entry.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum FollowStep {
     /// No commit yet.
     Nothing,
-    /// A whole record.
-    Record(At, Bytes),
-    /// Entries before this one are missing, or it is not the one that was here: this beginning does not belong to this log.
-    Stray(String),
+    /// Complete record.
+    Record(RecordPosition, Bytes),
+    /// Entries before this one are missing, or the entry differs from the local one: the copy does not
+    /// belong to this log.
+    Diverged(String),
 }
 
-impl Follower {
-    /// Goes on where a copy ends. The entry of that place must be shown first, so that a copy of something else is found out.
-    pub(crate) fn from(place: &Place) -> Self {
-        let mark = Mark { number: place.number, owner: Owner { epoch: place.epoch, writer: place.writer } };
+impl LogFollower {
+    /// Continues at the end of a copy. The caller must first pass the entry at that position, which detects
+    /// a copy of another log.
+    pub(crate) fn from(position: &LogPosition) -> Self {
+        let last_entry = EntryId {
+            number: position.number,
+            owner: LogOwner { epoch: position.epoch, writer: position.writer },
+        };
         Self {
-            position: place.position,
-            number: place.number.saturating_sub(1),
+            position: position.position,
+            number: position.number.saturating_sub(1),
             owner: None,
-            expected: (place.number > 0).then_some(mark),
+            expected: (position.number > 0).then_some(last_entry),
             parts: BytesMut::new(),
             next_part: 0,
         }
     }
 
-    /// Whether the entry of its place has not been shown yet.
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Returns whether the entry at the start position has not been passed yet.
+    pub(crate) fn awaits_start_entry(&self) -> bool {
         self.expected.is_some()
     }
 
-    /// Takes the next entry.
-    pub(crate) fn take(&mut self, entry: &Entry) -> Result<Step, Error> {
-        let wrong =
-            |reason: String| Error::Corrupt { place: format!("entry {} of the log", entry.number), reason };
-        let (head, body) = frame::read(&entry.bytes).map_err(wrong)?;
+    /// Processes the next entry.
+    pub(crate) fn take(&mut self, entry: &LogEntry) -> Result<FollowStep, Error> {
+        let corrupt = |reason: String| Error::Corrupt {
+            location: format!("entry {} of the log", entry.number),
+            reason,
+        };
+        let (header, body) = frame::read(&entry.bytes).map_err(corrupt)?;
         if let Some(expected) = self.expected.take() {
-            return Ok(self.begin(expected, entry.number, &head));
+            return Ok(self.check_start_entry(expected, entry.number, &header));
         }
         self.number = entry.number;
         let current = self.owner.map_or(0, |owner| owner.epoch);
-        match head.kind {
-            Kind::Claim if head.owner.epoch < current => Ok(Step::Nothing),
-            Kind::Claim if ![self.position, UNKNOWN].contains(&head.position) => Ok(self.missing(&head)),
-            Kind::Claim => {
-                self.owner = Some(head.owner);
+        match header.kind {
+            EntryKind::Claim if header.owner.epoch < current => Ok(FollowStep::Nothing),
+            EntryKind::Claim if ![self.position, UNKNOWN].contains(&header.position) => {
+                Ok(self.missing(&header))
+            }
+            EntryKind::Claim => {
+                self.owner = Some(header.owner);
                 self.drop_parts();
-                Ok(Step::Nothing)
+                Ok(FollowStep::Nothing)
             }
-            Kind::Part(..) if self.owner.is_some_and(|owner| owner != head.owner) => {
-                Err(wrong(format!("{:?} wrote it, but {:?} owns the log", head.owner, self.owner)))
+            EntryKind::Part(..) if self.owner.is_some_and(|owner| owner != header.owner) => {
+                Err(corrupt(format!("{:?} wrote it, but {:?} owns the log", header.owner, self.owner)))
             }
-            Kind::Part(part, parts) => Ok(self.part(entry.number, &head, (part, parts), body)),
+            EntryKind::Part(part, parts) => Ok(self.part(entry.number, &header, (part, parts), body)),
         }
     }
 
-    fn begin(&mut self, expected: Mark, number: u64, head: &Head) -> Step {
+    fn check_start_entry(&mut self, expected: EntryId, number: u64, header: &EntryHeader) -> FollowStep {
         self.number = number;
-        self.owner = Some(head.owner);
-        let found = Mark { number, owner: head.owner };
-        if found == expected && head.position == self.position && matches!(head.kind, Kind::Part(..)) {
-            return Step::Nothing;
+        self.owner = Some(header.owner);
+        let found = EntryId { number, owner: header.owner };
+        if found == expected && header.position == self.position && matches!(header.kind, EntryKind::Part(..))
+        {
+            return FollowStep::Nothing;
         }
-        Step::Stray(format!("entry {} of the log is not the one it was made from", expected.number))
+        FollowStep::Diverged(format!(
+            "entry {} of the log differs from the entry in the copy",
+            expected.number
+        ))
     }
 
-    fn part(&mut self, number: u64, head: &Head, (part, parts): (u16, u16), body: Bytes) -> Step {
+    fn part(
+        &mut self,
+        number: u64,
+        header: &EntryHeader,
+        (part, parts): (u16, u16),
+        body: Bytes,
+    ) -> FollowStep {
         if part == 0 {
             self.drop_parts();
         }
-        if head.position != self.position + 1 || part != self.next_part || part >= parts {
-            return self.missing(head);
+        if header.position != self.position + 1 || part != self.next_part || part >= parts {
+            return self.missing(header);
         }
-        self.owner = Some(head.owner);
+        self.owner = Some(header.owner);
         if part + 1 < parts {
             self.parts.extend_from_slice(&body);
             self.next_part += 1;
-            return Step::Nothing;
+            return FollowStep::Nothing;
         }
         let record = if part == 0 {
             body
@@ -143,14 +162,17 @@ impl Follower {
             self.parts.split().freeze()
         };
         self.drop_parts();
-        self.position = head.position;
-        Step::Record(At { position: self.position, mark: Mark { number, owner: head.owner } }, record)
+        self.position = header.position;
+        FollowStep::Record(
+            RecordPosition { position: self.position, last_entry: EntryId { number, owner: header.owner } },
+            record,
+        )
     }
 
-    fn missing(&self, head: &Head) -> Step {
-        Step::Stray(format!(
-            "the log goes on with commit {}, commit {} was the last",
-            head.position, self.position
+    fn missing(&self, header: &EntryHeader) -> FollowStep {
+        FollowStep::Diverged(format!(
+            "the log continues with commit {}, but commit {} was the last",
+            header.position, self.position
         ))
     }
 
@@ -165,30 +187,31 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const A: Owner = Owner { epoch: 1, writer: 7 };
-    const B: Owner = Owner { epoch: 2, writer: 8 };
+    const A: LogOwner = LogOwner { epoch: 1, writer: 7 };
+    const B: LogOwner = LogOwner { epoch: 2, writer: 8 };
 
-    fn claim(owner: Owner, position: u64) -> Bytes {
-        Head::claim(owner, position, Duration::ZERO)
+    fn claim(owner: LogOwner, position: u64) -> Bytes {
+        EntryHeader::claim(owner, position, Duration::ZERO)
     }
 
-    fn part(owner: Owner, position: u64, part: u16, parts: u16) -> Bytes {
-        Head { kind: Kind::Part(part, parts), owner, position }.with(&[u8::try_from(part).unwrap()])
+    fn part(owner: LogOwner, position: u64, part: u16, parts: u16) -> Bytes {
+        EntryHeader { kind: EntryKind::Part(part, parts), owner, position }
+            .encode(&[u8::try_from(part).unwrap()])
     }
 
-    /// The records that come out; `!` for damage, `?` for missing entries.
+    /// Checks the resulting records; `!` for corruption, `?` for missing entries.
     #[track_caller]
     fn check(entries: &[Bytes], expected: &[&str]) {
-        let nothing = Place { log: [0; 16], position: 0, number: 0, epoch: 0, writer: 0 };
-        let mut follower = Follower::from(&nothing);
+        let nothing = LogPosition { log: [0; 16], position: 0, number: 0, epoch: 0, writer: 0 };
+        let mut follower = LogFollower::from(&nothing);
         let mut found = Vec::new();
         for (number, bytes) in (1..).zip(entries) {
-            match follower.take(&Entry { number, bytes: bytes.clone() }) {
-                Ok(Step::Nothing) => {}
-                Ok(Step::Record(at, record)) => {
+            match follower.take(&LogEntry { number, bytes: bytes.clone() }) {
+                Ok(FollowStep::Nothing) => {}
+                Ok(FollowStep::Record(at, record)) => {
                     found.push(format!("{}:{}", at.position, crate::encoding::tuple::hex(&record)));
                 }
-                Ok(Step::Stray(_)) => found.push("?".to_owned()),
+                Ok(FollowStep::Diverged(_)) => found.push("?".to_owned()),
                 Err(_) => found.push("!".to_owned()),
             }
         }
@@ -196,24 +219,24 @@ mod tests {
     }
 
     #[test]
-    fn a_record_counts_when_its_last_part_is_there() {
+    fn record_is_complete_with_its_last_chunk() {
         check(&[claim(A, 0), part(A, 1, 0, 1), part(A, 2, 0, 3), part(A, 2, 1, 3)], &["1:00"]);
         check(&[claim(A, 0), part(A, 1, 0, 2), part(A, 1, 1, 2)], &["1:0001"]);
     }
 
     #[test]
-    fn parts_without_an_end_are_dropped() {
+    fn incomplete_records_are_dropped() {
         check(&[claim(A, 0), part(A, 1, 0, 2), claim(B, 0), part(B, 1, 0, 1)], &["1:00"]);
         check(&[claim(A, 0), part(A, 1, 0, 2), part(A, 1, 0, 2), part(A, 1, 1, 2)], &["1:0001"]);
     }
 
     #[test]
-    fn a_claim_that_came_too_late_changes_nothing() {
+    fn stale_owner_claim_is_ignored() {
         check(&[claim(B, 0), part(B, 1, 0, 2), claim(A, 0), part(B, 1, 1, 2)], &["1:0001"]);
     }
 
     #[test]
-    fn missing_entries_and_foreign_ones_are_noticed() {
+    fn gaps_and_foreign_entries_are_detected() {
         check(&[claim(A, 0), part(A, 2, 0, 1)], &["?"]);
         check(&[claim(A, 3)], &["?"]);
         check(&[claim(A, 0), part(A, 1, 1, 2)], &["?"]);
@@ -221,17 +244,17 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_begins_with_the_entry_it_ends_with() {
-        let place = Place { log: [0; 16], position: 1, number: 5, epoch: 1, writer: 7 };
-        let mut follower = Follower::from(&place);
-        assert!(follower.is_lost());
-        let entry = |number, bytes| Entry { number, bytes };
-        assert!(matches!(follower.take(&entry(5, part(A, 1, 0, 1))).unwrap(), Step::Nothing));
-        assert!(!follower.is_lost());
-        assert!(matches!(follower.take(&entry(9, part(A, 2, 0, 1))).unwrap(), Step::Record(..)));
+    fn copy_starts_at_its_last_entry() {
+        let position = LogPosition { log: [0; 16], position: 1, number: 5, epoch: 1, writer: 7 };
+        let mut follower = LogFollower::from(&position);
+        assert!(follower.awaits_start_entry());
+        let entry = |number, bytes| LogEntry { number, bytes };
+        assert!(matches!(follower.take(&entry(5, part(A, 1, 0, 1))).unwrap(), FollowStep::Nothing));
+        assert!(!follower.awaits_start_entry());
+        assert!(matches!(follower.take(&entry(9, part(A, 2, 0, 1))).unwrap(), FollowStep::Record(..)));
         for (number, bytes) in [(6, part(A, 1, 0, 1)), (5, part(B, 1, 0, 1)), (5, claim(A, 1))] {
-            let step = Follower::from(&place).take(&entry(number, bytes)).unwrap();
-            assert!(matches!(step, Step::Stray(_)));
+            let step = LogFollower::from(&position).take(&entry(number, bytes)).unwrap();
+            assert!(matches!(step, FollowStep::Diverged(_)));
         }
     }
 }

@@ -1,37 +1,37 @@
-//! What a replicated store counts about its log.
+//! Metrics of the log of a replicated store.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::histogram::Clocked;
+use crate::histogram::AtomicDurationHistogram;
 use crate::lock::lock;
-use crate::stats::{Replication, Timed};
+use crate::stats::{ReplicationStats, TimedCounter};
 
-/// Shared by the writer, the snapshots and whoever asks.
+/// Metrics, shared by the writer, the snapshots and the readers of metrics.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct LogMetrics {
     epoch: AtomicU64,
-    appends: Clocked,
+    appends: AtomicDurationHistogram,
     unavailable: Mutex<Option<String>>,
-    /// Since the last snapshot.
+    /// Commits since the last snapshot.
     commits_behind: AtomicU64,
     bytes_behind: AtomicU64,
-    snapshots: Timed,
+    snapshots: TimedCounter,
     snapshot_position: AtomicU64,
     snapshot_failure: Mutex<Option<String>>,
 }
 
-impl Meter {
-    /// A writer has begun.
-    pub(crate) fn owned(&self, epoch: u64) {
+impl LogMetrics {
+    /// Records the start of a writer.
+    pub(crate) fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
         *lock(&self.unavailable) = None;
     }
 
-    /// The log was tried: it answered, or did not.
-    pub(crate) fn tried(&self, error: Option<&Error>) {
+    /// Records an attempt to reach the log, successful or not.
+    pub(crate) fn record_attempt(&self, error: Option<&Error>) {
         let mut unavailable = lock(&self.unavailable);
         match error {
             Some(Error::Unavailable { reason }) => *unavailable = Some(reason.clone()),
@@ -39,54 +39,54 @@ impl Meter {
         }
     }
 
-    /// A record went into the log.
-    pub(crate) fn appended(&self, bytes: u64, took: Duration) {
-        self.appends.note(took);
-        self.followed(bytes);
+    /// Records an append to the log.
+    pub(crate) fn record_append(&self, bytes: u64, duration: Duration) {
+        self.appends.record(duration);
+        self.record_followed(bytes);
     }
 
-    /// A record was found in the log or went there.
-    pub(crate) fn followed(&self, bytes: u64) {
+    /// Records a record that was read from the log or appended to it.
+    pub(crate) fn record_followed(&self, bytes: u64) {
         self.commits_behind.fetch_add(1, Ordering::Relaxed);
         self.bytes_behind.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Commits and bytes since the last snapshot.
-    pub(crate) fn behind(&self) -> (u64, u64) {
+    /// Returns the commits and bytes since the last snapshot.
+    pub(crate) fn behind_snapshot(&self) -> (u64, u64) {
         (self.commits_behind.load(Ordering::Relaxed), self.bytes_behind.load(Ordering::Relaxed))
     }
 
-    /// A snapshot was begun: what comes from now on is behind it. The answer is what was.
-    pub(crate) fn begin_snapshot(&self) -> (u64, u64) {
+    /// Records the start of a snapshot: later commits count as after it. Returns the previous values.
+    pub(crate) fn start_snapshot(&self) -> (u64, u64) {
         (self.commits_behind.swap(0, Ordering::Relaxed), self.bytes_behind.swap(0, Ordering::Relaxed))
     }
 
-    /// It was saved, or was not.
+    /// Records the success or failure of a snapshot.
     pub(crate) fn end_snapshot(
         &self,
         result: Result<u64, String>,
-        took: Duration,
+        duration: Duration,
         (commits, bytes): (u64, u64),
     ) {
         match result {
             Ok(position) => {
-                self.snapshots.note(took);
+                self.snapshots.record(duration);
                 self.snapshot_position.store(position, Ordering::Relaxed);
                 *lock(&self.snapshot_failure) = None;
             }
-            Err(why) => {
+            Err(reason) => {
                 self.commits_behind.fetch_add(commits, Ordering::Relaxed);
                 self.bytes_behind.fetch_add(bytes, Ordering::Relaxed);
-                *lock(&self.snapshot_failure) = Some(why);
+                *lock(&self.snapshot_failure) = Some(reason);
             }
         }
     }
 
-    /// The figures.
-    pub(crate) fn read(&self) -> Replication {
+    /// Returns the current values.
+    pub(crate) fn read(&self) -> ReplicationStats {
         let (snapshots, last_snapshot) = self.snapshots.read();
-        let (commits_behind_snapshot, bytes_behind_snapshot) = self.behind();
-        Replication {
+        let (commits_behind_snapshot, bytes_behind_snapshot) = self.behind_snapshot();
+        ReplicationStats {
             epoch: self.epoch.load(Ordering::Relaxed),
             append: self.appends.read(),
             unavailable: lock(&self.unavailable).clone(),

@@ -1,12 +1,13 @@
-//! Opening a replicated store: a copy of a beginning of the log, brought up to its end, and the claim to write it.
+//! Opens a replicated store: takes a copy of a prefix of the log, follows the log to its end, and
+//! claims it.
 //!
-//! | found                                                     | what becomes of it                                  |
+//! | found                                                     | result                                              |
 //! |-----------------------------------------------------------|-----------------------------------------------------|
-//! | a folder that ends with an entry of this log              | it is the copy                                      |
-//! | a folder of another log, or of entries that were purged   | it is moved aside, with a warning                   |
-//! | a folder or a snapshot that ends behind the log           | [`Error::LogLost`]: nobody goes on without a person |
-//! | no folder, a snapshot                                     | the newest one is the copy                          |
-//! | neither, and a log that begins with its beginning         | an empty copy                                       |
+//! | a directory that ends with an entry of this log           | it is the copy                                      |
+//! | a directory of another log, or of purged entries          | it is moved aside, with a warning                   |
+//! | a directory or snapshot that ends after the end of the log | [`Error::LogLost`]: an operator must decide        |
+//! | no directory, a snapshot                                  | the newest one is the copy                          |
+//! | neither, and a log that is complete from its start        | an empty copy                                       |
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
@@ -18,108 +19,119 @@ use std::{fs, io};
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::merged::Tables;
+use crate::merged::MergedTables;
 use crate::options::Options;
-use crate::replication::commit_log::{CommitLog, Entry, LogError, Place};
-use crate::replication::follower::{Follower, Step};
-use crate::replication::frame::{self, Kind};
-use crate::replication::log_writer::{self, Replica};
-use crate::replication::metrics::Meter;
-use crate::store_dir::Disk;
+use crate::replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
+use crate::replication::follower::{FollowStep, LogFollower};
+use crate::replication::frame::{self, EntryKind};
+use crate::replication::log_writer::{self, LogWriter};
+use crate::replication::metrics::LogMetrics;
+use crate::store_dir::StoreDir;
 
-/// How often a copy that turns out to be stray is replaced. Snapshots come and go while one is being read.
-const TRIES: u32 = 4;
+/// Maximum number of replacements of a diverged copy. Snapshots can be replaced while one is read.
+const MAX_COPY_ATTEMPTS: u32 = 4;
 
-/// Begins the name of what a snapshot is copied to on its way.
+/// Prefix of the temporary file of a snapshot.
 pub(crate) const COPY_PREFIX: &str = "snapshot-";
 
-/// What a store follows, and as whom.
+/// Options of replication: the log, the epoch and the snapshot thresholds.
 #[derive(Debug, Clone)]
-pub struct Replication {
-    /// The log of the shard.
+pub struct ReplicationOptions {
+    /// Log of the shard.
     pub log: Arc<dyn CommitLog>,
-    /// Grows with every lease on the shard. Whoever comes with an older one than the log has seen is refused; of two with the same one,
-    /// the later takes the log from the earlier.
+    /// Epoch, which increases with every lease of the shard. The log rejects an epoch older than the latest
+    /// one; of two owners with the same epoch, the later one takes over the log.
     pub epoch: u64,
-    /// Save a snapshot when the log holds this many commits behind the last one …
+    /// Number of commits after the last snapshot that triggers a snapshot …
     pub snapshot_commits: u64,
-    /// … or this many bytes of them.
+    /// … or their size in bytes.
     pub snapshot_bytes: u64,
 }
 
-impl Replication {
-    /// With snapshots every 100,000 commits or 256 MiB.
+impl ReplicationOptions {
+    /// Creates options with snapshots every 100,000 commits or 256 MiB.
     #[must_use]
     pub fn new(log: Arc<dyn CommitLog>, epoch: u64) -> Self {
         Self { log, epoch, snapshot_commits: 100_000, snapshot_bytes: 256 << 20 }
     }
 
-    /// Whether so much lies behind the last snapshot that another one is worth it.
-    pub(crate) fn is_due(&self, meter: &Meter) -> bool {
-        let (commits, bytes) = meter.behind();
+    /// Returns whether the log after the last snapshot exceeds a threshold.
+    pub(crate) fn is_snapshot_due(&self, meter: &LogMetrics) -> bool {
+        let (commits, bytes) = meter.behind_snapshot();
         commits >= self.snapshot_commits || bytes >= self.snapshot_bytes
     }
 
-    /// Takes the shard over into the folder `dir`.
-    pub(crate) fn take(&self, dir: &Path, options: &Options, meter: &Arc<Meter>) -> Result<Owned, Error> {
+    /// Takes over the shard in the directory `dir`.
+    pub(crate) fn take_over(
+        &self,
+        dir: &Path,
+        options: &Options,
+        meter: &Arc<LogMetrics>,
+    ) -> Result<AcquiredShard, Error> {
         drop_copies(dir)?;
         let identity = self.log.identity()?;
-        let mut why = String::new();
-        for _ in 0..TRIES {
+        let mut last_reason = String::new();
+        for _ in 0..MAX_COPY_ATTEMPTS {
             let (disk, origin) = self.copy(dir, options, identity)?;
             match self.catch_up(&disk, options, meter) {
-                Ok((tables, replica)) => return Ok(Owned { disk, tables, replica }),
-                Err(Setback::Failed(error)) => return Err(error),
-                Err(Setback::Stray(reason)) => {
+                Ok((tables, replica)) => return Ok(AcquiredShard { disk, tables, replica }),
+                Err(CopyError::Failed(error)) => return Err(error),
+                Err(CopyError::Diverged(reason)) => {
                     drop(disk);
                     discard(dir, origin, &reason)?;
-                    why = reason;
+                    last_reason = reason;
                 }
             }
         }
-        Err(Error::Corrupt { place: "the log of the shard".to_owned(), reason: why })
+        Err(Error::Corrupt { location: "the log of the shard".to_owned(), reason: last_reason })
     }
 
-    /// A copy to begin with, and whence it is.
-    fn copy(&self, dir: &Path, options: &Options, log: [u8; 16]) -> Result<(Arc<Disk>, Origin), Error> {
+    /// Returns the initial copy and its origin.
+    fn copy(
+        &self,
+        dir: &Path,
+        options: &Options,
+        log: [u8; 16],
+    ) -> Result<(Arc<StoreDir>, CopyOrigin), Error> {
         if tables(dir).join("mdbx.dat").exists() {
-            let disk = Disk::open_replicated(dir, options, log)?;
-            if disk.place().is_some_and(|place| place.log == log) {
-                return Ok((disk, Origin::Folder));
+            let disk = StoreDir::open_replicated(dir, options, log)?;
+            if disk.log_position().is_some_and(|log_position| log_position.log == log) {
+                return Ok((disk, CopyOrigin::Directory));
             }
-            self.refuse_to_begin_anew(dir, disk.folded().position)?;
+            self.reject_empty_log(dir, disk.flushed_state().position)?;
             drop(disk);
-            discard(dir, Origin::Folder, "it follows another log")?;
+            discard(dir, CopyOrigin::Directory, "it follows another log")?;
         }
         let mut snapshots = self.log.snapshots()?;
-        snapshots.sort_by_key(|place| Reverse((place.position, place.number)));
-        let (ours, foreign): (Vec<_>, Vec<_>) = snapshots.into_iter().partition(|place| place.log == log);
+        snapshots.sort_by_key(|log_position| Reverse((log_position.position, log_position.number)));
+        let (ours, foreign): (Vec<_>, Vec<_>) =
+            snapshots.into_iter().partition(|log_position| log_position.log == log);
         if !ours.is_empty() {
             self.load_one_of(dir, &ours)?;
-            return Ok((Disk::open_replicated(dir, options, log)?, Origin::Log));
+            return Ok((StoreDir::open_replicated(dir, options, log)?, CopyOrigin::Log));
         }
         if let Some(newest) = foreign.first() {
-            self.refuse_to_begin_anew(dir, newest.position)?;
+            self.reject_empty_log(dir, newest.position)?;
         }
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
         let options = Options { dedupe_window, ..options.clone() };
-        Ok((Disk::open_replicated(dir, &options, log)?, Origin::Log))
+        Ok((StoreDir::open_replicated(dir, &options, log)?, CopyOrigin::Log))
     }
 
-    /// An empty log beside something that was made from another one: the stream was lost or made anew. To begin with nothing would do
-    /// everything again.
-    fn refuse_to_begin_anew(&self, dir: &Path, position: u64) -> Result<(), Error> {
+    /// Rejects an empty log next to data of another log: the stream was lost or recreated. A start from
+    /// nothing would repeat all work.
+    fn reject_empty_log(&self, dir: &Path, position: u64) -> Result<(), Error> {
         if position == 0 || self.log.last()?.is_some() {
             return Ok(());
         }
         let reason = format!(
-            "the log of this shard is empty, but {position} commits of an earlier one are known: restore the stream, or move this folder and the \
-             snapshots of the shard away to begin with nothing"
+            "the log of this shard is empty, but {position} commits of an earlier log exist: restore the stream, or move this directory and the \
+             snapshots of the shard away to start with nothing"
         );
         Err(Error::Mismatch { path: dir.to_owned(), reason })
     }
 
-    /// The window of deduplication that the first writer of the log chose, if its claim is still there.
+    /// Returns the dedupe window that the first writer of the log chose, if its claim still exists.
     fn first_window(&self) -> Result<Option<Duration>, Error> {
         let mut first = None;
         self.log.read(0, &mut |entry| {
@@ -127,70 +139,70 @@ impl Replication {
             ControlFlow::Break(())
         })?;
         let read = first.and_then(|entry| frame::read(&entry).ok());
-        Ok(read.filter(|(head, _)| head.kind == Kind::Claim).and_then(|(_, body)| frame::window(&body)))
+        Ok(read
+            .filter(|(header, _)| header.kind == EntryKind::Claim)
+            .and_then(|(_, body)| frame::claim_dedupe_window(&body)))
     }
 
-    /// Fetches the first of these snapshots that is whole. An older one takes longer to bring up to date, that is all.
-    fn load_one_of(&self, dir: &Path, places: &[Place]) -> Result<(), Error> {
-        let aside = dir.join("tables.new");
+    /// Loads the first of these snapshots that is intact. An older one only takes longer to catch up.
+    fn load_one_of(&self, dir: &Path, snapshots: &[LogPosition]) -> Result<(), Error> {
+        let target_dir = dir.join("tables.new");
         let mut damage = None;
-        for place in places {
-            remove(&aside)?;
-            fs::create_dir_all(&aside).map_err(wrong("create the folder", &aside))?;
-            match self.log.load(place, &aside.join("mdbx.dat")) {
-                Ok(()) => return fs::rename(&aside, tables(dir)).map_err(wrong("rename", &aside)),
-                Err(LogError::Damaged(reason)) => {
-                    tracing::warn!(
-                        position = place.position,
-                        reason,
-                        "a snapshot of the shard cannot be used"
-                    );
-                    damage = Some((place.position, reason));
+        for log_position in snapshots {
+            remove(&target_dir)?;
+            fs::create_dir_all(&target_dir).map_err(io_error("create the directory", &target_dir))?;
+            match self.log.load(log_position, &target_dir.join("mdbx.dat")) {
+                Ok(()) => {
+                    return fs::rename(&target_dir, tables(dir)).map_err(io_error("rename", &target_dir));
+                }
+                Err(CommitLogError::Damaged(reason)) => {
+                    tracing::warn!(position = log_position.position, reason, "shard snapshot is unusable");
+                    damage = Some((log_position.position, reason));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         let (position, reason) = damage.unwrap_or_default();
-        Err(Error::Corrupt { place: format!("the snapshot of commit {position}"), reason })
+        Err(Error::Corrupt { location: format!("the snapshot of commit {position}"), reason })
     }
 
     /// Follows the log to its end and claims it.
     fn catch_up(
         &self,
-        disk: &Arc<Disk>,
+        disk: &Arc<StoreDir>,
         options: &Options,
-        meter: &Arc<Meter>,
-    ) -> Result<(Tables, Replica), Setback> {
-        let begin = disk.place().copied().ok_or(Error::Closed)?;
-        let mut tables = Tables::over(Some(Arc::clone(disk)), *disk.folded());
-        let mut follower = Follower::from(&begin);
+        meter: &Arc<LogMetrics>,
+    ) -> Result<(MergedTables, LogWriter), CopyError> {
+        let start = disk.log_position().copied().ok_or(Error::Closed)?;
+        let mut tables = MergedTables::new(Some(Arc::clone(disk)), *disk.flushed_state());
+        let mut follower = LogFollower::from(&start);
         let follow = || {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
-                meter.followed(record.len() as u64);
-                if tables.active().bytes() >= options.generation_bytes {
-                    fold(&mut tables, disk)
+                meter.record_followed(record.len() as u64);
+                if tables.active().bytes() >= options.memtable_bytes {
+                    flush_tables(&mut tables, disk)
                 } else {
                     Ok(())
                 }
             })?;
-            Ok::<_, Setback>((follower.number, follower.position, follower.owner))
+            Ok::<_, CopyError>((follower.number, follower.position, follower.owner))
         };
-        let (owner, last) = log_writer::claim(&*self.log, self.epoch, disk.window(), follow)?;
-        meter.owned(owner.epoch);
-        Ok((tables, Replica::new(Arc::clone(&self.log), owner, last, Arc::clone(meter))))
+        let (owner, last) = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+        meter.set_epoch(owner.epoch);
+        Ok((tables, LogWriter::new(Arc::clone(&self.log), owner, last, Arc::clone(meter))))
     }
 
     fn follow(
         &self,
-        follower: &mut Follower,
-        apply: &mut dyn FnMut(crate::replication::follower::At, &Bytes) -> Result<(), Error>,
-    ) -> Result<(), Setback> {
+        follower: &mut LogFollower,
+        apply: &mut dyn FnMut(crate::replication::follower::RecordPosition, &Bytes) -> Result<(), Error>,
+    ) -> Result<(), CopyError> {
         let (behind, mut outcome) = (follower.number, Ok(()));
-        let mut take = |entry: &Entry| match follower.take(entry)? {
-            Step::Nothing => Ok(()),
-            Step::Record(at, record) => Ok(apply(at, &record)?),
-            Step::Stray(reason) => Err(Setback::Stray(reason)),
+        let mut take = |entry: &LogEntry| match follower.take(entry)? {
+            FollowStep::Nothing => Ok(()),
+            FollowStep::Record(at, record) => Ok(apply(at, &record)?),
+            FollowStep::Diverged(reason) => Err(CopyError::Diverged(reason)),
         };
         let read = self.log.read(behind, &mut |entry| {
             outcome = take(&entry);
@@ -198,78 +210,78 @@ impl Replication {
         });
         outcome?;
         read.map_err(Error::from)?;
-        if follower.is_lost() {
+        if follower.awaits_start_entry() {
             let found = self.log.last().map_err(Error::from)?.map_or(0, |last| last.number);
-            return Err(Error::LogLost { held: follower.number + 1, found }.into());
+            return Err(Error::LogLost { acknowledged: follower.number + 1, found }.into());
         }
         Ok(())
     }
 }
 
-/// A shard that was taken over.
-pub(crate) struct Owned {
-    pub(crate) disk: Arc<Disk>,
-    pub(crate) tables: Tables,
-    pub(crate) replica: Replica,
+/// Shard that was taken over.
+pub(crate) struct AcquiredShard {
+    pub(crate) disk: Arc<StoreDir>,
+    pub(crate) tables: MergedTables,
+    pub(crate) replica: LogWriter,
 }
 
-/// Whence a copy is.
+/// Origin of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// It was here.
-    Folder,
-    /// A snapshot, or nothing.
+enum CopyOrigin {
+    /// Local directory.
+    Directory,
+    /// Snapshot, or an empty copy.
     Log,
 }
 
-/// Why a copy did not become the store.
-enum Setback {
-    /// It is no beginning of the log as it is.
-    Stray(String),
+/// Reason why a copy did not become the store.
+enum CopyError {
+    /// The copy is not a prefix of the current log.
+    Diverged(String),
     Failed(Error),
 }
 
-impl From<Error> for Setback {
+impl From<Error> for CopyError {
     fn from(error: Error) -> Self {
-        Setback::Failed(error)
+        CopyError::Failed(error)
     }
 }
 
-/// Brings into the tables on disk what was followed so far, so that a long log fits into memory.
-fn fold(tables: &mut Tables, disk: &Disk) -> Result<(), Error> {
+/// Flushes the followed commits to the tables on disk, so that a long log fits into memory.
+fn flush_tables(tables: &mut MergedTables, disk: &StoreDir) -> Result<(), Error> {
     tables.freeze();
-    if let Some(frozen) = tables.frozen() {
-        disk.fold(frozen)?;
+    if let Some(frozen) = tables.immutable() {
+        disk.flush(frozen)?;
     }
-    tables.thaw();
+    tables.drop_immutable();
     Ok(())
 }
 
-/// Makes room for another copy. What was here is kept for a person to look at.
-fn discard(dir: &Path, origin: Origin, reason: &str) -> Result<(), Error> {
+/// Removes the current copy to make space for another one. A local directory is kept for inspection.
+fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
     let tables = tables(dir);
-    if origin == Origin::Log {
+    if origin == CopyOrigin::Log {
         return remove(&tables);
     }
-    let aside = |number: u32| dir.join(format!("aside-{number}"));
-    let free = (1..=999).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
-    fs::rename(&tables, &free).map_err(wrong("move aside", &tables))?;
+    let target_dir = |number: u32| dir.join(format!("aside-{number}"));
+    let free = (1..=999).map(target_dir).find(|path| !path.exists()).unwrap_or_else(|| target_dir(0));
+    fs::rename(&tables, &free).map_err(io_error("move aside", &tables))?;
     tracing::warn!(
         reason,
-        kept = %free.display(),
-        "the tables of this folder were moved aside, the shard is fetched anew; remove them when nobody needs them"
+        path = %free.display(),
+        "stale tables moved aside and the shard restored from the log; delete them when no longer needed"
     );
     Ok(())
 }
 
-/// Removes what snapshots of an earlier life left.
+/// Deletes the temporary snapshot files of earlier runs.
 fn drop_copies(dir: &Path) -> Result<(), Error> {
-    fs::create_dir_all(dir).map_err(wrong("create the folder", dir))?;
-    for entry in fs::read_dir(dir).map_err(wrong("read", dir))? {
-        let entry = entry.map_err(wrong("read", dir))?;
+    fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
+    for entry in fs::read_dir(dir).map_err(io_error("read", dir))? {
+        let entry = entry.map_err(io_error("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(COPY_PREFIX) {
-            // An earlier life that is still sending it removes it, too.
-            ignore_missing(fs::remove_file(entry.path())).map_err(wrong("remove", &entry.path()))?;
+            // An earlier run that is still sending it deletes it too.
+            ignore_missing(fs::remove_file(entry.path())).map_err(io_error("remove", &entry.path()))?;
         }
     }
     Ok(())
@@ -280,7 +292,7 @@ fn tables(dir: &Path) -> PathBuf {
 }
 
 fn remove(dir: &Path) -> Result<(), Error> {
-    ignore_missing(fs::remove_dir_all(dir)).map_err(wrong("remove", dir))
+    ignore_missing(fs::remove_dir_all(dir)).map_err(io_error("remove", dir))
 }
 
 fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
@@ -290,6 +302,6 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn wrong(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     move |source| Error::Io { action, path: path.to_owned(), source }
 }

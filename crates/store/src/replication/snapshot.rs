@@ -1,4 +1,4 @@
-//! Copies of the tables: snapshots of a replicated shard, and copies for whoever wants one.
+//! Copies of the tables: snapshots of a replicated shard, and copies on request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use orlog_journal::Journal;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::read::reader::Reader;
-use crate::replication::commit_log::Place;
-use crate::replication::metrics::Meter;
-use crate::replication::open::{COPY_PREFIX, Replication};
+use crate::replication::commit_log::LogPosition;
+use crate::replication::metrics::LogMetrics;
+use crate::replication::open::{COPY_PREFIX, ReplicationOptions};
 use crate::shared::Shared;
 
-/// A snapshot that could not be saved is tried again after this.
-const PAUSE: Duration = Duration::from_secs(10);
+/// Delay before a failed snapshot is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// How many snapshots are kept: one may be being read while the next one is saved.
-const KEPT: usize = 2;
+/// Number of snapshots to keep: one may be in use while the next one is saved.
+const RETAINED_SNAPSHOTS: usize = 2;
 
 impl Reader {
-    /// Copies the store as it stands, or a little later, into the new folder `dir`, while commits go on. The copy of a store without
-    /// replication can be opened like any other; the position it reaches is the answer.
+    /// Copies the current or a slightly later state of the store into the new directory `dir`, while
+    /// commits continue. The copy of a store without replication can be opened as a store. Returns the
+    /// position of the copy.
     ///
     /// # Errors
-    /// See [`Reader`]; [`Error::Full`] if the copy finds no room.
+    /// See [`Reader`]; [`Error::Full`] if there is no space for the copy.
     pub fn copy_to(&self, dir: &Path) -> Result<u64, Error> {
         let tables = dir.join("tables");
-        let wrong = |source| Error::Io { action: "create the folder", path: tables.clone(), source };
-        fs::create_dir_all(&tables).map_err(wrong)?;
+        let io_error = |source| Error::Io { action: "create the directory", path: tables.clone(), source };
+        fs::create_dir_all(&tables).map_err(io_error)?;
         let copied = copy(&self.shared, &tables.join("mdbx.dat"))?;
-        if copied.place.is_none() {
+        if copied.log_position.is_none() {
             let mut options = orlog_journal::Options::new(copied.identity);
             (options.first_sequence, options.segment_bytes) = (copied.position + 1, 4096);
             Journal::open(dir.join("journal"), options)?;
@@ -43,29 +44,29 @@ impl Reader {
     }
 }
 
-/// What a copy holds.
-struct Copied {
+/// Content of a copy.
+struct TableCopy {
     position: u64,
-    place: Option<Place>,
-    /// Of the store, for its journal.
+    log_position: Option<LogPosition>,
+    /// Identity of the store, for its journal.
     identity: [u8; 16],
 }
 
-/// Copies the tables, and first brings them up to date.
-fn copy(shared: &Shared, file: &Path) -> Result<Copied, Error> {
-    shared.fold_all()?;
-    // Not while it folds: closing waits for this lock with the other one held.
+/// Flushes the store and copies the tables.
+fn copy(shared: &Shared, file: &Path) -> Result<TableCopy, Error> {
+    shared.flush_all()?;
+    // Not during a flush: closing waits for this lock while it holds the other one.
     let _not_closed = lock(&shared.copying);
     let disk = shared.read(|tables| tables.disk().cloned().ok_or(Error::Closed))?;
-    let (position, place) = disk.copy_tables(file)?;
-    Ok(Copied { position, place, identity: disk.identity() })
+    let (position, log_position) = disk.copy_tables(file)?;
+    Ok(TableCopy { position, log_position, identity: disk.identity() })
 }
 
-/// Saves snapshots when they are due, until nobody can wake it any more.
+/// Saves snapshots when they are due, until all wakers are dropped.
 pub(crate) fn run(
     shared: &Arc<Shared>,
-    meter: &Meter,
-    replication: &Replication,
+    meter: &LogMetrics,
+    replication: &ReplicationOptions,
     dir: &Path,
     wake: &Receiver<()>,
 ) {
@@ -78,55 +79,57 @@ pub(crate) fn run(
         if not_before.is_some_and(|at| at > Instant::now()) {
             continue;
         }
-        let failed = replication.is_due(meter) && !save(shared, meter, replication, dir);
-        not_before = failed.then(|| Instant::now() + PAUSE);
+        let failed = replication.is_snapshot_due(meter) && !save(shared, meter, replication, dir);
+        not_before = failed.then(|| Instant::now() + RETRY_DELAY);
     }
 }
 
-fn save(shared: &Arc<Shared>, meter: &Meter, replication: &Replication, dir: &Path) -> bool {
-    let (begun, behind) = (Instant::now(), meter.begin_snapshot());
+fn save(shared: &Arc<Shared>, meter: &LogMetrics, replication: &ReplicationOptions, dir: &Path) -> bool {
+    let (start, behind) = (Instant::now(), meter.start_snapshot());
     let file = temporary(dir);
     let saved = copy_and_save(shared, replication, &file);
-    // What is left is removed with the next opening.
+    // The next opening removes leftover files.
     fs::remove_file(&file).ok();
     let saved = match saved {
         Ok(position) => Ok(position),
-        // The store is being closed.
+        // The store is closing.
         Err(Error::Closed) => return true,
         Err(error) => {
-            tracing::warn!(%error, "no snapshot of the shard could be saved; its log grows until one is");
+            tracing::warn!(%error, "snapshot failed; the shard log grows until the next success");
             Err(error.to_string())
         }
     };
     let done = saved.is_ok();
-    meter.end_snapshot(saved, begun.elapsed(), behind);
+    meter.end_snapshot(saved, start.elapsed(), behind);
     done
 }
 
-fn copy_and_save(shared: &Shared, replication: &Replication, file: &Path) -> Result<u64, Error> {
-    let Copied { position, place, .. } = copy(shared, file)?;
+fn copy_and_save(shared: &Shared, replication: &ReplicationOptions, file: &Path) -> Result<u64, Error> {
+    let TableCopy { position, log_position: place, .. } = copy(shared, file)?;
     let log = &*replication.log;
-    // Before the first commit there is nothing to keep.
-    let Some(place) = place.filter(|place| place.number > 0) else { return Ok(position) };
-    log.save(&place, file)?;
+    // Before the first commit there is nothing to save.
+    let Some(log_position) = place.filter(|log_position| log_position.number > 0) else {
+        return Ok(position);
+    };
+    log.save(&log_position, file)?;
     let mut ours = log.snapshots()?;
-    ours.retain(|other| other.log == place.log);
-    ours.sort_by_key(|place| std::cmp::Reverse((place.position, place.number)));
-    for old in ours.iter().skip(KEPT) {
-        log.forget(old)?;
+    ours.retain(|other| other.log == log_position.log);
+    ours.sort_by_key(|log_position| std::cmp::Reverse((log_position.position, log_position.number)));
+    for old in ours.iter().skip(RETAINED_SNAPSHOTS) {
+        log.delete_snapshot(old)?;
     }
-    // Numbers mean nothing in a log that was made anew meanwhile.
-    if let Some(oldest) = ours.get(KEPT - 1)
-        && log.identity()? == place.log
+    // Entry numbers of a log that was recreated meanwhile are not comparable.
+    if let Some(oldest) = ours.get(RETAINED_SNAPSHOTS - 1)
+        && log.identity()? == log_position.log
     {
-        // The entry itself stays: by it a copy recognises the log.
+        // The entry itself remains: a copy identifies the log by it.
         log.purge_before(oldest.number)?;
     }
-    tracing::debug!(position, "a snapshot of the shard was saved");
+    tracing::debug!(position, "shard snapshot saved");
     Ok(position)
 }
 
-/// A name that no other life of a store in this folder uses.
+/// Returns a name that no other run of a store in this directory uses.
 fn temporary(dir: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);

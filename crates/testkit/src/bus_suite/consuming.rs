@@ -1,15 +1,17 @@
-//! The promises about what comes out: cursors, redelivery, bounds, waiting, names.
+//! Guarantees of consumption: ack floor, redelivery, limits, waiting, durable names.
 
 use std::sync::Arc;
 
-use orlog_bus::{Error, Part, Subscription};
-use orlog_model::{SLOTS, Slots, StreamPosition, TenantId};
+use orlog_bus::{Error, Partition, Subscription};
+use orlog_model::{SLOTS, SlotAssigner, StreamPosition, TenantId};
 
-use super::fixture::{Ground, bodies, message, publish, sequences, subscribe, subscription, take, within};
+use super::fixture::{
+    BusFixture, bodies, message, publish, sequences, subscribe, subscription, take, within,
+};
 
-/// "A consumer that comes back under the same name is given everything after the cursor again, in order."
-pub async fn what_was_not_acknowledged_is_delivered_again_after_reopening(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// A consumer that reopens the same name receives every message after the ack floor again, in order.
+pub async fn unacknowledged_messages_are_redelivered_after_reopening(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..10).await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     let deliveries = take(&mut *consumer, 10).await;
@@ -18,58 +20,59 @@ pub async fn what_was_not_acknowledged_is_delivered_again_after_reopening(ground
     }
     drop(consumer);
     drop(bus);
-    let bus = ground.open().await;
+    let bus = fixture.open().await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
-    let again = take(&mut *consumer, 6).await;
-    assert_eq!(sequences(&again), sequences(&deliveries[4..]));
+    let redelivered = take(&mut *consumer, 6).await;
+    assert_eq!(sequences(&redelivered), sequences(&deliveries[4..]));
     let mut other = subscribe(&*bus, subscription("d", &["a.b"])).await;
     assert_eq!(sequences(&take(&mut *other, 10).await), sequences(&deliveries));
 }
 
-/// "A subscription's durable cursor is the end of the gapless prefix of what it acknowledged."
-pub async fn the_cursor_is_the_end_of_the_gapless_prefix(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// The durable ack floor of a subscription is the end of the gapless prefix of its acknowledged
+/// messages.
+pub async fn ack_floor_is_the_end_of_the_gapless_prefix(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..6).await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     let acker = consumer.acker();
     let delivered = sequences(&take(&mut *consumer, 6).await);
-    for place in [1, 2, 4] {
-        acker.ack(delivered[place]);
-        assert!(acker.floor() < delivered[0]);
+    for index in [1, 2, 4] {
+        acker.ack(delivered[index]);
+        assert!(acker.ack_floor() < delivered[0]);
     }
     acker.ack(delivered[0]);
-    assert!((delivered[2]..delivered[3]).contains(&acker.floor()));
+    assert!((delivered[2]..delivered[3]).contains(&acker.ack_floor()));
     drop(consumer);
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
-    assert_eq!(sequences(&take(&mut *consumer, 3).await), delivered[3..], "the gap and all behind it");
+    assert_eq!(sequences(&take(&mut *consumer, 3).await), delivered[3..], "the gap and all later messages");
 }
 
-/// "What was refused (`nak`) is delivered again."
-pub async fn a_refused_message_is_delivered_again(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// A message with a negative acknowledgement (`nak`) is redelivered.
+pub async fn nak_redelivers(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..3).await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     let acker = consumer.acker();
     let delivered = sequences(&take(&mut *consumer, 3).await);
     acker.ack(delivered[2]);
     acker.nak(delivered[1]);
-    let again = take(&mut *consumer, 1).await;
-    assert_eq!((again[0].sequence, again[0].attempt), (delivered[1], 2));
-    assert_eq!(*again[0].message, message("a.b", 1));
+    let redelivered = take(&mut *consumer, 1).await;
+    assert_eq!((redelivered[0].sequence, redelivered[0].attempt), (delivered[1], 2));
+    assert_eq!(*redelivered[0].message, message("a.b", 1));
     acker.nak(delivered[1]);
     acker.nak(delivered[0]);
-    let mut again: Vec<_> =
+    let mut redelivered: Vec<_> =
         take(&mut *consumer, 2).await.iter().map(|delivery| (delivery.sequence, delivery.attempt)).collect();
-    again.sort_unstable();
-    assert_eq!(again, [(delivered[0], 2), (delivered[1], 3)]);
+    redelivered.sort_unstable();
+    assert_eq!(redelivered, [(delivered[0], 2), (delivered[1], 3)]);
     acker.ack(delivered[0]);
     acker.ack(delivered[1]);
-    assert!(acker.floor() >= delivered[2]);
+    assert!(acker.ack_floor() >= delivered[2]);
 }
 
-/// "Never more than `max_in_flight` messages are unacknowledged."
-pub async fn never_more_than_max_in_flight_are_unacknowledged(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// At most `max_in_flight` messages are unacknowledged.
+pub async fn max_in_flight_is_enforced(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..20).await;
     let mut consumer =
         subscribe(&*bus, Subscription { max_in_flight: 4, ..subscription("c", &["a.b"]) }).await;
@@ -82,7 +85,7 @@ pub async fn never_more_than_max_in_flight_are_unacknowledged(ground: &impl Grou
             extra = consumer.next(10) => Some(extra),
             () = std::future::ready(()) => None,
         };
-        assert!(extra.is_none(), "a fifth one is in flight");
+        assert!(extra.is_none(), "a fifth message is in flight");
         acker.ack(open.remove(seen % open.len()).sequence);
         open.extend(take(&mut *consumer, 1).await);
         seen += 1;
@@ -92,13 +95,13 @@ pub async fn never_more_than_max_in_flight_are_unacknowledged(ground: &impl Grou
     assert_eq!(take(&mut *consumer, 1).await[0].sequence, open[2].sequence);
 }
 
-/// "Begin after this sequence instead of after the cursor."
-pub async fn a_consumer_may_begin_where_it_says(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// A consumer can start after a given sequence instead of the ack floor.
+pub async fn consumer_can_start_after_a_position(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     let published: Vec<_> =
         publish(&*bus, "a.b", 0..6).await.iter().map(|receipt| receipt.sequence).collect();
-    let position = |sequence| Some(StreamPosition::behind(bus.stream_id(), sequence));
-    let after = |sequence| Subscription { after: position(sequence), ..subscription("c", &["a.b"]) };
+    let position = |sequence| Some(StreamPosition::after(bus.stream_id(), sequence));
+    let after = |sequence| Subscription { start_after: position(sequence), ..subscription("c", &["a.b"]) };
     let mut consumer = subscribe(&*bus, after(published[1])).await;
     assert_eq!(sequences(&take(&mut *consumer, 4).await), published[2..]);
     for sequence in &published[2..] {
@@ -106,17 +109,17 @@ pub async fn a_consumer_may_begin_where_it_says(ground: &impl Ground) {
     }
     drop(consumer);
     let mut consumer = subscribe(&*bus, after(published[3])).await;
-    assert_eq!(sequences(&take(&mut *consumer, 2).await), published[4..], "behind the cursor");
-    assert!((published[3]..published[4]).contains(&consumer.acker().floor()));
+    assert_eq!(sequences(&take(&mut *consumer, 2).await), published[4..], "after the position");
+    assert!((published[3]..published[4]).contains(&consumer.acker().ack_floor()));
     drop(consumer);
     let mut consumer = subscribe(&*bus, after(published[5])).await;
     let next = publish(&*bus, "a.b", 6..7).await;
     assert_eq!(take(&mut *consumer, 1).await[0].sequence, next[0].sequence);
 }
 
-/// Each durable name has its own cursor and its own deliveries.
-pub async fn subscriptions_do_not_disturb_each_other(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// Each durable name has its own ack floor and its own deliveries.
+pub async fn subscriptions_are_independent(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..5).await;
     let mut first = subscribe(&*bus, subscription("first", &["a.b"])).await;
     let mut second = subscribe(&*bus, subscription("second", &["a.b"])).await;
@@ -125,15 +128,15 @@ pub async fn subscriptions_do_not_disturb_each_other(ground: &impl Ground) {
     }
     let deliveries = take(&mut *second, 5).await;
     assert!(deliveries.iter().all(|delivery| delivery.attempt == 1));
-    assert!(second.acker().floor() < deliveries[0].sequence);
+    assert!(second.acker().ack_floor() < deliveries[0].sequence);
     drop(second);
     let mut second = subscribe(&*bus, subscription("second", &["a.b"])).await;
     assert_eq!(sequences(&take(&mut *second, 5).await), sequences(&deliveries));
 }
 
-/// `next` waits, and returns when something comes.
-pub async fn a_waiting_consumer_is_woken(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// `next` waits and returns when a message arrives.
+pub async fn waiting_consumer_wakes_on_publish(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     for round in 0..20 {
         let publisher = async {
@@ -146,9 +149,9 @@ pub async fn a_waiting_consumer_is_woken(ground: &impl Ground) {
     }
 }
 
-/// "Dropping the future loses nothing."
-pub async fn dropping_next_loses_nothing(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// Dropping the future of `next` loses no message.
+pub async fn dropping_next_is_cancel_safe(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     let publisher = {
         let bus = Arc::clone(&bus);
@@ -179,9 +182,9 @@ pub async fn dropping_next_loses_nothing(ground: &impl Ground) {
     assert!(found.into_iter().eq(0..90));
 }
 
-/// "One consumer a name at a time."
-pub async fn a_name_has_one_consumer_at_a_time(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// A durable name has one consumer at a time.
+pub async fn durable_name_has_one_consumer(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     let consumer = subscribe(&*bus, subscription("c", &["a"])).await;
     let second = bus.subscribe(subscription("c", &["a"])).await.map(|_| ());
     assert!(matches!(&second, Err(Error::InUse(name)) if name == "c"), "{second:?}");
@@ -189,9 +192,9 @@ pub async fn a_name_has_one_consumer_at_a_time(ground: &impl Ground) {
     subscribe(&*bus, subscription("c", &["a"])).await;
 }
 
-/// "Calls return at once and are harmless when repeated."
-pub async fn acknowledging_is_harmless_when_repeated_or_wrong(ground: &impl Ground) {
-    let bus = ground.open().await;
+/// Acknowledgement calls return immediately and are idempotent.
+pub async fn ack_is_idempotent(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..3).await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
     let acker = consumer.acker();
@@ -204,8 +207,8 @@ pub async fn acknowledging_is_harmless_when_repeated_or_wrong(ground: &impl Grou
         acker.ack(delivered[0]);
         acker.nak(delivered[0]);
     }
-    assert!((delivered[0]..delivered[1]).contains(&acker.floor()));
-    assert_eq!(bodies(&take(&mut *consumer, 1).await), [2], "neither again nor left out");
+    assert!((delivered[0]..delivered[1]).contains(&acker.ack_floor()));
+    assert_eq!(bodies(&take(&mut *consumer, 1).await), [2], "neither repeated nor skipped");
     drop(consumer);
     acker.ack(delivered[1]);
     let mut consumer = subscribe(&*bus, subscription("c", &["a.b"])).await;
@@ -213,36 +216,37 @@ pub async fn acknowledging_is_harmless_when_repeated_or_wrong(ground: &impl Grou
     assert!(last[0].sequence > delivered[0]);
 }
 
-/// "Only what lies in these slots", each message in one of the parts, and the floor passes what is not the part's own.
-pub async fn a_part_is_given_what_lies_in_its_slots(ground: &impl Ground) {
-    let bus = ground.open().await;
-    let slots = Slots::spreading([TenantId::new("big").expect("a short word")]);
-    let part = |range| Part { slots: slots.clone(), range };
-    let parts = [part(0..300), part(300..SLOTS)];
+/// A partition receives only the messages of its slots. Each message belongs to one partition, and the
+/// ack floor passes messages of other partitions.
+pub async fn partition_receives_its_slots_only(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
+    let slots = SlotAssigner::with_key_sharded([TenantId::new("big").expect("a valid tenant id")]);
+    let partition = |range| Partition { slots: slots.clone(), range };
+    let partitions = [partition(0..300), partition(300..SLOTS)];
     let names = (0..20).flat_map(|n| [format!("tenant.t{n}.a.b"), format!("tenant.big.workflow.saga.{n}")]);
     let subjects: Vec<String> = names.collect();
     for (subject, body) in subjects.iter().zip(0..) {
         publish(&*bus, subject, body..body + 1).await;
     }
-    let last = bus.last_sequence().await.expect("the bus answers");
-    for (name, part) in ["low", "high"].into_iter().zip(parts) {
-        let takes: Vec<u64> = subjects
+    let last = bus.last_sequence().await.expect("the bus responds");
+    for (name, partition) in ["low", "high"].into_iter().zip(partitions) {
+        let own_bodies: Vec<u64> = subjects
             .iter()
             .zip(0..)
-            .filter(|(subject, _)| part.takes(subject))
+            .filter(|(subject, _)| partition.contains(subject))
             .map(|(_, body)| body)
             .collect();
-        assert!(!takes.is_empty() && takes.len() < subjects.len());
-        let own = Subscription { part: Some(part), ..subscription(name, &["tenant.>"]) };
+        assert!(!own_bodies.is_empty() && own_bodies.len() < subjects.len());
+        let own = Subscription { partition: Some(partition), ..subscription(name, &["tenant.>"]) };
         let mut consumer = subscribe(&*bus, own).await;
-        let deliveries = take(&mut *consumer, takes.len()).await;
-        assert_eq!(bodies(&deliveries), takes);
+        let deliveries = take(&mut *consumer, own_bodies.len()).await;
+        assert_eq!(bodies(&deliveries), own_bodies);
         let acker = consumer.acker();
         for delivery in &deliveries {
             acker.ack(delivery.sequence);
         }
-        within("the floor", async {
-            while acker.floor() < last {
+        within("the ack floor", async {
+            while acker.ack_floor() < last {
                 tokio::select! {
                     biased;
                     more = consumer.next(1) => panic!("{more:?}"),

@@ -1,17 +1,17 @@
-//! Where a bus under test stands, and how the suite talks to it: everything awaited has a deadline.
+//! Fixture of a bus under test, and helpers of the suite. Everything awaited has a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orlog_bus::{Bus, Consumer, Delivery, Message, Receipt, Subscription};
+use orlog_bus::{Bus, Consumer, Delivery, Message, PublishAck, Subscription};
 
-/// After this long something that must happen counts as missing.
+/// Deadline of an expected event.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Where a bus under test stands.
-pub trait Ground: Send + Sync {
-    /// Opens the bus; what an earlier one stored is there. The earlier one has been dropped.
+/// Fixture of a bus under test.
+pub trait BusFixture: Send + Sync {
+    /// Opens the bus with the data that an earlier bus stored. The earlier bus was dropped.
     fn open(&self) -> impl Future<Output = Arc<dyn Bus>> + Send;
 }
 
@@ -26,12 +26,12 @@ pub(super) fn with_id(subject: &str, id: &str) -> Message {
 
 pub(super) fn subscription(name: &str, filters: &[&str]) -> Subscription {
     let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
-    Subscription { name: name.to_owned(), filters, part: None, after: None, max_in_flight: 1000 }
+    Subscription { name: name.to_owned(), filters, partition: None, start_after: None, max_in_flight: 1000 }
 }
 
-pub(super) async fn publish(bus: &dyn Bus, subject: &str, bodies: std::ops::Range<u64>) -> Vec<Receipt> {
+pub(super) async fn publish(bus: &dyn Bus, subject: &str, bodies: std::ops::Range<u64>) -> Vec<PublishAck> {
     let messages = bodies.map(|body| message(subject, body)).collect();
-    within("publish", bus.publish(messages)).await.expect("the bus accepts")
+    within("publish", bus.publish(messages)).await.expect("the bus accepts the messages")
 }
 
 pub(super) async fn subscribe(bus: &dyn Bus, subscription: Subscription) -> Box<dyn Consumer> {
@@ -42,16 +42,16 @@ pub(super) async fn take(consumer: &mut dyn Consumer, count: usize) -> Vec<Deliv
     let mut all = Vec::new();
     while all.len() < count {
         let next = within("next", consumer.next(count - all.len())).await.expect("the bus delivers");
-        assert!(!next.is_empty() && next.len() <= count - all.len(), "next answers 1 to max messages");
+        assert!(!next.is_empty() && next.len() <= count - all.len(), "next returns 1 to max messages");
         all.extend(next);
     }
     all
 }
 
-pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(label: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
-        .unwrap_or_else(|_| panic!("{what}: nothing came in {DEADLINE:?}"))
+        .unwrap_or_else(|_| panic!("{label}: not within {DEADLINE:?}"))
 }
 
 pub(super) fn sequences(deliveries: &[Delivery]) -> Vec<u64> {

@@ -1,16 +1,17 @@
-//! One instance of a program, led by hand: the engine's part played in memory, with a clock that stands still.
+//! Driver of one instance of a program: the in-memory part of the engine, with a manual clock.
 
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, InstanceKey, Status, TaskChange, TaskForm,
-    TenantId, TimerChange, Timestamp, Transition, Verdict, WaitKind, Work,
+    CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, InstanceKey, Status, TaskChange, TaskSpec,
+    TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
-use orlog_program::{Context, Migration, Program, Reaction, Stimulus};
+use orlog_program::{Context, Migration, Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
 
-/// An instance of a program. What leads to no transition is an error that says why; the instance is then unchanged.
-pub struct Life<'a> {
+/// Instance of a program. An input without a transition returns an error with the reason; the instance
+/// does not change.
+pub struct InstanceDriver<'a> {
     program: &'a dyn Program,
     key: InstanceKey,
     now: Timestamp,
@@ -19,26 +20,26 @@ pub struct Life<'a> {
     last: Option<Transition>,
     failure: Option<Failure>,
     work: Vec<Work>,
-    asked: Vec<String>,
-    undone: Vec<String>,
+    was_requested: Vec<String>,
+    was_compensated: Vec<String>,
     timers: Vec<(String, Timestamp)>,
-    tasks: Vec<TaskForm>,
+    tasks: Vec<TaskSpec>,
     inputs: usize,
 }
 
-impl<'a> Life<'a> {
-    /// An instance that does not exist yet.
+impl<'a> InstanceDriver<'a> {
+    /// Creates a driver of an instance that does not exist yet.
     ///
     /// # Panics
-    /// Never: its key is a fixed one.
+    /// Never: the key is a valid constant.
     #[must_use]
     pub fn new(program: &'a dyn Program) -> Self {
         Self {
             program,
             key: InstanceKey {
                 tenant: TenantId::default_tenant(),
-                saga: program.reference().saga.clone(),
-                correlation: CorrelationId::new("o1").expect("a short word"),
+                saga: program.definition_ref().saga.clone(),
+                correlation: CorrelationId::new("o1").expect("a valid name"),
             },
             now: Timestamp::from_millis(1_700_000_000_000),
             version: 0,
@@ -46,40 +47,40 @@ impl<'a> Life<'a> {
             last: None,
             failure: None,
             work: Vec::new(),
-            asked: Vec::new(),
-            undone: Vec::new(),
+            was_requested: Vec::new(),
+            was_compensated: Vec::new(),
             timers: Vec::new(),
             tasks: Vec::new(),
             inputs: 0,
         }
     }
 
-    /// Shows it an event, in the version that the definition's expressions are written for.
+    /// Applies an event, in the version that the expressions of the definition use.
     ///
     /// # Errors
-    /// Why nothing changed.
+    /// The reason why nothing changed.
     ///
     /// # Panics
-    /// When the type is no event type.
+    /// If the event type is invalid.
     pub fn event(&mut self, kind: &str, data: Value) -> Result<String, String> {
-        let definition = self.program.compiled().map(orlog_program::Compiled::definition);
+        let definition = self.program.as_compiled().map(orlog_program::CompiledDefinition::definition);
         let known = definition.and_then(|it| it.events.iter().find(|(name, _)| name.as_str() == kind));
         let newest = known.and_then(|(_, form)| form.accepts.iter().max());
         self.event_of(kind, newest.copied().unwrap_or(1), data)
     }
 
-    /// Shows it an event whose payload is of that version.
+    /// Applies an event with this payload version.
     ///
     /// # Errors
-    /// Why nothing changed.
+    /// The reason why nothing changed.
     ///
     /// # Panics
-    /// When the type is no event type.
+    /// If the event type is invalid.
     pub fn event_of(&mut self, kind: &str, version: u32, data: Value) -> Result<String, String> {
         let event = Event {
-            id: EventId::new(format!("e{}", self.inputs)).expect("a short word"),
+            id: EventId::new(format!("e{}", self.inputs)).expect("a valid name"),
             tenant: self.key.tenant.clone(),
-            kind: EventType::new(kind).expect("tests name events well"),
+            kind: EventType::new(kind).expect("a valid event type"),
             source: "urn:test".to_owned(),
             subject: None,
             time: self.now,
@@ -89,42 +90,43 @@ impl<'a> Life<'a> {
             schema_version: version,
             data,
         };
-        self.take(&Stimulus::Event(&event))
+        self.take(&ProgramInput::Event(&event))
     }
 
-    /// Tells it what became of its work. Whether the work is still open is not checked: late answers come too.
+    /// Applies a work result. Does not check whether the work is still pending, because results can be
+    /// late.
     ///
     /// # Errors
-    /// Why nothing changed.
-    pub fn outcome(&mut self, tag: &str, verdict: &Verdict) -> Result<String, String> {
-        self.take(&Stimulus::Outcome { tag, verdict })
+    /// The reason why nothing changed.
+    pub fn outcome(&mut self, tag: &str, work_outcome: &WorkOutcome) -> Result<String, String> {
+        self.take(&ProgramInput::WorkResult { tag, outcome: work_outcome })
     }
 
-    /// Lets time pass; timers that fall due fire in order.
+    /// Advances the time; due timers fire in order.
     ///
     /// # Errors
-    /// When one of them was stale.
+    /// A fired timer was stale.
     pub fn advance(&mut self, by: Duration) -> Result<Vec<String>, String> {
-        let end = self.now.after(by);
+        let end = self.now.saturating_add(by);
         let mut notes = Vec::new();
         while let Some(next) = self.next_due(end) {
             let (name, due) = self.timers.remove(next);
             self.now = due;
-            notes.push(self.take(&Stimulus::Timer { name: &name })?);
+            notes.push(self.take(&ProgramInput::Timer { name: &name })?);
         }
         self.now = end;
         Ok(notes)
     }
 
-    /// Fires one timer after that time, whatever else is armed.
+    /// Fires one timer after this time, regardless of other timers.
     ///
     /// # Errors
-    /// When it is not armed, or stale.
+    /// The timer is not armed, or is stale.
     pub fn fire(&mut self, name: &str, after: Duration) -> Result<String, String> {
         let armed = self.timers.iter().position(|(armed, _)| armed == name);
         self.timers.remove(armed.ok_or_else(|| format!("the timer {name} is not armed"))?);
-        self.now = self.now.after(after);
-        self.take(&Stimulus::Timer { name })
+        self.now = self.now.saturating_add(after);
+        self.take(&ProgramInput::Timer { name })
     }
 
     fn next_due(&self, end: Timestamp) -> Option<usize> {
@@ -132,50 +134,50 @@ impl<'a> Life<'a> {
         due.min_by_key(|(index, (_, due))| (*due, *index)).map(|(index, _)| index)
     }
 
-    /// Cancels it.
+    /// Cancels the instance.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the rejection.
     pub fn cancel(&mut self, reason: &str) -> Result<String, String> {
-        self.take(&Stimulus::Cancel { reason })
+        self.take(&ProgramInput::Cancel { reason })
     }
 
-    /// Retries what made it stuck.
+    /// Retries the work that made the instance stuck.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the rejection.
     pub fn retry(&mut self) -> Result<String, String> {
-        self.take(&Stimulus::Retry)
+        self.take(&ProgramInput::Retry)
     }
 
-    /// Leaves undone what made it stuck.
+    /// Skips the failed compensation that made the instance stuck.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the rejection.
     pub fn skip(&mut self) -> Result<String, String> {
-        self.take(&Stimulus::Skip)
+        self.take(&ProgramInput::Skip)
     }
 
-    /// Ends it as it is.
+    /// Ends the instance without further steps or compensations.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the rejection.
     pub fn force_complete(&mut self) -> Result<String, String> {
-        self.take(&Stimulus::ForceComplete)
+        self.take(&ProgramInput::ForceComplete)
     }
 
-    /// Moves it to another program of its saga.
+    /// Migrates the instance to another program of its saga.
     ///
     /// # Errors
-    /// Why not.
+    /// The obstacles to the migration.
     pub fn migrate(&mut self, to: &'a dyn Program) -> Result<Migration, Vec<String>> {
         let context = Context { key: &self.key, version: self.version + 1, now: self.now };
         let migration = to.migrate(self.program, self.state.as_deref().unwrap_or_default(), &context)?;
         self.program = to;
         let renamed =
             |tag: &str| migration.tags.iter().find(|(old, _)| old.as_str() == tag).map(|(_, new)| new);
-        for asked in &mut self.asked {
-            *asked = renamed(asked).map_or_else(|| asked.clone(), ToString::to_string);
+        for requested in &mut self.was_requested {
+            *requested = renamed(requested).map_or_else(|| requested.clone(), ToString::to_string);
         }
         for task in &mut self.tasks {
             task.tag = renamed(task.tag.as_str()).cloned().unwrap_or_else(|| task.tag.clone());
@@ -185,22 +187,22 @@ impl<'a> Life<'a> {
         Ok(migration)
     }
 
-    /// Shows it anything.
+    /// Applies any input.
     ///
     /// # Errors
-    /// Why nothing changed.
+    /// The reason why nothing changed.
     ///
     /// # Panics
-    /// When the same stimulus on the same state does not give the same transition.
-    pub fn take(&mut self, stimulus: &Stimulus<'_>) -> Result<String, String> {
+    /// If the same input on the same state produces different transitions.
+    pub fn take(&mut self, input: &ProgramInput<'_>) -> Result<String, String> {
         self.inputs += 1;
         let context = Context { key: &self.key, version: self.version + 1, now: self.now };
-        let decide = || self.program.apply(self.state.as_deref(), stimulus, &context);
-        let reaction = decide();
-        assert_eq!(reaction, decide(), "the same input gave something else the second time");
-        match reaction.map_err(|fault| fault.to_string())? {
-            Reaction::Applied(transition) => Ok(self.apply(*transition)),
-            Reaction::Ignored(why) | Reaction::Refused(why) => Err(why.into_owned()),
+        let decide = || self.program.apply(self.state.as_deref(), input, &context);
+        let output = decide();
+        assert_eq!(output, decide(), "the same input produced another output");
+        match output.map_err(|fault| fault.to_string())? {
+            ProgramOutput::Applied(transition) => Ok(self.apply(*transition)),
+            ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => Err(reason.into_owned()),
         }
     }
 
@@ -208,8 +210,8 @@ impl<'a> Life<'a> {
         self.version += 1;
         for work in &transition.work {
             if let Some(tag) = work.tag() {
-                self.asked.retain(|asked| asked != tag.as_str());
-                self.asked.push(tag.to_string());
+                self.was_requested.retain(|requested| requested != tag.as_str());
+                self.was_requested.push(tag.to_string());
             }
         }
         let tasks = transition.tasks.iter().filter_map(|change| match change {
@@ -217,7 +219,7 @@ impl<'a> Life<'a> {
             TaskChange::Assign { .. } | TaskChange::Close { .. } => None,
         });
         let tags = transition.work.iter().filter_map(Work::tag).chain(tasks).map(ToString::to_string);
-        self.undone.extend(tags.filter(|tag| tag.starts_with("undo:")));
+        self.was_compensated.extend(tags.filter(|tag| tag.starts_with("compensate:")));
         self.work.extend(transition.work.iter().cloned());
         for change in &transition.timers {
             let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
@@ -255,115 +257,115 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Where it stands.
+    /// Returns the status.
     ///
     /// # Panics
-    /// Before it has begun.
+    /// If the instance has not started.
     #[must_use]
     pub fn status(&self) -> Status {
         self.last().status
     }
 
     fn last(&self) -> &Transition {
-        self.last.as_ref().expect("the instance has begun")
+        self.last.as_ref().expect("the instance has started")
     }
 
-    /// Its state, empty before it has begun.
+    /// Returns the state; empty before the instance has started.
     #[must_use]
     pub fn state(&self) -> &[u8] {
         self.state.as_deref().unwrap_or_default()
     }
 
-    /// All work it has asked for.
+    /// Returns all requested work.
     #[must_use]
     pub fn work(&self) -> &[Work] {
         &self.work
     }
 
-    /// The labels of all work it has asked for.
+    /// Returns the labels of all requested work.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
         self.work.iter().map(Work::label).collect()
     }
 
-    /// The tags of undos it has asked for, of people too, in order.
+    /// Returns the tags of requested compensations, including human tasks, in order.
     #[must_use]
-    pub fn undone(&self) -> Vec<String> {
-        self.undone.clone()
+    pub fn compensated(&self) -> Vec<String> {
+        self.was_compensated.clone()
     }
 
-    /// The tags of all work it has asked for, each once, at its last place.
+    /// Returns the tags of all requested work, each once, at its last position.
     #[must_use]
-    pub fn asked(&self) -> &[String] {
-        &self.asked
+    pub fn requested(&self) -> &[String] {
+        &self.was_requested
     }
 
-    /// The names of armed timers.
+    /// Returns the names of armed timers.
     #[must_use]
     pub fn timers(&self) -> Vec<&str> {
         self.timers.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// The tasks that were opened and not closed. Those that people have done stay among them.
+    /// Returns the tasks that were opened and not closed, including tasks that users completed.
     #[must_use]
-    pub fn tasks(&self) -> &[TaskForm] {
+    pub fn tasks(&self) -> &[TaskSpec] {
         &self.tasks
     }
 
-    /// Its state in words, null before it has begun.
+    /// Returns the readable view of the state; null before the instance has started.
     #[must_use]
-    pub fn shown(&self) -> Value {
-        self.state.as_deref().and_then(|state| self.program.show(state)).unwrap_or_default()
+    pub fn state_view(&self) -> Value {
+        self.state.as_deref().and_then(|state| self.program.view_state(state)).unwrap_or_default()
     }
 
-    /// The timer changes of the last transition.
+    /// Returns the timer changes of the last transition.
     #[must_use]
     pub fn last_timers(&self) -> &[TimerChange] {
         &self.last().timers
     }
 
-    /// What it waits for.
+    /// Returns the waits of the instance.
     #[must_use]
     pub fn waits(&self) -> Vec<(WaitKind, String)> {
         let waits = self.last.iter().flat_map(|t| &t.waits);
         waits.map(|wait| (wait.kind, wait.name.to_string())).collect()
     }
 
-    /// What went wrong last.
+    /// Returns the last failure.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
-    /// What the business calls it.
+    /// Returns the business reference.
     #[must_use]
     pub fn reference(&self) -> Option<&str> {
         self.last.as_ref()?.reference.as_deref()
     }
 
-    /// How many inputs it was shown.
+    /// Returns the number of applied inputs.
     #[must_use]
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 }
 
-/// A success with that answer.
+/// Returns a success with this payload.
 #[must_use]
-pub fn succeeded(payload: Value) -> Verdict {
-    Verdict::Succeeded { event: None, payload }
+pub fn succeeded(payload: Value) -> WorkOutcome {
+    WorkOutcome::Succeeded { event: None, payload }
 }
 
-/// Nobody knows whether it was done.
+/// Returns an unknown outcome.
 #[must_use]
-pub fn in_doubt() -> Verdict {
-    let message = "nobody knows whether it was done".to_owned();
-    Verdict::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+pub fn in_doubt() -> WorkOutcome {
+    let message = "the outcome is unknown".to_owned();
+    WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
 }
 
-/// A final failure with that code.
+/// Returns a permanent failure with this code.
 #[must_use]
-pub fn failed(code: &str) -> Verdict {
+pub fn failed(code: &str) -> WorkOutcome {
     let failure = Failure { code: code.to_owned(), message: format!("failed with {code}") };
-    Verdict::Failed { event: None, failure, payload: serde_json::Value::Null }
+    WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
 }

@@ -1,65 +1,66 @@
-//! The other players: aggregates, Gateway, providers, people, children, clocks, as far as a definition says what they answer.
+//! Simulated responses of aggregates, gateway, providers, users, child sagas and timers, derived from a
+//! definition.
 
-use orlog_model::{EventType, IdError, Verdict};
-use orlog_program::doubt::DONE;
-use orlog_program::{Action, AnswerForm, Compiled, Definition, Step};
+use orlog_model::{EventType, IdError, WorkOutcome};
+use orlog_program::in_doubt::EXECUTED;
+use orlog_program::{Action, AnswerForm as ResultMatcher, CompiledDefinition, Definition, Step};
 use serde_json::Value;
 
-use super::Life;
+use super::InstanceDriver;
 use super::driver::{failed, succeeded};
-use super::samples::{Known, Samples};
+use super::samples::{KnownValues, PayloadSamples};
 
-/// What stands open under a tag.
+/// Pending work or wait of a tag.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Open<'a> {
+pub(super) struct PendingTag<'a> {
     pub(super) step: &'a Step,
-    pub(super) undo: bool,
+    pub(super) compensation: bool,
     pub(super) element: Option<usize>,
 }
 
-impl<'a> Open<'a> {
+impl<'a> PendingTag<'a> {
     pub(super) fn of(definition: &'a Definition, tag: &str) -> Option<Self> {
-        let (undo, rest) = tag.strip_prefix("undo:").map_or((false, tag), |rest| (true, rest));
+        let (compensation, rest) = tag.strip_prefix("compensate:").map_or((false, tag), |rest| (true, rest));
         let (id, element) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
             Some((id, number)) => (id, number.parse().ok()),
             None => (rest, None),
         };
         let step = definition.steps.iter().find(|step| step.id.as_str() == id)?;
-        Some(Self { step, undo, element })
+        Some(Self { step, compensation, element })
     }
 
     pub(super) fn action(&self) -> &'a Action {
-        match (self.undo, &self.step.undo) {
-            (true, Some(undo)) => &undo.action,
+        match (self.compensation, &self.step.compensate) {
+            (true, Some(compensation)) => &compensation.action,
             (true, None) | (false, _) => &self.step.action,
         }
     }
 
-    /// What means success.
-    fn ok(&self) -> Vec<AnswerForm> {
-        match (self.undo, &self.step.undo, &self.step.action) {
-            (true, Some(undo), _) => undo.ok.clone(),
+    /// Returns the matchers of success.
+    fn ok(&self) -> Vec<ResultMatcher> {
+        match (self.compensation, &self.step.compensate, &self.step.action) {
+            (true, Some(compensation), _) => compensation.ok.clone(),
             (_, _, Action::Event { events, when }) => {
-                let answer = |event: &EventType| AnswerForm { event: event.clone(), when: when.clone() };
-                events.iter().map(answer).collect()
+                let response = |event: &EventType| ResultMatcher { event: event.clone(), when: when.clone() };
+                events.iter().map(response).collect()
             }
             (_, _, _) => self.step.ok.clone(),
         }
     }
 
-    /// The event of success.
+    /// Returns the event of success.
     pub(super) fn event(&self) -> Option<EventType> {
-        self.ok().into_iter().next().map(|answer| answer.event)
+        self.ok().into_iter().next().map(|response| response.event)
     }
 
-    pub(super) fn fail(&self) -> &'a [AnswerForm] {
-        match (self.undo, &self.step.undo) {
-            (true, Some(undo)) => &undo.fail,
+    pub(super) fn fail(&self) -> &'a [ResultMatcher] {
+        match (self.compensation, &self.step.compensate) {
+            (true, Some(compensation)) => &compensation.fail,
             (true, None) | (false, _) => &self.step.fail,
         }
     }
 
-    /// An event answers it, not an outcome.
+    /// Returns whether an event completes it, not an outcome.
     pub(super) fn by_event(&self) -> bool {
         match self.action() {
             Action::Command { .. } => !self.ok().is_empty(),
@@ -74,12 +75,13 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Tags of what the instance waits for: steps and elements under way, then the undo, in the order of the definition.
+/// Returns the pending tags: steps and elements in progress, then the compensation, in the order of the
+/// definition.
 #[must_use]
-pub fn open(life: &Life<'_>, definition: &Definition) -> Vec<String> {
-    let shown = life.shown();
+pub fn pending_tags(run: &InstanceDriver<'_>, definition: &Definition) -> Vec<String> {
+    let view = run.state_view();
     let mut tags = Vec::new();
-    for (form, step) in definition.steps.iter().zip(shown["steps"].as_array().into_iter().flatten()) {
+    for (form, step) in definition.steps.iter().zip(view["steps"].as_array().into_iter().flatten()) {
         let id = form.id.as_str();
         match (&form.foreach, step["elements"].as_array()) {
             (None, _) => tags.extend(tag(id, &step["state"])),
@@ -94,124 +96,139 @@ pub fn open(life: &Life<'_>, definition: &Definition) -> Vec<String> {
 
 fn tag(id: &str, state: &Value) -> Option<String> {
     match state.as_str() {
-        Some("running" | "pausing" | "asking" | "asking_late") => Some(id.to_owned()),
-        Some("undoing" | "undo_pausing") => Some(format!("undo:{id}")),
+        Some("running" | "retrying" | "in_doubt" | "in_doubt_abandoned") => Some(id.to_owned()),
+        Some("compensating" | "compensation_retrying") => Some(format!("compensate:{id}")),
         Some(_) | None => None,
     }
 }
 
-/// Answers the action of a step with success.
+/// Completes the action of a step with success.
 ///
 /// # Errors
-/// Why nothing changed.
-pub fn answer_ok(
-    life: &mut Life<'_>,
-    saga: &Compiled,
+/// The reason why nothing changed.
+pub fn respond_ok(
+    run: &mut InstanceDriver<'_>,
+    saga: &CompiledDefinition,
     tag: &str,
-    samples: &Samples,
+    samples: &PayloadSamples,
 ) -> Result<String, String> {
     let definition = saga.definition();
-    let Some(open) = Open::of(definition, tag) else { return Err(format!("nobody knows {tag}")) };
+    let Some(open) = PendingTag::of(definition, tag) else { return Err(format!("unknown tag {tag}")) };
     let ok = open.ok();
-    let answer = ok.first();
-    let asked = is_asked(life, tag);
-    let name = answer.map_or_else(|| tag.to_owned(), |answer| answer.event.to_string());
-    let payload = payload(life, &open, answer, &name, samples);
-    match (open.action(), answer) {
-        (_, Some(answer)) if open.by_event() => life.event(answer.event.as_str(), payload),
-        (Action::Command { .. }, _) => life.outcome(tag, &Verdict::Accepted),
-        (_, _) if asked => answer_doubt(life, tag, DONE, payload),
-        (Action::Wait(_), _) => life.fire(tag, std::time::Duration::ZERO),
-        (Action::Human(_), answer) => {
-            let event = answer.map(|answer| answer.event.clone());
-            life.outcome(tag, &Verdict::Succeeded { event, payload })
+    let response = ok.first();
+    let in_doubt = is_in_doubt(run, tag);
+    let name = response.map_or_else(|| tag.to_owned(), |response| response.event.to_string());
+    let payload = payload(run, &open, response, &name, samples);
+    match (open.action(), response) {
+        (_, Some(response)) if open.by_event() => run.event(response.event.as_str(), payload),
+        (Action::Command { .. }, _) => run.outcome(tag, &WorkOutcome::Accepted),
+        (_, _) if in_doubt => resolve_in_doubt(run, tag, EXECUTED, payload),
+        (Action::Wait(_), _) => run.fire(tag, std::time::Duration::ZERO),
+        (Action::Human(_), response) => {
+            let event = response.map(|response| response.event.clone());
+            run.outcome(tag, &WorkOutcome::Succeeded { event, payload })
         }
-        (_, _) => life.outcome(tag, &succeeded(payload)),
+        (_, _) => run.outcome(tag, &succeeded(payload)),
     }
 }
 
-/// Whether a person is asked if what stands under a tag was done.
+/// Returns whether an operator must decide if the work of a tag was executed.
 #[must_use]
-pub fn is_asked(life: &Life<'_>, tag: &str) -> bool {
+pub fn is_in_doubt(run: &InstanceDriver<'_>, tag: &str) -> bool {
     let (id, element) = match tag.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
         Some((id, number)) => (id, number.parse::<usize>().ok()),
         None => (tag, None),
     };
-    let shown = life.shown();
-    let steps = shown["steps"].as_array().cloned().unwrap_or_default();
+    let view = run.state_view();
+    let steps = view["steps"].as_array().cloned().unwrap_or_default();
     let step = steps.iter().find(|step| step["id"] == id);
     let state = step.map(|step| element.map_or(&step["state"], |n| &step["elements"][n]["state"]));
-    matches!(state.and_then(Value::as_str), Some("asking" | "asking_late"))
+    matches!(state.and_then(Value::as_str), Some("in_doubt" | "in_doubt_abandoned"))
 }
 
-/// A person says whether what stands under a tag was done.
+/// Applies the decision of an operator whether the work of a tag was executed.
 ///
 /// # Errors
-/// Why nothing changed.
-pub fn answer_doubt(life: &mut Life<'_>, tag: &str, word: &str, payload: Value) -> Result<String, String> {
-    let event = word.parse().map_err(|error: IdError| error.to_string())?;
-    life.outcome(tag, &Verdict::Succeeded { event: Some(event), payload })
+/// The reason why nothing changed.
+pub fn resolve_in_doubt(
+    run: &mut InstanceDriver<'_>,
+    tag: &str,
+    decision: &str,
+    payload: Value,
+) -> Result<String, String> {
+    let event = decision.parse().map_err(|error: IdError| error.to_string())?;
+    run.outcome(tag, &WorkOutcome::Succeeded { event: Some(event), payload })
 }
 
-/// Answers the action of a step, or its undo, with an event or a named outcome of failure.
+/// Completes the action of a step, or its compensation, with an event or a named outcome of failure.
 ///
 /// # Errors
-/// Why nothing changed.
-pub fn answer_fail(
-    life: &mut Life<'_>,
-    saga: &Compiled,
+/// The reason why nothing changed.
+pub fn respond_fail(
+    run: &mut InstanceDriver<'_>,
+    saga: &CompiledDefinition,
     tag: &str,
     event: &EventType,
-    samples: &Samples,
+    samples: &PayloadSamples,
 ) -> Result<String, String> {
-    let Some(open) = Open::of(saga.definition(), tag) else { return Err(format!("nobody knows {tag}")) };
-    let answer = open.fail().iter().find(|answer| answer.event == *event);
-    let payload = payload(life, &open, answer, event.as_str(), samples);
+    let Some(open) = PendingTag::of(saga.definition(), tag) else {
+        return Err(format!("unknown tag {tag}"));
+    };
+    let response = open.fail().iter().find(|response| response.event == *event);
+    let payload = payload(run, &open, response, event.as_str(), samples);
     if open.by_event() {
-        return life.event(event.as_str(), payload);
+        return run.event(event.as_str(), payload);
     }
     match open.action() {
-        Action::Human(_) => life.outcome(tag, &Verdict::Succeeded { event: Some(event.clone()), payload }),
+        Action::Human(_) => run.outcome(tag, &WorkOutcome::Succeeded { event: Some(event.clone()), payload }),
         Action::Command { .. }
         | Action::Effect { .. }
         | Action::Wait(_)
         | Action::Event { .. }
         | Action::Saga { .. }
         | Action::Job(_)
-        | Action::Switch(_) => life.outcome(tag, &failed("refused")),
+        | Action::Switch(_) => run.outcome(tag, &failed("rejected")),
     }
 }
 
-/// Confirms an undo.
+/// Confirms a compensation.
 ///
 /// # Errors
-/// Why nothing changed.
-pub fn answer_undone(life: &mut Life<'_>, saga: &Compiled, tag: &str) -> Result<String, String> {
-    answer_ok(life, saga, tag, &Samples::of(saga.definition()))
+/// The reason why nothing changed.
+pub fn confirm_compensation(
+    run: &mut InstanceDriver<'_>,
+    saga: &CompiledDefinition,
+    tag: &str,
+) -> Result<String, String> {
+    respond_ok(run, saga, tag, &PayloadSamples::of(saga.definition()))
 }
 
-/// A payload that says what the answer's condition wants to hear, as far as that can be read from it.
+/// Returns a payload that satisfies the condition of the response, as far as the condition can be
+/// analyzed.
 fn payload(
-    life: &Life<'_>,
-    open: &Open<'_>,
-    answer: Option<&AnswerForm>,
+    run: &InstanceDriver<'_>,
+    open: &PendingTag<'_>,
+    response: Option<&ResultMatcher>,
     name: &str,
-    samples: &Samples,
+    samples: &PayloadSamples,
 ) -> Value {
-    let mut payload = samples.answer(name);
-    if let Some(when) = answer.and_then(|answer| answer.when.as_deref()) {
-        let vars = life.shown()["vars"].clone();
+    let mut payload = samples.response(name);
+    if let Some(when) = response.and_then(|response| response.when.as_deref()) {
+        let vars = run.state_view()["vars"].clone();
         let list = open.step.foreach.as_ref().map(|foreach| (foreach, elements(&foreach.list, &vars)));
         let element = list.as_ref().zip(open.element).map(|((foreach, list), index)| {
             (foreach.name.as_str(), list.get(index).cloned().unwrap_or_default(), index)
         });
-        Known { vars: &vars, element: element.as_ref().map(|(name, value, index)| (*name, value, *index)) }
-            .satisfy(when, &mut payload);
+        KnownValues {
+            vars: &vars,
+            element: element.as_ref().map(|(name, value, index)| (*name, value, *index)),
+        }
+        .satisfy(when, &mut payload);
     }
     payload
 }
 
-/// The list of a `foreach` that is a plain path under `vars`.
+/// Returns the list of a `foreach` that is a plain path under `vars`.
 fn elements(list: &str, vars: &Value) -> Vec<Value> {
     let path = list.trim_start_matches('=').trim();
     let value =

@@ -1,4 +1,4 @@
-//! Payloads made from what a definition's expressions read.
+//! Payloads derived from the expressions of a definition.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use orlog_model::EventType;
 use orlog_program::Definition;
 use serde_json::{Map, Value, json};
 
-/// Payloads for the start event and for answers.
+/// Payloads of start events and responses.
 #[derive(Clone, Debug, Default)]
-pub struct Samples {
+pub struct PayloadSamples {
     start: Value,
     by_name: BTreeMap<String, Value>,
     any: Value,
 }
 
-impl Samples {
-    /// Payloads that hold every field the definition's expressions read from `event`. Each field is the number 7, which most
-    /// conditions and payloads can live with; a field that becomes the list of a `foreach` is a list of two. What the
-    /// condition of an answer compares with a constant or with what is remembered is set accordingly.
-    /// [`Samples::starting`] and [`Samples::answering`] set better ones.
+impl PayloadSamples {
+    /// Creates payloads with every field that the expressions of the definition read from `event`. Each
+    /// field is the number 7, which most conditions and payloads accept. A field that is the list of a
+    /// `foreach` has two elements. A field that a condition compares with a constant or a variable is set
+    /// accordingly. [`PayloadSamples::starting`] and [`PayloadSamples::answering`] override payloads.
     #[must_use]
     pub fn of(definition: &Definition) -> Self {
         let mut start = json!({});
@@ -36,34 +36,34 @@ impl Samples {
         Self { start, by_name: BTreeMap::new(), any }
     }
 
-    /// Begins instances with this payload.
+    /// Sets the payload of start events.
     #[must_use]
     pub fn starting(mut self, data: Value) -> Self {
         self.start = data;
         self
     }
 
-    /// Answers with this payload: by event type, or by step id for outcomes without a name.
+    /// Sets the payload of a response: by event type, or by step id for outcomes without a name.
     #[must_use]
     pub fn answering(mut self, name: &str, data: Value) -> Self {
         self.by_name.insert(name.to_owned(), data);
         self
     }
 
-    /// The payload of a start event.
+    /// Returns the payload of a start event.
     #[must_use]
     pub fn start(&self, _kind: &EventType) -> Value {
         self.start.clone()
     }
 
-    /// The payload of an answer.
+    /// Returns the payload of a response.
     #[must_use]
-    pub fn answer(&self, name: &str) -> Value {
+    pub fn response(&self, name: &str) -> Value {
         self.by_name.get(name).unwrap_or(&self.any).clone()
     }
 }
 
-/// Makes every `event.a.b` that a template reads exist.
+/// Creates every `event.a.b` that a template reads.
 fn read(template: &Value, into: &mut Value, value: &Value) {
     match template {
         Value::String(text) if text.starts_with('=') => {
@@ -80,7 +80,7 @@ fn read(template: &Value, into: &mut Value, value: &Value) {
     }
 }
 
-/// Sets a field, unless it is there and may not be replaced.
+/// Sets a field unless it exists and `replace` is false.
 fn set(into: &mut Value, path: &str, value: &Value, replace: bool) {
     let (fields, last) = path.rsplit_once('.').unwrap_or(("", path));
     let mut at = into;
@@ -97,19 +97,19 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    value.as_object_mut().expect("it was made one")
+    value.as_object_mut().expect("the value is an object")
 }
 
-/// What a condition can be compared with.
-pub(super) struct Known<'a> {
+/// Values that conditions can compare with.
+pub(super) struct KnownValues<'a> {
     pub(super) vars: &'a Value,
-    /// Its name, its value, its place.
+    /// Name, value and index of the element.
     pub(super) element: Option<(&'a str, &'a Value, usize)>,
 }
 
-impl Known<'_> {
-    /// Sets the fields that comparisons such as `event.a >= vars.b && event.c == 'd'` speak of, so that they hold. What is
-    /// no such comparison stays as it is.
+impl KnownValues<'_> {
+    /// Sets the fields of comparisons such as `event.a >= vars.b && event.c == 'd'` so that they are true.
+    /// Ignores all other expressions.
     pub(super) fn satisfy(&self, condition: &str, payload: &mut Value) {
         for part in condition.trim_start_matches('=').split("&&") {
             let part = part.trim();
@@ -143,12 +143,12 @@ impl Known<'_> {
                 return Some(walk(value, path));
             }
         }
-        let plain = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
-        plain.map(Value::from).or_else(|| serde_json::from_str(text).ok())
+        let unquoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+        unquoted.map(Value::from).or_else(|| serde_json::from_str(text).ok())
     }
 }
 
-/// A value for which the comparison with that one holds.
+/// Returns a value that satisfies the comparison with `value`.
 fn fitting(sign: &str, value: Value) -> Value {
     let number = value.as_i64();
     match (sign, number) {

@@ -1,100 +1,103 @@
-//! A saga with everything that comes from elsewhere: events before it begins, a task for a person, a child saga.
+//! Composite saga with all external inputs: early events, a human task, a child saga.
 //!
-//! `HouseholdOpened` begins it, `Noted` adds a number, also before. It asks a person and begins an errand; once both are done,
-//! it completes. The errand waits a moment and completes with a fact.
+//! `CompositeOpened` starts it. `Noted` adds a number, also before the start. It opens a task and
+//! starts a child saga; when both are completed, it completes. The child saga waits for a short delay
+//! and completes with a fact.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Fact, InstanceKey, Name, ProgramRef, SagaName, Start, Status,
-    TaskChange, TaskForm, TenantId, TimerChange, Timestamp, Transition, Verdict, Work,
+    CorrelationId, DefinitionRef, Event, EventId, EventType, Fact, InstanceKey, Name, SagaName, StartChild,
+    Status, TaskChange, TaskSpec, TenantId, TimerChange, Timestamp, Transition, Work, WorkOutcome,
 };
-use orlog_program::{Context, Fault, Manifest, Program, Reaction, Stimulus, Trigger};
+use orlog_program::{
+    Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fake_upstreams::event;
 
-/// How long an errand takes.
-const ERRAND: Duration = Duration::from_millis(5);
+/// Delay of a child saga.
+const CHILD_DELAY: Duration = Duration::from_millis(5);
 
-/// What a household knows.
+/// State of a composite saga.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Household {
-    /// The numbers it was told, in order.
+pub struct CompositeState {
+    /// Received numbers in order.
     pub notes: Vec<u32>,
-    /// What the person chose.
+    /// Outcome of the task.
     pub chosen: Option<String>,
-    /// What the errand brought.
+    /// Result of the child saga.
     pub brought: Option<Value>,
 }
 
-/// The household's program and that of its errands.
+/// Returns the programs of the composite saga and of its child saga.
 #[must_use]
 pub fn programs() -> [Arc<dyn Program>; 2] {
-    let parent = [("HouseholdOpened", true), ("Noted", false)];
+    let parent = [("CompositeOpened", true), ("Noted", false)];
     [
-        Arc::new(Told {
-            reference: reference("household", 21),
+        Arc::new(FunctionProgram {
+            reference: reference("composite", 21),
             manifest: manifest(&parent),
-            tell: household,
+            step_fn: composite,
         }),
-        Arc::new(Told {
-            reference: reference("errand", 22),
+        Arc::new(FunctionProgram {
+            reference: reference("child", 22),
             manifest: manifest(&[("Wanted", true)]),
-            tell: errand,
+            step_fn: child,
         }),
     ]
 }
 
-/// The household of that number.
+/// Returns the key of the instance with that number.
 #[must_use]
-pub fn key(tenant: &TenantId, number: usize) -> InstanceKey {
-    named(tenant, "household", &format!("h{number}"))
+pub fn parent_key(tenant: &TenantId, number: usize) -> InstanceKey {
+    named(tenant, "composite", &format!("h{number}"))
 }
 
-/// The errand of a household.
+/// Returns the key of the child saga of an instance.
 #[must_use]
-pub fn errand_key(household: &InstanceKey) -> InstanceKey {
-    named(&household.tenant, "errand", household.correlation.as_str())
+pub fn child_key(composite: &InstanceKey) -> InstanceKey {
+    named(&composite.tenant, "child", composite.correlation.as_str())
 }
 
-/// The event that opens a household (number 0), or one to note.
+/// Returns the start event (number 0), or an event that adds a number.
 ///
 /// # Panics
-/// Never: its words are short.
+/// Never: all its names are valid.
 #[must_use]
-pub fn told(key: &InstanceKey, number: u32, time: Timestamp) -> Event {
-    let kind = if number == 0 { "HouseholdOpened" } else { "Noted" };
+pub fn note_event(key: &InstanceKey, number: u32, time: Timestamp) -> Event {
+    let kind = if number == 0 { "CompositeOpened" } else { "Noted" };
     Event {
-        id: EventId::new(format!("{}:{number}", key.correlation)).expect("a short word"),
-        kind: word(kind),
+        id: EventId::new(format!("{}:{number}", key.correlation)).expect("a valid name"),
+        kind: event_type(kind),
         data: json!({ "n": number }),
         ..event(key, time)
     }
 }
 
-/// What a household's state says.
+/// Decodes the state of a composite saga.
 ///
 /// # Panics
-/// When it is not the state of a household.
+/// If the bytes are not the state of a composite saga.
 #[must_use]
-pub fn read(state: &[u8]) -> Household {
-    serde_json::from_slice(state).expect("it is the state of a household")
+pub fn decode_state(state: &[u8]) -> CompositeState {
+    serde_json::from_slice(state).expect("the state of a composite saga")
 }
 
-type Tell = fn(Option<&[u8]>, &Stimulus<'_>, &Context<'_>) -> Result<Reaction, Fault>;
+type StepFn = fn(Option<&[u8]>, &ProgramInput<'_>, &Context<'_>) -> Result<ProgramOutput, ProgramError>;
 
-/// A program made of a function.
-struct Told {
-    reference: ProgramRef,
+/// Program that calls a function.
+struct FunctionProgram {
+    reference: DefinitionRef,
     manifest: Manifest,
-    tell: Tell,
+    step_fn: StepFn,
 }
 
-impl Program for Told {
-    fn reference(&self) -> &ProgramRef {
+impl Program for FunctionProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
     }
 
@@ -102,89 +105,101 @@ impl Program for Told {
         &self.manifest
     }
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, Fault> {
-        event.correlation.clone().ok_or_else(|| Fault::Schema("it has no correlation id".to_owned()))
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        event
+            .correlation
+            .clone()
+            .ok_or_else(|| ProgramError::SchemaMismatch("the event has no correlation id".to_owned()))
     }
 
     fn apply(
         &self,
         state: Option<&[u8]>,
-        stimulus: &Stimulus<'_>,
+        input: &ProgramInput<'_>,
         context: &Context<'_>,
-    ) -> Result<Reaction, Fault> {
-        (self.tell)(state, stimulus, context)
+    ) -> Result<ProgramOutput, ProgramError> {
+        (self.step_fn)(state, input, context)
     }
 }
 
-fn household(
+fn composite(
     state: Option<&[u8]>,
-    stimulus: &Stimulus<'_>,
+    input: &ProgramInput<'_>,
     context: &Context<'_>,
-) -> Result<Reaction, Fault> {
-    let known = state.map(serde_json::from_slice::<Household>).transpose();
-    let known = known.map_err(|error| Fault::State(error.to_string()))?;
-    let (mut house, mut next) = (known.clone().unwrap_or_default(), step());
-    match stimulus {
-        Stimulus::Event(event) if event.kind.as_str() == "Noted" => {
-            house.notes.extend(event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok()));
+) -> Result<ProgramOutput, ProgramError> {
+    let known = state.map(serde_json::from_slice::<CompositeState>).transpose();
+    let known = known.map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+    let (mut composite_state, mut next) = (known.clone().unwrap_or_default(), step());
+    match input {
+        ProgramInput::Event(event) if event.kind.as_str() == "Noted" => {
+            composite_state.notes.extend(event.data["n"].as_u64().and_then(|n| u32::try_from(n).ok()));
         }
-        Stimulus::Event(_) if known.is_none() => {
-            next.tasks.push(TaskChange::Open(form()));
-            next.work.push(Work::Start(Start {
-                tag: name("errand"),
-                saga: errand_key(context.key).saga,
+        ProgramInput::Event(_) if known.is_none() => {
+            next.tasks.push(TaskChange::Open(task_spec()));
+            next.work.push(Work::StartChild(StartChild {
+                tag: name("child"),
+                saga: child_key(context.key).saga,
                 correlation: context.key.correlation.clone(),
                 event: None,
                 data: json!({ "for": context.key.correlation.as_str() }),
             }));
         }
-        Stimulus::Outcome { tag: "approve", verdict: Verdict::Succeeded { event, .. } } => {
-            house.chosen = event.as_ref().map(ToString::to_string);
+        ProgramInput::WorkResult { tag: "approve", outcome: WorkOutcome::Succeeded { event, .. } } => {
+            composite_state.chosen = event.as_ref().map(ToString::to_string);
         }
-        Stimulus::Outcome { tag: "errand", verdict: Verdict::Succeeded { payload, .. } } => {
-            house.brought = Some(payload.clone());
+        ProgramInput::WorkResult { tag: "child", outcome: WorkOutcome::Succeeded { payload, .. } } => {
+            composite_state.brought = Some(payload.clone());
         }
-        Stimulus::Outcome { tag: "errand", verdict: Verdict::Failed { failure, .. } } => {
-            house.brought = Some(json!(failure.code));
+        ProgramInput::WorkResult { tag: "child", outcome: WorkOutcome::Failed { failure, .. } } => {
+            composite_state.brought = Some(json!(failure.code));
         }
-        _ => return Ok(Reaction::Ignored("a household has no use for it".into())),
+        _ => return Ok(ProgramOutput::Ignored("the composite saga does not consume the input".into())),
     }
-    if house.chosen.is_some() && house.brought.is_some() {
+    if composite_state.chosen.is_some() && composite_state.brought.is_some() {
         next.status = Status::Completed;
         let closed = known.is_some_and(|known| known.chosen.is_none() || known.brought.is_none());
-        let fact = Fact { kind: word("HouseholdClosed"), data: json!({ "notes": house.notes }) };
+        let fact =
+            Fact { kind: event_type("CompositeClosed"), data: json!({ "notes": composite_state.notes }) };
         next.work.extend(closed.then_some(Work::Fact(fact)));
     }
-    next.state = serde_json::to_vec(&house).map_err(|error| Fault::State(error.to_string()))?;
-    Ok(Reaction::Applied(Box::new(next)))
+    next.state = serde_json::to_vec(&composite_state)
+        .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+    Ok(ProgramOutput::Applied(Box::new(next)))
 }
 
-fn errand(state: Option<&[u8]>, stimulus: &Stimulus<'_>, context: &Context<'_>) -> Result<Reaction, Fault> {
+fn child(
+    state: Option<&[u8]>,
+    input: &ProgramInput<'_>,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
     let mut next = step();
-    match stimulus {
-        Stimulus::Event(event) if state.is_none() => {
-            let of = event.data["for"].as_str().ok_or_else(|| Fault::Schema("for whom?".to_owned()))?;
+    match input {
+        ProgramInput::Event(event) if state.is_none() => {
+            let of = event.data["for"]
+                .as_str()
+                .ok_or_else(|| ProgramError::SchemaMismatch("`for` is missing".to_owned()))?;
             next.state = json!(of).to_string().into_bytes();
-            next.timers.push(TimerChange::Arm { name: name("way"), due: context.now.after(ERRAND) });
+            next.timers
+                .push(TimerChange::Arm { name: name("delay"), due: context.now.saturating_add(CHILD_DELAY) });
         }
-        Stimulus::Timer { .. } => {
+        ProgramInput::Timer { .. } => {
             next.status = Status::Completed;
-            next.work.push(Work::Fact(Fact { kind: word("ErrandDone"), data: json!({ "milk": 2 }) }));
+            next.work.push(Work::Fact(Fact { kind: event_type("ChildDone"), data: json!({ "milk": 2 }) }));
         }
-        Stimulus::Cancel { .. } => next.status = Status::Cancelled,
-        _ => return Ok(Reaction::Ignored("an errand has no use for it".into())),
+        ProgramInput::Cancel { .. } => next.status = Status::Cancelled,
+        _ => return Ok(ProgramOutput::Ignored("the child saga does not consume the input".into())),
     }
-    Ok(Reaction::Applied(Box::new(next)))
+    Ok(ProgramOutput::Applied(Box::new(next)))
 }
 
-fn form() -> TaskForm {
-    TaskForm {
+fn task_spec() -> TaskSpec {
+    TaskSpec {
         tag: name("approve"),
-        title: "Let them move in".to_owned(),
+        title: "Approve the move".to_owned(),
         roles: vec!["landlord".to_owned()],
         assignee: None,
         due: None,
-        outcomes: vec![word("Approved"), word("Rejected")],
+        outcomes: vec![event_type("Approved"), event_type("Rejected")],
         data: Value::Null,
     }
 }
@@ -204,27 +219,32 @@ fn step() -> Transition {
 }
 
 fn manifest(triggers: &[(&str, bool)]) -> Manifest {
-    let trigger = |(kind, starts): &(&str, bool)| Trigger { kind: word(kind), starts: *starts };
+    let trigger =
+        |(kind, starts): &(&str, bool)| EventSubscription { kind: event_type(kind), starts: *starts };
     let triggers = triggers.iter().map(trigger).collect();
-    Manifest { triggers, early: Duration::from_hours(24 * 365), ..Manifest::default() }
+    Manifest {
+        subscriptions: triggers,
+        early_event_ttl: Duration::from_hours(24 * 365),
+        ..Manifest::default()
+    }
 }
 
-fn reference(saga: &str, number: u8) -> ProgramRef {
-    ProgramRef { saga: SagaName::new(saga).expect("a short word"), version: 1, hash: [number; 16] }
+fn reference(saga: &str, number: u8) -> DefinitionRef {
+    DefinitionRef { saga: SagaName::new(saga).expect("a valid name"), version: 1, hash: [number; 16] }
 }
 
 fn named(tenant: &TenantId, saga: &str, correlation: &str) -> InstanceKey {
     InstanceKey {
         tenant: tenant.clone(),
-        saga: SagaName::new(saga).expect("a short word"),
-        correlation: CorrelationId::new(correlation).expect("a short word"),
+        saga: SagaName::new(saga).expect("a valid name"),
+        correlation: CorrelationId::new(correlation).expect("a valid name"),
     }
 }
 
-fn word(text: &str) -> EventType {
-    EventType::new(text).expect("a short word")
+fn event_type(text: &str) -> EventType {
+    EventType::new(text).expect("a valid name")
 }
 
 fn name(text: &str) -> Name {
-    Name::new(text).expect("a short word")
+    Name::new(text).expect("a valid name")
 }

@@ -1,49 +1,60 @@
-//! For how long it is known what was applied.
+//! Cases of the dedupe window.
 
 use orlog_model::{Change, Commit, EventId, Timestamp};
 
 use super::samples::{apply, at, empty, event_id, key};
-use super::{Rig, WINDOW};
+use super::{StoreFixture, WINDOW};
 
-/// An applied event is remembered for at least a window, also when the clock is set back, and forgotten when told.
-pub fn applied_events_are_remembered_for_a_window(mut rig: Rig) {
+/// A dedupe key is stored for at least one window, also if the clock moves back, and deleted on
+/// request.
+pub fn dedupe_window_is_enforced(mut fixture: StoreFixture) {
     let (key, id) = (key("acme", "o-1"), event_id("e"));
     let committed = at(19_999);
-    rig.commit_at(&[apply(Commit { applied: Some(id.clone()), ..empty(&key) })], committed);
-    let applied = |rig: &Rig, now| rig.reader.applied(&key, &id, now).unwrap();
-    assert!(applied(&rig, committed) && applied(&rig, committed.after(WINDOW)));
-    assert!(applied(&rig, at(5)), "a clock that was set back forgets nothing");
-    rig.commit_at(&[Change::PurgeApplied { before: committed }], committed);
-    assert!(applied(&rig, committed.after(WINDOW)), "its window is not over");
-    assert!(!rig.reader.is_purge_due(committed).unwrap() && rig.reader.is_purge_due(at(20_000)).unwrap());
-    rig.commit_at(&[Change::PurgeApplied { before: at(20_000) }], at(40_000));
-    assert!(!applied(&rig, committed) && !rig.reader.is_purge_due(at(20_000)).unwrap());
+    fixture.commit_at(&[apply(Commit { dedupe_key: Some(id.clone()), ..empty(&key) })], committed);
+    let applied = |fixture: &StoreFixture, now| fixture.reader.is_duplicate(&key, &id, now).unwrap();
+    assert!(applied(&fixture, committed) && applied(&fixture, committed.saturating_add(WINDOW)));
+    assert!(applied(&fixture, at(5)), "a clock that moves back expires no key");
+    fixture.commit_at(&[Change::PurgeDedupe { before: committed }], committed);
+    assert!(applied(&fixture, committed.saturating_add(WINDOW)), "its window has not ended");
+    assert!(
+        !fixture.reader.is_dedupe_purge_due(committed).unwrap()
+            && fixture.reader.is_dedupe_purge_due(at(20_000)).unwrap()
+    );
+    fixture.commit_at(&[Change::PurgeDedupe { before: at(20_000) }], at(40_000));
+    assert!(!applied(&fixture, committed) && !fixture.reader.is_dedupe_purge_due(at(20_000)).unwrap());
 }
 
-/// After a rest that was longer than the window, what was applied just before it is known until the store was awake for a window; also
-/// where it is closed again before.
-pub fn no_time_passes_for_applied_events_in_a_rest(mut rig: Rig) {
+/// After a downtime longer than the window, dedupe keys of the last inputs remain until the store has
+/// run for one window, also if the store closes again before.
+pub fn dedupe_window_excludes_downtime(mut fixture: StoreFixture) {
     let (key, [early, late, after]) = (key("acme", "o-1"), ["e", "l", "a"].map(event_id));
-    let applied = |id: &EventId| apply(Commit { applied: Some(id.clone()), ..empty(&key) });
-    rig.commit_at(&[applied(&early)], at(12_000));
-    rig.commit_at(&[applied(&late)], at(25_000));
-    let woken = at(86_400_000);
-    let knows = |rig: &Rig, id: &EventId, now| rig.reader.applied(&key, id, now).unwrap();
-    assert!(knows(&rig, &early, woken) && knows(&rig, &late, woken));
-    assert!(!knows(&rig, &after, woken) && !knows(&rig, &event_id("never"), woken));
-    let purge = |rig: &mut Rig, now: Timestamp| {
-        let before = rig.reader.remembered_since(now).unwrap();
-        let due = rig.reader.is_purge_due(before).unwrap();
-        rig.commit_at(&[Change::PurgeApplied { before }], now);
+    let applied = |id: &EventId| apply(Commit { dedupe_key: Some(id.clone()), ..empty(&key) });
+    fixture.commit_at(&[applied(&early)], at(12_000));
+    fixture.commit_at(&[applied(&late)], at(25_000));
+    let restarted_at = at(86_400_000);
+    let is_known =
+        |fixture: &StoreFixture, id: &EventId, now| fixture.reader.is_duplicate(&key, id, now).unwrap();
+    assert!(is_known(&fixture, &early, restarted_at) && is_known(&fixture, &late, restarted_at));
+    assert!(
+        !is_known(&fixture, &after, restarted_at) && !is_known(&fixture, &event_id("never"), restarted_at)
+    );
+    let purge = |fixture: &mut StoreFixture, now: Timestamp| {
+        let before = fixture.reader.dedupe_horizon(now).unwrap();
+        let due = fixture.reader.is_dedupe_purge_due(before).unwrap();
+        fixture.commit_at(&[Change::PurgeDedupe { before }], now);
         due
     };
-    assert!(!purge(&mut rig, woken), "they may be delivered again now");
-    rig.commit_at(&[applied(&after)], woken);
-    let soon = woken.after(WINDOW / 2);
-    assert!(!purge(&mut rig, soon));
-    assert!([&early, &late, &after].into_iter().all(|id| knows(&rig, id, soon)));
-    let over = woken.after(WINDOW);
-    assert!(purge(&mut rig, over), "it was awake for a window");
-    assert!(!knows(&rig, &early, over) && !knows(&rig, &late, over) && knows(&rig, &after, over));
-    assert_eq!(rig.reader.remembered_since(over).unwrap(), woken);
+    assert!(!purge(&mut fixture, restarted_at), "the inputs can be redelivered now");
+    fixture.commit_at(&[applied(&after)], restarted_at);
+    let soon = restarted_at.saturating_add(WINDOW / 2);
+    assert!(!purge(&mut fixture, soon));
+    assert!([&early, &late, &after].into_iter().all(|id| is_known(&fixture, id, soon)));
+    let over = restarted_at.saturating_add(WINDOW);
+    assert!(purge(&mut fixture, over), "the store ran for one window");
+    assert!(
+        !is_known(&fixture, &early, over)
+            && !is_known(&fixture, &late, over)
+            && is_known(&fixture, &after, over)
+    );
+    assert_eq!(fixture.reader.dedupe_horizon(over).unwrap(), restarted_at);
 }

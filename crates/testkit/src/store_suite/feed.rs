@@ -1,58 +1,59 @@
-//! The cases about whoever watches and follows what changes.
+//! Cases of watchers and the change feed.
 
 use orlog_model::{Change, Commit, Status};
-use orlog_store::{Entity, Error, Fed, FeedMark, FeedQuery, Reader};
+use orlog_store::{Error, FeedEntity, FeedEntityKind, FeedOffset, FeedQuery, Reader};
 
 use super::samples::{apply, at, empty, instance, key, tenant};
-use super::{Rig, SPREAD};
+use super::{KEY_SHARDED, StoreFixture};
 
 fn query(of: Option<&str>) -> FeedQuery {
-    FeedQuery { tenant: of.map(tenant), kinds: vec![Fed::Instances], limit: 5, bytes: 1 << 20 }
+    FeedQuery { tenant: of.map(tenant), kinds: vec![FeedEntityKind::Instances], limit: 5, bytes: 1 << 20 }
 }
 
-/// The instances that are told of behind a mark, those that are gone with an exclamation mark.
-fn told(reader: &Reader, query: &FeedQuery, mut mark: FeedMark) -> (Vec<String>, FeedMark) {
+/// Returns the changed instances after a feed offset; deleted instances have an exclamation mark.
+fn changes_after(reader: &Reader, query: &FeedQuery, mut offset: FeedOffset) -> (Vec<String>, FeedOffset) {
     let mut names = Vec::new();
     loop {
-        let page = reader.feed(query, mark).unwrap();
+        let page = reader.feed(query, offset).unwrap();
         for touched in page.items {
             assert!(touched.position <= reader.position());
-            let Entity::Instance(key, now) = touched.entity else { panic!("{:?}", touched.entity) };
+            let FeedEntity::Instance(key, now) = touched.entity else { panic!("{:?}", touched.entity) };
             names.push(if now.is_some() { key.to_string() } else { format!("{key}!") });
         }
-        mark = page.next;
+        offset = page.next;
         if !page.more {
-            return (names, mark);
+            return (names, offset);
         }
     }
 }
 
-/// Behind a mark every change of a tenant is told, and no other; what there is can be gone through; old commits are forgotten.
-pub fn what_changed_is_told_from_a_mark_on(mut rig: Rig) {
-    let begun = rig.reader.feed_head().unwrap();
+/// After a feed offset, all changes of a tenant and no others are returned. Existing instances can be
+/// scanned, and old commits are deleted.
+pub fn feed_returns_changes_after_an_offset(mut fixture: StoreFixture) {
+    let start = fixture.reader.feed_head().unwrap();
     let change = |of: &str, number: u64| {
         let key = key(of, &format!("o-{number}"));
         apply(Commit { instance: Some(instance(1, Status::Completed)), ..empty(&key) })
     };
-    for of in ["acme", SPREAD] {
-        rig.commit(&(0..9).map(|number| change(of, number)).collect::<Vec<_>>());
+    for of in ["acme", KEY_SHARDED] {
+        fixture.commit(&(0..9).map(|number| change(of, number)).collect::<Vec<_>>());
     }
-    let middle = rig.reader.feed_head().unwrap();
-    rig.commit(&[change("acme", 3), Change::PurgeInstance { key: key("acme", "o-7"), version: 1 }]);
-    let reader = &rig.reader;
-    // Two of them changed again: they are told again, in a later part.
-    assert_eq!(told(reader, &query(None), begun).0.len(), 9 + 9 + 2);
-    assert_eq!(told(reader, &query(Some(SPREAD)), begun).0.len(), 9);
-    assert_eq!(told(reader, &query(Some("acm")), begun).0, [""; 0]);
-    let (names, head) = told(reader, &query(Some("acme")), middle);
+    let middle = fixture.reader.feed_head().unwrap();
+    fixture.commit(&[change("acme", 3), Change::PurgeInstance { key: key("acme", "o-7"), version: 1 }]);
+    let reader = &fixture.reader;
+    // Two of them changed again: a later part contains them again.
+    assert_eq!(changes_after(reader, &query(None), start).0.len(), 9 + 9 + 2);
+    assert_eq!(changes_after(reader, &query(Some(KEY_SHARDED)), start).0.len(), 9);
+    assert_eq!(changes_after(reader, &query(Some("acm")), start).0, [""; 0]);
+    let (names, head) = changes_after(reader, &query(Some("acme")), middle);
     assert_eq!(names, [key("acme", "o-3").to_string(), format!("{}!", key("acme", "o-7"))]);
-    assert_eq!(told(reader, &query(Some("acme")), head), (vec![], reader.feed_head().unwrap()));
-    for (of, count) in [("acme", 8), (SPREAD, 9), ("acm", 0)] {
-        let (mut found, mut place) = (0, None);
+    assert_eq!(changes_after(reader, &query(Some("acme")), head), (vec![], reader.feed_head().unwrap()));
+    for (of, count) in [("acme", 8), (KEY_SHARDED, 9), ("acm", 0)] {
+        let (mut found, mut cursor) = (0, None);
         loop {
-            let page = reader.feed_scan(&query(Some(of)), place.as_ref()).unwrap();
+            let page = reader.feed_scan(&query(Some(of)), cursor.as_ref()).unwrap();
             found += page.items.len();
-            place = page.next;
+            cursor = page.next;
             if !page.more {
                 break;
             }
@@ -60,17 +61,17 @@ pub fn what_changed_is_told_from_a_mark_on(mut rig: Rig) {
         assert_eq!(found, count, "{of}");
     }
     assert!(reader.is_trim_due(at(0), 2).unwrap() && !reader.is_trim_due(at(0), 10).unwrap());
-    rig.commit(&[Change::TrimFeed { before: at(0), keep: 2 }]);
-    let gone = rig.reader.feed(&query(None), begun);
-    assert!(matches!(gone, Err(Error::MarkGone { .. })), "{gone:?}");
-    assert_eq!(told(&rig.reader, &query(None), head).0, [""; 0]);
+    fixture.commit(&[Change::TrimFeed { before: at(0), retained_commits: 2 }]);
+    let expired = fixture.reader.feed(&query(None), start);
+    assert!(matches!(expired, Err(Error::FeedOffsetExpired { .. })), "{expired:?}");
+    assert_eq!(changes_after(&fixture.reader, &query(None), head).0, [""; 0]);
 }
 
-/// Who watches hears of each commit.
-pub fn commits_wake_those_who_watch(mut rig: Rig) {
-    let watch = rig.reader.watch();
+/// Every commit notifies the watchers.
+pub fn commits_wake_watchers(mut fixture: StoreFixture) {
+    let watch = fixture.reader.watch();
     assert_eq!(*watch.borrow(), 0);
-    rig.commit(&[]);
+    fixture.commit(&[]);
     assert!(watch.has_changed().unwrap());
-    assert_eq!((*watch.borrow(), rig.writer.reader().position()), (1, 1));
+    assert_eq!((*watch.borrow(), fixture.writer.reader().position()), (1, 1));
 }

@@ -1,11 +1,11 @@
-//! Data for the suite of stores.
+//! Sample data of the store suite.
 
 use std::time::Duration;
 
 use orlog_model::{
-    Change, Commit, CorrelationId, DeadLetter, DeadLetterReason, Effect, EffectName, Event, EventId,
-    EventType, Input, Instance, InstanceKey, Lane, Name, Original, ProgramRef, SagaName, Source, Status,
-    TenantId, Timer, Timestamp, Work, WorkItem, WorkKind,
+    Change, CheckpointKey, Commit, CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason,
+    DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Input, Instance, InstanceKey,
+    Name, SagaName, Status, TenantId, Timer, Timestamp, Work, WorkItem, WorkKind,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -45,14 +45,14 @@ pub(super) fn empty(key: &InstanceKey) -> Commit {
 
 pub(super) fn instance(version: u64, status: Status) -> Instance {
     Instance {
-        program: ProgramRef { saga: saga("order"), version: 1, hash: [7; 16] },
+        definition: DefinitionRef { saga: saga("order"), version: 1, hash: [7; 16] },
         version,
         status,
         paused: false,
         state: vec![0, 1, 255],
         waits: vec![],
         timers: vec![],
-        open: vec![],
+        pending_work: vec![],
         reference: Some("R-1".to_owned()),
         last_input: event_id("e"),
         last_error: None,
@@ -89,18 +89,22 @@ pub(super) fn item(key: &InstanceKey, work: Work, id: u128) -> WorkItem {
     }
 }
 
-pub(super) fn lane(kind: WorkKind, name: &str) -> Lane {
-    Lane { kind, name: name.into() }
+pub(super) fn destination(kind: WorkKind, name: &str) -> Destination {
+    Destination { kind, name: name.into() }
 }
 
-pub(super) fn letter(of: &str, id: u128) -> DeadLetter {
+pub(super) fn dead_letter(of: &str, id: u128) -> DeadLetter {
     DeadLetter {
         id: Uuid::from_u128(id),
         tenant: tenant(of),
         instance: None,
         reason: DeadLetterReason::Undecodable,
-        message: "no JSON at byte 3".to_owned(),
-        original: Original::Message { subject: "s".to_owned(), headers: vec![], payload: vec![0, 255] },
+        message: "invalid JSON at byte 3".to_owned(),
+        original: DeadLetterOriginal::Message {
+            subject: "s".to_owned(),
+            headers: vec![],
+            payload: vec![0, 255],
+        },
         attempts: 1,
         node: "node-1".to_owned(),
         at: at(4),
@@ -124,9 +128,9 @@ pub(super) fn event(id: &str) -> Input {
 }
 
 pub(super) fn timer(due: i64, token: u64) -> Timer {
-    Timer { due: at(due), name: name("patience"), token }
+    Timer { due: at(due), name: name("timeout"), token }
 }
 
-pub(super) fn source() -> Source {
-    Source { stream: "events".to_owned(), consumer: "*".to_owned() }
+pub(super) fn source() -> CheckpointKey {
+    CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() }
 }

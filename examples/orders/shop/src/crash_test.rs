@@ -1,4 +1,4 @@
-//! Kills the runner in the middle of everything, again and again, and then demands that nothing is lost or doubled.
+//! Crash test: kills the runner repeatedly under load, then checks for lost and duplicated actions.
 
 use std::time::Duration;
 
@@ -8,42 +8,42 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::orders::{Order, orders};
-use crate::orlog::{Client, Place, Runner};
-use crate::reconciliation::{Audit, audit};
-use crate::shop::{Mood, Options, Shop};
+use crate::orlog::{Client, Runner, RunnerPaths};
+use crate::reconciliation::{Reconciliation, reconcile};
+use crate::shop::{FaultSettings, Options, Shop};
 
-/// The saga's name in `order.saga.yaml`.
+/// Name of the saga in `order.saga.yaml`.
 pub const SAGA: &str = "order";
-/// How long an order waits to be accepted while the runner goes away again and again.
-pub const PATIENCE: Duration = Duration::from_mins(1);
-/// Between looks at how far things are.
-const LOOK: Duration = Duration::from_millis(100);
+/// Timeout until an order is accepted while the runner is killed repeatedly.
+pub const TIMEOUT: Duration = Duration::from_mins(1);
+/// Poll interval of the progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// One order in this many is placed twice.
 const REPEAT_ONE_IN: usize = 20;
 
-/// What to go through.
+/// Plan of a crash test.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Where the runner is.
-    pub place: Place,
-    /// Decides the orders, the moments of death and the bad luck.
+pub struct CrashTestPlan {
+    /// Paths of the runner.
+    pub place: RunnerPaths,
+    /// Seed of the orders, the kill times and the faults.
     pub seed: u64,
-    /// How often the runner is killed.
+    /// Number of kills.
     pub kills: usize,
-    /// Orders placed between two kills.
+    /// Orders between two kills.
     pub orders_per_kill: usize,
-    /// The time from the last kill until every saga must have ended.
-    pub settle: Duration,
+    /// Timeout from the last kill until every saga must have ended.
+    pub wait: Duration,
 }
 
-/// Goes through with it and compares the books.
+/// Runs the crash test and the reconciliation.
 ///
 /// # Errors
-/// When the runner does not start, or the sagas do not end in time.
-pub async fn run(plan: Plan) -> anyhow::Result<Audit> {
+/// Fails if the runner does not start or the sagas do not end in time.
+pub async fn run(plan: CrashTestPlan) -> anyhow::Result<Reconciliation> {
     let mut runner = Runner::new(plan.place)?;
     let shop = open_shop(&runner.url(), plan.seed).await?;
-    shop.set_mood(Mood { fail_rate: 0.1, ..Mood::default() });
+    shop.set_faults(FaultSettings { fail_rate: 0.1, ..FaultSettings::default() });
     runner.start(&shop.url()).await?;
     let mut chance = Rng::with_seed(plan.seed);
     let all = orders(plan.seed, plan.kills.max(1) * plan.orders_per_kill);
@@ -53,16 +53,16 @@ pub async fn run(plan: Plan) -> anyhow::Result<Audit> {
             tokio::time::sleep(Duration::from_millis(chance.u64(1..1200))).await;
             kill(&mut runner, &mut chance).await?;
         }
-        feed.await.context("the feed failed")??;
+        feed.await.context("the order feed failed")??;
     }
-    settle(runner.client(), &shop, all.len(), plan.settle).await?;
+    wait(runner.client(), &shop, all.len(), plan.wait).await?;
     let accepted: Vec<String> = all.into_iter().map(|order| order.id).collect();
-    let found = audit(&accepted, &runner.client().all(SAGA).await?, &shop.book());
+    let found = reconcile(&accepted, &runner.client().all(SAGA).await?, &shop.record());
     runner.stop().await?;
     Ok(found)
 }
 
-/// Kills the runner and starts it again; one time in four it dies once more while it is still recovering.
+/// Kills and restarts the runner; one time in four it is killed again during recovery.
 async fn kill(runner: &mut Runner, chance: &mut Rng) -> anyhow::Result<()> {
     runner.kill().await?;
     if chance.u8(0..4) == 0 {
@@ -73,34 +73,34 @@ async fn kill(runner: &mut Runner, chance: &mut Rng) -> anyhow::Result<()> {
     runner.restart().await
 }
 
-/// Opens a shop at a free address.
+/// Starts a shop on a free port.
 ///
 /// # Errors
-/// When there is none.
+/// Fails if no port is free.
 pub async fn open_shop(orlog: &str, seed: u64) -> anyhow::Result<Shop> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("there is no free port for the shop")?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("no free port for the shop")?;
     let options = Options { orlog: orlog.to_owned(), seed, pace: Duration::from_millis(20) };
     Shop::open(listener, &options)
 }
 
-/// Places orders one after the other, some of them twice, with that pause between them.
+/// Places orders in sequence with a pause between them, some of them twice.
 ///
 /// # Errors
-/// When one of them is not accepted in time.
+/// Fails if an order is not accepted in time.
 pub async fn place(client: Client, orders: Vec<Order>, pause: Duration) -> anyhow::Result<()> {
     for (number, order) in orders.iter().enumerate() {
         let times = if number % REPEAT_ONE_IN == 0 { 2 } else { 1 };
-        client.publish(&vec![order.placed(); times], PATIENCE).await?;
+        client.publish(&vec![order.placed(); times], TIMEOUT).await?;
         tokio::time::sleep(pause).await;
     }
     Ok(())
 }
 
-/// Waits until every saga has ended and nothing is on its way any more.
+/// Waits until every saga has ended and no event is in flight.
 ///
 /// # Errors
-/// When the time is over; the error says how many are where.
-pub async fn settle(client: &Client, shop: &Shop, expected: usize, within: Duration) -> anyhow::Result<()> {
+/// Fails on timeout; the error contains the counts by status.
+pub async fn wait(client: &Client, shop: &Shop, expected: usize, within: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + within;
     loop {
         let counts = client.statuses(SAGA).await?;
@@ -114,6 +114,6 @@ pub async fn settle(client: &Client, shop: &Shop, expected: usize, within: Durat
                 shop.unsent()
             );
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

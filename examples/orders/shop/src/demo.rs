@@ -1,4 +1,4 @@
-//! The demonstration: hundreds of orders, everything that can go wrong, and a comparison of the books at the end.
+//! Demo: hundreds of orders with injected faults, followed by a reconciliation.
 
 mod breaker;
 mod progress;
@@ -16,63 +16,63 @@ use tokio::time::Instant;
 
 use crate::crash_test::{SAGA, open_shop, place};
 use crate::orders::orders;
-use crate::orlog::{Place, Runner};
-use crate::reconciliation::{Audit, audit};
-use crate::shop::{Mood, Shop};
-use breaker::Breaker;
+use crate::orlog::{Runner, RunnerPaths};
+use crate::reconciliation::{Reconciliation, reconcile};
+use crate::shop::{FaultSettings, Shop};
+use breaker::BreakerMonitor;
 use progress::Progress;
 
-/// Orders are placed evenly over this time.
+/// Duration over which the orders are placed evenly.
 const FEED: Duration = Duration::from_secs(20);
-/// The payment service goes down this long after the first order …
+/// Time from the first order to the outage of the payment service …
 const OUTAGE_AT: Duration = Duration::from_secs(7);
-/// … and comes back this long after it.
+/// … and to its end.
 const OUTAGE_END: Duration = Duration::from_secs(12);
-/// Everything must have ended this long after the first order.
+/// Time from the first order by which every saga must have ended.
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Between looks at how far things are.
-const LOOK: Duration = Duration::from_millis(100);
-/// The share of payment calls that fail when the service is up.
+/// Poll interval of the progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Share of payment calls that fail outside the outage.
 const FAIL_RATE: f64 = 0.03;
 
-/// What to show.
+/// Options of the demo.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// How many orders are placed
+    /// Number of orders
     #[arg(long, default_value_t = 400)]
     pub orders: usize,
-    /// Decides the orders and everything that is left to chance
+    /// Seed of the orders and all random faults
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Kill the runner with SIGKILL twice, at random moments
+    /// Kill the runner with SIGKILL twice, at random times
     #[arg(long)]
     pub kill: bool,
-    /// The program `orlog`
+    /// Path of the program `orlog`
     #[arg(long, default_value = "target/release/orlog")]
     pub binary: PathBuf,
-    /// The folder with the definition and the configuration
+    /// Directory of the definition and the configuration
     #[arg(long, default_value = "examples/orders")]
     pub files: PathBuf,
 }
 
-/// Plays it. `true` when the books agree.
+/// Runs the demo. Returns `true` if the records match.
 ///
 /// # Errors
-/// When it cannot be played to the end. Whatever happens, no process is left behind.
+/// Fails if the demo does not complete. No process is left running in any case.
 pub async fn run(options: Options) -> anyhow::Result<bool> {
-    let folder = tempfile::tempdir().context("there is no room for temporary files")?;
-    let place = Place {
+    let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let paths = RunnerPaths {
         binary: options.binary.clone(),
         files: options.files.clone(),
-        folder: folder.path().to_owned(),
+        dir: dir.path().to_owned(),
     };
-    let mut runner = Runner::new(place)?;
+    let mut runner = Runner::new(paths)?;
     let shop = open_shop(&runner.url(), options.seed).await?;
     let played = tokio::select! {
         played = play(&options, &mut runner, &shop) => played,
         () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
-    // When it went wrong there is nothing to finish, and what went wrong is the error to tell.
+    // After a failure there is nothing to finish; the original error is reported.
     let (audit, opened) = match played {
         Ok(played) => played,
         Err(error) => {
@@ -85,7 +85,7 @@ pub async fn run(options: Options) -> anyhow::Result<bool> {
     Ok(audit.is_clean())
 }
 
-async fn play(options: &Options, runner: &mut Runner, shop: &Shop) -> anyhow::Result<(Audit, u64)> {
+async fn play(options: &Options, runner: &mut Runner, shop: &Shop) -> anyhow::Result<(Reconciliation, u64)> {
     runner.start(&shop.url()).await?;
     println!(
         "shop at {}, runner at {}, {} orders, seed {}",
@@ -96,33 +96,33 @@ async fn play(options: &Options, runner: &mut Runner, shop: &Shop) -> anyhow::Re
     );
     let all = orders(options.seed, options.orders);
     let accepted: Vec<String> = all.iter().map(|order| order.id.clone()).collect();
-    let pause = FEED / u32::try_from(options.orders.max(1)).context("so many orders take too long")?;
-    let feed = Feed::new(tokio::spawn(place(runner.client().clone(), all, pause)));
+    let pause = FEED / u32::try_from(options.orders.max(1)).context("too many orders")?;
+    let feed = OrderFeed::new(tokio::spawn(place(runner.client().clone(), all, pause)));
     let opened = watch(options, runner, shop, &feed).await?;
     feed.end().await?;
     let sagas = runner.client().all(SAGA).await?;
-    Ok((audit(&accepted, &sagas, &shop.book()), opened))
+    Ok((reconcile(&accepted, &sagas, &shop.record()), opened))
 }
 
-/// Makes things go wrong at their times and shows how far things are, until every saga has ended.
-async fn watch(options: &Options, runner: &mut Runner, shop: &Shop, feed: &Feed) -> anyhow::Result<u64> {
-    let begun = Instant::now();
-    let mut deaths = deaths(options);
+/// Injects the faults at their times and prints the progress until every saga has ended.
+async fn watch(options: &Options, runner: &mut Runner, shop: &Shop, feed: &OrderFeed) -> anyhow::Result<u64> {
+    let started = Instant::now();
+    let mut kill_times = kill_times(options);
     let mut progress = Progress::new(options.orders);
-    let mut breaker = Breaker::watching(runner.client().clone());
+    let mut breaker = BreakerMonitor::watching(runner.client().clone());
     loop {
-        let now = begun.elapsed();
+        let now = started.elapsed();
         let down = (OUTAGE_AT..OUTAGE_END).contains(&now);
-        shop.set_mood(Mood { fail_rate: FAIL_RATE, down, ..Mood::default() });
+        shop.set_faults(FaultSettings { fail_rate: FAIL_RATE, down, ..FaultSettings::default() });
         progress.outage(down);
-        if deaths.last().is_some_and(|at| *at <= now) {
-            deaths.pop();
-            progress.say("kill -9 of the runner; it starts again on the same data");
+        if kill_times.last().is_some_and(|at| *at <= now) {
+            kill_times.pop();
+            progress.print_line("kill -9 of the runner; restarting on the same data");
             runner.kill().await?;
             runner.restart().await?;
         }
         for change in breaker.changes() {
-            progress.say(&format!("breaker of payments: {change}"));
+            progress.print_line(&format!("circuit breaker of payments: {change}"));
         }
         let counts = runner.client().statuses(SAGA).await?;
         let ended = progress.show(now, &counts);
@@ -132,26 +132,26 @@ async fn watch(options: &Options, runner: &mut Runner, shop: &Shop, feed: &Feed)
         if now >= DEADLINE {
             bail!("after {DEADLINE:?} not every saga has ended: {counts:?}");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The moments at which the runner dies, the last first.
-fn deaths(options: &Options) -> Vec<Duration> {
+/// Returns the times at which the runner is killed, latest first.
+fn kill_times(options: &Options) -> Vec<Duration> {
     let mut chance = Rng::with_seed(options.seed);
-    let latest = u64::try_from(FEED.as_millis()).expect("it is seconds");
+    let latest = u64::try_from(FEED.as_millis()).expect("the feed duration fits in 64 bits");
     let mut at: Vec<_> = (0..2).map(|_| Duration::from_millis(chance.u64(1000..latest))).collect();
     at.sort_unstable_by(|a, b| b.cmp(a));
     if options.kill { at } else { Vec::new() }
 }
 
-/// The orders being placed; given up when this is dropped.
-struct Feed {
+/// Task that places the orders; aborted on drop.
+struct OrderFeed {
     task: JoinHandle<anyhow::Result<()>>,
     abort: AbortHandle,
 }
 
-impl Feed {
+impl OrderFeed {
     fn new(task: JoinHandle<anyhow::Result<()>>) -> Self {
         Self { abort: task.abort_handle(), task }
     }
@@ -161,17 +161,17 @@ impl Feed {
     }
 
     async fn end(mut self) -> anyhow::Result<()> {
-        (&mut self.task).await.context("the feed failed")?
+        (&mut self.task).await.context("the order feed failed")?
     }
 }
 
-impl Drop for Feed {
+impl Drop for OrderFeed {
     fn drop(&mut self) {
         self.abort.abort();
     }
 }
 
-/// Returns when somebody wants it to end.
+/// Waits for an interrupt signal.
 async fn interrupted() {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let waiting = signals.iter_mut().filter_map(|signal| signal.as_mut().ok());

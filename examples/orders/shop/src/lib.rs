@@ -1,7 +1,9 @@
-//! A small shop beside Orlog: it plays the Aggregates, the Gateway and the payment service, and keeps its own book.
+//! Example shop for Orlog: implements the aggregates, the gateway and the payment service, and keeps
+//! its own record.
 //!
-//! It talks to Orlog over HTTP alone, as any stranger would. [`shop`] is the service, [`orlog`] starts and asks the runner,
-//! [`audit`] compares what the two of them say happened, and [`demo`] and [`torture`] make things go wrong on purpose.
+//! It uses Orlog only over HTTP, like any external client. [`shop`] is the service, [`orlog`] starts
+//! and queries the runner, [`reconciliation`] compares their records, and [`demo`] and [`crash_test`]
+//! inject faults.
 
 pub mod crash_test;
 pub mod demo;

@@ -1,4 +1,4 @@
-//! The shop as a program: `serve` runs it beside a runner of your own, `demo` plays the demonstration.
+//! The shop as a program: `serve` runs it with an existing runner, `demo` runs the demo.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use orlog_example_shop::demo;
 use orlog_example_shop::shop::{Options, Shop};
 
-/// A small shop that plays the Aggregates and the Gateway beside Orlog
+/// Example shop that implements the aggregates and the gateway for Orlog
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -18,19 +18,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve beside a runner, until interrupted
+    /// Serve an existing runner until interrupted
     Serve {
-        /// Where it listens
+        /// Listen address
         #[arg(long, default_value = "127.0.0.1:7171")]
         listen: SocketAddr,
-        /// The base URL of the runner, where events go
+        /// Base URL of the runner, for events
         #[arg(long, default_value = "http://127.0.0.1:7070")]
         orlog: String,
-        /// Decides what is left to chance
+        /// Seed of all random faults
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Play the demonstration: exit code 0 when the books agree, else 1
+    /// Run the demo: exit code 0 if the records match, else 1
     Demo(demo::Options),
 }
 
@@ -54,6 +54,6 @@ async fn serve(listen: SocketAddr, orlog: String, seed: u64) -> anyhow::Result<(
     let listener = tokio::net::TcpListener::bind(listen);
     let listener = listener.await.with_context(|| format!("cannot listen at {listen}"))?;
     let shop = Shop::open(listener, &Options { orlog, seed, pace: Duration::from_millis(20) })?;
-    println!("the shop is open at {}; its record is at {}/book", shop.url(), shop.url());
+    println!("shop listens at {}; its record is at {}/book", shop.url(), shop.url());
     tokio::signal::ctrl_c().await.context("cannot wait for an interrupt")
 }

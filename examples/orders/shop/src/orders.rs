@@ -1,65 +1,67 @@
-//! The orders customers place; what becomes of each is told by its content, as in life.
+//! Generated orders; the content of an order determines its expected result.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// Nobody has this in stock.
+/// Article that is always out of stock.
 pub const SOLD_OUT: &str = "unicorn-saddle";
-/// Who never answers.
-pub const SILENT: &str = "nobody@example.org";
-/// A card that is always declined ends so.
-pub const DECLINED: &str = "0002";
-/// Where no parcel can go.
+/// Customer that never responds.
+pub const UNRESPONSIVE: &str = "unresponsive@example.org";
+/// Last digits of a card that is always declined.
+pub const REJECTED_CARD: &str = "0002";
+/// Address that cannot be shipped to.
 pub const NOWHERE: &str = "Atlantis";
 
-/// An order.
+/// Order of a customer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Names it everywhere: the correlation id of its saga.
+    /// Id of the order and correlation id of its saga.
     pub id: String,
-    /// The customer's mail address.
+    /// Email address of the customer.
     pub customer: String,
-    /// What is ordered.
+    /// Ordered article.
     pub sku: String,
-    /// To be paid, in cents.
+    /// Price in cents.
     pub total: u64,
-    /// The last four digits of the card.
+    /// Last four digits of the card.
     pub card: String,
-    /// Where it goes.
+    /// Shipping address.
     pub address: String,
 }
 
-/// What its content leads to, where nothing else goes wrong.
+/// Expected result of an order without injected faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It arrives.
+pub enum ExpectedResult {
+    /// The order is shipped.
     Shipped,
-    /// The stock is rejected.
+    /// The reservation is rejected.
     SoldOut,
     /// The customer never authorizes the payment.
     Unauthorized,
     /// The card is declined.
-    Declined,
-    /// It cannot be shipped, so the money goes back.
+    CardRejected,
+    /// The order cannot be shipped, so the payment is refunded.
     Undeliverable,
 }
 
 impl Order {
-    /// An order with that fate.
+    /// Creates an order with the expected result.
     #[must_use]
-    pub fn new(id: String, fate: Fate, total: u64) -> Self {
-        let or = |when: Fate, bad: &str, good: &str| (if fate == when { bad } else { good }).to_owned();
+    pub fn new(id: String, fate: ExpectedResult, total: u64) -> Self {
+        let or = |when: ExpectedResult, invalid: &str, valid: &str| {
+            (if fate == when { invalid } else { valid }).to_owned()
+        };
         Self {
             id,
-            customer: or(Fate::Unauthorized, SILENT, "ada@example.org"),
-            sku: or(Fate::SoldOut, SOLD_OUT, "teapot"),
+            customer: or(ExpectedResult::Unauthorized, UNRESPONSIVE, "ada@example.org"),
+            sku: or(ExpectedResult::SoldOut, SOLD_OUT, "teapot"),
             total,
-            card: or(Fate::Declined, DECLINED, "4242"),
-            address: or(Fate::Undeliverable, NOWHERE, "12 Harbour Street"),
+            card: or(ExpectedResult::CardRejected, REJECTED_CARD, "4242"),
+            address: or(ExpectedResult::Undeliverable, NOWHERE, "12 Harbour Street"),
         }
     }
 
-    /// The event that begins its saga, as a `CloudEvent`.
+    /// Returns the start event of its saga as a `CloudEvent`.
     #[must_use]
     pub fn placed(&self) -> Value {
         json!({
@@ -80,7 +82,7 @@ impl Order {
     }
 }
 
-/// So many orders; the same seed always gives the same ones. Six in ten arrive.
+/// Generates `count` orders, deterministic by seed. Six in ten are shipped.
 #[must_use]
 pub fn orders(seed: u64, count: usize) -> Vec<Order> {
     let mut chance = Rng::with_seed(seed);
@@ -89,13 +91,13 @@ pub fn orders(seed: u64, count: usize) -> Vec<Order> {
         .collect()
 }
 
-fn fate(chance: &mut Rng) -> Fate {
+fn fate(chance: &mut Rng) -> ExpectedResult {
     match chance.u8(0..100) {
-        0..60 => Fate::Shipped,
-        60..70 => Fate::SoldOut,
-        70..80 => Fate::Unauthorized,
-        80..90 => Fate::Declined,
-        _ => Fate::Undeliverable,
+        0..60 => ExpectedResult::Shipped,
+        60..70 => ExpectedResult::SoldOut,
+        70..80 => ExpectedResult::Unauthorized,
+        80..90 => ExpectedResult::CardRejected,
+        _ => ExpectedResult::Undeliverable,
     }
 }
 
@@ -104,15 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_orders_again_and_every_fate() {
+    fn seed_is_deterministic_and_covers_every_result() {
         let first = orders(7, 200);
         assert_eq!(first, orders(7, 200));
         assert_ne!(first, orders(8, 200));
         let count = |is: &dyn Fn(&Order) -> bool| first.iter().filter(|order| is(order)).count();
         for found in [
             count(&|o| o.sku == SOLD_OUT),
-            count(&|o| o.customer == SILENT),
-            count(&|o| o.card == DECLINED),
+            count(&|o| o.customer == UNRESPONSIVE),
+            count(&|o| o.card == REJECTED_CARD),
             count(&|o| o.address == NOWHERE),
         ] {
             assert!((5..=40).contains(&found), "{found} of 200");

@@ -1,7 +1,7 @@
-//! The runner as a stranger sees it: a process to start, kill and stop, and an HTTP API to ask.
+//! External view of the runner: a process to start, kill and stop, and an HTTP API.
 
 mod client;
 mod process;
 
-pub use client::{Client, Step, Upstream, View, http_client};
-pub use process::{Place, Runner};
+pub use client::{Client, HistoryStep, SagaView, Upstream, http_client};
+pub use process::{Runner, RunnerPaths};

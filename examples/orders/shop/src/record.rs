@@ -1,175 +1,180 @@
-//! The shop's own record: every command and every call of an effect with how often it came, and what was done because of it.
+//! The shop's own record: every command and effect call with its count, and the executed actions.
 //!
-//! Nothing here trusts the runner: an act is booked when the shop acts, under the id that the runner gave it.
+//! The record is independent of the runner: an action is recorded when the shop executes it, under the
+//! runner's id.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// Something that was done for an order.
+/// Executed action of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
-    /// Stock was taken from the shelf.
+pub enum ExecutedAction {
+    /// The stock was reserved.
     Reserved,
-    /// And put back.
+    /// The stock was released.
     Released,
     /// The customer authorized the payment.
     Authorized,
     /// The card was charged.
     Charged,
-    /// And the money given back.
+    /// The payment was refunded.
     Refunded,
-    /// The parcel left the house.
+    /// The parcel was shipped.
     Shipped,
 }
 
-impl Act {
-    /// What undoes it, where something can.
+impl ExecutedAction {
+    /// Returns the compensation of the action, if it has one.
     #[must_use]
-    pub fn undo(self) -> Option<Act> {
+    pub fn compensated_by(self) -> Option<ExecutedAction> {
         match self {
-            Act::Reserved => Some(Act::Released),
-            Act::Charged => Some(Act::Refunded),
-            Act::Released | Act::Authorized | Act::Refunded | Act::Shipped => None,
+            ExecutedAction::Reserved => Some(ExecutedAction::Released),
+            ExecutedAction::Charged => Some(ExecutedAction::Refunded),
+            ExecutedAction::Released
+            | ExecutedAction::Authorized
+            | ExecutedAction::Refunded
+            | ExecutedAction::Shipped => None,
         }
     }
 }
 
-/// An act, and the command or idempotency key that led to it.
+/// Action with the id of its command or its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    /// What was done.
-    pub act: Act,
-    /// The id of the command, or the idempotency key.
-    pub by: String,
+pub struct ExecutedEntry {
+    /// The action.
+    pub act: ExecutedAction,
+    /// Id of the command, or the idempotency key.
+    pub id: String,
 }
 
-/// A command, by its id.
+/// Received command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Command {
-    /// For which order.
+    /// Id of the order.
     pub order: String,
-    /// For example `inventory.ReserveStock`.
+    /// Name, for example `inventory.ReserveStock`.
     pub name: String,
-    /// How often it came.
+    /// Number of deliveries.
     pub times: u64,
 }
 
 /// Calls of an effect under one idempotency key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Call {
-    /// For which order.
+    /// Id of the order.
     pub order: String,
-    /// For example `payments.charge`.
+    /// Effect, for example `payments.charge`.
     pub effect: String,
-    /// What was asked the first time.
+    /// Body of the first call.
     pub body: Value,
-    /// How often it came.
-    pub asked: u64,
-    /// What was answered when it was executed, and is answered ever since.
-    pub answer: Option<(u16, Value)>,
+    /// Number of calls.
+    pub attempts: u64,
+    /// Response of the execution; it is repeated for later calls.
+    pub response: Option<(u16, Value)>,
 }
 
-/// The record.
+/// Record of the shop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Book {
-    /// What was done for each order, in order.
-    pub orders: BTreeMap<String, Vec<Entry>>,
-    /// Commands, by their ids.
+pub struct ShopRecord {
+    /// Actions by order, in execution order.
+    pub orders: BTreeMap<String, Vec<ExecutedEntry>>,
+    /// Commands by id.
     pub commands: BTreeMap<String, Command>,
-    /// Effects, by their idempotency keys.
+    /// Effect calls by idempotency key.
     pub calls: BTreeMap<String, Call>,
-    /// Events that were sent to the runner.
+    /// Events sent to the runner.
     pub events: u64,
-    /// Events that were sent once more on purpose.
+    /// Events sent twice on purpose.
     pub repeated: u64,
-    /// What must never happen: a key with another body, an event that is refused.
+    /// Violations: a key with another body, a rejected event.
     pub faults: Vec<String>,
 }
 
-impl Book {
-    /// A command has come; `true` when it is the first time.
+impl ShopRecord {
+    /// Records a command; returns `true` for the first delivery.
     pub fn command(&mut self, id: &str, order: &str, name: &str) -> bool {
         let fresh = || Command { order: order.to_owned(), name: name.to_owned(), times: 0 };
         let command = self.commands.entry(id.to_owned()).or_insert_with(fresh);
         command.times += 1;
         if command.name != name || command.order != order {
-            self.faults.push(format!("the command {id} came as {name} of {order} and as another one"));
+            self.faults
+                .push(format!("command {id} was received as {name} of {order} and as another command"));
         }
         self.commands[id].times == 1
     }
 
-    /// A call has come. Whether it will be executed is another matter.
+    /// Records a call, executed or not.
     pub fn call(&mut self, key: &str, order: &str, effect: &str, body: &Value) {
         let fresh = || Call {
             order: order.to_owned(),
             effect: effect.to_owned(),
             body: body.clone(),
-            asked: 0,
-            answer: None,
+            attempts: 0,
+            response: None,
         };
-        self.calls.entry(key.to_owned()).or_insert_with(fresh).asked += 1;
+        self.calls.entry(key.to_owned()).or_insert_with(fresh).attempts += 1;
     }
 
-    /// Executes a call that has come, unless it was executed: then the answer is the one given before.
+    /// Executes a recorded call. If it was executed before, returns the stored response.
     ///
     /// # Errors
-    /// When the key was used for something else.
+    /// Fails if the key was used for another call.
     pub fn execute(&mut self, key: &str, effect: &str, body: &Value) -> Result<(u16, Value), String> {
-        let Some(call) = self.calls.get(key) else { return Err(format!("the key {key} was never asked")) };
+        let Some(call) = self.calls.get(key) else { return Err(format!("key {key} was never received")) };
         if call.effect != effect || call.body != *body {
             let fault =
-                format!("the key {key} came with {effect} {body} after {} {}", call.effect, call.body);
+                format!("key {key} was received with {effect} {body} after {} {}", call.effect, call.body);
             self.faults.push(fault.clone());
             return Err(fault);
         }
-        if let Some(answer) = &call.answer {
-            return Ok(answer.clone());
+        if let Some(response) = &call.response {
+            return Ok(response.clone());
         }
         let order = call.order.clone();
-        let (act, answer) = outcome(key, effect, body);
+        let (act, response) = outcome(key, effect, body);
         if let Some(act) = act {
             self.act(&order, act, key);
         }
-        let call = self.calls.get_mut(key).expect("it was found above");
-        call.answer = Some(answer.clone());
-        Ok(answer)
+        let call = self.calls.get_mut(key).expect("the key was checked above");
+        call.response = Some(response.clone());
+        Ok(response)
     }
 
-    /// Something was done for an order.
-    pub fn act(&mut self, order: &str, act: Act, by: &str) {
-        self.orders.entry(order.to_owned()).or_default().push(Entry { act, by: by.to_owned() });
+    /// Records an action of an order.
+    pub fn act(&mut self, order: &str, act: ExecutedAction, id: &str) {
+        self.orders.entry(order.to_owned()).or_default().push(ExecutedEntry { act, id: id.to_owned() });
     }
 
-    /// Calls beyond the first of each key: the runner's retries.
+    /// Returns the number of calls beyond the first per key: the runner's retries.
     #[must_use]
     pub fn retries(&self) -> u64 {
-        self.calls.values().map(|call| call.asked - 1).sum()
+        self.calls.values().map(|call| call.attempts - 1).sum()
     }
 
-    /// Commands that came again, and events that were sent again.
+    /// Returns the number of repeated commands and repeated events.
     #[must_use]
     pub fn duplicates(&self) -> u64 {
         self.repeated + self.commands.values().map(|command| command.times - 1).sum::<u64>()
     }
 }
 
-/// What the payment service does and answers.
-fn outcome(key: &str, effect: &str, body: &Value) -> (Option<Act>, (u16, Value)) {
-    let declined = body["card"].as_str().is_some_and(|card| card.ends_with(crate::orders::DECLINED));
+/// Returns the action and the response of the payment service.
+fn outcome(key: &str, effect: &str, body: &Value) -> (Option<ExecutedAction>, (u16, Value)) {
+    let rejected = body["card"].as_str().is_some_and(|card| card.ends_with(crate::orders::REJECTED_CARD));
     match effect {
-        "payments.charge" if declined => {
+        "payments.charge" if rejected => {
             (None, (402, serde_json::json!({ "reason": "the card was declined" })))
         }
         "payments.charge" => {
-            (Some(Act::Charged), (201, serde_json::json!({ "chargeId": format!("ch-{key}") })))
+            (Some(ExecutedAction::Charged), (201, serde_json::json!({ "chargeId": format!("ch-{key}") })))
         }
         "payments.refund" => {
-            (Some(Act::Refunded), (201, serde_json::json!({ "refundId": format!("re-{key}") })))
+            (Some(ExecutedAction::Refunded), (201, serde_json::json!({ "refundId": format!("re-{key}") })))
         }
-        other => (None, (404, serde_json::json!({ "reason": format!("{other} is not done here") }))),
+        other => (None, (404, serde_json::json!({ "reason": format!("{other} is not supported") }))),
     }
 }
 
@@ -180,42 +185,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_executed_once_and_answers_the_same_again() {
-        let mut book = Book::default();
+    fn key_is_executed_once_and_replays_its_response() {
+        let mut record = ShopRecord::default();
         let body = json!({ "card": "4242", "amount": 5 });
         for _ in 0..3 {
-            book.call("k", "o", "payments.charge", &body);
-            assert_eq!(book.execute("k", "payments.charge", &body), Ok((201, json!({ "chargeId": "ch-k" }))));
+            record.call("k", "o", "payments.charge", &body);
+            assert_eq!(
+                record.execute("k", "payments.charge", &body),
+                Ok((201, json!({ "chargeId": "ch-k" })))
+            );
         }
-        assert_eq!(book.orders["o"], [Entry { act: Act::Charged, by: "k".to_owned() }]);
-        assert_eq!(book.retries(), 2);
+        assert_eq!(record.orders["o"], [ExecutedEntry { act: ExecutedAction::Charged, id: "k".to_owned() }]);
+        assert_eq!(record.retries(), 2);
     }
 
     #[test]
-    fn a_key_with_another_body_is_a_fault_and_changes_nothing() {
-        let mut book = Book::default();
-        book.call("k", "o", "payments.charge", &json!({ "amount": 5 }));
-        book.execute("k", "payments.charge", &json!({ "amount": 5 })).unwrap();
-        book.execute("k", "payments.charge", &json!({ "amount": 6 })).unwrap_err();
-        assert_eq!((book.faults.len(), book.orders["o"].len()), (1, 1));
+    fn key_reuse_with_another_body_is_rejected() {
+        let mut record = ShopRecord::default();
+        record.call("k", "o", "payments.charge", &json!({ "amount": 5 }));
+        record.execute("k", "payments.charge", &json!({ "amount": 5 })).unwrap();
+        record.execute("k", "payments.charge", &json!({ "amount": 6 })).unwrap_err();
+        assert_eq!((record.faults.len(), record.orders["o"].len()), (1, 1));
     }
 
     #[test]
-    fn a_declined_card_is_not_charged() {
-        let mut book = Book::default();
+    fn rejected_card_is_not_charged() {
+        let mut record = ShopRecord::default();
         let body = json!({ "card": "0002" });
-        book.call("k", "o", "payments.charge", &body);
-        assert_eq!(book.execute("k", "payments.charge", &body).unwrap().0, 402);
-        assert!(book.orders.is_empty());
+        record.call("k", "o", "payments.charge", &body);
+        assert_eq!(record.execute("k", "payments.charge", &body).unwrap().0, 402);
+        assert!(record.orders.is_empty());
     }
 
     #[test]
     fn only_the_first_arrival_of_a_command_counts() {
-        let mut book = Book::default();
-        assert!(book.command("c", "o", "inventory.ReserveStock"));
-        assert!(!book.command("c", "o", "inventory.ReserveStock"));
-        assert_eq!(book.duplicates(), 1);
-        book.command("c", "o", "inventory.ReleaseStock");
-        assert_eq!(book.faults.len(), 1);
+        let mut record = ShopRecord::default();
+        assert!(record.command("c", "o", "inventory.ReserveStock"));
+        assert!(!record.command("c", "o", "inventory.ReserveStock"));
+        assert_eq!(record.duplicates(), 1);
+        record.command("c", "o", "inventory.ReleaseStock");
+        assert_eq!(record.faults.len(), 1);
     }
 }

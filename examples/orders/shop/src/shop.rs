@@ -1,8 +1,9 @@
-//! The shop's service: commands and effects come in over HTTP, events go out to the runner.
+//! Service of the shop: receives commands and effects over HTTP and sends events to the runner.
 //!
-//! - `POST /v1/commands` is the Gateway: it accepts a command once per id, and an aggregate acts on it a little later.
+//! - `POST /v1/commands` is the gateway: it accepts a command once per id, and an aggregate executes it
+//!   a little later.
 //! - `POST /charges` and `POST /refunds` are the payment service: executed once per `idempotency-key`.
-//! - `POST /control` makes it fail, slow or unavailable; `GET /book` shows its record.
+//! - `POST /control` sets its fault settings; `GET /book` returns its record.
 
 mod aggregates;
 mod emitter;
@@ -20,88 +21,91 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::record::Book;
-use state::Desk;
-pub use state::Mood;
+use crate::record::ShopRecord;
+pub use state::FaultSettings;
+use state::ShopState;
 
-/// How a shop behaves.
+/// Options of a shop.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The base URL of the runner, where events go.
+    /// Base URL of the runner, for events.
     pub orlog: String,
-    /// For what is left to chance.
+    /// Seed of all random faults.
     pub seed: u64,
-    /// What an aggregate or the payment service takes for its work, when all is well.
+    /// Processing time of an aggregate or the payment service without faults.
     pub pace: Duration,
 }
 
-/// A shop that is open. Closes when it is dropped.
+/// Running shop; closed on drop.
 pub struct Shop {
-    desk: Arc<Desk>,
+    state: Arc<ShopState>,
     address: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
 impl Shop {
-    /// Opens on a listener.
+    /// Starts the shop on a listener.
     ///
     /// # Errors
-    /// When the listener has no address, or there can be no HTTP client.
+    /// Fails if the listener has no address or the HTTP client cannot be created.
     pub fn open(listener: TcpListener, options: &Options) -> anyhow::Result<Self> {
         let address = listener.local_addr().context("the shop's listener has no address")?;
-        let (desk, queue) = Desk::new(options.seed, options.pace);
-        let desk = Arc::new(desk);
+        let (state, queue) = ShopState::new(options.seed, options.pace);
+        let state = Arc::new(state);
         let mut tasks = JoinSet::new();
-        let (client, teller) = (crate::orlog::http_client()?, Arc::clone(&desk));
-        let tell = move |fault| teller.book().faults.push(fault);
-        tasks.spawn(emitter::send(queue, client, format!("{}/v1/events", options.orlog), tell));
-        let service = router(Arc::clone(&desk));
+        let (client, teller) = (crate::orlog::http_client()?, Arc::clone(&state));
+        let report = move |fault| teller.record().faults.push(fault);
+        tasks.spawn(emitter::send(queue, client, format!("{}/v1/events", options.orlog), report));
+        let service = router(Arc::clone(&state));
         tasks.spawn(async move {
-            // It only ends when it is aborted; an error of a connection is the caller's to see.
+            // It ends only on abort; the caller receives connection errors.
             drop(axum::serve(listener, service).await);
         });
-        Ok(Self { desk, address, _tasks: tasks })
+        Ok(Self { state, address, _tasks: tasks })
     }
 
-    /// Its base URL.
+    /// Returns its base URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its record as it stands.
+    /// Returns a copy of its record.
     #[must_use]
-    pub fn book(&self) -> Book {
-        self.desk.book().clone()
+    pub fn record(&self) -> ShopRecord {
+        self.state.record().clone()
     }
 
-    /// Changes what is wrong with it.
-    pub fn set_mood(&self, mood: Mood) {
-        self.desk.set_mood(mood);
+    /// Sets its fault settings.
+    pub fn set_faults(&self, fault_settings: FaultSettings) {
+        self.state.set_fault_settings(fault_settings);
     }
 
-    /// Events that the runner has not accepted yet.
+    /// Returns the number of events that the runner has not accepted yet.
     #[must_use]
     pub fn unsent(&self) -> usize {
-        self.desk.unsent()
+        self.state.unsent()
     }
 }
 
-fn router(desk: Arc<Desk>) -> Router {
+fn router(state: Arc<ShopState>) -> Router {
     Router::new()
         .route("/v1/commands", post(aggregates::accept))
         .route("/charges", post(payments::charge))
         .route("/refunds", post(payments::refund))
         .route("/control", post(control))
-        .route("/book", get(book))
-        .with_state(desk)
+        .route("/book", get(record))
+        .with_state(state)
 }
 
-async fn control(State(desk): State<Arc<Desk>>, Json(mood): Json<Mood>) -> Json<Mood> {
-    desk.set_mood(mood);
-    Json(mood)
+async fn control(
+    State(state): State<Arc<ShopState>>,
+    Json(fault_settings): Json<FaultSettings>,
+) -> Json<FaultSettings> {
+    state.set_fault_settings(fault_settings);
+    Json(fault_settings)
 }
 
-async fn book(State(desk): State<Arc<Desk>>) -> Json<Book> {
-    Json(desk.book().clone())
+async fn record(State(state): State<Arc<ShopState>>) -> Json<ShopRecord> {
+    Json(state.record().clone())
 }

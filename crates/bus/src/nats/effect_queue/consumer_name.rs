@@ -1,4 +1,4 @@
-//! What the parts of the queue have in common.
+//! Shared names of the queue.
 
 use orlog_model::EffectName;
 
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::nats::connection::chain;
 use crate::subject::encode_token;
 
-/// The name of the durable consumer that all takers of an effect's jobs share.
+/// Returns the name of the durable consumer that all workers of an effect share.
 #[must_use]
 pub fn consumer_name(effect: &EffectName) -> String {
     format!("effect-{}", encode_token(effect.as_str()))

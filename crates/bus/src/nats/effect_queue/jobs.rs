@@ -1,4 +1,4 @@
-//! The jobs of an effect: a durable pull consumer that all takers share, with an acknowledgement for each job.
+//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,62 +13,62 @@ use tokio::time::Instant;
 
 use super::consumer_name::{consumer_name, unavailable};
 use crate::Error;
-use crate::effect_queue::{Job, JobReceipt, Jobs, Wanted};
+use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription};
 use crate::nats::connection::chain;
 use crate::nats::message::from_nats;
-use crate::subject::{self, Kind};
+use crate::subject::{self, SubjectKind};
 
-/// A request for jobs is answered by then, with or without any. No heartbeats: the client's `Batch` forgets to wake whoever
-/// waits when one comes.
+/// Expiry of a fetch request for jobs, with or without jobs. No heartbeats: the client's `Batch` does
+/// not wake its waiting task after a heartbeat.
 const EXPIRES: Duration = Duration::from_secs(3);
-/// After this a request that was to be answered never will be: the server has gone meanwhile.
-const GRACE: Duration = Duration::from_secs(1);
-/// After a request that went wrong.
+/// Delay after the expiry; then the request is lost because the server has disconnected.
+const EXPIRY_GRACE: Duration = Duration::from_secs(1);
+/// Delay after a failed request.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Jobs that all takers together have at once, at most.
-const MOST_IN_HANDS: i64 = 65_536;
+/// Maximum number of unacknowledged jobs of all workers together.
+const MAX_ACK_PENDING: i64 = 65_536;
 
-pub(super) struct NatsJobs {
+pub(super) struct NatsJobStream {
     stream: StreamHandle<()>,
-    wanted: Wanted,
+    subscription: JobSubscription,
     consumer: Option<Consumer<pull::Config>>,
     batch: Option<(Batch, Instant)>,
 }
 
-impl NatsJobs {
-    pub(super) async fn open(stream: StreamHandle<()>, wanted: Wanted) -> Result<Self, Error> {
-        let mut jobs = Self { stream, wanted, consumer: None, batch: None };
+impl NatsJobStream {
+    pub(super) async fn open(stream: StreamHandle<()>, subscription: JobSubscription) -> Result<Self, Error> {
+        let mut jobs = Self { stream, subscription, consumer: None, batch: None };
         jobs.consumer = Some(jobs.make().await?);
         Ok(jobs)
     }
 
     async fn make(&self) -> Result<Consumer<pull::Config>, Error> {
-        let Wanted { effect, tenants, ack_wait } = &self.wanted;
-        let of = |tenant| subject::filters(tenant, Kind::Effect, Some(effect.as_str()));
+        let JobSubscription { effect, tenants, ack_wait } = &self.subscription;
+        let of = |tenant| subject::filters(tenant, SubjectKind::Effect, Some(effect.as_str()));
         let filters = match tenants {
             Some(tenants) => tenants.iter().flat_map(|tenant| of(Some(tenant))).collect(),
             None => of(None),
         };
         let config = pull::Config {
             durable_name: Some(consumer_name(effect)),
-            description: Some(format!("the jobs of {effect}")),
+            description: Some(format!("jobs of {effect}")),
             filter_subjects: filters,
             ack_policy: AckPolicy::Explicit,
             ack_wait: *ack_wait,
             max_deliver: -1,
-            max_ack_pending: MOST_IN_HANDS,
+            max_ack_pending: MAX_ACK_PENDING,
             ..Default::default()
         };
         self.stream.create_consumer(config).await.map_err(|error| unavailable(&error))
     }
 
-    /// The next job of what was asked for; `None` when nothing more comes of that.
+    /// Returns the next job of the current fetch; `None` if the fetch has ended.
     async fn one(&mut self) -> Option<Job> {
         let (batch, until) = self.batch.as_mut()?;
         let message = match tokio::time::timeout_at(*until, batch.next()).await.ok()?? {
             Ok(message) => message,
             Err(error) => {
-                tracing::debug!(%error, effect = %self.wanted.effect, "a request for jobs ended early");
+                tracing::debug!(%error, effect = %self.subscription.effect, "job fetch ended early");
                 self.consumer = None;
                 return None;
             }
@@ -80,16 +80,16 @@ impl NatsJobs {
             message: from_nats(message),
             sequence,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
-            receipt: Arc::new(Receipt(acker)),
+            ack: Arc::new(NatsJobAck(acker)),
         })
     }
 
-    async fn ask(&mut self, max: usize) -> Result<(), String> {
+    async fn request_batch(&mut self, max: usize) -> Result<(), String> {
         if self.consumer.is_none() {
             self.consumer = Some(self.make().await.map_err(|error| error.to_string())?);
         }
-        let consumer = self.consumer.as_ref().ok_or("there is no consumer")?;
-        let until = Instant::now() + EXPIRES + GRACE;
+        let consumer = self.consumer.as_ref().ok_or("no consumer exists")?;
+        let until = Instant::now() + EXPIRES + EXPIRY_GRACE;
         let batch = consumer.batch().max_messages(max).expires(EXPIRES).messages().await;
         self.batch = Some((batch.map_err(|error| chain(&error))?, until));
         Ok(())
@@ -97,14 +97,14 @@ impl NatsJobs {
 }
 
 #[async_trait]
-impl Jobs for NatsJobs {
+impl JobStream for NatsJobStream {
     async fn next(&mut self, max: usize) -> Vec<Job> {
         let mut jobs = Vec::new();
         loop {
             if self.batch.is_none()
-                && let Err(error) = self.ask(max).await
+                && let Err(error) = self.request_batch(max).await
             {
-                tracing::warn!(error, effect = %self.wanted.effect, "jobs cannot be asked for; trying again");
+                tracing::warn!(error, effect = %self.subscription.effect, "job fetch failed; retrying");
                 self.consumer = None;
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -125,31 +125,31 @@ impl Jobs for NatsJobs {
     }
 }
 
-struct Receipt(Acker);
+struct NatsJobAck(Acker);
 
-impl Receipt {
-    async fn say(&self, kind: AckKind) {
+impl NatsJobAck {
+    async fn send_ack(&self, kind: AckKind) {
         if let Err(error) = self.0.ack_with(kind).await {
-            tracing::debug!(%error, "how a job goes could not be said");
+            tracing::debug!(%error, "in-progress ack failed");
         }
     }
 }
 
 #[async_trait]
-impl JobReceipt for Receipt {
-    async fn alive(&self) {
-        self.say(AckKind::Progress).await;
+impl JobAck for NatsJobAck {
+    async fn in_progress(&self) {
+        self.send_ack(AckKind::Progress).await;
     }
 
-    async fn done(&self) {
-        self.say(AckKind::Ack).await;
+    async fn ack(&self) {
+        self.send_ack(AckKind::Ack).await;
     }
 
-    async fn later(&self, after: Duration) {
-        self.say(AckKind::Nak(Some(after))).await;
+    async fn nak_with_delay(&self, after: Duration) {
+        self.send_ack(AckKind::Nak(Some(after))).await;
     }
 
-    async fn never(&self) {
-        self.say(AckKind::Term).await;
+    async fn term(&self) {
+        self.send_ack(AckKind::Term).await;
     }
 }

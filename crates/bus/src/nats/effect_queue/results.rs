@@ -1,5 +1,5 @@
-//! All words said from now on: a consumer of our own making, without acknowledgements, made anew after the last word heard
-//! whenever it is lost or a hole shows.
+//! Stream of new results: a consumer without acknowledgements. It is recreated after the last received
+//! result if it is lost or if a gap appears.
 
 use std::time::Duration;
 
@@ -9,61 +9,61 @@ use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 
 use super::consumer_name::unavailable;
-use crate::effect_queue::Words;
+use crate::effect_queue::ResultStream;
 use crate::nats::connection::chain;
 use crate::nats::message::from_nats;
-use crate::subject::{self, Kind};
+use crate::subject::{self, SubjectKind};
 use crate::{Error, Message};
 
-/// Words handed over at once, at most.
+/// Maximum number of results returned at once.
 const PAGE: usize = 512;
 const HEARTBEAT: Duration = Duration::from_millis(500);
 const EXPIRES: Duration = Duration::from_secs(5);
-/// A consumer that nobody asks is forgotten by the server after this.
-const FORGOTTEN: Duration = Duration::from_secs(30);
-/// Between two tries to make a consumer.
+/// The server deletes a consumer that is inactive for this duration.
+const INACTIVE_THRESHOLD: Duration = Duration::from_secs(30);
+/// Delay between two attempts to create a consumer.
 const PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) struct NatsWords {
+pub(super) struct NatsResultStream {
     stream: StreamHandle<()>,
-    /// The last word heard, by its place in the stream.
+    /// Sequence of the last received result.
     last: u64,
-    open: Option<Open>,
+    open: Option<OpenConsumer>,
 }
 
-struct Open {
+struct OpenConsumer {
     messages: pull::Stream,
     consumer_sequence: u64,
 }
 
-impl NatsWords {
-    /// From after what lies there now. The consumer is made before this returns, so that nothing said later is missed even
-    /// if the stream is short of room.
+impl NatsResultStream {
+    /// Opens the stream after its current last message. The consumer exists before this returns, so that no
+    /// later result is missed, even if the stream drops old messages.
     pub(super) async fn open(stream: StreamHandle<()>) -> Result<Self, Error> {
         let info = stream.get_info().await.map_err(|error| unavailable(&error))?;
-        let mut words = Self { stream, last: info.state.last_sequence, open: None };
-        words.open = Some(words.make().await.map_err(Error::Unavailable)?);
-        Ok(words)
+        let mut results = Self { stream, last: info.state.last_sequence, open: None };
+        results.open = Some(results.make().await.map_err(Error::Unavailable)?);
+        Ok(results)
     }
 
-    async fn make(&self) -> Result<Open, String> {
+    async fn make(&self) -> Result<OpenConsumer, String> {
         let config = pull::Config {
-            description: Some("results of effects, live".to_owned()),
-            filter_subjects: subject::filters(None, Kind::EffectResult, None),
+            description: Some("Live effect results".to_owned()),
+            filter_subjects: subject::filters(None, SubjectKind::EffectResult, None),
             ack_policy: AckPolicy::None,
             memory_storage: true,
             num_replicas: 1,
-            inactive_threshold: FORGOTTEN,
+            inactive_threshold: INACTIVE_THRESHOLD,
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.last + 1 },
             ..Default::default()
         };
         let consumer = self.stream.create_consumer(config).await.map_err(|error| chain(&error))?;
         let messages = consumer.stream().max_messages_per_batch(PAGE).heartbeat(HEARTBEAT).expires(EXPIRES);
         let messages = messages.messages().await.map_err(|error| chain(&error))?;
-        Ok(Open { messages, consumer_sequence: 0 })
+        Ok(OpenConsumer { messages, consumer_sequence: 0 })
     }
 
-    /// The next word; `None` when the consumer has to be made anew.
+    /// Returns the next result; `None` if the consumer must be recreated.
     async fn one(&mut self) -> Option<Message> {
         loop {
             let open = self.open.as_mut()?;
@@ -89,7 +89,7 @@ impl NatsWords {
                     self.open = Some(open);
                     return;
                 }
-                Err(error) => tracing::warn!(error, "results of effects cannot be heard; trying again"),
+                Err(error) => tracing::warn!(error, "effect result subscription failed; retrying"),
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -97,24 +97,24 @@ impl NatsWords {
 }
 
 #[async_trait]
-impl Words for NatsWords {
+impl ResultStream for NatsResultStream {
     async fn next(&mut self) -> Vec<Message> {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             if self.open.is_none() {
                 self.reopen().await;
             }
             match self.one().await {
-                Some(word) => heard.push(word),
+                Some(result) => received.push(result),
                 None => self.open = None,
             }
-            while heard.len() < PAGE
-                && let Some(Some(word)) = self.one().now_or_never()
+            while received.len() < PAGE
+                && let Some(Some(result)) = self.one().now_or_never()
             {
-                heard.push(word);
+                received.push(result);
             }
-            if !heard.is_empty() {
-                return heard;
+            if !received.is_empty() {
+                return received;
             }
         }
     }

@@ -1,11 +1,11 @@
-//! PostgreSQL's values, in its binary formats, as JSON.
+//! Conversion of PostgreSQL binary values to JSON.
 //!
 //! | type | JSON |
 //! |---|---|
 //! | `bool`, integers, `float4`, `float8` | boolean, number; `NaN` and infinities as text |
-//! | `numeric` | text, every digit kept |
+//! | `numeric` | text with every digit |
 //! | texts, `uuid`, enums | text |
-//! | `json`, `jsonb` | as it is |
+//! | `json`, `jsonb` | unchanged |
 //! | `timestamptz`; `timestamp`, `date`, `time` | RFC 3339 in UTC; ISO 8601 |
 //! | `bytea` | base64 |
 //! | arrays of these | list |
@@ -22,10 +22,10 @@ use sqlx::postgres::{PgTypeInfo, PgTypeKind, PgValueRef};
 use sqlx::{TypeInfo as _, ValueRef as _};
 use uuid::Uuid;
 
-/// Seconds from 1970 to 2000, where PostgreSQL's time begins.
+/// Seconds from 1970 to 2000, the epoch of PostgreSQL.
 const EPOCH: i64 = 946_684_800;
 
-/// Whether values of the type can be read.
+/// Returns whether values of the type can be read.
 pub(super) fn is_readable(kind: &PgTypeInfo) -> bool {
     match kind.kind() {
         PgTypeKind::Domain(inner) | PgTypeKind::Array(inner) => is_readable(inner),
@@ -108,7 +108,7 @@ fn read(kind: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
     })
 }
 
-/// JSON has no NaN and no infinity.
+/// Converts a float; JSON has no NaN and no infinity.
 fn float(text: String) -> Value {
     serde_json::from_str(&text).unwrap_or(Value::String(text))
 }
@@ -134,14 +134,15 @@ fn date(days: i32) -> Result<Value, BoxDynError> {
     }))
 }
 
-/// Digits to the base of 10000: how many, the weight of the first, the sign, digits after the point, the digits.
+/// Parses base-10000 digits: their number, the weight of the first, the sign, the digits after the
+/// point, the digits.
 fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
-    let word = |index: usize| -> Result<i16, BoxDynError> {
-        let word = bytes.get(index * 2..index * 2 + 2).ok_or("a numeric that ends too early")?;
-        Ok(i16::from_be_bytes(word.try_into()?))
+    let int = |index: usize| -> Result<i16, BoxDynError> {
+        let int = bytes.get(index * 2..index * 2 + 2).ok_or("numeric value is truncated")?;
+        Ok(i16::from_be_bytes(int.try_into()?))
     };
-    let (count, weight, scale) = (word(0)?, i32::from(word(1)?), usize::try_from(word(3)?)?);
-    let sign = match word(2)?.cast_unsigned() {
+    let (count, weight, scale) = (int(0)?, i32::from(int(1)?), usize::try_from(int(3)?)?);
+    let sign = match int(2)?.cast_unsigned() {
         0x0000 => "",
         0x4000 => "-",
         0xd000 => return Ok("Infinity".to_owned()),
@@ -150,7 +151,7 @@ fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
     };
     let digit = |place: i32| -> Result<i16, BoxDynError> {
         match usize::try_from(weight - place) {
-            Ok(index) if index < usize::try_from(count)? => word(4 + index),
+            Ok(index) if index < usize::try_from(count)? => int(4 + index),
             Ok(_) | Err(_) => Ok(0),
         }
     };
@@ -171,7 +172,8 @@ fn numeric(bytes: &[u8]) -> Result<String, BoxDynError> {
     Ok(format!("{sign}{whole}{point}{fraction}"))
 }
 
-/// Dimensions, whether there are NULLs, the element's type; length and lower bound of each dimension; the elements.
+/// Parses the number of dimensions, the NULL flag and the element type; the length and lower bound of
+/// each dimension; and the elements.
 fn array(element: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
     let mut rest = bytes;
     let dimensions = usize::try_from(take(&mut rest)?)?;
@@ -188,7 +190,7 @@ fn array(element: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
 fn nested(element: &PgTypeInfo, lengths: &[usize], rest: &mut &[u8]) -> Result<Value, BoxDynError> {
     let Some((length, inner)) = lengths.split_first() else {
         let Ok(length) = usize::try_from(take(rest)?) else { return Ok(Value::Null) };
-        let (bytes, after) = rest.split_at_checked(length).ok_or("an array that ends too early")?;
+        let (bytes, after) = rest.split_at_checked(length).ok_or("array value is truncated")?;
         *rest = after;
         return read(element, bytes);
     };
@@ -196,9 +198,9 @@ fn nested(element: &PgTypeInfo, lengths: &[usize], rest: &mut &[u8]) -> Result<V
 }
 
 fn take(rest: &mut &[u8]) -> Result<i32, BoxDynError> {
-    let (word, after) = rest.split_first_chunk::<4>().ok_or("an array that ends too early")?;
+    let (int, after) = rest.split_first_chunk::<4>().ok_or("array value is truncated")?;
     *rest = after;
-    Ok(i32::from_be_bytes(*word))
+    Ok(i32::from_be_bytes(*int))
 }
 
 #[cfg(test)]
@@ -206,13 +208,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(words: &[i16], expected: &str) {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    fn check(ints: &[i16], expected: &str) {
+        let bytes: Vec<u8> = ints.iter().flat_map(|int| int.to_be_bytes()).collect();
         assert_eq!(numeric(&bytes).unwrap(), expected);
     }
 
     #[test]
-    fn every_digit_of_a_numeric_is_kept() {
+    fn numeric_precision_is_preserved() {
         check(&[0, 0, 0, 0], "0");
         check(&[0, 0, 0, 2], "0.00");
         check(&[2, 0, 0, 2, 12, 5000], "12.50");

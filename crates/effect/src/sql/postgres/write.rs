@@ -1,4 +1,4 @@
-//! JSON as the text of a PostgreSQL type.
+//! Conversion of JSON to the text of a PostgreSQL type.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +8,7 @@ use sqlx::postgres::{PgTypeInfo, PgTypeKind};
 
 use crate::sql::database;
 
-/// The value in the type's own notation; `None` is NULL.
+/// Returns the value in the notation of the type; `None` is NULL.
 pub(super) fn text(value: &Value, kind: &PgTypeInfo) -> Result<Option<String>, String> {
     if let PgTypeKind::Domain(base) = kind.kind() {
         return text(value, base);
@@ -20,14 +20,14 @@ pub(super) fn text(value: &Value, kind: &PgTypeInfo) -> Result<Option<String>, S
         ("JSON" | "JSONB", _, value) => Ok(Some(value.to_string())),
         (_, PgTypeKind::Array(element), Value::Array(items)) => Ok(Some(array(items, element)?)),
         ("BYTEA", _, Value::String(text)) => {
-            let bytes = BASE64_STANDARD.decode(text).map_err(|_| "bytes are given in base64".to_owned())?;
+            let bytes = BASE64_STANDARD.decode(text).map_err(|_| "bytes must be base64".to_owned())?;
             Ok(Some(format!("\\x{}", hex(&bytes))))
         }
         _ => Ok(database::text(value)),
     }
 }
 
-/// The type's name for a cast. `CHAR` without a length would be one character, `BIT` one bit.
+/// Returns the type name for a cast. `CHAR` without a length would be one character, `BIT` one bit.
 pub(super) fn cast(kind: &PgTypeInfo) -> String {
     match kind.name() {
         "CHAR" => "pg_catalog.bpchar".to_owned(),
@@ -54,7 +54,7 @@ fn quoted(text: &str) -> String {
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes everything");
+        write!(text, "{byte:02x}").expect("writing to a string never fails");
         text
     })
 }

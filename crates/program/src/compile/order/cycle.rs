@@ -1,11 +1,11 @@
-//! Sorts steps after those before them, or finds a circle.
+//! Topological sort of steps, and detection of cycles.
 
 use std::collections::BTreeSet;
 
 use crate::definition::Step;
-use crate::diagnostic::Finding;
+use crate::diagnostic::RawDiagnostic;
 
-/// Kahn's algorithm, lowest index first. `None` when there is a circle.
+/// Sorts with Kahn's algorithm, lowest index first. Returns `None` if there is a cycle.
 pub(super) fn sort(before: &[Vec<usize>]) -> Option<Vec<usize>> {
     let mut missing: Vec<_> = before.iter().map(Vec::len).collect();
     let mut next = vec![Vec::new(); before.len()];
@@ -28,25 +28,25 @@ pub(super) fn sort(before: &[Vec<usize>]) -> Option<Vec<usize>> {
     (sorted.len() == before.len()).then_some(sorted)
 }
 
-/// Follows what stands before until a step comes round again.
-pub(super) fn describe(steps: &[Step], before: &[Vec<usize>]) -> Finding {
+/// Describes a cycle: follows predecessors until a step repeats.
+pub(super) fn describe_cycle(steps: &[Step], before: &[Vec<usize>]) -> RawDiagnostic {
     let mut stuck: Vec<bool> = vec![true; steps.len()];
-    // What has nothing stuck before it is not part of any circle.
+    // A step without blocked predecessors is not part of a cycle.
     while let Some(free) = (0..steps.len()).find(|s| stuck[*s] && !before[*s].iter().any(|b| stuck[*b])) {
         stuck[free] = false;
     }
-    let mut way = Vec::new();
+    let mut path = Vec::new();
     let mut at = stuck.iter().position(|s| *s).unwrap_or(0);
-    while !way.contains(&at) {
-        way.push(at);
+    while !path.contains(&at) {
+        path.push(at);
         at = before[at].iter().copied().find(|b| stuck[*b]).unwrap_or(at);
     }
-    let start = way.iter().position(|s| *s == at).unwrap_or(0);
-    let mut names: Vec<_> = way[start..].iter().map(|s| format!("`{}`", steps[*s].id)).collect();
+    let start = path.iter().position(|s| *s == at).unwrap_or(0);
+    let mut names: Vec<_> = path[start..].iter().map(|s| format!("`{}`", steps[*s].id)).collect();
     names.push(format!("`{}`", steps[at].id));
-    Finding::new(
+    RawDiagnostic::new(
         format!("steps[{at}].after"),
-        format!("the steps wait for each other: {}", names.join(" after ")),
+        format!("the steps form a cycle: {}", names.join(" after ")),
     )
-    .suggest("remove one of these from `after`")
+    .with_suggestion("remove one of them from `after`")
 }

@@ -1,17 +1,17 @@
-//! What follows from the order: what lies before a step, what is certainly over, which ways exclude each other.
+//! Properties of the step order: ancestors, finished steps, and exclusive branches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::definition::{Action, Join, Step};
 
-/// By switch, the cases of which one must have been taken.
-pub(super) type Ways = BTreeMap<usize, BTreeSet<usize>>;
+/// By switch, the cases of which one must be selected.
+pub(super) type Branches = BTreeMap<usize, BTreeSet<usize>>;
 
 fn join(step: &Step) -> Join {
     step.after.as_ref().map_or(Join::All, |after| after.join)
 }
 
-/// For each step, all from which a way leads to it.
+/// Returns for each step all steps from which a path leads to it.
 pub(super) fn ancestors(before: &[Vec<usize>], sorted: &[usize]) -> Vec<Vec<bool>> {
     let mut ancestors = vec![vec![false; before.len()]; before.len()];
     for step in sorted {
@@ -29,7 +29,8 @@ fn add(mine: &mut [bool], theirs: &[bool]) {
     mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
 }
 
-/// For each join that does not need all, the steps all of whose ways lead to it, each after those before it.
+/// Returns for each join that does not require all predecessors the steps whose paths all lead to it,
+/// in topological order.
 pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); steps.len()];
     for (step, earlier) in before.iter().enumerate() {
@@ -51,18 +52,19 @@ pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -
     (0..steps.len()).map(region).collect()
 }
 
-/// For each step, all that are certainly over when it begins: with a join of all, what is before it and what was over then;
-/// with a join of some, what has lost at the latest then, and what was over for each of those before it.
-pub(super) fn over(
+/// Returns for each step the steps that are certainly finished when it starts. A join of all steps adds
+/// its predecessors and their finished steps. Another join adds the branches that are discarded by then
+/// and the steps finished before every predecessor.
+pub(super) fn finished_before(
     steps: &[Step],
     before: &[Vec<usize>],
     sorted: &[usize],
     regions: &[Vec<usize>],
 ) -> Vec<Vec<bool>> {
-    let mut over = vec![vec![false; steps.len()]; steps.len()];
+    let mut finished_before = vec![vec![false; steps.len()]; steps.len()];
     for step in sorted.iter().copied() {
         let with = |earlier: &usize| {
-            let mut theirs = over[*earlier].clone();
+            let mut theirs = finished_before[*earlier].clone();
             theirs[*earlier] = true;
             theirs
         };
@@ -76,30 +78,30 @@ pub(super) fn over(
         for lost in &regions[step] {
             mine[*lost] = true;
         }
-        over[step] = mine;
+        finished_before[step] = mine;
     }
-    over
+    finished_before
 }
 
-/// For each step, the ways of switches on one of which it must lie to begin.
-pub(super) fn ways(
+/// Returns for each step the switch branches of which one must be selected so that it starts.
+pub(super) fn branches(
     steps: &[Step],
     before: &[Vec<usize>],
     sorted: &[usize],
-    named_by: &[Vec<usize>],
-) -> Vec<Ways> {
-    let mut ways: Vec<Ways> = vec![Ways::new(); steps.len()];
+    selected_by: &[Vec<usize>],
+) -> Vec<Branches> {
+    let mut by_step: Vec<Branches> = vec![Branches::new(); steps.len()];
     for step in sorted.iter().copied() {
-        // It begins when at least one of those before it was not bypassed.
-        let mut mine: Option<Ways> = None;
+        // The step starts if at least one predecessor was not bypassed.
+        let mut mine: Option<Branches> = None;
         for earlier in &before[step] {
             mine = Some(match mine {
-                None => ways[*earlier].clone(),
-                Some(mine) => either(&mine, &ways[*earlier]),
+                None => by_step[*earlier].clone(),
+                Some(mine) => either(&mine, &by_step[*earlier]),
             });
         }
         let mut mine = mine.unwrap_or_default();
-        if let [switch] = named_by[step].as_slice() {
+        if let [switch] = selected_by[step].as_slice() {
             let cases = cases(steps, *switch, step);
             let known = mine.remove(switch);
             mine.insert(
@@ -107,12 +109,12 @@ pub(super) fn ways(
                 known.map_or(cases.clone(), |known| known.intersection(&cases).copied().collect()),
             );
         }
-        ways[step] = mine;
+        by_step[step] = mine;
     }
-    ways
+    by_step
 }
 
-fn either(a: &Ways, b: &Ways) -> Ways {
+fn either(a: &Branches, b: &Branches) -> Branches {
     let both = a.iter().filter_map(|(switch, cases)| Some((*switch, cases | b.get(switch)?)));
     both.collect()
 }
@@ -123,7 +125,7 @@ fn cases(steps: &[Step], switch: usize, target: usize) -> BTreeSet<usize> {
     named.map(|(number, _)| number).collect()
 }
 
-/// Whether no two steps with these ways can both begin.
-pub(super) fn exclude(a: &Ways, b: &Ways) -> bool {
+/// Returns true if two steps with these branches can never both start.
+pub(super) fn are_exclusive(a: &Branches, b: &Branches) -> bool {
     a.iter().any(|(switch, cases)| b.get(switch).is_some_and(|others| cases.is_disjoint(others)))
 }

@@ -1,4 +1,4 @@
-//! A step or an element of one, and where it stands, in as few bytes as can be.
+//! Compact encoding of step indices and step entries.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::ser::SerializeTuple as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::machine::step_state::Mark;
+use crate::machine::step_state::StepState;
 
-/// A step, or an element of a step that is done for each.
+/// Index of a step, or of an element of a `foreach` step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::machine) struct At {
+pub(in crate::machine) struct StepIndex {
     pub(in crate::machine) step: usize,
     pub(in crate::machine) element: Option<usize>,
 }
 
-impl At {
+impl StepIndex {
     pub(in crate::machine) fn step(step: usize) -> Self {
         Self { step, element: None }
     }
@@ -26,34 +26,34 @@ impl At {
     }
 }
 
-/// Where it stands. Stored as the mark alone where there is no more to say.
+/// Stored entry of a step. Encoded as the state alone if the other fields are empty.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::machine) struct Slot {
-    pub(in crate::machine) mark: Mark,
-    /// When its answer, or that of its undo, or the next attempt is due.
-    pub(in crate::machine) until: Option<Timestamp>,
-    /// Attempts after the first; of a switch, the case that was taken.
-    pub(in crate::machine) again: u32,
+pub(in crate::machine) struct StepEntry {
+    pub(in crate::machine) state: StepState,
+    /// Deadline of its result or of its compensation, or time of the next attempt.
+    pub(in crate::machine) deadline: Option<Timestamp>,
+    /// Attempts after the first; for a switch, the selected case.
+    pub(in crate::machine) retries: u32,
 }
 
-impl Default for Slot {
+impl Default for StepEntry {
     fn default() -> Self {
-        Self::of(Mark::Waiting)
+        Self::of(StepState::Pending)
     }
 }
 
-impl Slot {
-    pub(in crate::machine) fn of(mark: Mark) -> Self {
-        Self { mark, until: None, again: 0 }
+impl StepEntry {
+    pub(in crate::machine) fn of(step_state: StepState) -> Self {
+        Self { state: step_state, deadline: None, retries: 0 }
     }
 }
 
-/// A place among the steps or elements, as it is stored.
-pub(super) fn index(place: usize) -> u16 {
-    u16::try_from(place).expect("a saga has at most 1000 steps, and a step at most 1000 elements")
+/// Returns the stored index of a step or an element.
+pub(super) fn index(position: usize) -> u16 {
+    u16::try_from(position).expect("a saga has at most 1000 steps, and a step at most 1000 elements")
 }
 
-impl Serialize for At {
+impl Serialize for StepIndex {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.element {
             None => serializer.serialize_u16(index(self.step)),
@@ -62,73 +62,73 @@ impl Serialize for At {
     }
 }
 
-impl<'de> Deserialize<'de> for At {
+impl<'de> Deserialize<'de> for StepIndex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AtVisitor)
+        deserializer.deserialize_any(StepIndexVisitor)
     }
 }
 
-struct AtVisitor;
+struct StepIndexVisitor;
 
-impl<'de> Visitor<'de> for AtVisitor {
-    type Value = At;
+impl<'de> Visitor<'de> for StepIndexVisitor {
+    type Value = StepIndex;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a step, or a step and an element")
     }
 
-    fn visit_u64<E: de::Error>(self, step: u64) -> Result<At, E> {
-        usize::try_from(step).map(At::step).map_err(E::custom)
+    fn visit_u64<E: de::Error>(self, step: u64) -> Result<StepIndex, E> {
+        usize::try_from(step).map(StepIndex::step).map_err(E::custom)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<StepIndex, A::Error> {
         let (step, element) = (seq.next_element::<u16>()?, seq.next_element::<u16>()?);
         match (step, element) {
-            (Some(step), Some(element)) => Ok(At::element(step.into(), element.into())),
+            (Some(step), Some(element)) => Ok(StepIndex::element(step.into(), element.into())),
             (_, _) => Err(de::Error::invalid_length(1, &self)),
         }
     }
 }
 
-impl Serialize for Slot {
+impl Serialize for StepEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.until.is_none() && self.again == 0 {
-            return self.mark.serialize(serializer);
+        if self.deadline.is_none() && self.retries == 0 {
+            return self.state.serialize(serializer);
         }
-        let mut tuple = serializer.serialize_tuple(if self.again == 0 { 2 } else { 3 })?;
-        tuple.serialize_element(&self.mark)?;
-        tuple.serialize_element(&self.until)?;
-        if self.again > 0 {
-            tuple.serialize_element(&self.again)?;
+        let mut tuple = serializer.serialize_tuple(if self.retries == 0 { 2 } else { 3 })?;
+        tuple.serialize_element(&self.state)?;
+        tuple.serialize_element(&self.deadline)?;
+        if self.retries > 0 {
+            tuple.serialize_element(&self.retries)?;
         }
         tuple.end()
     }
 }
 
-impl<'de> Deserialize<'de> for Slot {
+impl<'de> Deserialize<'de> for StepEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SlotVisitor)
+        deserializer.deserialize_any(StepEntryVisitor)
     }
 }
 
-struct SlotVisitor;
+struct StepEntryVisitor;
 
-impl<'de> Visitor<'de> for SlotVisitor {
-    type Value = Slot;
+impl<'de> Visitor<'de> for StepEntryVisitor {
+    type Value = StepEntry;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a mark, or a mark, a time and a count")
+        f.write_str("a step state, or a step state, a time and a count")
     }
 
-    fn visit_u64<E: de::Error>(self, code: u64) -> Result<Slot, E> {
+    fn visit_u64<E: de::Error>(self, code: u64) -> Result<StepEntry, E> {
         let code = u8::try_from(code).map_err(E::custom)?;
-        Mark::try_from(code).map(Slot::of).map_err(E::custom)
+        StepState::try_from(code).map(StepEntry::of).map_err(E::custom)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Slot, A::Error> {
-        let mark = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<StepEntry, A::Error> {
+        let step_state = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
         let until = seq.next_element()?.unwrap_or_default();
-        let again = seq.next_element()?.unwrap_or_default();
-        Ok(Slot { mark, until, again })
+        let retry_count = seq.next_element()?.unwrap_or_default();
+        Ok(StepEntry { state: step_state, deadline: until, retries: retry_count })
     }
 }

@@ -1,45 +1,52 @@
-//! A saga of jobs as a flow: the statuses of its jobs, what they gave, and the status of the whole.
+//! Flow view of a saga of jobs: the statuses and results of its jobs, and the overall status.
 
 use serde_json::{Map, Value, json};
 
-use crate::machine::compiled::{Call, Saga};
+use crate::machine::compiled::{CompiledActionKind, CompiledSaga};
 use crate::machine::state::State;
-use crate::machine::step_state::{Mark, Phase};
+use crate::machine::step_state::{Phase, StepState};
 
-/// Nothing where no step is a job. `standing` says where a step stands.
-pub(super) fn of(saga: &Saga, state: &State, standing: impl Fn(usize) -> Mark) -> Option<Value> {
-    let jobs = || saga.steps.iter().enumerate().filter(|(_, step)| matches!(step.task.call, Call::Job(_)));
+/// Returns the flow view; `None` if no step is a job. `standing` returns the state of a step.
+pub(super) fn of(
+    saga: &CompiledSaga,
+    state: &State,
+    effective_state: impl Fn(usize) -> StepState,
+) -> Option<Value> {
+    let jobs = || {
+        saga.steps.iter().enumerate().filter(|(_, step)| matches!(step.task.kind, CompiledActionKind::Job(_)))
+    };
     jobs().next()?;
-    let status = |index| job(standing(index));
+    let status = |index| job(effective_state(index));
     let statuses: Map<_, _> =
         jobs().map(|(index, step)| (step.id.to_string(), json!(status(index)))).collect();
-    let begun =
-        jobs().any(|(index, _)| !matches!(state.mark(index), Mark::Waiting | Mark::Bypassed | Mark::Skipped));
-    let whole = match state.phase {
+    let started = jobs().any(|(index, _)| {
+        !matches!(state.step_state(index), StepState::Pending | StepState::Bypassed | StepState::Skipped)
+    });
+    let status_of_saga = match state.phase {
         Phase::Completed => "finished",
         Phase::Compensating | Phase::Failed | Phase::Cancelled | Phase::Stuck => "error",
-        Phase::Running if begun => "started",
+        Phase::Running if started => "started",
         Phase::Running => "dispatched",
     };
     Some(
-        json!({ "status": whole, "jobs": statuses, "results": state.results().cloned().unwrap_or_default() }),
+        json!({ "status": status_of_saga, "jobs": statuses, "results": state.results().cloned().unwrap_or_default() }),
     )
 }
 
-fn job(mark: Mark) -> &'static str {
-    match mark {
-        Mark::Waiting => "waiting_for_prerequisites",
-        Mark::Pausing => "dispatched",
-        Mark::Open | Mark::Asking => "started",
-        Mark::Done | Mark::Skipped | Mark::Bypassed => "finished",
-        Mark::Failed
-        | Mark::GivenUp
-        | Mark::Undoing
-        | Mark::UndoFailed
-        | Mark::Undone
-        | Mark::Doomed
-        | Mark::UndoPausing
-        | Mark::Blocked
-        | Mark::AskingLate => "error",
+fn job(step_state: StepState) -> &'static str {
+    match step_state {
+        StepState::Pending => "waiting_for_prerequisites",
+        StepState::Retrying => "dispatched",
+        StepState::Running | StepState::InDoubt => "started",
+        StepState::Completed | StepState::Skipped | StepState::Bypassed => "finished",
+        StepState::Failed
+        | StepState::Abandoned
+        | StepState::Compensating
+        | StepState::CompensationFailed
+        | StepState::Compensated
+        | StepState::CompensationPending
+        | StepState::CompensationRetrying
+        | StepState::Blocked
+        | StepState::InDoubtAbandoned => "error",
     }
 }

@@ -1,56 +1,74 @@
-//! Events: to whom they belong, what they answer, which versions are taken, what happens on them at any time.
+//! Decoder of events: correlation, result matchers, payload versions, event handlers.
 
 use std::collections::BTreeMap;
 
 use orlog_model::EventType;
 
-use super::reader::{Reader, under};
-use crate::definition::{Answer, Correlate, EventForm, Handler, Otherwise, Then};
-use crate::diagnostic::Finding;
-use crate::language_schema::{ANSWER, EVENT_FORM, HANDLER, OTHERWISE, THEN};
+use super::reader::{Decoder, join_path};
+use crate::definition::{
+    AfterHandler, CorrelationSpec, EventVersionSpec, HandlerSpec, ResultMatcher, UnsupportedVersionPolicy,
+};
+use crate::diagnostic::RawDiagnostic;
+use crate::language_schema::{EVENT_VERSIONS, HANDLER, ON_UNSUPPORTED, RESULT_MATCHER, THEN};
 use crate::yaml::tree::{Content, Node};
 use serde_json::Value;
 
-impl Reader<'_> {
-    pub(super) fn correlate(&mut self, node: &Node, path: &str) -> Option<Correlate> {
-        let place = |r: &mut Self, node: &Node, path: &str| r.text(node, path).map(str::to_owned);
+impl Decoder<'_> {
+    pub(super) fn correlate(&mut self, node: &Node, path: &str) -> Option<CorrelationSpec> {
+        let read_text = |r: &mut Self, node: &Node, path: &str| r.text(node, path).map(str::to_owned);
         match &node.content {
             Content::Map(_) => {
-                self.by_name(node, path, "a map", EventType::new, place).map(Correlate::ByType)
+                self.by_name(node, path, "a map", EventType::new, read_text).map(CorrelationSpec::ByType)
             }
-            Content::Scalar { .. } => place(self, node, path).map(Correlate::Field),
-            Content::List(_) => self.wrong(path, "a path or a map of event types to paths", node),
+            Content::Scalar { .. } => read_text(self, node, path).map(CorrelationSpec::Field),
+            Content::List(_) => self.type_error(path, "a path or a map of event types to paths", node),
         }
     }
 
-    /// One, or a list, each a name or a map.
-    pub(super) fn answers(&mut self, node: &Node, path: &str) -> Option<Vec<Answer>> {
-        self.list(node, path, Self::answer)
+    /// Decodes one matcher or a list, each a name or a map.
+    pub(super) fn result_matchers(&mut self, node: &Node, path: &str) -> Option<Vec<ResultMatcher>> {
+        self.list(node, path, Self::result_matcher)
     }
 
-    fn answer(&mut self, node: &Node, path: &str) -> Option<Answer> {
+    fn result_matcher(&mut self, node: &Node, path: &str) -> Option<ResultMatcher> {
         if !matches!(node.content, Content::Map(_)) {
-            return self.event_type(node, path).map(Answer::from);
+            return self.event_type(node, path).map(ResultMatcher::from);
         }
-        let fields = self.form(node, path, &ANSWER)?;
+        let fields = self.map(node, path, &RESULT_MATCHER)?;
         let when = self.optional(&fields, "when", Self::condition);
-        self.required(&fields, "event", Self::event_type).map(|event| Answer { event, when })
+        self.required(&fields, "event", Self::event_type).map(|event| ResultMatcher { event, when })
     }
 
-    pub(super) fn event_forms(&mut self, node: &Node, path: &str) -> Option<BTreeMap<EventType, EventForm>> {
-        self.by_name(node, path, "a map of event types to their versions", EventType::new, Self::event_form)
+    pub(super) fn event_versions(
+        &mut self,
+        node: &Node,
+        path: &str,
+    ) -> Option<BTreeMap<EventType, EventVersionSpec>> {
+        self.by_name(
+            node,
+            path,
+            "a map of event types to their versions",
+            EventType::new,
+            Self::event_version_spec,
+        )
     }
 
-    fn event_form(&mut self, node: &Node, path: &str) -> Option<EventForm> {
-        let fields = self.form(node, path, &EVENT_FORM)?;
-        let otherwise = [Otherwise::DeadLetter, Otherwise::Ignore, Otherwise::Compensate];
-        Some(EventForm {
+    fn event_version_spec(&mut self, node: &Node, path: &str) -> Option<EventVersionSpec> {
+        let fields = self.map(node, path, &EVENT_VERSIONS)?;
+        let policies = [
+            UnsupportedVersionPolicy::DeadLetter,
+            UnsupportedVersionPolicy::Ignore,
+            UnsupportedVersionPolicy::Compensate,
+        ];
+        Some(EventVersionSpec {
             accepts: self
                 .required(&fields, "accepts", |r, node, path| r.list(node, path, Self::count))
                 .unwrap_or_default(),
             upcast: self.optional(&fields, "upcast", Self::upcasts).unwrap_or_default(),
-            otherwise: self
-                .optional(&fields, "otherwise", |r, node, path| r.word(node, path, &OTHERWISE, &otherwise))
+            on_unsupported: self
+                .optional(&fields, "on_unsupported", |r, node, path| {
+                    r.enum_value(node, path, &ON_UNSUPPORTED, &policies)
+                })
                 .unwrap_or_default(),
         })
     }
@@ -61,17 +79,17 @@ impl Reader<'_> {
             if let Ok(version) = key.text.parse::<u32>() {
                 upcasts.insert(version, node.to_json());
             } else {
-                let message = format!("`{}` is no version; a version is a whole number", key.text);
-                self.note(Finding::new(under(path, &key.text), message).at_key());
+                let message = format!("`{}` is not a version; a version is a whole number", key.text);
+                self.report(RawDiagnostic::new(join_path(path, &key.text), message).at_key());
             }
         }
         Some(upcasts)
     }
 
-    pub(super) fn handler(&mut self, node: &Node, path: &str) -> Option<Handler> {
-        let fields = self.form(node, path, &HANDLER)?;
-        let then = [Then::Continue, Then::Cancel, Then::Fail, Then::Complete];
-        Some(Handler {
+    pub(super) fn handler(&mut self, node: &Node, path: &str) -> Option<HandlerSpec> {
+        let fields = self.map(node, path, &HANDLER)?;
+        let then = [AfterHandler::Continue, AfterHandler::Cancel, AfterHandler::Fail, AfterHandler::Complete];
+        Some(HandlerSpec {
             event: self.required(&fields, "event", Self::event_types).unwrap_or_default(),
             when: self.optional(&fields, "when", Self::condition),
             save: self.optional(&fields, "save", Self::templates).unwrap_or_default(),
@@ -79,7 +97,7 @@ impl Reader<'_> {
                 .optional(&fields, "do", |r, node, path| r.list(node, path, Self::action))
                 .unwrap_or_default(),
             then: self
-                .optional(&fields, "then", |r, node, path| r.word(node, path, &THEN, &then))
+                .optional(&fields, "then", |r, node, path| r.enum_value(node, path, &THEN, &then))
                 .unwrap_or_default(),
         })
     }

@@ -1,4 +1,4 @@
-//! What every part of the decoder reads with: fields of maps, one or a list, names, numbers, durations, templates.
+//! Shared decoder functions: fields of maps, one or a list, names, numbers, durations, templates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,52 +6,52 @@ use std::time::Duration;
 use orlog_model::{EventType, IdError};
 use serde_json::{Map, Value};
 
-use crate::diagnostic::{Finding, did_you_mean};
-use crate::language_schema::Form;
+use crate::diagnostic::{RawDiagnostic, did_you_mean};
+use crate::language_schema::MapSchema;
 use crate::yaml::duration;
 use crate::yaml::tree::{Content, Key, Node};
 
-/// Reads, and notes what it cannot read.
-pub(super) struct Reader<'f> {
-    pub(super) findings: &'f mut Vec<Finding>,
+/// Decodes values and records diagnostics.
+pub(super) struct Decoder<'f> {
+    pub(super) findings: &'f mut Vec<RawDiagnostic>,
 }
 
-/// The fields of a map that the language knows.
+/// Known fields of a map.
 pub(super) struct Fields<'n> {
     pub(super) path: String,
     pub(super) known: BTreeMap<&'n str, &'n Node>,
-    /// It is a map at all; what is none lacks no field.
+    /// Whether the value is a map; missing fields are reported only for maps.
     pub(super) is_map: bool,
 }
 
 impl<'n> Fields<'n> {
     pub(super) fn get(&self, name: &str) -> Option<(&'n Node, String)> {
-        self.known.get(name).map(|node| (*node, under(&self.path, name)))
+        self.known.get(name).map(|node| (*node, join_path(&self.path, name)))
     }
 
-    /// A template, where it is there.
+    /// Returns the template in a field, if the field is present.
     pub(super) fn template(&self, name: &str) -> Option<Value> {
         self.known.get(name).map(|node| node.to_json())
     }
 
-    /// A template, null where it is not there.
+    /// Returns the template in a field, or null if the field is absent.
     pub(super) fn data(&self, name: &str) -> Value {
         self.template(name).unwrap_or_default()
     }
 }
 
-/// The path of a field of what stands at `path`.
-pub(super) fn under(path: &str, name: &str) -> String {
+/// Returns the path of the field `name` of the value at `path`.
+pub(super) fn join_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-impl Reader<'_> {
-    pub(super) fn note(&mut self, finding: Finding) {
+impl Decoder<'_> {
+    pub(super) fn report(&mut self, finding: RawDiagnostic) {
         self.findings.push(finding);
     }
 
-    /// The known fields of a map; others are reported with the nearest valid name.
-    pub(super) fn fields<'n>(&mut self, node: &'n Node, path: &str, valid: &Form) -> Fields<'n> {
+    /// Returns the known fields of a map; reports other fields with the most similar valid name.
+    pub(super) fn fields<'n>(&mut self, node: &'n Node, path: &str, valid: &MapSchema) -> Fields<'n> {
         let is_map = matches!(node.content, Content::Map(_));
         let mut fields = Fields { path: path.to_owned(), known: BTreeMap::new(), is_map };
         for (key, node) in self.entries(node, path, "a map").unwrap_or_default() {
@@ -65,17 +65,17 @@ impl Reader<'_> {
         fields
     }
 
-    /// As [`Reader::fields`]; `None` for what is no map.
-    pub(super) fn form<'n>(&mut self, node: &'n Node, path: &str, valid: &Form) -> Option<Fields<'n>> {
+    /// Same as [`Decoder::fields`], but returns `None` if the value is not a map.
+    pub(super) fn map<'n>(&mut self, node: &'n Node, path: &str, valid: &MapSchema) -> Option<Fields<'n>> {
         Some(self.fields(node, path, valid)).filter(|fields| fields.is_map)
     }
 
-    /// A field that is not part of the language.
+    /// Reports a field that is not part of the language.
     pub(super) fn unknown(&mut self, path: &str, name: &str, valid: &[&str]) {
-        let all = || format!("valid are {}", valid.join(", "));
+        let all = || format!("valid: {}", valid.join(", "));
         let suggestion = did_you_mean(name, valid.iter().copied()).unwrap_or_else(all);
-        let finding = Finding::new(under(path, name), format!("there is no field `{name}`"));
-        self.note(finding.at_key().suggest(suggestion));
+        let finding = RawDiagnostic::new(join_path(path, name), format!("unknown field `{name}`"));
+        self.report(finding.at_key().with_suggestion(suggestion));
     }
 
     pub(super) fn optional<T>(
@@ -95,37 +95,37 @@ impl Reader<'_> {
         read: impl FnOnce(&mut Self, &Node, &str) -> Option<T>,
     ) -> Option<T> {
         if fields.is_map && fields.get(name).is_none() {
-            self.note(Finding::new(&fields.path, format!("`{name}` is missing")));
+            self.report(RawDiagnostic::new(&fields.path, format!("`{name}` is missing")));
         }
         self.optional(fields, name, read)
     }
 
-    /// The entries of a map, in the order of the text.
+    /// Returns the entries of a map in the order of the text.
     pub(super) fn entries<'n>(
         &mut self,
         node: &'n Node,
         path: &str,
-        wanted: &str,
+        expected: &str,
     ) -> Option<&'n [(Key, Node)]> {
         match &node.content {
             Content::Map(entries) => Some(entries),
-            Content::List(_) | Content::Scalar { .. } => self.wrong(path, wanted, node),
+            Content::List(_) | Content::Scalar { .. } => self.type_error(path, expected, node),
         }
     }
 
-    /// A map whose keys are names of the author's.
+    /// Decodes a map with user-defined keys.
     pub(super) fn by_name<K: Ord, T>(
         &mut self,
         node: &Node,
         path: &str,
-        wanted: &str,
+        expected: &str,
         name: impl Fn(String) -> Result<K, IdError>,
         read: impl Fn(&mut Self, &Node, &str) -> Option<T>,
     ) -> Option<BTreeMap<K, T>> {
         let mut found = BTreeMap::new();
-        for (key, node) in self.entries(node, path, wanted)? {
-            let path = under(path, &key.text);
-            let name = self.keep(name(key.text.clone()), &path);
+        for (key, node) in self.entries(node, path, expected)? {
+            let path = join_path(path, &key.text);
+            let name = self.parse_name(name(key.text.clone()), &path);
             if let (Some(name), Some(value)) = (name, read(self, node, &path)) {
                 found.insert(name, value);
             }
@@ -133,7 +133,7 @@ impl Reader<'_> {
         Some(found)
     }
 
-    /// One, or a list of them.
+    /// Decodes one value or a list.
     pub(super) fn list<T>(
         &mut self,
         node: &Node,
@@ -171,46 +171,46 @@ impl Reader<'_> {
         new: impl Fn(String) -> Result<T, IdError>,
     ) -> Option<T> {
         let text = self.text(node, path)?.to_owned();
-        self.keep(new(text), path)
+        self.parse_name(new(text), path)
     }
 
-    pub(super) fn keep<T>(&mut self, id: Result<T, IdError>, path: &str) -> Option<T> {
-        id.map_err(|error| self.note(Finding::new(path, error.to_string()))).ok()
+    pub(super) fn parse_name<T>(&mut self, id: Result<T, IdError>, path: &str) -> Option<T> {
+        id.map_err(|error| self.report(RawDiagnostic::new(path, error.to_string()))).ok()
     }
 
-    /// A scalar as it is written: `on`, `1` and `true` are names too.
+    /// Returns a scalar as written: `on`, `1` and `true` are valid names.
     pub(super) fn text<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n str> {
         match &node.content {
             Content::Scalar { text, .. } => Some(text),
-            Content::List(_) | Content::Map(_) => self.wrong(path, "a text", node),
+            Content::List(_) | Content::Map(_) => self.type_error(path, "a text", node),
         }
     }
 
-    /// One of a few words; `values` stand for them in the same order.
-    pub(super) fn word<T: Copy>(
+    /// Decodes one of a few names; `values` has the results in the same order.
+    pub(super) fn enum_value<T: Copy>(
         &mut self,
         node: &Node,
         path: &str,
-        words: &[&str],
+        names: &[&str],
         values: &[T],
     ) -> Option<T> {
         let text = self.text(node, path)?;
-        let known = words.iter().zip(values).find(|(word, _)| **word == text);
+        let known = names.iter().zip(values).find(|(name, _)| **name == text);
         if known.is_none() {
-            let all = || format!("valid are {}", words.join(", "));
-            let suggestion = did_you_mean(text, words.iter().copied()).unwrap_or_else(all);
-            self.note(
-                Finding::new(path, format!("`{text}` is none of the words for this")).suggest(suggestion),
+            let all = || format!("valid: {}", names.join(", "));
+            let suggestion = did_you_mean(text, names.iter().copied()).unwrap_or_else(all);
+            self.report(
+                RawDiagnostic::new(path, format!("invalid value `{text}`")).with_suggestion(suggestion),
             );
         }
         known.map(|(_, value)| *value)
     }
 
-    pub(super) fn flag(&mut self, node: &Node, path: &str) -> Option<bool> {
+    pub(super) fn bool(&mut self, node: &Node, path: &str) -> Option<bool> {
         match node.to_json() {
             Value::Bool(flag) => Some(flag),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                self.wrong(path, "true or false", node)
+                self.type_error(path, "true or false", node)
             }
         }
     }
@@ -218,25 +218,25 @@ impl Reader<'_> {
     pub(super) fn count(&mut self, node: &Node, path: &str) -> Option<u32> {
         match node.to_json().as_u64().and_then(|number| u32::try_from(number).ok()) {
             Some(number) => Some(number),
-            None => self.wrong(path, "a whole number from 0", node),
+            None => self.type_error(path, "a whole number from 0", node),
         }
     }
 
     pub(super) fn duration(&mut self, node: &Node, path: &str) -> Option<Duration> {
         match &node.content {
             Content::Scalar { text, .. } => {
-                duration::parse(text).map_err(|message| self.note(Finding::new(path, message))).ok()
+                duration::parse(text).map_err(|message| self.report(RawDiagnostic::new(path, message))).ok()
             }
-            Content::List(_) | Content::Map(_) => self.wrong(path, "a duration such as 30m", node),
+            Content::List(_) | Content::Map(_) => self.type_error(path, "a duration such as 30m", node),
         }
     }
 
     pub(super) fn condition(&mut self, node: &Node, path: &str) -> Option<String> {
         match node.to_json() {
             Value::String(text) => Some(text),
-            Value::Bool(holds) => Some(holds.to_string()),
+            Value::Bool(flag) => Some(flag.to_string()),
             Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                self.wrong(path, "an expression", node)
+                self.type_error(path, "an expression", node)
             }
         }
     }
@@ -246,13 +246,13 @@ impl Reader<'_> {
             Value::Object(fields) => Some(fields),
             Value::Null => Some(Map::new()),
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                self.wrong(path, "a map of names to templates", node)
+                self.type_error(path, "a map of names to templates", node)
             }
         }
     }
 
-    pub(super) fn wrong<T>(&mut self, path: &str, wanted: &str, node: &Node) -> Option<T> {
-        self.note(Finding::new(path, format!("this must be {wanted}, it is {}", node.kind())));
+    pub(super) fn type_error<T>(&mut self, path: &str, expected: &str, node: &Node) -> Option<T> {
+        self.report(RawDiagnostic::new(path, format!("this must be {expected}, it is {}", node.kind())));
         None
     }
 }

@@ -1,180 +1,189 @@
-//! The items of `given`: what happens, or what is expected in between.
+//! Parser of the items of `given`: inputs, or expectations between them.
 
-#![expect(clippy::option_option, reason = "outside: it could be read; inside: there is something")]
+#![expect(clippy::option_option, reason = "outer: parsed or not; inner: present or not")]
 
 use orlog_model::{EventId, EventType, Timestamp};
-use orlog_program::document::{Entry, Item, suggestion};
+use orlog_program::document::{Entry, Item, did_you_mean};
 use serde_json::Value;
 
 use super::expect::expect;
-use super::parser::{Reading, find};
-use crate::step::{EventMove, Move, RESERVED, Verb};
-use crate::test_file::{Step, What};
+use super::parser::{Parser, find};
+use crate::step::{EventStep, OperatorAction, RESERVED, SimulationStep};
+use crate::test_file::{TestStep, TestStepKind};
 
-/// Words that stand alone.
-const PLAIN: [&str; 6] = ["pause", "resume", "retry", "skip", "force-complete", "duplicate"];
+/// Keywords without a value.
+const BARE_STEPS: [&str; 6] = ["pause", "resume", "retry", "skip", "force-complete", "duplicate"];
 
-/// What may stand beside a verb.
-fn beside(verb: &str) -> &'static [&'static str] {
+/// Returns the fields that are allowed with a verb.
+fn valid_fields(verb: &str) -> &'static [&'static str] {
     match verb {
-        "event" => &["event", "version", "id", "time", "correlation", "data", "of", "refused"],
-        "ok" => &["ok", "event", "data", "of", "refused"],
-        "fail" => &["fail", "event", "code", "message", "data", "of", "refused"],
-        "task" => &["task", "outcome", "by", "data", "of", "refused"],
-        "signal" => &["signal", "data", "of", "refused"],
+        "event" => &["event", "version", "id", "time", "correlation", "data", "instance", "rejected"],
+        "ok" => &["ok", "event", "data", "instance", "rejected"],
+        "fail" => &["fail", "event", "code", "message", "data", "instance", "rejected"],
+        "task" => &["task", "outcome", "user", "data", "instance", "rejected"],
+        "signal" => &["signal", "data", "instance", "rejected"],
         "expect" => &["expect"],
         "advance" => &["advance"],
         "at" => &["at"],
-        "timeout" => &["timeout", "of"],
-        "doubt" => &["doubt", "of"],
-        "cancel" => &["cancel", "of", "refused"],
-        "pause" => &["pause", "of", "refused"],
-        "resume" => &["resume", "of", "refused"],
-        "retry" => &["retry", "of", "refused"],
-        "skip" => &["skip", "of", "refused"],
-        "force-complete" => &["force-complete", "of", "refused"],
+        "timeout" => &["timeout", "instance"],
+        "in_doubt" => &["in_doubt", "instance"],
+        "cancel" => &["cancel", "instance", "rejected"],
+        "pause" => &["pause", "instance", "rejected"],
+        "resume" => &["resume", "instance", "rejected"],
+        "retry" => &["retry", "instance", "rejected"],
+        "skip" => &["skip", "instance", "rejected"],
+        "force-complete" => &["force-complete", "instance", "rejected"],
         _ => &["duplicate"],
     }
 }
 
-/// Reads one item.
-pub(super) fn step(reading: &mut Reading, item: &Item<'_>) -> Option<Step> {
-    if let Some(word) = item.text() {
-        let one = plain(word).or_else(|| unknown_word(reading, item, word))?;
-        return Some(Step { line: item.line(), of: None, what: What::Move { one, refused: None } });
+/// Parses one item.
+pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
+    if let Some(keyword) = item.text() {
+        let step = bare_step(keyword).or_else(|| unknown_keyword(parser, item, keyword))?;
+        return Some(TestStep {
+            line: item.line(),
+            instance: None,
+            kind: TestStepKind::Step { step, rejected: None },
+        });
     }
     let Some(entries) = item.map() else {
-        return reading.wrong(item.must_be("something that happens, as `- OrderPlaced: {…}`"));
+        return parser.error(item.type_error("an input such as `- OrderPlaced: {…}`"));
     };
-    // `event` stands beside `ok` and `fail` too.
+    // `event` is also allowed with `ok` and `fail`.
     let verbs = || entries.iter().filter(|entry| RESERVED.contains(&entry.name));
     let verb = verbs().find(|entry| entry.name != "event").or_else(|| verbs().next());
-    let Some(verb) = verb else { return short_event(reading, item, &entries) };
-    let valid = beside(verb.name);
+    let Some(verb) = verb else { return short_event(parser, item, &entries) };
+    let valid = valid_fields(verb.name);
     let unknown: Vec<_> = entries.iter().filter(|entry| !valid.contains(&entry.name)).collect();
     if !unknown.is_empty() {
-        reading.problems.extend(unknown.into_iter().map(|entry| entry.unknown(valid)));
+        parser.problems.extend(unknown.into_iter().map(|entry| entry.unknown_field(valid)));
         return None;
     }
     if verb.name == "expect" {
-        let (of, expected) = expect(reading, &verb.item)?;
-        return Some(Step { line: item.line(), of, what: What::Expect(Box::new(expected)) });
+        let (instance, expected) = expect(parser, &verb.item)?;
+        return Some(TestStep {
+            line: item.line(),
+            instance,
+            kind: TestStepKind::Expect(Box::new(expected)),
+        });
     }
-    let of = match find(&entries, "of") {
-        Some(item) => Some(reading.text(item)?),
+    let instance = match find(&entries, "instance") {
+        Some(item) => Some(parser.text(item)?),
         None => None,
     };
-    let refused = match find(&entries, "refused") {
+    let rejected = match find(&entries, "rejected") {
         Some(item) if item.json() == Value::Bool(true) => Some(String::new()),
-        Some(item) => Some(reading.text(item)?),
+        Some(item) => Some(parser.text(item)?),
         None => None,
     };
-    let one = of_verb(reading, verb, &entries)?;
-    Some(Step { line: item.line(), of, what: What::Move { one, refused } })
+    let step = step_of(parser, verb, &entries)?;
+    Some(TestStep { line: item.line(), instance, kind: TestStepKind::Step { step, rejected } })
 }
 
-fn plain(word: &str) -> Option<Move> {
-    Some(match word {
-        "cancel" => Move::Operator(Verb::Cancel(String::new())),
-        "pause" => Move::Operator(Verb::Pause),
-        "resume" => Move::Operator(Verb::Resume),
-        "retry" => Move::Operator(Verb::Retry),
-        "skip" => Move::Operator(Verb::Skip),
-        "force-complete" => Move::Operator(Verb::ForceComplete),
-        "duplicate" => Move::Duplicate,
+fn bare_step(keyword: &str) -> Option<SimulationStep> {
+    Some(match keyword {
+        "cancel" => SimulationStep::Operator(OperatorAction::Cancel(String::new())),
+        "pause" => SimulationStep::Operator(OperatorAction::Pause),
+        "resume" => SimulationStep::Operator(OperatorAction::Resume),
+        "retry" => SimulationStep::Operator(OperatorAction::Retry),
+        "skip" => SimulationStep::Operator(OperatorAction::Skip),
+        "force-complete" => SimulationStep::Operator(OperatorAction::ForceComplete),
+        "duplicate" => SimulationStep::Duplicate,
         _ => return None,
     })
 }
 
-/// A word alone that begins with a capital letter is an event without data.
-fn unknown_word(reading: &mut Reading, item: &Item<'_>, word: &str) -> Option<Move> {
-    if word.starts_with(char::is_uppercase) {
-        return Some(Move::Event(EventMove::new(reading.name(item, EventType::new)?, Value::Null)));
+/// Parses an unknown keyword: a keyword that starts with a capital letter is an event without data.
+fn unknown_keyword(parser: &mut Parser, item: &Item<'_>, keyword: &str) -> Option<SimulationStep> {
+    if keyword.starts_with(char::is_uppercase) {
+        return Some(SimulationStep::Event(EventStep::new(parser.name(item, EventType::new)?, Value::Null)));
     }
-    let mut problem = item.problem(format!("`{word}` is nothing that happens"));
-    let valid = || format!("alone stand {}; others as in `- advance: 5m`", PLAIN.join(", "));
-    problem.suggestion = Some(suggestion(word, &PLAIN).unwrap_or_else(valid));
-    reading.wrong(problem)
+    let mut problem = item.diagnostic(format!("unknown input `{keyword}`"));
+    let valid =
+        || format!("valid without a value: {}; others such as `- advance: 5m`", BARE_STEPS.join(", "));
+    problem.suggestion = Some(did_you_mean(keyword, BARE_STEPS).unwrap_or_else(valid));
+    parser.error(problem)
 }
 
-fn short_event(reading: &mut Reading, item: &Item<'_>, entries: &[Entry<'_>]) -> Option<Step> {
+fn short_event(parser: &mut Parser, item: &Item<'_>, entries: &[Entry<'_>]) -> Option<TestStep> {
     let [entry] = entries else {
-        let mut problem = item.problem("one thing happens at a time");
+        let mut problem = item.diagnostic("an item has exactly one input");
         problem.suggestion = Some("write the event as `- event: OrderPlaced`, with `data`".to_owned());
-        return reading.wrong(problem);
+        return parser.error(problem);
     };
     let kind = match EventType::new(entry.name) {
         Ok(kind) => kind,
-        Err(error) => return reading.wrong(entry.item.problem(error.to_string())),
+        Err(error) => return parser.error(entry.item.diagnostic(error.to_string())),
     };
-    let one = Move::Event(EventMove::new(kind, entry.item.json()));
-    Some(Step { line: item.line(), of: None, what: What::Move { one, refused: None } })
+    let step = SimulationStep::Event(EventStep::new(kind, entry.item.json()));
+    Some(TestStep { line: item.line(), instance: None, kind: TestStepKind::Step { step, rejected: None } })
 }
 
-fn of_verb(reading: &mut Reading, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Option<Move> {
+fn step_of(parser: &mut Parser, verb: &Entry<'_>, fields: &[Entry<'_>]) -> Option<SimulationStep> {
     let item = &verb.item;
     let data = find(fields, "data").map_or(Value::Null, Item::json);
     Some(match verb.name {
-        "event" => Move::Event(event(reading, item, fields, data)?),
+        "event" => SimulationStep::Event(event(parser, item, fields, data)?),
         "advance" => match item.duration() {
-            Ok(by) => Move::Advance(by),
-            Err(problem) => return reading.wrong(problem),
+            Ok(by) => SimulationStep::Advance(by),
+            Err(problem) => return parser.error(problem),
         },
-        "at" => Move::At(reading.time(item)?),
-        "ok" => Move::Ok { tag: reading.text(item)?, event: kind(reading, fields, "event")?, data },
-        "fail" => Move::Fail {
-            tag: reading.text(item)?,
-            event: kind(reading, fields, "event")?,
-            code: optional(reading, fields, "code")?,
-            message: optional(reading, fields, "message")?,
+        "at" => SimulationStep::At(parser.time(item)?),
+        "ok" => SimulationStep::Ok { tag: parser.text(item)?, event: kind(parser, fields, "event")?, data },
+        "fail" => SimulationStep::Fail {
+            tag: parser.text(item)?,
+            event: kind(parser, fields, "event")?,
+            code: optional(parser, fields, "code")?,
+            message: optional(parser, fields, "message")?,
             data,
         },
-        "timeout" => Move::Timeout { tag: reading.text(item)? },
-        "doubt" => Move::Doubt { tag: reading.text(item)? },
-        "task" => Move::Task {
-            tag: reading.text(item)?,
-            outcome: kind(reading, fields, "outcome")?,
-            by: optional(reading, fields, "by")?,
+        "timeout" => SimulationStep::Timeout { tag: parser.text(item)? },
+        "in_doubt" => SimulationStep::InDoubt { tag: parser.text(item)? },
+        "task" => SimulationStep::Task {
+            tag: parser.text(item)?,
+            outcome: kind(parser, fields, "outcome")?,
+            user: optional(parser, fields, "user")?,
             data,
         },
-        "signal" => Move::Signal { kind: reading.name(item, EventType::new)?, data },
-        "cancel" => Move::Operator(Verb::Cancel(reading.text(item)?)),
-        word => plain(word).or_else(|| unknown_word(reading, item, word))?,
+        "signal" => SimulationStep::Signal { kind: parser.name(item, EventType::new)?, data },
+        "cancel" => SimulationStep::Operator(OperatorAction::Cancel(parser.text(item)?)),
+        keyword => bare_step(keyword).or_else(|| unknown_keyword(parser, item, keyword))?,
     })
 }
 
-fn event(reading: &mut Reading, item: &Item<'_>, fields: &[Entry<'_>], data: Value) -> Option<EventMove> {
+fn event(parser: &mut Parser, item: &Item<'_>, fields: &[Entry<'_>], data: Value) -> Option<EventStep> {
     let version = match find(fields, "version") {
         None => 1,
         Some(item) => match item.json().as_u64().and_then(|number| u32::try_from(number).ok()) {
             Some(version) => version,
-            None => return reading.wrong(item.must_be("a whole number")),
+            None => return parser.error(item.type_error("a whole number")),
         },
     };
     let id = match find(fields, "id") {
-        Some(item) => Some(reading.name(item, EventId::new)?),
+        Some(item) => Some(parser.name(item, EventId::new)?),
         None => None,
     };
     let time: Option<Timestamp> = match find(fields, "time") {
-        Some(item) => Some(reading.time(item)?),
+        Some(item) => Some(parser.time(item)?),
         None => None,
     };
-    let correlation = optional(reading, fields, "correlation")?;
-    let kind = reading.name(item, EventType::new)?;
-    Some(EventMove { kind, data, version, id, time, correlation })
+    let correlation = optional(parser, fields, "correlation")?;
+    let kind = parser.name(item, EventType::new)?;
+    Some(EventStep { kind, data, version, id, time, correlation })
 }
 
-/// `None` when it is wrong, `Some(None)` when it is not there.
-fn kind(reading: &mut Reading, fields: &[Entry<'_>], name: &str) -> Option<Option<EventType>> {
+/// Returns `None` if the field is invalid, `Some(None)` if it is absent.
+fn kind(parser: &mut Parser, fields: &[Entry<'_>], name: &str) -> Option<Option<EventType>> {
     match find(fields, name) {
-        Some(item) => reading.name(item, EventType::new).map(Some),
+        Some(item) => parser.name(item, EventType::new).map(Some),
         None => Some(None),
     }
 }
 
-fn optional(reading: &mut Reading, fields: &[Entry<'_>], name: &str) -> Option<Option<String>> {
+fn optional(parser: &mut Parser, fields: &[Entry<'_>], name: &str) -> Option<Option<String>> {
     match find(fields, name) {
-        Some(item) => reading.text(item).map(Some),
+        Some(item) => parser.text(item).map(Some),
         None => Some(None),
     }
 }

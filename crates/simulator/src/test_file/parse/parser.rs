@@ -1,27 +1,27 @@
-//! What reading a test file needs everywhere: fields, texts and names, and the mistakes that are found on the way.
+//! Shared functions of the test file parser: fields, texts, names, diagnostics.
 
 use orlog_model::{IdError, Timestamp};
-use orlog_program::Problem;
+use orlog_program::Diagnostic;
 use orlog_program::document::{Entry, Item};
 
-/// Collects mistakes.
-pub(super) struct Reading {
-    pub(super) problems: Vec<Problem>,
+/// Collects diagnostics.
+pub(super) struct Parser {
+    pub(super) problems: Vec<Diagnostic>,
 }
 
-impl Reading {
-    pub(super) fn wrong<T>(&mut self, problem: Problem) -> Option<T> {
+impl Parser {
+    pub(super) fn error<T>(&mut self, problem: Diagnostic) -> Option<T> {
         self.problems.push(problem);
         None
     }
 
-    /// A map's fields; those that are not known are mistakes.
+    /// Returns the fields of a map; reports unknown fields.
     pub(super) fn fields<'d>(&mut self, item: &Item<'d>, valid: &[&str]) -> Option<Vec<Entry<'d>>> {
         let Some(entries) = item.map() else {
-            return self.wrong(item.must_be(&format!("a map with {}", valid.join(", "))));
+            return self.error(item.type_error(&format!("a map with {}", valid.join(", "))));
         };
         let unknown = entries.iter().filter(|entry| !valid.contains(&entry.name));
-        self.problems.extend(unknown.map(|entry| entry.unknown(valid)));
+        self.problems.extend(unknown.map(|entry| entry.unknown_field(valid)));
         Some(entries)
     }
 
@@ -33,7 +33,7 @@ impl Reading {
     ) -> Option<&'e Item<'d>> {
         let found = find(fields, name);
         if found.is_none() {
-            self.problems.push(item.problem(format!("`{name}` is missing")));
+            self.problems.push(item.diagnostic(format!("`{name}` is missing")));
         }
         found
     }
@@ -41,7 +41,7 @@ impl Reading {
     pub(super) fn text(&mut self, item: &Item<'_>) -> Option<String> {
         match item.text() {
             Some(text) => Some(text.to_owned()),
-            None => self.wrong(item.must_be("a text")),
+            None => self.error(item.type_error("a text")),
         }
     }
 
@@ -49,11 +49,11 @@ impl Reading {
         let text = self.text(item)?;
         match Timestamp::parse(&text) {
             Ok(time) => Some(time),
-            Err(error) => self.wrong(item.problem(error.to_string())),
+            Err(error) => self.error(item.diagnostic(error.to_string())),
         }
     }
 
-    /// A text that is a name of that kind.
+    /// Parses a text as a name of that kind.
     pub(super) fn name<T>(
         &mut self,
         item: &Item<'_>,
@@ -62,12 +62,12 @@ impl Reading {
         let text = self.text(item)?;
         match new(text) {
             Ok(name) => Some(name),
-            Err(error) => self.wrong(item.problem(error.to_string())),
+            Err(error) => self.error(item.diagnostic(error.to_string())),
         }
     }
 }
 
-/// The field of that name.
+/// Returns the field with that name.
 pub(super) fn find<'e, 'd>(fields: &'e [Entry<'d>], name: &str) -> Option<&'e Item<'d>> {
     fields.iter().find(|entry| entry.name == name).map(|entry| &entry.item)
 }

@@ -1,4 +1,4 @@
-//! Watches how the runner sees the payment service.
+//! Monitor of the runner's circuit breaker of the payment service.
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use tokio::task::AbortHandle;
 use crate::orlog::Client;
 
 const UPSTREAM: &str = "payments";
-/// Short, since a breaker is half open only while one question is asked.
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval; short, because a breaker is half open for one call only.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A task that looks, until this is dropped.
-pub(super) struct Breaker {
+/// Polling task; aborted on drop.
+pub(super) struct BreakerMonitor {
     seen: UnboundedReceiver<String>,
     opened: u64,
     task: AbortHandle,
 }
 
-impl Breaker {
+impl BreakerMonitor {
     pub(super) fn watching(client: Client) -> Self {
-        let (tell, seen) = unbounded_channel();
+        let (sender, seen) = unbounded_channel();
         let task = tokio::spawn(async move {
             let mut last = String::from("closed");
             loop {
-                // While the runner is away there is nothing to see.
+                // While the runner is down there is no state to read.
                 let upstreams = client.upstreams().await.unwrap_or_default();
                 let payments = upstreams.into_iter().find(|upstream| upstream.name == UPSTREAM);
                 if let Some(state) =
                     payments.and_then(|payments| payments.breaker).filter(|state| *state != last)
                 {
                     last.clone_from(&state);
-                    if tell.send(state).is_err() {
+                    if sender.send(state).is_err() {
                         return;
                     }
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         Self { seen, opened: 0, task: task.abort_handle() }
     }
 
-    /// The states it took since the last look.
+    /// Returns the state changes since the last call.
     pub(super) fn changes(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         while let Ok(state) = self.seen.try_recv() {
@@ -51,13 +51,13 @@ impl Breaker {
         changes
     }
 
-    /// How often it was seen to open.
+    /// Returns the number of observed openings.
     pub(super) fn opened(&self) -> u64 {
         self.opened
     }
 }
 
-impl Drop for Breaker {
+impl Drop for BreakerMonitor {
     fn drop(&mut self) {
         self.task.abort();
     }

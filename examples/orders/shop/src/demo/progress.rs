@@ -1,4 +1,4 @@
-//! How far things are: one line that changes on a terminal, one line a second elsewhere.
+//! Progress output: one updated line on a terminal, one line per second elsewhere.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stdout};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const BAR: usize = 30;
 
-/// What was shown.
+/// Printed progress.
 pub(super) struct Progress {
     orders: usize,
     live: bool,
@@ -19,21 +19,21 @@ impl Progress {
         Self { orders, live: stdout().is_terminal(), down: false, last: None }
     }
 
-    /// Says that the payment service has gone or come back.
+    /// Prints the start or end of an outage of the payment service.
     pub(super) fn outage(&mut self, down: bool) {
         if self.down != down {
             self.down = down;
-            self.say(if down { "the payment service goes down" } else { "the payment service is back" });
+            self.print_line(if down { "payment service down" } else { "payment service up" });
         }
     }
 
-    /// Says something that stays.
-    pub(super) fn say(&self, what: &str) {
+    /// Prints a permanent line.
+    pub(super) fn print_line(&self, text: &str) {
         let clear = if self.live { "\r\x1b[K" } else { "" };
-        println!("{clear}  ! {what}");
+        println!("{clear}  ! {text}");
     }
 
-    /// Shows the counts; returns how many sagas have ended.
+    /// Prints the counts; returns the number of ended sagas.
     pub(super) fn show(&mut self, now: Duration, counts: &BTreeMap<String, usize>) -> usize {
         let count = |status| counts.get(status).copied().unwrap_or_default();
         let (completed, failed) = (count("completed"), count("failed"));
@@ -48,7 +48,7 @@ impl Progress {
         );
         if self.live {
             print!("\r\x1b[K{line}");
-            // A terminal that is gone is no reason to stop.
+            // A closed terminal does not stop the demo.
             drop(stdout().flush());
         } else if self.last != Some(now.as_secs()) {
             self.last = Some(now.as_secs());

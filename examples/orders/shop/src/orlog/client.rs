@@ -1,4 +1,4 @@
-//! Asks the runner over HTTP.
+//! HTTP client of the runner.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,105 +8,105 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// The time one request may take.
+/// Timeout of one request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// Between attempts while the runner is away.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Entries asked for at once.
+/// Delay between attempts while the runner is down.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Page size of listings.
 const PAGE: usize = 1000;
 
-/// Asks one runner.
+/// Client of one runner.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     url: String,
 }
 
-/// One saga as the runner shows it.
+/// Saga as displayed by the runner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// Where it stands, for example `completed`.
+pub struct SagaView {
+    /// Status, for example `completed`.
     pub status: String,
-    /// Its state version.
+    /// Version of its state.
     pub version: u64,
-    /// The code of what went wrong last.
+    /// Code of the last failure.
     pub failure: Option<String>,
-    /// Timers, open work and outbox rows that are left.
-    pub standing: usize,
-    /// Every transition, oldest first.
-    pub history: Vec<Step>,
+    /// Number of remaining timers, pending work items and outbox rows.
+    pub remaining: usize,
+    /// All transitions, oldest first.
+    pub history: Vec<HistoryStep>,
 }
 
-/// A transition.
+/// Transition of a saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The state version after it.
+pub struct HistoryStep {
+    /// State version after the transition.
     pub version: u64,
-    /// The work it asked for: what people call it, and its id.
+    /// Requested work: label and id.
     pub work: Vec<(String, String)>,
 }
 
-/// How the runner sees one upstream.
+/// Upstream as displayed by the runner.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Upstream {
-    /// Its name.
+    /// Name of the upstream.
     pub name: String,
     /// `closed`, `open` or `half_open`.
     pub breaker: Option<String>,
-    /// How often the breaker has opened since the runner started.
-    pub opened: u64,
+    /// Number of times the breaker has opened since the runner started.
+    pub breaker_open_count: u64,
 }
 
-/// A client whose TLS has its cryptography, without which reqwest cannot build one.
+/// Builds an HTTP client with a TLS crypto provider, which reqwest requires.
 ///
 /// # Errors
-/// When the system cannot do TLS.
+/// Fails if the system does not support TLS.
 pub fn http_client() -> anyhow::Result<reqwest::Client> {
-    // An error says that somebody else has installed one already, which does as well.
+    // An error means that a provider is already installed, which is equally suitable.
     drop(rustls::crypto::ring::default_provider().install_default());
-    reqwest::Client::builder().timeout(REQUEST).build().context("there can be no HTTP client")
+    reqwest::Client::builder().timeout(REQUEST).build().context("cannot create the HTTP client")
 }
 
 impl Client {
-    /// For the runner at this base URL.
+    /// Creates a client for the runner at this base URL.
     ///
     /// # Errors
-    /// When there can be no HTTP client.
+    /// Fails if cannot create the HTTP client.
     pub fn new(url: &str) -> anyhow::Result<Self> {
         Ok(Self { http: http_client()?, url: url.to_owned() })
     }
 
-    /// Publishes `CloudEvents` and returns once they are accepted, however often the runner goes away meanwhile.
+    /// Publishes `CloudEvents` and returns after they are accepted. Retries while the runner is down.
     ///
     /// # Errors
-    /// When it refuses them, or has not accepted them when the time is over.
-    pub async fn publish(&self, events: &[Value], patience: Duration) -> anyhow::Result<()> {
-        let end = Instant::now() + patience;
-        let body = serde_json::to_vec(events).context("events are JSON")?;
+    /// Fails if the runner rejects the events or does not accept them before the timeout.
+    pub async fn publish(&self, events: &[Value], timeout: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + timeout;
+        let body = serde_json::to_vec(events).context("events can be serialized as JSON")?;
         while Instant::now() < end {
             let request = self.http.post(format!("{}/v1/events", self.url));
             let request = request.header("content-type", "application/cloudevents-batch+json");
             match request.body(body.clone()).send().await {
                 Ok(response) if response.status().is_success() => return Ok(()),
                 Ok(response) if response.status().is_client_error() => {
-                    bail!("the runner refused the events: {}", response.text().await.unwrap_or_default());
+                    bail!("the runner rejected the events: {}", response.text().await.unwrap_or_default());
                 }
-                Ok(_) | Err(_) => tokio::time::sleep(PAUSE).await,
+                Ok(_) | Err(_) => tokio::time::sleep(RETRY_DELAY).await,
             }
         }
-        bail!("the runner did not accept the events within {patience:?}")
+        bail!("the runner did not accept the events within {timeout:?}")
     }
 
-    /// Whether it takes work.
+    /// Returns whether the runner accepts work.
     pub async fn is_ready(&self) -> bool {
-        let answer = self.http.get(format!("{}/ready", self.url)).send().await;
-        answer.is_ok_and(|response| response.status().is_success())
+        let response = self.http.get(format!("{}/ready", self.url)).send().await;
+        response.is_ok_and(|response| response.status().is_success())
     }
 
-    /// How many sagas there are in each status.
+    /// Returns the number of sagas by status.
     ///
     /// # Errors
-    /// When the runner cannot be asked.
+    /// Fails if the runner is unavailable.
     pub async fn statuses(&self, saga: &str) -> anyhow::Result<BTreeMap<String, usize>> {
         let mut counts = BTreeMap::new();
         for item in self.list(saga).await? {
@@ -115,11 +115,11 @@ impl Client {
         Ok(counts)
     }
 
-    /// Every saga of that name, whole, by its correlation id.
+    /// Returns all sagas of this name with their full state, by correlation id.
     ///
     /// # Errors
-    /// When the runner cannot be asked.
-    pub async fn all(&self, saga: &str) -> anyhow::Result<BTreeMap<String, View>> {
+    /// Fails if the runner is unavailable.
+    pub async fn all(&self, saga: &str) -> anyhow::Result<BTreeMap<String, SagaView>> {
         let mut views = BTreeMap::new();
         for Item { correlation, .. } in self.list(saga).await? {
             let view = self.view(saga, &correlation).await?;
@@ -128,10 +128,10 @@ impl Client {
         Ok(views)
     }
 
-    /// How it sees its upstreams.
+    /// Returns the state of the upstreams.
     ///
     /// # Errors
-    /// When the runner cannot be asked.
+    /// Fails if the runner is unavailable.
     pub async fn upstreams(&self) -> anyhow::Result<Vec<Upstream>> {
         #[derive(Deserialize)]
         struct Info {
@@ -140,7 +140,7 @@ impl Client {
         Ok(self.get::<Info>("/info").await?.upstreams)
     }
 
-    async fn view(&self, saga: &str, correlation: &str) -> anyhow::Result<View> {
+    async fn view(&self, saga: &str, correlation: &str) -> anyhow::Result<SagaView> {
         let path = format!("/v1/sagas/{saga}/{correlation}?history_limit={PAGE}");
         Ok(self.get::<Detail>(&path).await?.into())
     }
@@ -149,9 +149,9 @@ impl Client {
         let mut items = Vec::new();
         let mut cursor = String::new();
         loop {
-            let page: Found = self.get(&format!("/v1/sagas?saga={saga}&limit={PAGE}{cursor}")).await?;
+            let page: SagaPage = self.get(&format!("/v1/sagas?saga={saga}&limit={PAGE}{cursor}")).await?;
             items.extend(page.items);
-            match page.next {
+            match page.next_cursor {
                 Some(next) => cursor = format!("&cursor={}", encoded(&next)),
                 None => return Ok(items),
             }
@@ -163,23 +163,24 @@ impl Client {
         let response = self.http.get(&url).send().await.with_context(|| format!("GET {url}"))?;
         let status = response.status();
         if !status.is_success() {
-            bail!("GET {url} answered {status}: {}", response.text().await.unwrap_or_default());
+            bail!("GET {url} returned {status}: {}", response.text().await.unwrap_or_default());
         }
-        response.json().await.with_context(|| format!("GET {url} answered something unexpected"))
+        response.json().await.with_context(|| format!("GET {url} returned an unexpected response"))
     }
 }
 
-/// A value of a query.
+/// Encodes a query value.
 fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let one = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let one =
+        |byte: u8| if is_unreserved(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(one).collect()
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SagaPage {
     items: Vec<Item>,
-    next: Option<String>,
+    next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -194,7 +195,7 @@ struct Detail {
     version: u64,
     last_error: Option<Failure>,
     timers: Vec<Value>,
-    open: Vec<Value>,
+    pending_work: Vec<Value>,
     outbox: Outbox,
     history: History,
 }
@@ -226,9 +227,9 @@ struct Work {
     id: String,
 }
 
-impl From<Detail> for View {
+impl From<Detail> for SagaView {
     fn from(detail: Detail) -> Self {
-        let step = |record: Record| Step {
+        let step = |record: Record| HistoryStep {
             version: record.version,
             work: record.work.into_iter().map(|work| (work.label, work.id)).collect(),
         };
@@ -236,7 +237,7 @@ impl From<Detail> for View {
             status: detail.status,
             version: detail.version,
             failure: detail.last_error.map(|failure| failure.code),
-            standing: detail.timers.len() + detail.open.len() + detail.outbox.items.len(),
+            remaining: detail.timers.len() + detail.pending_work.len() + detail.outbox.items.len(),
             history: detail.history.items.into_iter().map(step).collect(),
         }
     }

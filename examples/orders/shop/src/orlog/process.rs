@@ -1,4 +1,4 @@
-//! The runner's process: started, killed and stopped by its id, and never left behind.
+//! Process of the runner: started, killed and stopped by its id, and never left running.
 
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,29 +13,29 @@ use tokio::time::{Instant, timeout};
 
 use super::Client;
 
-/// The time from its start until it takes work.
+/// Timeout from the start until the runner accepts work.
 const START: Duration = Duration::from_secs(30);
-/// The time from SIGTERM until it is gone.
+/// Timeout from SIGTERM until the process has ended.
 const STOP: Duration = Duration::from_secs(35);
-/// Between looks whether it is up.
-const LOOK: Duration = Duration::from_millis(20);
-/// Bytes of its log that an error shows.
-const SHOWN: usize = 4000;
+/// Poll interval of the readiness check.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of log bytes that an error contains.
+const LOG_TAIL_BYTES: usize = 4000;
 
-/// Where everything of a runner is.
+/// Paths of a runner.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The program `orlog`.
+pub struct RunnerPaths {
+    /// Path of the program `orlog`.
     pub binary: PathBuf,
-    /// The folder with `order.saga.yaml` and `orlog.toml`.
+    /// Directory of `order.saga.yaml` and `orlog.toml`.
     pub files: PathBuf,
-    /// A folder for its data and its log.
-    pub folder: PathBuf,
+    /// Directory of its data and its log.
+    pub dir: PathBuf,
 }
 
-/// A runner and its process, which is killed when this is dropped.
+/// Runner process; killed on drop.
 pub struct Runner {
-    place: Place,
+    paths: RunnerPaths,
     listen: SocketAddr,
     shop: String,
     client: Client,
@@ -43,74 +43,74 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner that is not started yet, at a free address.
+    /// Creates a runner with a free address without starting it.
     ///
     /// # Errors
-    /// When there is no free port.
-    pub fn new(place: Place) -> anyhow::Result<Self> {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
+    /// Fails if no port is free.
+    pub fn new(paths: RunnerPaths) -> anyhow::Result<Self> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
         let listen = free.local_addr().context("the free port has no address")?;
         let client = Client::new(&format!("http://{listen}"))?;
-        Ok(Self { place, listen, shop: String::new(), client, child: None })
+        Ok(Self { paths, listen, shop: String::new(), client, child: None })
     }
 
-    /// Its base URL.
+    /// Returns its base URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.listen)
     }
 
-    /// Asks it.
+    /// Returns its client.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Starts it on its data, with the shop at this URL, and returns once it takes work.
+    /// Starts the runner on its data, with the shop at this URL. Returns once it accepts work.
     ///
     /// # Errors
-    /// When it does not; the error ends with the last lines of its log.
+    /// Fails if it does not start; the error ends with the last lines of its log.
     pub async fn start(&mut self, shop: &str) -> anyhow::Result<()> {
         shop.clone_into(&mut self.shop);
         self.restart().await
     }
 
-    /// Starts it again as it was started before, and returns once it takes work.
+    /// Restarts the runner with the same options. Returns once it accepts work.
     ///
     /// # Errors
-    /// As [`Runner::start`].
+    /// Same as [`Runner::start`].
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.launch()?;
         self.ready().await
     }
 
-    /// Starts its process again and returns at once.
+    /// Restarts the process without waiting for it.
     ///
     /// # Errors
-    /// When the process cannot be started.
+    /// Fails if the process cannot be started.
     pub fn launch(&mut self) -> anyhow::Result<()> {
         let log = self.log()?;
-        let mut command = Command::new(&self.place.binary);
+        let mut command = Command::new(&self.paths.binary);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
         {
             command.env_remove(name);
         }
         command
             .args(["dev", "--listen", &self.listen.to_string()])
-            .arg("--data")
-            .arg(self.place.folder.join("data"))
-            .arg("--definitions")
-            .arg(&self.place.files)
+            .arg("--data-dir")
+            .arg(self.paths.dir.join("data"))
+            .arg("--definitions-dir")
+            .arg(&self.paths.files)
             .arg("--config")
-            .arg(self.place.files.join("orlog.toml"))
+            .arg(self.paths.files.join("orlog.toml"))
             .env("ORLOG_GATEWAY__BASE_URL", &self.shop)
             .env("ORLOG_UPSTREAMS__PAYMENTS__BASE_URL", &self.shop)
             .stdin(Stdio::null())
-            .stdout(log.try_clone().context("the log cannot be shared")?)
+            .stdout(log.try_clone().context("cannot duplicate the log file handle")?)
             .stderr(log)
             .kill_on_drop(true);
-        let program = self.place.binary.display();
-        self.child = Some(command.spawn().with_context(|| format!("{program} cannot be started"))?);
+        let program = self.paths.binary.display();
+        self.child = Some(command.spawn().with_context(|| format!("cannot start {program}"))?);
         Ok(())
     }
 
@@ -123,34 +123,34 @@ impl Runner {
             if self.client.is_ready().await {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        bail!("the runner takes no work after {START:?}:\n{}", self.tail())
+        bail!("the runner accepts no work after {START:?}:\n{}", self.tail())
     }
 
-    /// Kills it with SIGKILL: it is gone in the middle of whatever it does.
+    /// Kills the process with SIGKILL, in the middle of its work.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// Fails if it cannot be killed.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        child.kill().await.context("the runner cannot be killed")
+        child.kill().await.context("cannot kill the runner")
     }
 
-    /// Asks it with SIGTERM to finish what is under way and to end.
+    /// Stops the process with SIGTERM, so that it finishes the work in flight.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// Fails if it does not end with success.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let id = id.context("the runner has ended by itself")?;
-        kill_process(id, Signal::TERM).context("the runner cannot be stopped")?;
+        let id = id.context("the runner has already ended")?;
+        kill_process(id, Signal::TERM).context("cannot stop the runner")?;
         match timeout(STOP, child.wait()).await {
             Ok(status) if status.as_ref().is_ok_and(std::process::ExitStatus::success) => Ok(()),
-            Ok(status) => bail!("the runner ended badly, {status:?}:\n{}", self.tail()),
+            Ok(status) => bail!("the runner failed, {status:?}:\n{}", self.tail()),
             Err(_) => {
-                child.kill().await.context("the runner cannot be killed")?;
+                child.kill().await.context("cannot kill the runner")?;
                 bail!("the runner did not end within {STOP:?}:\n{}", self.tail())
             }
         }
@@ -159,17 +159,17 @@ impl Runner {
     fn log(&self) -> anyhow::Result<File> {
         let path = self.log_path();
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        file.with_context(|| format!("{} cannot be written", path.display()))
+        file.with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Where it logs.
+    /// Returns the path of its log.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
-        self.place.folder.join("orlog.log")
+        self.paths.dir.join("orlog.log")
     }
 
     fn tail(&self) -> String {
         let log = std::fs::read(self.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&log[log.len().saturating_sub(SHOWN)..]).into_owned()
+        String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
     }
 }

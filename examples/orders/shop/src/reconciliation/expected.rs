@@ -1,63 +1,74 @@
-//! What must have been done for an order that ended one way or the other.
+//! Required actions of an order by the final status of its saga.
 
-use super::mismatch::Kind;
-use crate::record::Act;
+use super::mismatch::MismatchKind;
+use crate::record::ExecutedAction;
 
-/// What is wrong with one order.
-type Wrongs = Vec<(Kind, String)>;
+/// Mismatches of one order.
+type OrderMismatches = Vec<(MismatchKind, String)>;
 
-/// Everything once, nothing undone.
-pub(super) fn completed(acts: &[Act]) -> Wrongs {
-    let mut wrongs = twice(acts);
-    for act in [Act::Reserved, Act::Charged, Act::Shipped] {
+/// Checks that each action was executed once and none was compensated.
+pub(super) fn completed(acts: &[ExecutedAction]) -> OrderMismatches {
+    let mut mismatches = twice(acts);
+    for act in [ExecutedAction::Reserved, ExecutedAction::Charged, ExecutedAction::Shipped] {
         if !acts.contains(&act) {
-            wrongs.push((Kind::Lost, format!("is completed, and was never {}", name(act))));
+            mismatches.push((MismatchKind::Lost, format!("is completed, but was never {}", name(act))));
         }
     }
-    for act in [Act::Released, Act::Refunded].into_iter().filter(|act| acts.contains(act)) {
-        wrongs.push((Kind::Wrong, format!("is completed, and was {}", name(act))));
+    for act in
+        [ExecutedAction::Released, ExecutedAction::Refunded].into_iter().filter(|act| acts.contains(act))
+    {
+        mismatches.push((MismatchKind::Unexpected, format!("is completed, but was {}", name(act))));
     }
-    wrongs
+    mismatches
 }
 
-/// Not shipped, and everything done undone, the last first.
-pub(super) fn compensated(acts: &[Act]) -> Wrongs {
-    let mut wrongs = twice(acts);
-    if acts.contains(&Act::Shipped) {
-        wrongs.push((Kind::Wrong, "is compensated, and was shipped".to_owned()));
+/// Checks that the order was not shipped, and that all actions were compensated in reverse order.
+pub(super) fn compensated(acts: &[ExecutedAction]) -> OrderMismatches {
+    let mut mismatches = twice(acts);
+    if acts.contains(&ExecutedAction::Shipped) {
+        mismatches.push((MismatchKind::Unexpected, "is compensated, but was shipped".to_owned()));
     }
-    for (act, undo) in acts.iter().filter_map(|act| Some((*act, act.undo()?))) {
-        if !acts.contains(&undo) {
-            let what = format!("is compensated, and was {} but never {}", name(act), name(undo));
-            wrongs.push((Kind::Lost, what));
+    for (act, compensation) in acts.iter().filter_map(|act| Some((*act, act.compensated_by()?))) {
+        if !acts.contains(&compensation) {
+            let message = format!("is compensated, and was {} but never {}", name(act), name(compensation));
+            mismatches.push((MismatchKind::Lost, message));
         }
     }
-    wrongs.extend(out_of_order(acts));
-    wrongs
+    mismatches.extend(out_of_order(acts));
+    mismatches
 }
 
-fn out_of_order(acts: &[Act]) -> Wrongs {
+fn out_of_order(acts: &[ExecutedAction]) -> OrderMismatches {
     let first = first_of_each(acts);
-    let undone: Vec<Act> = first.iter().copied().filter(|act| doing(*act).is_some()).collect();
-    let (due, idle): (Vec<Act>, Vec<Act>) =
-        undone.into_iter().partition(|undo| doing(*undo).is_some_and(|act| first.contains(&act)));
-    let mut wrongs: Wrongs =
-        idle.iter().map(|undo| (Kind::Wrong, format!("was {} for nothing", name(*undo)))).collect();
-    let done = first.iter().rev().filter_map(|act| act.undo());
-    let expected: Vec<Act> = done.filter(|undo| due.contains(undo)).collect();
+    let compensations: Vec<ExecutedAction> =
+        first.iter().copied().filter(|act| compensated_action(*act).is_some()).collect();
+    let (due, idle): (Vec<ExecutedAction>, Vec<ExecutedAction>) = compensations
+        .into_iter()
+        .partition(|compensation| compensated_action(*compensation).is_some_and(|act| first.contains(&act)));
+    let mut mismatches: OrderMismatches = idle
+        .iter()
+        .map(|compensation| {
+            (MismatchKind::Unexpected, format!("was {} without a reason", name(*compensation)))
+        })
+        .collect();
+    let done = first.iter().rev().filter_map(|act| act.compensated_by());
+    let expected: Vec<ExecutedAction> = done.filter(|compensation| due.contains(compensation)).collect();
     if due != expected {
         let order: Vec<_> = due.iter().map(|act| name(*act)).collect();
-        wrongs.push((Kind::Wrong, format!("was undone in the order {}", order.join(", "))));
+        mismatches
+            .push((MismatchKind::Unexpected, format!("was compensated in the order {}", order.join(", "))));
     }
-    wrongs
+    mismatches
 }
 
-/// What an act undoes.
-fn doing(undo: Act) -> Option<Act> {
-    [Act::Reserved, Act::Charged].into_iter().find(|act| act.undo() == Some(undo))
+/// Returns the action that a compensation reverses.
+fn compensated_action(compensation: ExecutedAction) -> Option<ExecutedAction> {
+    [ExecutedAction::Reserved, ExecutedAction::Charged]
+        .into_iter()
+        .find(|act| act.compensated_by() == Some(compensation))
 }
 
-fn first_of_each(acts: &[Act]) -> Vec<Act> {
+fn first_of_each(acts: &[ExecutedAction]) -> Vec<ExecutedAction> {
     let mut first = Vec::new();
     for act in acts {
         if !first.contains(act) {
@@ -67,25 +78,25 @@ fn first_of_each(acts: &[Act]) -> Vec<Act> {
     first
 }
 
-fn twice(acts: &[Act]) -> Wrongs {
+fn twice(acts: &[ExecutedAction]) -> OrderMismatches {
     let mut seen = Vec::new();
-    let mut wrongs = Vec::new();
+    let mut mismatches = Vec::new();
     for act in acts {
         if seen.contains(act) {
-            wrongs.push((Kind::Doubled, format!("was {} twice", name(*act))));
+            mismatches.push((MismatchKind::Duplicated, format!("was {} twice", name(*act))));
         }
         seen.push(*act);
     }
-    wrongs
+    mismatches
 }
 
-fn name(act: Act) -> &'static str {
+fn name(act: ExecutedAction) -> &'static str {
     match act {
-        Act::Reserved => "reserved",
-        Act::Released => "released",
-        Act::Authorized => "authorized",
-        Act::Charged => "charged",
-        Act::Refunded => "refunded",
-        Act::Shipped => "shipped",
+        ExecutedAction::Reserved => "reserved",
+        ExecutedAction::Released => "released",
+        ExecutedAction::Authorized => "authorized",
+        ExecutedAction::Charged => "charged",
+        ExecutedAction::Refunded => "refunded",
+        ExecutedAction::Shipped => "shipped",
     }
 }

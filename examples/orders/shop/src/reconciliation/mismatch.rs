@@ -1,36 +1,36 @@
-//! Something on which the runner and the shop do not agree.
+//! Mismatch between the records of the runner and the shop.
 
 use std::fmt;
 
-/// Something on which the two do not agree.
+/// Mismatch between the two records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disagreement {
-    /// About which order; empty where it is about none.
+pub struct Mismatch {
+    /// Id of the order; empty if the mismatch concerns no order.
     pub order: String,
-    /// What kind of thing it is.
-    pub kind: Kind,
-    /// What it is.
-    pub what: String,
+    /// Kind of the mismatch.
+    pub kind: MismatchKind,
+    /// Description of the mismatch.
+    pub message: String,
 }
 
-/// The kinds of disagreement.
+/// Kind of a mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Something that should have happened did not.
+pub enum MismatchKind {
+    /// A required action is missing.
     Lost,
-    /// Something happened more often than it should.
-    Doubled,
-    /// Something happened out of order, or should not have happened at all.
-    Wrong,
+    /// An action was executed more often than required.
+    Duplicated,
+    /// An action was executed out of order or without a reason.
+    Unexpected,
 }
 
-impl fmt::Display for Disagreement {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::Lost => "lost",
-            Kind::Doubled => "doubled",
-            Kind::Wrong => "wrong",
+            MismatchKind::Lost => "lost",
+            MismatchKind::Duplicated => "duplicated",
+            MismatchKind::Unexpected => "unexpected",
         };
-        write!(f, "{kind}: {} {}", self.order, self.what)
+        write!(f, "{kind}: {} {}", self.order, self.message)
     }
 }

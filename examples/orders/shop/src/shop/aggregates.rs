@@ -1,4 +1,5 @@
-//! The Aggregates behind the Gateway: a command is accepted once, acted on a little later, and answered with an event.
+//! Aggregates behind the gateway: accept a command once, execute it a little later, and respond with an
+//! event.
 
 use std::sync::Arc;
 
@@ -8,11 +9,11 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::state::{Desk, refuse};
-use crate::orders::{NOWHERE, SILENT, SOLD_OUT};
-use crate::record::Act;
+use super::state::{ShopState, error_response};
+use crate::orders::{NOWHERE, SOLD_OUT, UNRESPONSIVE};
+use crate::record::ExecutedAction;
 
-/// A command as the runner submits it.
+/// Command as the runner submits it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Envelope {
     command_id: String,
@@ -28,69 +29,72 @@ struct Metadata {
     correlation_id: String,
 }
 
-/// How an aggregate answers.
+/// Response of an aggregate.
 #[derive(Debug, PartialEq)]
-enum Answer {
-    /// It acts, and says so with this event.
-    Acts(Act, &'static str),
-    /// It does nothing, and says so.
-    Says(&'static str, Value),
-    /// It says nothing.
-    Silence,
+enum AggregateResponse {
+    /// Executes an action and emits this event.
+    Acts(ExecutedAction, &'static str),
+    /// Executes no action and emits this event.
+    Emits(&'static str, Value),
+    /// Emits no event.
+    NoEvent,
 }
 
 pub(super) async fn accept(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ShopState>>,
     Json(envelope): Json<Envelope>,
 ) -> (StatusCode, Json<Value>) {
     let name = format!("{}.{}", envelope.aggregate_type, envelope.command_type);
     let order = envelope.metadata.correlation_id.clone();
-    let answer = match answer(&name, &envelope.payload_json) {
-        Ok(answer) => answer,
-        Err(reason) => return refuse(StatusCode::UNPROCESSABLE_ENTITY, &reason),
+    let response = match response(&name, &envelope.payload_json) {
+        Ok(response) => response,
+        Err(reason) => return error_response(StatusCode::UNPROCESSABLE_ENTITY, &reason),
     };
     let id = envelope.command_id.clone();
-    if desk.book().command(&id, &order, &name) {
-        tokio::spawn(act(Arc::clone(&desk), envelope, answer));
+    if state.record().command(&id, &order, &name) {
+        tokio::spawn(act(Arc::clone(&state), envelope, response));
     }
     (StatusCode::ACCEPTED, Json(json!({ "command_id": id })))
 }
 
-async fn act(desk: Arc<Desk>, envelope: Envelope, answer: Answer) {
-    desk.work().await;
-    let (event, more) = match answer {
-        Answer::Acts(act, event) => {
-            desk.book().act(&envelope.metadata.correlation_id, act, &envelope.command_id);
+async fn act(state: Arc<ShopState>, envelope: Envelope, response: AggregateResponse) {
+    state.work().await;
+    let (event, more) = match response {
+        AggregateResponse::Acts(act, event) => {
+            state.record().act(&envelope.metadata.correlation_id, act, &envelope.command_id);
             (event, json!({}))
         }
-        Answer::Says(event, more) => (event, more),
-        Answer::Silence => return,
+        AggregateResponse::Emits(event, more) => (event, more),
+        AggregateResponse::NoEvent => return,
     };
-    desk.emit(happened(&envelope, event, more));
+    state.emit(event_envelope(&envelope, event, more));
 }
 
-/// What an aggregate makes of a command.
-fn answer(name: &str, payload: &Value) -> Result<Answer, String> {
+/// Returns the response of an aggregate to a command.
+fn response(name: &str, payload: &Value) -> Result<AggregateResponse, String> {
     let no_goods =
         || payload["items"].as_array().is_some_and(|items| items.iter().any(|i| i["sku"] == SOLD_OUT));
     Ok(match name {
         "inventory.ReserveStock" if no_goods() => {
-            Answer::Says("StockRejected", json!({ "reason": "sold out" }))
+            AggregateResponse::Emits("StockRejected", json!({ "reason": "sold out" }))
         }
-        "inventory.ReserveStock" => Answer::Acts(Act::Reserved, "StockReserved"),
-        "inventory.ReleaseStock" => Answer::Acts(Act::Released, "StockReleased"),
-        "payment.RequestAuthorization" if payload["customer"] == SILENT => Answer::Silence,
-        "payment.RequestAuthorization" => Answer::Acts(Act::Authorized, "PaymentAuthorized"),
+        "inventory.ReserveStock" => AggregateResponse::Acts(ExecutedAction::Reserved, "StockReserved"),
+        "inventory.ReleaseStock" => AggregateResponse::Acts(ExecutedAction::Released, "StockReleased"),
+        "payment.RequestAuthorization" if payload["customer"] == UNRESPONSIVE => AggregateResponse::NoEvent,
+        "payment.RequestAuthorization" => {
+            AggregateResponse::Acts(ExecutedAction::Authorized, "PaymentAuthorized")
+        }
         "shipping.ShipOrder" if payload["address"] == NOWHERE => {
-            Answer::Says("ShippingFailed", json!({ "reason": "no parcel can go there" }))
+            AggregateResponse::Emits("ShippingFailed", json!({ "reason": "address cannot be shipped to" }))
         }
-        "shipping.ShipOrder" => Answer::Acts(Act::Shipped, "OrderShipped"),
-        other => return Err(format!("no aggregate takes {other}")),
+        "shipping.ShipOrder" => AggregateResponse::Acts(ExecutedAction::Shipped, "OrderShipped"),
+        other => return Err(format!("no aggregate accepts {other}")),
     })
 }
 
-/// An event in the Aggregate service's envelope. Its id is derived from the command's: sent again, it is the same event.
-fn happened(envelope: &Envelope, event: &str, more: Value) -> Value {
+/// Builds an event in the envelope of the aggregate service. Its id is derived from the command id, so
+/// a repeated event has the same id.
+fn event_envelope(envelope: &Envelope, event: &str, more: Value) -> Value {
     let order = &envelope.metadata.correlation_id;
     let mut payload = more;
     payload["orderId"] = json!(order);
@@ -107,23 +111,32 @@ fn happened(envelope: &Envelope, event: &str, more: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::orders::{Fate, Order};
+    use crate::orders::{ExpectedResult, Order};
 
     #[track_caller]
-    fn check(name: &str, fate: Fate, expected: &Answer) {
+    fn check(name: &str, fate: ExpectedResult, expected: &AggregateResponse) {
         let data = Order::new("o".to_owned(), fate, 1).placed()["data"].clone();
-        assert_eq!(answer(name, &data).as_ref(), Ok(expected));
+        assert_eq!(response(name, &data).as_ref(), Ok(expected));
     }
 
     #[test]
-    fn an_order_s_content_decides_what_the_aggregates_answer() {
-        check("inventory.ReserveStock", Fate::Shipped, &Answer::Acts(Act::Reserved, "StockReserved"));
-        let sold_out = Answer::Says("StockRejected", json!({ "reason": "sold out" }));
-        check("inventory.ReserveStock", Fate::SoldOut, &sold_out);
-        check("payment.RequestAuthorization", Fate::Unauthorized, &Answer::Silence);
-        check("shipping.ShipOrder", Fate::Declined, &Answer::Acts(Act::Shipped, "OrderShipped"));
-        let nowhere = Answer::Says("ShippingFailed", json!({ "reason": "no parcel can go there" }));
-        check("shipping.ShipOrder", Fate::Undeliverable, &nowhere);
-        answer("inventory.Juggle", &Value::Null).unwrap_err();
+    fn order_content_decides_the_response() {
+        check(
+            "inventory.ReserveStock",
+            ExpectedResult::Shipped,
+            &AggregateResponse::Acts(ExecutedAction::Reserved, "StockReserved"),
+        );
+        let sold_out = AggregateResponse::Emits("StockRejected", json!({ "reason": "sold out" }));
+        check("inventory.ReserveStock", ExpectedResult::SoldOut, &sold_out);
+        check("payment.RequestAuthorization", ExpectedResult::Unauthorized, &AggregateResponse::NoEvent);
+        check(
+            "shipping.ShipOrder",
+            ExpectedResult::CardRejected,
+            &AggregateResponse::Acts(ExecutedAction::Shipped, "OrderShipped"),
+        );
+        let nowhere =
+            AggregateResponse::Emits("ShippingFailed", json!({ "reason": "address cannot be shipped to" }));
+        check("shipping.ShipOrder", ExpectedResult::Undeliverable, &nowhere);
+        response("inventory.Juggle", &Value::Null).unwrap_err();
     }
 }

@@ -1,4 +1,4 @@
-//! Sends the aggregates' events to the runner, again and again until it accepts them.
+//! Sends the aggregates' events to the runner and retries until it accepts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,18 +8,18 @@ use reqwest::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Events sent at once.
+/// Maximum number of events per request.
 const BATCH: usize = 100;
-/// Between attempts while the runner is away.
+/// Delay between attempts while the runner is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Where aggregates put their events.
+/// Sender side of the event queue.
 pub(super) struct Emitter {
     queue: UnboundedSender<Value>,
     unsent: Arc<AtomicUsize>,
 }
 
-/// Events on their way out.
+/// Receiver side of the event queue.
 pub(super) struct Queue {
     events: UnboundedReceiver<Value>,
     unsent: Arc<AtomicUsize>,
@@ -43,18 +43,18 @@ impl Emitter {
     }
 }
 
-/// Sends what is queued, in order. Ends when the shop closes. Events that are refused for good are told.
-pub(super) async fn send(mut queue: Queue, client: Client, url: String, tell: impl Fn(String) + Send) {
+/// Sends the queued events in order until the shop closes. Reports permanently rejected events.
+pub(super) async fn send(mut queue: Queue, client: Client, url: String, report: impl Fn(String) + Send) {
     let mut batch = Vec::new();
     while queue.events.recv_many(&mut batch, BATCH).await > 0 {
         loop {
             match accepted(&client, &url, &batch).await {
-                Answer::Accepted => break,
-                Answer::Refused(why) => {
-                    tell(why);
+                PublishResult::Accepted => break,
+                PublishResult::Rejected(reason) => {
+                    report(reason);
                     break;
                 }
-                Answer::Later => tokio::time::sleep(PAUSE).await,
+                PublishResult::RetryLater => tokio::time::sleep(PAUSE).await,
             }
         }
         queue.unsent.fetch_sub(batch.len(), Ordering::AcqRel);
@@ -62,21 +62,21 @@ pub(super) async fn send(mut queue: Queue, client: Client, url: String, tell: im
     }
 }
 
-enum Answer {
+enum PublishResult {
     Accepted,
-    Refused(String),
-    Later,
+    Rejected(String),
+    RetryLater,
 }
 
-async fn accepted(client: &Client, url: &str, batch: &[Value]) -> Answer {
-    let Ok(response) = client.post(url).json(batch).send().await else { return Answer::Later };
+async fn accepted(client: &Client, url: &str, batch: &[Value]) -> PublishResult {
+    let Ok(response) = client.post(url).json(batch).send().await else { return PublishResult::RetryLater };
     let status = response.status();
     if status.is_success() {
-        return Answer::Accepted;
+        return PublishResult::Accepted;
     }
     if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
-        let why = response.text().await.unwrap_or_default();
-        return Answer::Refused(format!("the runner refused events with {status}: {why}"));
+        let reason = response.text().await.unwrap_or_default();
+        return PublishResult::Rejected(format!("the runner rejected events with {status}: {reason}"));
     }
-    Answer::Later
+    PublishResult::RetryLater
 }

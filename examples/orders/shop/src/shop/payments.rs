@@ -1,4 +1,4 @@
-//! The payment service: executes once per idempotency key, and fails as it is told to.
+//! Payment service: executes once per idempotency key, and fails according to the fault settings.
 
 use std::sync::Arc;
 
@@ -7,65 +7,70 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use super::state::{Desk, refuse};
+use super::state::{ShopState, error_response};
 
-/// At which point a call fails.
+/// Point of failure of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Failure {
-    /// Nothing was done.
+enum FailurePoint {
+    /// Before the action.
     Before,
-    /// It was done, and the answer is lost.
+    /// After the action; the response is lost.
     After,
 }
 
 pub(super) async fn charge(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ShopState>>,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> (StatusCode, Json<Value>) {
-    perform(&desk, "payments.charge", &headers, &body).await
+    execute_call(&state, "payments.charge", &headers, &body).await
 }
 
 pub(super) async fn refund(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<ShopState>>,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> (StatusCode, Json<Value>) {
-    perform(&desk, "payments.refund", &headers, &body).await
+    execute_call(&state, "payments.refund", &headers, &body).await
 }
 
-async fn perform(desk: &Desk, effect: &str, headers: &HeaderMap, body: &Value) -> (StatusCode, Json<Value>) {
+async fn execute_call(
+    state: &ShopState,
+    effect: &str,
+    headers: &HeaderMap,
+    body: &Value,
+) -> (StatusCode, Json<Value>) {
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
     let (Some(key), Some(order)) = (key, body["orderId"].as_str()) else {
-        return refuse(StatusCode::BAD_REQUEST, "an idempotency-key and an orderId are required");
+        return error_response(StatusCode::BAD_REQUEST, "an idempotency-key and an orderId are required");
     };
-    desk.book().call(key, order, effect, body);
-    if desk.mood().down {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "down for maintenance");
+    state.record().call(key, order, effect, body);
+    if state.fault_settings().down {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "down for maintenance");
     }
-    let failure = failure(desk);
-    desk.work().await;
-    if failure == Some(Failure::Before) {
-        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "bad luck");
+    let failure = failure(state);
+    state.work().await;
+    if failure == Some(FailurePoint::Before) {
+        return error_response(StatusCode::INTERNAL_SERVER_ERROR, "injected fault");
     }
-    let executed = desk.book().execute(key, effect, body);
+    let executed = state.record().execute(key, effect, body);
     match executed {
-        Err(fault) => refuse(StatusCode::UNPROCESSABLE_ENTITY, &fault),
-        Ok(_) if failure == Some(Failure::After) => {
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, "done, but the answer was lost")
+        Err(fault) => error_response(StatusCode::UNPROCESSABLE_ENTITY, &fault),
+        Ok(_) if failure == Some(FailurePoint::After) => {
+            error_response(StatusCode::INTERNAL_SERVER_ERROR, "executed, but the response was lost")
         }
-        Ok((status, answer)) => {
-            let status = StatusCode::from_u16(status).expect("the book holds statuses of HTTP");
-            (status, Json(answer))
+        Ok((status, response)) => {
+            let status = StatusCode::from_u16(status).expect("the record contains valid HTTP statuses");
+            (status, Json(response))
         }
     }
 }
 
-fn failure(desk: &Desk) -> Option<Failure> {
-    let rate = desk.mood().fail_rate;
-    desk.draw(|chance| match chance.f64() {
+fn failure(state: &ShopState) -> Option<FailurePoint> {
+    let rate = state.fault_settings().fail_rate;
+    state.draw(|chance| match chance.f64() {
         draw if draw >= rate => None,
-        draw if draw < rate / 2.0 => Some(Failure::Before),
-        _ => Some(Failure::After),
+        draw if draw < rate / 2.0 => Some(FailurePoint::Before),
+        _ => Some(FailurePoint::After),
     })
 }

@@ -1,4 +1,4 @@
-//! What the shop's handlers share: its book, its mood, its luck, and the way out for events.
+//! Shared state of the shop's handlers: record, fault settings, random generator and event queue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,80 +10,80 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::emitter::{Emitter, Queue};
-use crate::record::Book;
+use crate::record::ShopRecord;
 
 /// One event in this many is sent twice.
 const REPEAT_ONE_IN: u32 = 20;
 
-/// What is wrong with it at the moment. Nothing, by default.
+/// Current fault settings. Default: no faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mood {
-    /// The share of payment calls that fail, from 0 to 1: half of them before the act, half after it.
+pub struct FaultSettings {
+    /// Share of failing payment calls, from 0 to 1: half of them fail before the action, half after it.
     pub fail_rate: f64,
-    /// Everything takes this much longer.
+    /// Additional processing time in milliseconds.
     pub slow_ms: u64,
-    /// The payment service is down: every call is answered 503.
+    /// Whether the payment service is down: every call returns 503.
     pub down: bool,
 }
 
-/// See the top of this file.
-pub(super) struct Desk {
-    book: Mutex<Book>,
-    mood: Mutex<Mood>,
+/// Shared state of the handlers.
+pub(super) struct ShopState {
+    record: Mutex<ShopRecord>,
+    fault_settings: Mutex<FaultSettings>,
     chance: Mutex<Rng>,
     emitter: Emitter,
     pace: Duration,
 }
 
-impl Desk {
-    /// A desk, and the queue of events that it fills.
+impl ShopState {
+    /// Creates the state and the queue of its events.
     pub(super) fn new(seed: u64, pace: Duration) -> (Self, Queue) {
         let (emitter, queue) = Emitter::new();
         let chance = Mutex::new(Rng::with_seed(seed));
-        (Self { book: Mutex::default(), mood: Mutex::default(), chance, emitter, pace }, queue)
+        (Self { record: Mutex::default(), fault_settings: Mutex::default(), chance, emitter, pace }, queue)
     }
 
-    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn record(&self) -> MutexGuard<'_, ShopRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn mood(&self) -> Mood {
-        *self.mood.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn fault_settings(&self) -> FaultSettings {
+        *self.fault_settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_mood(&self, mood: Mood) {
-        *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
+    pub(super) fn set_fault_settings(&self, fault_settings: FaultSettings) {
+        *self.fault_settings.lock().unwrap_or_else(PoisonError::into_inner) = fault_settings;
     }
 
     pub(super) fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
         draw(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the time that work takes: between half the pace and one and a half of it.
+    /// Sleeps for the processing time: between 0.5 and 1.5 times the configured one.
     pub(super) async fn work(&self) {
         let share = self.draw(|chance| 0.5 + chance.f64());
-        let slow = Duration::from_millis(self.mood().slow_ms);
+        let slow = Duration::from_millis(self.fault_settings().slow_ms);
         tokio::time::sleep(self.pace.mul_f64(share) + slow).await;
     }
 
-    /// Puts an event on its way, now and then twice.
+    /// Queues an event, sometimes twice.
     pub(super) fn emit(&self, event: Value) {
-        self.book().events += 1;
+        self.record().events += 1;
         if self.draw(|chance| chance.u32(0..REPEAT_ONE_IN)) == 0 {
-            self.book().repeated += 1;
+            self.record().repeated += 1;
             self.emitter.queue(event.clone());
         }
         self.emitter.queue(event);
     }
 
-    /// Events that the runner has not accepted yet.
+    /// Returns the number of events that the runner has not accepted yet.
     pub(super) fn unsent(&self) -> usize {
         self.emitter.unsent()
     }
 }
 
-/// A refusal with its reason.
-pub(super) fn refuse(status: StatusCode, reason: &str) -> (StatusCode, Json<Value>) {
+/// Returns an error response with its reason.
+pub(super) fn error_response(status: StatusCode, reason: &str) -> (StatusCode, Json<Value>) {
     (status, Json(json!({ "reason": reason })))
 }

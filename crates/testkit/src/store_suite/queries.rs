@@ -1,0 +1,100 @@
+//! Conformance cases: queries over instances, and inspection of tables.
+
+use std::collections::BTreeMap;
+
+use orlog_model::{Change, Commit, Instance, InstanceKey, Status, StreamPosition};
+use orlog_store::{Error, InstanceQuery};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::samples::{
+    apply, at, dead_letter, effect, empty, event_id, instance, key, saga, source, tenant, timer,
+};
+use super::{KEY_SHARDED, StoreFixture};
+
+/// Queries filter and page without gaps or duplicates, and never return instances of another tenant.
+pub fn instance_query_pages(mut fixture: StoreFixture) {
+    for of in ["acme", "acme2", KEY_SHARDED] {
+        let group = (1..=40u64).map(|number| {
+            let status = if number % 4 == 0 { Status::Failed } else { Status::Running };
+            let key = key(of, &format!("{}-{number:02}", if number % 2 == 0 { "even" } else { "odd" }));
+            apply(Commit { instance: Some(instance(number, status)), ..empty(&key) })
+        });
+        fixture.commit(&group.collect::<Vec<_>>());
+    }
+    for of in ["acme", KEY_SHARDED] {
+        let all = InstanceQuery { tenant: tenant(of), limit: 7, ..InstanceQuery::default() };
+        assert_eq!(found(&fixture, &all).len(), 40);
+        assert_eq!(found(&fixture, &InstanceQuery { scan_limit: 3, ..all.clone() }).len(), 40);
+        let failed = InstanceQuery { statuses: vec![Status::Failed, Status::Stuck], ..all.clone() };
+        assert_eq!(found(&fixture, &failed).len(), 10);
+        let odd = InstanceQuery { saga: Some(saga("order")), prefix: Some("odd-".to_owned()), ..all.clone() };
+        assert_eq!(found(&fixture, &odd).len(), 20);
+        assert_eq!(found(&fixture, &InstanceQuery { saga: None, ..odd }).len(), 20);
+        let recent = InstanceQuery { updated_from: Some(at(31)), updated_until: Some(at(36)), ..all.clone() };
+        assert_eq!(found(&fixture, &recent).len(), 5);
+        assert!(found(&fixture, &InstanceQuery { created_until: Some(at(0)), ..all.clone() }).is_empty());
+        assert!(found(&fixture, &InstanceQuery { saga: Some(saga("other")), ..all }).is_empty());
+    }
+    let counts =
+        BTreeMap::from([((saga("order"), Status::Running), 30), ((saga("order"), Status::Failed), 10)]);
+    assert_eq!(fixture.reader.count(&tenant(KEY_SHARDED)).unwrap(), counts);
+    let page = fixture.reader.instances(&InstanceQuery {
+        tenant: tenant("acme"),
+        limit: 1,
+        ..InstanceQuery::default()
+    });
+    for cursor in [page.unwrap().next.unwrap(), "zz".to_owned(), "00".to_owned(), "ä".to_owned()] {
+        let foreign =
+            InstanceQuery { tenant: tenant("acme2"), cursor: Some(cursor), ..InstanceQuery::default() };
+        assert!(matches!(fixture.reader.instances(&foreign), Err(Error::InvalidCursor { .. })));
+    }
+}
+
+/// Returns all pages of a query. Checks that each instance occurs once and belongs to the tenant.
+fn found(fixture: &StoreFixture, query: &InstanceQuery) -> BTreeMap<InstanceKey, Instance> {
+    let mut query = query.clone();
+    let mut found = BTreeMap::new();
+    loop {
+        let page = fixture.reader.instances(&query).unwrap();
+        for (key, instance) in page.items {
+            assert_eq!(key.tenant, query.tenant);
+            assert!(found.insert(key, instance).is_none(), "an instance was found twice");
+        }
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            return found;
+        }
+    }
+}
+
+/// Operators can inspect each keyspace in its usual notation, of one tenant or of all.
+pub fn tables_are_inspectable(mut fixture: StoreFixture) {
+    let key = key("acme", "o-1");
+    fixture.commit(&[
+        apply(Commit {
+            instance: Some(Instance { state: b"{\"step\":2}".to_vec(), ..instance(1, Status::Running) }),
+            work: vec![effect(&key, "payments.charge", 1)],
+            arm: vec![timer(50, 1)],
+            dedupe_key: Some(event_id("e")),
+            dead_letter: Some(Box::new(dead_letter("zeta", 3))),
+            ..empty(&key)
+        }),
+        Change::Checkpoint(source(), StreamPosition::after(Uuid::nil(), 1)),
+    ]);
+    let acme = tenant("acme");
+    let only = |table| fixture.reader.inspect_rows(table, None, 9).unwrap().remove(0);
+    assert_eq!(
+        (only("saga").key.as_str(), &only("saga").value["state"]["step"]),
+        ("saga:acme:order:o-1", &json!(2))
+    );
+    assert_eq!(only("outbox").key, "outbox:acme:effect:payments.charge:1");
+    assert_eq!(only("schedule").key, "schedule:acme:order:o-1:1970-01-01T00:00:00.050Z:timeout");
+    assert_eq!(
+        (only("dedupe").key.as_str(), only("checkpoint").key.as_str()),
+        ("dedupe:acme:order:o-1:e", "checkpoint:events:*")
+    );
+    assert_eq!(fixture.reader.inspect_rows("deadletter", Some(&acme), 9).unwrap(), []);
+    assert_eq!(fixture.reader.inspect_rows("saga", Some(&acme), 9).unwrap().len(), 1);
+    assert!(matches!(fixture.reader.inspect_rows("users", None, 9), Err(Error::NoSuchTable { .. })));
+}
