@@ -1,15 +1,15 @@
-//! What can keep a chore from running at all.
+//! Errors that prevent an xtask command from running.
 
-/// Findings are not errors.
+/// Error of an xtask command. Violations are not errors.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A file or folder of the checkout cannot be read.
+    /// A file or directory of the checkout cannot be read.
     #[error("cannot read {path}: {source}")]
     Read { path: String, source: std::io::Error },
-    /// A file that must be TOML is not.
+    /// A file is not valid TOML.
     #[error("{path} is not valid: {source}")]
     Toml { path: String, source: Box<toml::de::Error> },
-    /// `cargo metadata` failed; its own message is the best there is.
+    /// `cargo metadata` failed; contains its message.
     #[error("cargo metadata failed: {message}")]
     Metadata { message: String },
 }

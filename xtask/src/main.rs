@@ -1,7 +1,8 @@
-//! `cargo xtask` runs the chores of this repository that are not worth a shell script.
+//! `cargo xtask` runs the tasks of this repository that are too complex for a shell script.
 //!
-//! `tidy` checks the house rules that no compiler checks; `deny` checks what the dependencies bring in. Both print one
-//! finding a block, as `file:line`, reason and remedy, and exit with 1 if there is any, with 2 if they could not run.
+//! `tidy` checks the code rules that no compiler checks; `deny` checks the dependencies. Both print one
+//! block per violation: `file:line`, reason and remedy. They exit with 1 if there are violations, and
+//! with 2 if they could not run.
 
 mod deny;
 mod error;
@@ -17,12 +18,13 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <command>
 
 commands:
-  tidy    check the house rules (sizes, floors, circles, walls, texts, docs)
-  deny    check licences, banned and doubled crates, and sources against deny.toml";
+  tidy    check the code rules (sizes, layers, cycles, boundaries, texts, docs)
+  deny    check licenses, banned and duplicate crates, and sources against deny.toml";
 
 fn main() -> ExitCode {
-    let root =
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root of the checkout");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a directory in the root of the checkout");
     let outcome = match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy::run(root),
         Some("deny") => deny::run(root),

@@ -1,4 +1,5 @@
-//! The house rules, one file each; every file names the rule, its reason and its remedy, and a `check`.
+//! Code rules, one file each; every file defines the name, reason and remedy of its rule, and a
+//! `check`.
 
 pub(crate) mod boundaries;
 pub(crate) mod cycles;
@@ -9,3 +10,4 @@ pub(crate) mod layers;
 pub(crate) mod links;
 pub(crate) mod markers;
 pub(crate) mod size;
+pub(crate) mod words;

@@ -1,7 +1,8 @@
-//! One Rust file as the rules see it: its syntax, the names it uses and which of its lines are tests.
+//! Rust file as input of the rules: its syntax, the names it uses and its test lines.
 //!
-//! Tests are the whole file under `tests/`, `benches/` or `tests.rs`; elsewhere every item under `#[test]` or
-//! `#[cfg(test)]`, and everything from the first `#[cfg(test)] mod … {` to the end of the file.
+//! All lines of files under `tests/` or `benches/` and of `tests.rs` are test lines. In other files,
+//! these are every item under `#[test]` or `#[cfg(test)]`, and all lines from the first `#[cfg(test)]
+//! mod … {` to the end of the file.
 
 pub(crate) mod names;
 
@@ -14,21 +15,21 @@ use syn::{Attribute, Item};
 
 use self::names::Names;
 
-/// A parsed Rust file.
+/// Parsed Rust file.
 pub(crate) struct Source {
     /// Path from the root of the checkout.
     pub(crate) path: String,
     pub(crate) text: String,
     pub(crate) syntax: syn::File,
     pub(crate) names: Names,
-    /// Modules this file declares as `#[cfg(test)] mod name;`.
+    /// Modules that this file declares as `#[cfg(test)] mod name;`.
     pub(crate) test_children: BTreeSet<String>,
     all_tests: bool,
     test_lines: Vec<RangeInclusive<usize>>,
 }
 
 impl Source {
-    /// Parses `text`; an error names the line that is not Rust.
+    /// Parses `text`; an error contains the line that is not valid Rust.
     pub(crate) fn parse(path: &str, text: &str) -> Result<Self, (usize, String)> {
         let syntax = syn::parse_file(text).map_err(|error| (error.span().start().line, error.to_string()))?;
         let tokens = text.strip_prefix('\u{feff}').unwrap_or(text).parse::<proc_macro2::TokenStream>();
@@ -46,33 +47,34 @@ impl Source {
         Ok(source)
     }
 
-    /// Says that another file declares this one as a test module.
+    /// Marks the file as a test module that another file declares.
     pub(crate) fn mark_as_tests(&mut self) {
         self.all_tests = true;
     }
 
-    /// Whether the whole file is tests.
+    /// Returns whether the whole file is tests.
     pub(crate) fn is_tests(&self) -> bool {
         self.all_tests
     }
 
-    /// Whether `line` belongs to the tests.
+    /// Returns whether `line` belongs to the tests.
     pub(crate) fn is_test_line(&self, line: usize) -> bool {
         self.all_tests || self.test_lines.iter().any(|range| range.contains(&line))
     }
 
-    /// How many lines are not tests; in a file that is all tests, how many there are.
+    /// Returns the number of lines outside of tests; for a test file, the number of all lines.
     pub(crate) fn counted_lines(&self) -> usize {
         let total = self.text.lines().count();
         if self.all_tests { total } else { (1..=total).filter(|line| !self.is_test_line(*line)).count() }
     }
 
-    /// The folder in which the modules that this file declares lie: `src/` of `src/lib.rs`, `src/a/` of `src/a.rs`.
-    pub(crate) fn children_folder(&self) -> String {
-        let (folder, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
+    /// Returns the directory of the modules that this file declares: `src/` of `src/lib.rs`, `src/a/` of
+    /// `src/a.rs`.
+    pub(crate) fn children_dir(&self) -> String {
+        let (dir, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
         match name {
-            "lib.rs" | "main.rs" => format!("{folder}/"),
-            _ => format!("{folder}/{}/", name.trim_end_matches(".rs")),
+            "lib.rs" | "main.rs" => format!("{dir}/"),
+            _ => format!("{dir}/{}/", name.trim_end_matches(".rs")),
         }
     }
 
@@ -100,7 +102,8 @@ fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
-/// `#[test]`, `#[tokio::test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`; not `#[cfg(not(test))]`.
+/// Returns true for `#[test]`, `#[tokio::test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`; not for
+/// `#[cfg(not(test))]`.
 fn is_test_attribute(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("cfg") {
         let syn::Meta::List(list) = &attribute.meta else { return false };
@@ -109,15 +112,15 @@ fn is_test_attribute(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|segment| segment.ident == "test")
 }
 
-fn mentions(tokens: proc_macro2::TokenStream, word: &str) -> bool {
+fn mentions(tokens: proc_macro2::TokenStream, name: &str) -> bool {
     tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => ident == word,
-        TokenTree::Group(group) => mentions(group.stream(), word),
+        TokenTree::Ident(ident) => ident == name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
         _ => false,
     })
 }
 
-/// The attributes of an item; items of a kind that nobody puts under `#[cfg(test)]` have none.
+/// Returns the attributes of an item; empty for kinds of items that are never under `#[cfg(test)]`.
 pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -135,7 +138,7 @@ pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Parses a fixture that must be Rust, for tests.
+/// Parses a fixture that must be valid Rust, for tests.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn fixture(path: &str, text: &str) -> Source {
@@ -150,7 +153,7 @@ mod tests {
         "//! Doc.\nfn a() {}\n#[cfg(test)]\nfn b() {\n}\nfn c() {}\n#[cfg(test)]\nmod tests {\n}\n";
 
     #[test]
-    fn knows_which_lines_are_tests() {
+    fn detects_test_lines() {
         let source = fixture("src/a.rs", MIXED);
         let tests: Vec<usize> = (1..=9).filter(|line| source.is_test_line(*line)).collect();
         assert_eq!(tests, [3, 4, 5, 7, 8, 9]);
@@ -169,6 +172,6 @@ mod tests {
         let source =
             fixture("src/a.rs", "//! Doc.\n#[cfg(test)]\nmod check;\n#[cfg(not(test))]\nmod real;\n");
         assert_eq!(source.test_children.iter().collect::<Vec<_>>(), ["check"]);
-        assert_eq!(source.children_folder(), "src/a/");
+        assert_eq!(source.children_dir(), "src/a/");
     }
 }

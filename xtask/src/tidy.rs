@@ -1,4 +1,4 @@
-//! `cargo xtask tidy` reads the checkout once and shows it to every house rule.
+//! `cargo xtask tidy` reads the checkout once and applies every code rule.
 
 use std::path::Path;
 
@@ -6,62 +6,63 @@ use crate::error::Error;
 use crate::rules;
 use crate::source::Source;
 use crate::tree::Tree;
-use crate::violation::{Finding, Rule};
+use crate::violation::{LintRule, Violation};
 
-const PARSE: Rule = Rule {
+const PARSE: LintRule = LintRule {
     name: "parse",
-    reason: "the rules read the syntax tree; a file that does not parse escapes them",
+    reason: "the rules read the syntax tree and cannot check a file that does not parse",
     remedy: "make `cargo build` pass first",
 };
 
-/// Checks the checkout in `root` and prints what it finds; `true` if that is nothing.
+/// Checks the checkout in `root` and prints the violations; `true` if there are none.
 pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let tree = Tree::read(root)?;
-    let findings = check(&tree);
-    for finding in &findings {
-        println!("{finding}\n");
+    let violations = check(&tree);
+    for violation in &violations {
+        println!("{violation}\n");
     }
     let files = tree.with_extension("rs").count();
-    println!("tidy: {files} Rust files, {} findings", findings.len());
-    Ok(findings.is_empty())
+    println!("tidy: {files} Rust files, {} violations", violations.len());
+    Ok(violations.is_empty())
 }
 
-/// Every finding of every rule, sorted by place.
-fn check(tree: &Tree) -> Vec<Finding> {
-    let (sources, mut findings) = parse(tree);
+/// Returns all violations of all rules, sorted by location.
+fn check(tree: &Tree) -> Vec<Violation> {
+    let (sources, mut violations) = parse(tree);
     for source in &sources {
-        findings.extend(rules::size::check(source));
-        findings.extend(rules::file_header::check(source));
-        findings.extend(rules::boundaries::check(source));
-        findings.extend(rules::forbidden::check(source));
+        violations.extend(rules::size::check(source));
+        violations.extend(rules::file_header::check(source));
+        violations.extend(rules::boundaries::check(source));
+        violations.extend(rules::forbidden::check(source));
     }
-    findings.extend(rules::markers::check(tree));
-    findings.extend(rules::cycles::check(&sources));
-    findings.extend(rules::layers::check(tree));
-    findings.extend(rules::error_codes::check(tree, &sources));
-    findings.extend(rules::links::check(tree));
-    findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
-    findings
+    violations.extend(rules::markers::check(tree));
+    violations.extend(rules::cycles::check(&sources));
+    violations.extend(rules::layers::check(tree));
+    violations.extend(rules::error_codes::check(tree, &sources));
+    violations.extend(rules::links::check(tree));
+    violations.extend(rules::words::check(tree));
+    violations.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    violations
 }
 
-fn parse(tree: &Tree) -> (Vec<Source>, Vec<Finding>) {
-    let (mut sources, mut findings) = (Vec::new(), Vec::new());
+fn parse(tree: &Tree) -> (Vec<Source>, Vec<Violation>) {
+    let (mut sources, mut violations) = (Vec::new(), Vec::new());
     for (path, text) in tree.with_extension("rs") {
         match Source::parse(path, text) {
             Ok(source) => sources.push(source),
-            Err((line, message)) => findings.push(Finding::new(&PARSE, path, line, message)),
+            Err((line, message)) => violations.push(Violation::new(&PARSE, path, line, message)),
         }
     }
     mark_test_modules(&mut sources);
-    (sources, findings)
+    (sources, violations)
 }
 
-/// A file that its parent declares as `#[cfg(test)] mod name;` is tests, with everything below it.
+/// Marks a file that its parent declares as `#[cfg(test)] mod name;`, and all files below it, as tests.
 fn mark_test_modules(sources: &mut [Source]) {
     let mut stems = Vec::new();
     for source in &*sources {
-        let folder = source.children_folder();
-        stems.extend(source.test_children.iter().map(|name| format!("{folder}{name}")));
+        let dir = source.children_dir();
+        stems.extend(source.test_children.iter().map(|name| format!("{dir}{name}")));
     }
     for source in sources {
         let is_tests = |stem: &String| {
@@ -78,27 +79,27 @@ mod tests {
     use super::check;
     use crate::tree::Tree;
 
-    const GOOD: &str = "//! A file that keeps every rule.\n\nfn f() {}\n";
+    const VALID: &str = "//! A file without violations.\n\nfn f() {}\n";
 
     #[test]
-    fn a_good_tree_has_no_findings() {
-        let tree = Tree::of(&[("src/lib.rs", GOOD), ("README.md", "[lib](src/lib.rs)")]);
+    fn clean_tree_has_no_violations() {
+        let tree = Tree::of(&[("src/lib.rs", VALID), ("README.md", "[lib](src/lib.rs)")]);
         assert!(check(&tree).is_empty());
     }
 
     #[test]
-    fn findings_come_sorted_by_place() {
-        let bad = "fn f() { g().unwrap(); }\n#[allow(x)]\nfn h() { todo!() }\n";
-        let tree = Tree::of(&[("src/lib.rs", bad), ("src/a/mod.rs", GOOD)]);
-        let places: Vec<String> = check(&tree)
+    fn violations_are_sorted_by_location() {
+        let invalid = "fn f() { g().unwrap(); }\n#[allow(x)]\nfn h() { todo!() }\n";
+        let tree = Tree::of(&[("src/lib.rs", invalid), ("src/a/mod.rs", VALID)]);
+        let locations: Vec<String> = check(&tree)
             .iter()
-            .map(|finding| format!("{}:{} {}", finding.path, finding.line, finding.rule.name))
+            .map(|violation| format!("{}:{} {}", violation.path, violation.line, violation.rule.name))
             .collect();
         assert_eq!(
-            places,
+            locations,
             [
                 "src/a/mod.rs:1 mod-file",
-                "src/lib.rs:1 opening",
+                "src/lib.rs:1 file-header",
                 "src/lib.rs:1 unwrap",
                 "src/lib.rs:2 allow",
                 "src/lib.rs:3 unfinished"
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_parse_is_a_finding() {
+    fn unparsable_file_is_a_violation() {
         let tree = Tree::of(&[("src/lib.rs", "//! Half a file.\nfn f( {\n")]);
         assert_eq!(check(&tree)[0].rule.name, "parse");
     }

@@ -1,8 +1,8 @@
-//! The part of `deny.toml` that is read here; names and meanings are those of cargo-deny.
+//! Supported part of `deny.toml`; names and meanings are those of cargo-deny.
 
 use serde::Deserialize;
 
-/// How much a verdict matters.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
@@ -77,19 +77,19 @@ pub(super) struct Sources {
     pub(super) allow_git: Vec<String>,
 }
 
-/// `name` or `name@version`; the version may be cut short at a dot.
+/// `name` or `name@version`; the version may be a prefix that ends before a dot.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Spec(String);
 
 impl Spec {
-    /// Whether a package answers to it.
+    /// Returns whether a package matches the specification.
     pub(super) fn matches(&self, name: &str, version: &str) -> bool {
         match self.0.split_once('@') {
             None => self.0 == name,
-            Some((wanted, start)) => {
+            Some((expected, start)) => {
                 let rest = version.strip_prefix(start);
-                wanted == name && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                expected == name && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             }
         }
     }

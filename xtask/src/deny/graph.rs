@@ -1,4 +1,4 @@
-//! The packages that a build of this workspace takes in, as `cargo metadata` tells them.
+//! Packages in a build of this workspace, as reported by `cargo metadata`.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
-/// All packages, ours included.
+/// All packages, including those of the workspace.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Graph {
     pub(super) packages: Vec<Package>,
@@ -17,9 +17,9 @@ pub(super) struct Graph {
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
-    /// An SPDX expression.
+    /// SPDX expression.
     pub(super) license: Option<String>,
-    /// `registry+https://…` or `git+https://…`; none for a package of this workspace.
+    /// `registry+https://…` or `git+https://…`; `None` for a package of this workspace.
     pub(super) source: Option<String>,
     pub(super) dependencies: Vec<Dependency>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Dependency {
 }
 
 impl Graph {
-    /// Asks cargo, for one target if there is one; the lock file is taken as it is.
+    /// Runs `cargo metadata` for these targets, or for all if there are none; uses the lock file unchanged.
     pub(super) fn load(root: &Path, targets: &[String]) -> Result<Self, Error> {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.current_dir(root).args(["metadata", "--locked", "--format-version=1"]);
@@ -47,13 +47,13 @@ impl Graph {
 }
 
 impl Package {
-    /// Name and version, as the lock file and `deny.toml` spell them.
+    /// Returns name and version in the notation of the lock file and `deny.toml`.
     pub(super) fn spec(&self) -> String {
         format!("{}@{}", self.name, self.version)
     }
 }
 
-/// A package of the registry, for tests.
+/// Returns a registry package for tests.
 #[cfg(test)]
 pub(super) fn package(name: &str, version: &str) -> Package {
     Package {

@@ -1,22 +1,22 @@
-//! Packages come from the registries that `deny.toml` names and from nowhere else.
+//! Check that all packages come from the registries in `deny.toml`.
 
 use super::config::{Level, Sources};
+use super::diagnostic::Diagnostic;
 use super::graph::Graph;
-use super::verdict::Verdict;
 
-/// Judges where every package that is not ours comes from.
-pub(super) fn judge(config: &Sources, graph: &Graph) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
+/// Evaluates the source of every package outside the workspace.
+pub(super) fn evaluate(config: &Sources, graph: &Graph) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
     for package in &graph.packages {
         let Some(source) = &package.source else { continue };
         if let Some(level) = level(config, source) {
-            verdicts.push(Verdict { level, text: format!("{} comes from {source}", package.spec()) });
+            diagnostics.push(Diagnostic { level, text: format!("{} comes from {source}", package.spec()) });
         }
     }
-    verdicts
+    diagnostics
 }
 
-/// How bad a source is; none if it is allowed.
+/// Returns the severity of a source; `None` if it is allowed.
 fn level(config: &Sources, source: &str) -> Option<Level> {
     if let Some(registry) = source.strip_prefix("registry+").or_else(|| source.strip_prefix("sparse+")) {
         let known = config.allow_registry.iter().any(|allowed| allowed == registry);
@@ -31,10 +31,10 @@ fn level(config: &Sources, source: &str) -> Option<Level> {
 mod tests {
     use super::super::config::{Level, Sources};
     use super::super::graph::{Graph, package};
-    use super::judge;
+    use super::evaluate;
 
     #[test]
-    fn only_named_sources_pass() {
+    fn only_listed_sources_are_allowed() {
         let config = Sources {
             allow_registry: vec!["https://github.com/rust-lang/crates.io-index".to_owned()],
             unknown_git: Level::Warn,
@@ -44,9 +44,10 @@ mod tests {
         fork.source = Some("git+https://example.org/fork".to_owned());
         let mut mirror = package("mirror", "1.0.0");
         mirror.source = Some("sparse+https://example.org/index/".to_owned());
-        let verdicts = judge(&config, &Graph { packages: vec![package("good", "1.0.0"), fork, mirror] });
+        let diagnostics =
+            evaluate(&config, &Graph { packages: vec![package("good", "1.0.0"), fork, mirror] });
         let levels: Vec<(Level, &str)> =
-            verdicts.iter().map(|verdict| (verdict.level, verdict.text.as_str())).collect();
+            diagnostics.iter().map(|diagnostic| (diagnostic.level, diagnostic.text.as_str())).collect();
         assert_eq!(
             levels,
             [

@@ -1,9 +1,9 @@
-//! The files of a crate form no circle: whatever reads the one need not read the other first.
+//! The files of a crate form no cycle: of two files, at least one can be read without the other.
 //!
-//! An arrow goes from a file to the file in which a name that it uses is defined. Names are followed from
-//! `crate::`, `super::`, `self::` and from the modules a file declares, through re-exports, to their home. Declaring and
-//! re-exporting a child makes no arrow, and tests make none. The shortest circle through each file is reported as a
-//! path; files of a circle already reported are not reported again.
+//! A dependency goes from a file to the file that defines a name it uses. Names are resolved from
+//! `crate::`, `super::`, `self::` and the declared modules, through re-exports, to their definition.
+//! Declaring and re-exporting a child is no dependency, and tests have none. The shortest cycle through
+//! each file is reported as a path. Files of a reported cycle are not reported again.
 
 mod modules;
 
@@ -11,63 +11,64 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::modules::Modules;
 use crate::source::Source;
-use crate::violation::{Finding, Rule};
+use crate::violation::{LintRule, Violation};
 
-const RULE: Rule = Rule {
-    name: "circle",
-    reason: "files that need each other are one file in several places; none can be read, tested or moved alone",
-    remedy: "move what both need into a file of its own below them, or pass it in as an argument",
+const RULE: LintRule = LintRule {
+    name: "cycle",
+    reason: "files in a cycle are effectively one file; none can be read, tested or moved alone",
+    remedy: "move the shared code into a separate file below them, or pass it in as an argument",
 };
 
-/// From a file to the files it uses, with the first line of the use.
-type Arrows = BTreeMap<usize, BTreeMap<usize, usize>>;
+/// Map from a file to the files it uses, with the first line of the use.
+type Dependencies = BTreeMap<usize, BTreeMap<usize, usize>>;
 
-/// Looks at each crate by itself.
-pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
+/// Checks each crate separately.
+pub(crate) fn check(sources: &[Source]) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !source.is_tests()) {
-        if let Some((folder, _)) = crate_of(&source.path) {
-            crates.entry(folder).or_default().push(source);
+        if let Some((dir, _)) = crate_of(&source.path) {
+            crates.entry(dir).or_default().push(source);
         }
     }
-    crates.into_iter().flat_map(|(folder, files)| check_crate(folder, &files)).collect()
+    crates.into_iter().flat_map(|(dir, files)| check_crate(dir, &files)).collect()
 }
 
-/// The `…src/` folder of a file and its path below it; none for files that belong to no library or program.
+/// Returns the `…src/` directory of a file and its path below it; `None` for files outside of a library
+/// or program.
 fn crate_of(path: &str) -> Option<(&str, &str)> {
     let start = if path.starts_with("src/") { 0 } else { path.find("/src/")? + 1 };
     Some(path.split_at(start + "src/".len()))
 }
 
-fn check_crate(folder: &str, files: &[&Source]) -> Vec<Finding> {
-    let modules = Modules::of(folder, files);
-    let arrows: Arrows = (0..files.len()).map(|file| (file, modules.arrows_of(file))).collect();
+fn check_crate(dir: &str, files: &[&Source]) -> Vec<Violation> {
+    let modules = Modules::of(dir, files);
+    let arrows: Dependencies = (0..files.len()).map(|file| (file, modules.dependencies_of(file))).collect();
     let mut reported = BTreeSet::new();
-    let mut findings = Vec::new();
+    let mut violations = Vec::new();
     for start in 0..files.len() {
-        let Some(circle) = shortest_circle(&arrows, start) else { continue };
-        if circle.iter().any(|file| reported.contains(file)) {
+        let Some(cycle) = shortest_cycle(&arrows, start) else { continue };
+        if cycle.iter().any(|file| reported.contains(file)) {
             continue;
         }
-        let name = |file: &usize| files[*file].path.strip_prefix(folder).unwrap_or_default();
-        let path = circle.iter().chain([&start]).map(name).collect::<Vec<_>>().join(" → ");
-        let line = arrows[&start][circle.get(1).unwrap_or(&start)];
-        findings.push(Finding::new(&RULE, &files[start].path, line, path));
-        reported.extend(circle);
+        let name = |file: &usize| files[*file].path.strip_prefix(dir).unwrap_or_default();
+        let path = cycle.iter().chain([&start]).map(name).collect::<Vec<_>>().join(" → ");
+        let line = arrows[&start][cycle.get(1).unwrap_or(&start)];
+        violations.push(Violation::new(&RULE, &files[start].path, line, path));
+        reported.extend(cycle);
     }
-    findings
+    violations
 }
 
-/// The files of the shortest way from `start` back to itself, by breadth-first search.
-fn shortest_circle(arrows: &Arrows, start: usize) -> Option<Vec<usize>> {
-    let mut came_from: BTreeMap<usize, usize> = BTreeMap::new();
+/// Returns the files of the shortest cycle through `start`, by breadth-first search.
+fn shortest_cycle(arrows: &Dependencies, start: usize) -> Option<Vec<usize>> {
+    let mut predecessors: BTreeMap<usize, usize> = BTreeMap::new();
     let mut queue = VecDeque::from([start]);
     while let Some(file) = queue.pop_front() {
         for next in arrows[&file].keys().copied() {
             if next == start {
-                return Some(way_back(&came_from, start, file));
+                return Some(backtrack(&predecessors, start, file));
             }
-            if let std::collections::btree_map::Entry::Vacant(entry) = came_from.entry(next) {
+            if let std::collections::btree_map::Entry::Vacant(entry) = predecessors.entry(next) {
                 entry.insert(file);
                 queue.push_back(next);
             }
@@ -76,29 +77,29 @@ fn shortest_circle(arrows: &Arrows, start: usize) -> Option<Vec<usize>> {
     None
 }
 
-fn way_back(came_from: &BTreeMap<usize, usize>, start: usize, end: usize) -> Vec<usize> {
-    let mut way = vec![end];
-    while let Some(file) = way.last().filter(|file| **file != start) {
-        way.push(came_from[file]);
+fn backtrack(predecessors: &BTreeMap<usize, usize>, start: usize, end: usize) -> Vec<usize> {
+    let mut path = vec![end];
+    while let Some(file) = path.last().filter(|file| **file != start) {
+        path.push(predecessors[file]);
     }
-    way.reverse();
-    way
+    path.reverse();
+    path
 }
 
 #[cfg(test)]
 mod tests {
-    use super::check as check_circles;
+    use super::check as check_cycles;
     use crate::source::{Source, fixture};
-    use crate::violation::lines;
+    use crate::violation::violation_lines;
 
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: &[&str]) {
         let sources: Vec<Source> = files.iter().map(|(path, text)| fixture(path, text)).collect();
-        assert_eq!(lines(&check_circles(&sources)), expected);
+        assert_eq!(violation_lines(&check_cycles(&sources)), expected);
     }
 
     #[test]
-    fn a_tree_of_files_passes() {
+    fn acyclic_files_pass() {
         check(
             &[
                 ("src/lib.rs", "mod a;\nmod b;\npub use a::A;\npub use b::B;"),
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_that_use_each_other_are_a_circle() {
+    fn mutual_use_is_a_cycle() {
         check(
             &[
                 ("crates/x/src/lib.rs", "mod a;\nmod b;"),
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_circle_is_reported_once_as_a_path() {
+    fn longer_cycle_is_reported_once_as_a_path() {
         check(
             &[
                 ("src/lib.rs", "mod a;\nmod b;\nmod c;"),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_followed_through_re_exports_to_its_home() {
+    fn re_exports_resolve_to_the_defining_file() {
         check(
             &[
                 ("src/lib.rs", "mod a;\nmod b;\npub use a::A;\npub use b::*;"),
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_uses_its_child_and_is_used_by_it_is_a_circle() {
+    fn parent_child_mutual_use_is_a_cycle() {
         let child = ("src/p/c.rs", "use super::P;\npub fn f(_: P) {}");
         check(&[("src/lib.rs", "mod p;"), ("src/p.rs", "mod c;\npub use c::f;\npub struct P;"), child], &[]);
         check(
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_make_no_arrows() {
+    fn test_code_adds_no_dependency() {
         check(
             &[
                 ("src/lib.rs", "mod a;\nmod b;"),
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn super_inside_an_inline_module_is_the_file_itself() {
+    fn super_in_inline_module_resolves_to_the_file() {
         check(
             &[
                 ("src/lib.rs", "mod p;"),

@@ -1,25 +1,25 @@
-//! Every Rust file opens with a sentence that says what it is for.
+//! Every Rust file starts with a sentence that states its purpose.
 
 use crate::source::Source;
-use crate::violation::{Finding, Rule};
+use crate::violation::{LintRule, Violation};
 
-const RULE: Rule = Rule {
-    name: "opening",
-    reason: "a newcomer reads the first line and decides whether to read on",
-    remedy: "open the file with `//! One sentence.`, then say what it promises",
+const RULE: LintRule = LintRule {
+    name: "file-header",
+    reason: "the first line tells the reader what the file contains",
+    remedy: "start the file with `//! One sentence.`, then state its guarantees",
 };
 
-/// Fewer letters than this are a placeholder, not a sentence.
+/// Minimum number of letters of a sentence; fewer letters are a placeholder.
 const SENTENCE: usize = 12;
 
-/// Looks at the first line.
-pub(crate) fn check(source: &Source) -> Option<Finding> {
+/// Checks the first line.
+pub(crate) fn check(source: &Source) -> Option<Violation> {
     let first = source.text.lines().next().unwrap_or_default();
-    let finding = |what| Some(Finding::new(&RULE, &source.path, 1, what));
+    let violation = |message| Some(Violation::new(&RULE, &source.path, 1, message));
     match first.strip_prefix("//!") {
-        None => finding("the file does not open with a `//!` comment"),
+        None => violation("the file does not start with a `//!` comment"),
         Some(sentence) if sentence.trim().len() < SENTENCE => {
-            finding("the opening comment is not a sentence")
+            violation("the first comment is not a sentence")
         }
         Some(_) => None,
     }
@@ -27,20 +27,20 @@ pub(crate) fn check(source: &Source) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::check as check_opening;
+    use super::check as check_file_header;
     use crate::source::fixture;
 
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
-        let finding = check_opening(&fixture("src/a.rs", text));
-        assert_eq!(finding.map(|finding| finding.what).as_deref(), expected);
+        let violation = check_file_header(&fixture("src/a.rs", text));
+        assert_eq!(violation.map(|violation| violation.message).as_deref(), expected);
     }
 
     #[test]
-    fn a_sentence_must_stand_on_the_first_line() {
-        check("//! Says what this is for.\nfn f() {}", None);
-        check("// A plain comment.\nfn f() {}", Some("the file does not open with a `//!` comment"));
-        check("", Some("the file does not open with a `//!` comment"));
-        check("//! .\nfn f() {}", Some("the opening comment is not a sentence"));
+    fn first_line_must_be_a_sentence() {
+        check("//! Purpose of this file.\nfn f() {}", None);
+        check("// A plain comment.\nfn f() {}", Some("the file does not start with a `//!` comment"));
+        check("", Some("the file does not start with a `//!` comment"));
+        check("//! .\nfn f() {}", Some("the first comment is not a sentence"));
     }
 }

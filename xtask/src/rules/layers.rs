@@ -1,19 +1,20 @@
-//! Crates depend downward only: no arrow upward, none sideways, and the test kit never in a product.
+//! Crates depend only on lower layers: no dependency upward or sideways, and products never depend on
+//! the testkit.
 //!
-//! The table below is the house. A crate that it does not name has no floor yet and is a finding.
+//! The table below defines the layers. A crate that is missing in it is a violation.
 
 use toml::{Table, Value};
 
 use crate::tree::Tree;
-use crate::violation::{Finding, Rule};
+use crate::violation::{LintRule, Violation};
 
-const RULE: Rule = Rule {
-    name: "floor",
-    reason: "an arrow upward or sideways makes two crates one; what two siblings share lies on the floor below",
-    remedy: "move the shared word down, or pass it in; a new arrow needs an ADR and a line in xtask/src/rules/layers.rs",
+const RULE: LintRule = LintRule {
+    name: "layer",
+    reason: "a dependency upward or sideways merges two crates; code shared by two siblings belongs to the layer below",
+    remedy: "move the shared code down, or pass it in; a new dependency requires an ADR and a line in xtask/src/rules/layers.rs",
 };
 
-const BELOW_ACTORS: &[&str] = &[
+const ALLOWED_FOR_ACTORS: &[&str] = &[
     "orlog-model",
     "orlog-journal",
     "orlog-program",
@@ -22,8 +23,8 @@ const BELOW_ACTORS: &[&str] = &[
     "orlog-effect",
     "orlog-engine",
 ];
-const BELOW_LAB: &[&str] = &["orlog-model", "orlog-program", "orlog-engine"];
-const BELOW_ROOF: &[&str] = &[
+const ALLOWED_FOR_SIMULATOR: &[&str] = &["orlog-model", "orlog-program", "orlog-engine"];
+const ALLOWED_FOR_ROOT: &[&str] = &[
     "orlog-model",
     "orlog-journal",
     "orlog-program",
@@ -35,8 +36,8 @@ const BELOW_ROOF: &[&str] = &[
     "orlog-simulator",
 ];
 
-/// The house from the ground up: a crate and what it may depend on.
-const HOUSE: [(&str, &[&str]); 13] = [
+/// Layers from bottom to top: a crate and its allowed dependencies.
+const LAYERS: [(&str, &[&str]); 13] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
@@ -45,50 +46,53 @@ const HOUSE: [(&str, &[&str]); 13] = [
     ("orlog-bus", &["orlog-model", "orlog-journal"]),
     ("orlog-effect", &["orlog-model"]),
     ("orlog-engine", &["orlog-model", "orlog-program"]),
-    ("orlog-actors", BELOW_ACTORS),
-    ("orlog-simulator", BELOW_LAB),
-    ("orlog", BELOW_ROOF),
-    ("orlog-testkit", BELOW_ROOF),
+    ("orlog-actors", ALLOWED_FOR_ACTORS),
+    ("orlog-simulator", ALLOWED_FOR_SIMULATOR),
+    ("orlog", ALLOWED_FOR_ROOT),
+    ("orlog-testkit", ALLOWED_FOR_ROOT),
     ("xtask", &[]),
 ];
 
-/// Looks at the dependencies of every manifest, not at its dev-dependencies: tests may see everything.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+/// Checks the dependencies of every manifest, except dev-dependencies: tests may use all crates.
+pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let manifests =
         tree.with_extension("toml").filter(|(path, _)| path.rsplit('/').next() == Some("Cargo.toml"));
     manifests.flat_map(|(path, text)| check_manifest(path, text)).collect()
 }
 
-fn check_manifest(path: &str, text: &str) -> Vec<Finding> {
+fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
     let manifest = match text.parse::<Table>() {
         Ok(manifest) => manifest,
         Err(error) => {
-            return vec![Finding::new(&RULE, path, 1, format!("not a manifest: {}", error.message()))];
+            return vec![Violation::new(&RULE, path, 1, format!("not a manifest: {}", error.message()))];
         }
     };
     let Some(name) = manifest.get("package").and_then(|package| package.get("name")).and_then(Value::as_str)
     else {
         return Vec::new();
     };
-    let finding = |line, what| Finding::new(&RULE, path, line, what);
+    let violation = |line, message| Violation::new(&RULE, path, line, message);
     let Some(allowed) = allowed(path, name) else {
-        return vec![finding(1, format!("`{name}` has no floor"))];
+        return vec![violation(1, format!("`{name}` has no layer"))];
     };
     let ours = dependencies(&manifest).into_iter().filter(|(_, package)| package.starts_with("orlog"));
     ours.filter(|(_, package)| !allowed.contains(&package.as_str()))
-        .map(|(key, package)| finding(line_of(text, &key), format!("`{name}` may not depend on `{package}`")))
+        .map(|(key, package)| {
+            violation(line_of(text, &key), format!("`{name}` may not depend on `{package}`"))
+        })
         .collect()
 }
 
-/// Examples stand outside and may use everything that is for users.
+/// Returns the allowed dependencies of a crate. Examples have no layer and may use all crates for
+/// users.
 fn allowed(path: &str, name: &str) -> Option<&'static [&'static str]> {
     if path.starts_with("examples/") {
         return Some(&["orlog", "orlog-guest", "orlog-model", "orlog-program"]);
     }
-    HOUSE.iter().find(|(package, _)| *package == name).map(|(_, allowed)| *allowed)
+    LAYERS.iter().find(|(package, _)| *package == name).map(|(_, allowed)| *allowed)
 }
 
-/// Key and package name of all normal and build dependencies, those of single targets too.
+/// Returns key and package name of all normal and build dependencies, including target-specific ones.
 fn dependencies(manifest: &Table) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let targets = manifest.get("target").and_then(Value::as_table);
@@ -105,7 +109,7 @@ fn dependencies(manifest: &Table) -> Vec<(String, String)> {
     found
 }
 
-/// The line on which a key is set; 1 if it is written in a way that a search does not see.
+/// Returns the line that sets a key; 1 if the text search does not find it.
 fn line_of(text: &str, key: &str) -> usize {
     let mut lines = text.lines();
     let sets = |line: &str| {
@@ -117,18 +121,18 @@ fn line_of(text: &str, key: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::check as check_floors;
+    use super::check as check_layers;
     use crate::tree::Tree;
-    use crate::violation::lines;
+    use crate::violation::violation_lines;
 
     #[track_caller]
     fn check(path: &str, name: &str, sections: &str, expected: &[&str]) {
         let manifest = format!("[package]\nname = \"{name}\"\n{sections}");
-        assert_eq!(lines(&check_floors(&Tree::of(&[(path, &manifest)]))), expected);
+        assert_eq!(violation_lines(&check_layers(&Tree::of(&[(path, &manifest)]))), expected);
     }
 
     #[test]
-    fn downward_arrows_pass() {
+    fn downward_dependencies_pass() {
         check(
             "crates/store/Cargo.toml",
             "orlog-store",
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn upward_and_sideways_arrows_are_findings() {
+    fn upward_and_sideways_dependencies_are_violations() {
         check(
             "crates/store/Cargo.toml",
             "orlog-store",
@@ -151,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_or_target_dependency_is_seen() {
+    fn renamed_and_target_dependencies_are_checked() {
         check(
             "crates/model/Cargo.toml",
             "orlog-model",
-            "[target.'cfg(unix)'.dependencies]\nroof = { package = \"orlog\", version = \"1\" }\n",
+            "[target.'cfg(unix)'.dependencies]\nroot = { package = \"orlog\", version = \"1\" }\n",
             &["4: `orlog-model` may not depend on `orlog`"],
         );
     }
 
     #[test]
-    fn the_test_kit_is_for_tests_only() {
+    fn testkit_is_a_dev_dependency_only() {
         check("Cargo.toml", "orlog", "[dev-dependencies]\norlog-testkit.workspace = true\n", &[]);
         check(
             "Cargo.toml",
@@ -172,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_a_floor_is_a_finding() {
-        check("crates/new/Cargo.toml", "orlog-new", "", &["1: `orlog-new` has no floor"]);
+    fn crate_without_a_layer_is_a_violation() {
+        check("crates/new/Cargo.toml", "orlog-new", "", &["1: `orlog-new` has no layer"]);
         check(
             "examples/orders/shop/Cargo.toml",
             "orlog-example-shop",

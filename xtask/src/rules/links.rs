@@ -1,22 +1,22 @@
-//! Relative links in Markdown point to something that exists.
+//! Relative links in Markdown have an existing target.
 
 use crate::tree::Tree;
-use crate::violation::{Finding, Rule};
+use crate::violation::{LintRule, Violation};
 
-const RULE: Rule = Rule {
+const RULE: LintRule = LintRule {
     name: "link",
-    reason: "a dead link tells the reader that nobody reads these pages",
+    reason: "a dead link misleads the reader and shows that the page is not maintained",
     remedy: "correct the path, or delete the link",
 };
 
-/// Follows every relative link of every page.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+/// Checks every relative link of every page.
+pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let pages = tree.with_extension("md");
     pages.flat_map(|(path, text)| check_page(tree, path, text)).collect()
 }
 
-fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
-    let mut findings = Vec::new();
+fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
+    let mut violations = Vec::new();
     let mut fenced = false;
     for (line, content) in (1..).zip(text.lines()) {
         if content.trim_start().starts_with("```") {
@@ -25,20 +25,20 @@ fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
             let dead = targets(&without_code(content))
                 .into_iter()
                 .filter(|target| !leads_somewhere(tree, path, target));
-            findings.extend(
-                dead.map(|target| Finding::new(&RULE, path, line, format!("`{target}` does not exist"))),
+            violations.extend(
+                dead.map(|target| Violation::new(&RULE, path, line, format!("`{target}` does not exist"))),
             );
         }
     }
-    findings
+    violations
 }
 
-/// The line without its `inline code`.
+/// Returns the line without its `inline code`.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// The targets of `[text](target)` and `[name]: target`, without title and anchor; only relative ones.
+/// Returns the relative targets of `[text](target)` and `[name]: target`, without title and anchor.
 fn targets(line: &str) -> Vec<String> {
     let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let reference = line.strip_prefix('[').and_then(|rest| rest.split_once("]:")).map(|(_, target)| target);
@@ -51,8 +51,8 @@ fn targets(line: &str) -> Vec<String> {
 }
 
 fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
-    let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let start = if target.starts_with('/') { "" } else { folder };
+    let dir = page.rsplit_once('/').map_or("", |(dir, _)| dir);
+    let start = if target.starts_with('/') { "" } else { dir };
     let mut parts: Vec<&str> = start.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
         match part {
@@ -61,29 +61,29 @@ fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
             _ => parts.push(part),
         }
     }
-    tree.holds(&parts.join("/"))
+    tree.contains(&parts.join("/"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::check as check_links;
     use crate::tree::Tree;
-    use crate::violation::lines;
+    use crate::violation::violation_lines;
 
     #[track_caller]
     fn check(page: &str, expected: &[&str]) {
         let tree = Tree::of(&[("docs/adr/README.md", page), ("docs/a.md", ""), ("src/lib.rs", "")]);
-        assert_eq!(lines(&check_links(&tree)), expected);
+        assert_eq!(violation_lines(&check_links(&tree)), expected);
     }
 
     #[test]
-    fn links_to_files_folders_anchors_and_the_web_pass() {
+    fn links_to_files_directories_anchors_and_urls_pass() {
         check("[a](../a.md#part) and [src](../../src/) and [web](https://example.org/x) [here](#top)", &[]);
         check("[a]: ../a.md \"title\"\n[root](/src/lib.rs)", &[]);
     }
 
     #[test]
-    fn dead_links_are_findings() {
+    fn dead_links_are_violations() {
         check("fine\n[b](../b.md) [c](c.md)", &["2: `../b.md` does not exist", "2: `c.md` does not exist"]);
         check("[out](../../../x.md)", &["1: `../../../x.md` does not exist"]);
     }

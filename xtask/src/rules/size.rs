@@ -1,51 +1,51 @@
-//! Files and functions stay short enough to be read whole, and no file is called `mod.rs`.
+//! Size limits of files and functions, and no file named `mod.rs`.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::source::Source;
-use crate::violation::{Finding, Rule};
+use crate::violation::{LintRule, Violation};
 
 const FILE_LINES: usize = 400;
 const TEST_FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
-const FILE: Rule = Rule {
+const FILE: LintRule = LintRule {
     name: "file-size",
-    reason: "state machines, stores and error files of this kind grow to thousands of lines unless they are split early",
-    remedy: "split it by what can happen: one file a command, a table, an actor; `foo.rs` keeps the contract, `foo/` the parts",
+    reason: "state machines, stores and error files grow to thousands of lines unless they are split early",
+    remedy: "split it by topic: one file per command, table or actor; `foo.rs` keeps the contract, `foo/` the parts",
 };
-const FUNCTION: Rule = Rule {
+const FUNCTION: LintRule = LintRule {
     name: "function-size",
-    reason: "a function that does not fit a screen is not checked by its reader",
-    remedy: "name the steps and make each a function",
+    reason: "a function that exceeds one screen is hard to review",
+    remedy: "extract its steps into named functions",
 };
-const MOD_FILE: Rule = Rule {
+const MOD_FILE: LintRule = LintRule {
     name: "mod-file",
-    reason: "an editor full of tabs called mod.rs tells nobody where they are",
+    reason: "several editor tabs named mod.rs cannot be distinguished",
     remedy: "move it to `foo.rs` beside `foo/`",
 };
 
 /// Counts the lines of the file and of each function in it.
-pub(crate) fn check(source: &Source) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(crate) fn check(source: &Source) -> Vec<Violation> {
+    let mut violations = Vec::new();
     let limit = if source.is_tests() { TEST_FILE_LINES } else { FILE_LINES };
     let lines = source.counted_lines();
     if lines > limit {
-        let what = format!("{lines} lines without tests, {limit} are allowed");
-        findings.push(Finding::new(&FILE, &source.path, 1, what));
+        let message = format!("{lines} lines without tests, {limit} are allowed");
+        violations.push(Violation::new(&FILE, &source.path, 1, message));
     }
     if source.path.ends_with("/mod.rs") {
-        findings.push(Finding::new(&MOD_FILE, &source.path, 1, "a file called mod.rs"));
+        violations.push(Violation::new(&MOD_FILE, &source.path, 1, "a file named mod.rs"));
     }
-    let mut functions = Functions { path: &source.path, findings };
+    let mut functions = Functions { path: &source.path, violations };
     functions.visit_file(&source.syntax);
-    functions.findings
+    functions.violations
 }
 
 struct Functions<'a> {
     path: &'a str,
-    findings: Vec<Finding>,
+    violations: Vec<Violation>,
 }
 
 impl Functions<'_> {
@@ -53,8 +53,8 @@ impl Functions<'_> {
         let start = signature.span().start().line;
         let lines = body.span().end().line - start + 1;
         if lines > FUNCTION_LINES {
-            let what = format!("`{}` has {lines} lines, {FUNCTION_LINES} are allowed", signature.ident);
-            self.findings.push(Finding::new(&FUNCTION, self.path, start, what));
+            let message = format!("`{}` has {lines} lines, {FUNCTION_LINES} are allowed", signature.ident);
+            self.violations.push(Violation::new(&FUNCTION, self.path, start, message));
         }
     }
 }
@@ -82,11 +82,11 @@ impl<'ast> Visit<'ast> for Functions<'_> {
 mod tests {
     use super::check as check_size;
     use crate::source::fixture;
-    use crate::violation::lines;
+    use crate::violation::violation_lines;
 
     #[track_caller]
     fn check(path: &str, text: &str, expected: &[&str]) {
-        assert_eq!(lines(&check_size(&fixture(path, text))), expected);
+        assert_eq!(violation_lines(&check_size(&fixture(path, text))), expected);
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn mod_rs_is_refused() {
-        check("src/a/mod.rs", "", &["1: a file called mod.rs"]);
+    fn mod_rs_is_rejected() {
+        check("src/a/mod.rs", "", &["1: a file named mod.rs"]);
     }
 }

@@ -1,26 +1,26 @@
-//! The names that a Rust file uses, read from its tokens so that the insides of macros count too.
+//! Names that a Rust file uses, read from its tokens so that macro bodies count too.
 //!
-//! Paths come flattened (`use a::{b, c::*}` is `a::b` and `a::c::*`), each with its line. Comments and strings are not
-//! tokens, so nothing in them is ever taken for code.
+//! Paths are flattened (`use a::{b, c::*}` is `a::b` and `a::c::*`), each with its line. Comments and
+//! strings are not tokens, so their content is never treated as code.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 
-/// A path in the code: `crate::a::B`, `super::c`, `ractor::Actor`, or a single name.
+/// Path in the code: `crate::a::B`, `super::c`, `ractor::Actor`, or a single name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) segments: Vec<String>,
     pub(crate) line: usize,
-    /// How many `mod … { }` of the same file it stands in.
+    /// Number of enclosing `mod … { }` in the same file.
     pub(crate) inline_depth: usize,
-    /// It follows `::`, so its first segment is not a name in scope.
+    /// Whether it follows `::`, so that its first segment is not a name in scope.
     pub(crate) after_colons: bool,
 }
 
-/// What a file names, in the order of the text.
+/// Names in a file, in the order of the text.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) paths: Vec<Path>,
-    /// Macros that are called: name and line.
+    /// Macro calls: name and line.
     pub(crate) macros: Vec<(String, usize)>,
     /// Lines with `#[allow(…)]`, also within `cfg_attr`.
     pub(crate) allows: Vec<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Reads all the tokens of a file.
+    /// Reads all tokens of a file.
     pub(crate) fn collect(tokens: TokenStream) -> Self {
         let mut names = Self::default();
         names.walk(tokens, 0);
@@ -57,7 +57,7 @@ impl Names {
         }
     }
 
-    /// `#[…]` or `#![…]`; anything else after `#` is walked as usual.
+    /// Handles `#[…]` and `#![…]`; other tokens after `#` are processed as usual.
     fn attribute(&mut self, tokens: &[TokenTree], at: usize, depth: usize) -> usize {
         let body = if is_punct(tokens, at + 1, '!') { at + 2 } else { at + 1 };
         let Some(group) = group(tokens, body, Delimiter::Bracket) else { return at + 1 };
@@ -68,7 +68,7 @@ impl Names {
         body + 1
     }
 
-    /// `mod name { … }`: one deeper. `mod name;` names nothing.
+    /// Handles `mod name { … }` one level deeper. `mod name;` contains no names.
     fn module(&mut self, tokens: &[TokenTree], at: usize, depth: usize) -> usize {
         if let Some(group) = group(tokens, at + 2, Delimiter::Brace) {
             self.walk(group.stream(), depth + 1);
@@ -77,7 +77,7 @@ impl Names {
         at + 2
     }
 
-    /// What follows a dot is a field or a method, never a path.
+    /// Skips the field or method after a dot, which is never a path.
     fn member(&mut self, tokens: &[TokenTree], at: usize, ident: &Ident) -> usize {
         let called_bare =
             group(tokens, at + 1, Delimiter::Parenthesis).is_some_and(|group| group.stream().is_empty());
@@ -87,7 +87,7 @@ impl Names {
         at + 1
     }
 
-    /// Reads the path that starts at `at` behind `prefix`; returns where the walk goes on.
+    /// Reads the path that starts at `at` after `prefix`; returns the next position.
     fn path(&mut self, tokens: &[TokenTree], at: usize, prefix: &[String], depth: usize) -> usize {
         let line = tokens[at].span().start().line;
         let after_colons = prefix.is_empty() && is_colons(tokens, at.wrapping_sub(2));
@@ -120,7 +120,7 @@ impl Names {
         next
     }
 
-    /// `{b, c::D as E, *}` behind a prefix.
+    /// Reads `{b, c::D as E, *}` after a prefix.
     fn use_group(&mut self, group: &Group, prefix: &[String], depth: usize) {
         let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
         let mut at = 0;
@@ -140,8 +140,8 @@ impl Names {
     }
 }
 
-fn is_punct(tokens: &[TokenTree], at: usize, wanted: char) -> bool {
-    matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+fn is_punct(tokens: &[TokenTree], at: usize, expected: char) -> bool {
+    matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == expected)
 }
 
 fn is_colons(tokens: &[TokenTree], at: usize) -> bool {
@@ -155,11 +155,12 @@ fn group(tokens: &[TokenTree], at: usize, delimiter: Delimiter) -> Option<&Group
     }
 }
 
-/// The `(crate)`, `(super)` or `(in crate::a)` of `pub(…)`, which names nothing that is used.
+/// Returns whether the group is the `(crate)`, `(super)` or `(in crate::a)` of `pub(…)`, which uses no
+/// names.
 fn is_visibility(tokens: &[TokenTree], at: usize) -> bool {
     let Some(group) = group(tokens, at, Delimiter::Parenthesis) else { return false };
-    let inside: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
-    match inside.as_slice() {
+    let content: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
+    match content.as_slice() {
         [only] => matches!(only.as_str(), "crate" | "super" | "self"),
         [first, ..] => first == "in",
         [] => false,
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_neither_strings_nor_comments_for_code() {
+    fn ignores_strings_and_comments() {
         let names = collect("// x.unwrap() crate::a\nfn f() { g(\"crate::b .unwrap()\") }");
         assert!(long_paths(&names).is_empty() && names.unwraps.is_empty());
     }

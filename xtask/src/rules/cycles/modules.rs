@@ -1,4 +1,4 @@
-//! The modules of a crate and the way from a name to the file in which it is defined.
+//! Modules of a crate, and the resolution of a name to the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -12,10 +12,10 @@ use crate::source::names::Path;
 /// Segments from the root of the crate; the root itself is empty.
 type Name = Vec<String>;
 
-/// Re-exports of re-exports are followed this far; a chain that is longer ends where it is.
+/// Maximum length of a chain of re-exports; the resolution of a longer chain stops there.
 const HOPS: usize = 8;
 
-/// The files of one crate by the name of their module.
+/// Files of one crate by module name.
 pub(super) struct Modules<'a> {
     files: Vec<Module<'a>>,
     by_name: BTreeMap<Name, usize>,
@@ -26,26 +26,26 @@ struct Module<'a> {
     name: Name,
     /// Names defined in the file itself.
     items: BTreeSet<String>,
-    /// Names passed on: the name seen from outside and the path behind it.
-    passed_on: BTreeMap<String, Name>,
-    /// Paths whose names are all passed on (`pub use a::*`).
+    /// Re-exports: the exported name and its path.
+    re_exports: BTreeMap<String, Name>,
+    /// Glob re-exports (`pub use a::*`).
     globs: Vec<Name>,
-    /// Lines of the re-exports, which make no arrows.
-    passing_lines: Vec<RangeInclusive<usize>>,
+    /// Lines of the re-exports, which are no dependencies.
+    re_export_lines: Vec<RangeInclusive<usize>>,
 }
 
 impl<'a> Modules<'a> {
-    /// Reads the modules of the crate whose sources lie in `folder`.
-    pub(super) fn of(folder: &str, files: &[&'a Source]) -> Self {
-        let has_library = files.iter().any(|source| source.path == format!("{folder}lib.rs"));
-        let files: Vec<Module<'a>> = files.iter().map(|source| Module::of(folder, source)).collect();
+    /// Reads the modules of the crate with sources in `dir`.
+    pub(super) fn of(dir: &str, files: &[&'a Source]) -> Self {
+        let has_library = files.iter().any(|source| source.path == format!("{dir}lib.rs"));
+        let files: Vec<Module<'a>> = files.iter().map(|source| Module::of(dir, source)).collect();
         let named = files.iter().enumerate().filter(|(_, module)| module.is_nameable(has_library));
         let by_name = named.map(|(at, module)| (module.name.clone(), at)).collect();
         Self { files, by_name }
     }
 
-    /// The files that a file uses, each with the first line on which it does.
-    pub(super) fn arrows_of(&self, file: usize) -> BTreeMap<usize, usize> {
+    /// Returns the files that a file uses, each with the first line of the use.
+    pub(super) fn dependencies_of(&self, file: usize) -> BTreeMap<usize, usize> {
         let module = &self.files[file];
         let mut arrows = BTreeMap::new();
         let code = module.source.names.paths.iter().filter(|path| module.is_code(path.line));
@@ -58,7 +58,7 @@ impl<'a> Modules<'a> {
         arrows
     }
 
-    /// The path from the root of the crate; none if it leads out of the crate or is a local name.
+    /// Returns the path from the root of the crate; `None` if it leads out of the crate or is a local name.
     fn absolute(&self, module: &Module, path: &Path) -> Option<Name> {
         let own_inline = std::iter::repeat_n("{}".to_owned(), path.inline_depth);
         let mut name: Name = module.name.iter().cloned().chain(own_inline).collect();
@@ -87,7 +87,8 @@ impl<'a> Modules<'a> {
         self.by_name.contains_key(&[parent.as_slice(), &[child.to_owned()]].concat())
     }
 
-    /// The file in which an absolute name is defined: down the modules as far as they go, then through re-exports.
+    /// Returns the file that defines an absolute name: descends through the modules, then through
+    /// re-exports.
     fn home(&self, name: &Name, hops: usize) -> Option<usize> {
         let depth = (0..=name.len()).rev().find(|depth| self.by_name.contains_key(&name[..*depth]))?;
         let file = self.by_name[&name[..depth]];
@@ -95,7 +96,7 @@ impl<'a> Modules<'a> {
         let Some(next) = name.get(depth).filter(|next| hops > 0 && !module.items.contains(*next)) else {
             return Some(file);
         };
-        if let Some(behind) = module.passed_on.get(next) {
+        if let Some(behind) = module.re_exports.get(next) {
             return self.home(&[behind, &name[depth + 1..]].concat(), hops - 1);
         }
         let through_glob = module.globs.iter().find_map(|glob| {
@@ -107,8 +108,8 @@ impl<'a> Modules<'a> {
 }
 
 impl<'a> Module<'a> {
-    fn of(folder: &str, source: &'a Source) -> Self {
-        let below = source.path.strip_prefix(folder).unwrap_or_default().trim_end_matches(".rs");
+    fn of(dir: &str, source: &'a Source) -> Self {
+        let below = source.path.strip_prefix(dir).unwrap_or_default().trim_end_matches(".rs");
         let name = match below {
             "lib" | "main" => Vec::new(),
             below => below.split('/').map(str::to_owned).collect(),
@@ -117,21 +118,22 @@ impl<'a> Module<'a> {
             source,
             name,
             items: BTreeSet::new(),
-            passed_on: BTreeMap::new(),
+            re_exports: BTreeMap::new(),
             globs: Vec::new(),
-            passing_lines: Vec::new(),
+            re_export_lines: Vec::new(),
         };
         module.read_items();
         module
     }
 
-    /// Nobody can name a program's root; beside a library, `main.rs` would take the library's place.
+    /// Returns whether other files can name the module. The root of a program has no name; beside a
+    /// library, `main.rs` would replace the library.
     fn is_nameable(&self, has_library: bool) -> bool {
         !(has_library && self.source.path.ends_with("src/main.rs"))
     }
 
     fn is_code(&self, line: usize) -> bool {
-        !self.source.is_test_line(line) && !self.passing_lines.iter().any(|lines| lines.contains(&line))
+        !self.source.is_test_line(line) && !self.re_export_lines.iter().any(|lines| lines.contains(&line))
     }
 
     fn read_items(&mut self) {
@@ -139,7 +141,7 @@ impl<'a> Module<'a> {
             match item {
                 Item::Use(item) if !matches!(item.vis, Visibility::Inherited) => {
                     let span = item.span();
-                    self.passing_lines.push(span.start().line..=span.end().line);
+                    self.re_export_lines.push(span.start().line..=span.end().line);
                     self.pass_on(&item.tree, &Vec::new());
                 }
                 _ => self.items.extend(item_name(item)),
@@ -152,20 +154,22 @@ impl<'a> Module<'a> {
         match tree {
             UseTree::Path(path) => self.pass_on(&path.tree, &with(&path.ident)),
             UseTree::Name(name) if name.ident == "self" => {
-                self.passed_on.extend(prefix.last().cloned().map(|last| (last, self.seen_from_root(prefix))));
+                self.re_exports
+                    .extend(prefix.last().cloned().map(|last| (last, self.seen_from_root(prefix))));
             }
             UseTree::Name(name) => {
-                self.passed_on.insert(name.ident.to_string(), self.seen_from_root(&with(&name.ident)));
+                self.re_exports.insert(name.ident.to_string(), self.seen_from_root(&with(&name.ident)));
             }
             UseTree::Rename(rename) => {
-                self.passed_on.insert(rename.rename.to_string(), self.seen_from_root(&with(&rename.ident)));
+                self.re_exports.insert(rename.rename.to_string(), self.seen_from_root(&with(&rename.ident)));
             }
             UseTree::Glob(_) => self.globs.push(self.seen_from_root(prefix)),
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.pass_on(tree, prefix)),
         }
     }
 
-    /// A re-exported path seen from the root; a path that leads out of the crate becomes one that nothing answers to.
+    /// Returns a re-exported path from the root; a path that leads out of the crate becomes one that
+    /// matches no module.
     fn seen_from_root(&self, path: &Name) -> Name {
         let mut name = self.name.clone();
         match path.first().map(String::as_str) {
