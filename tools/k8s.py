@@ -1,6 +1,6 @@
 """Checks the Kubernetes manifests: each against the schemas of Kubernetes, all manifests of a directory against each other.
 
-A schema finds a key that is misspelt. It does not find dangling names: a selector that selects no pod, a volume that is not
+A schema detects unknown keys. It does not detect dangling references, such as a selector without pods or a volume that is not
 mounted. tests/kubernetes.rs checks the Orlog configuration in the ConfigMaps.
 
 Usage: k8s.py TOOLS MANIFESTS
@@ -17,11 +17,11 @@ sys.path.insert(0, str(TOOLS))
 import fastjsonschema  # noqa: E402
 from ruamel.yaml import YAML, YAMLError  # noqa: E402
 
-# The oldest that knows everything in the manifests (the action `sleep` of preStop), and the newest there is a schema for.
+# Oldest version with all features of the manifests (the action `sleep` of preStop), and the newest version with a schema.
 VERSIONS = ("1.30", "1.37")
-# Kinds that others bring; there is no schema of theirs here.
-FOREIGN = {"monitoring.coreos.com/v1"}
-# Shared by all directories.
+# API groups of custom resources, which have no schema in the package.
+WITHOUT_SCHEMA = {"monitoring.coreos.com/v1"}
+# Manifests that all directories use.
 SHARED = "shared.yaml"
 WORKLOADS = {"Deployment", "StatefulSet"}
 
@@ -41,55 +41,55 @@ class Schemas:
                 self.names[group + kind["version"], kind["kind"]] = name
         self.compiled = {}
 
-    def check(self, thing):
-        """Says what is wrong with a thing, or nothing."""
-        kind = (thing.get("apiVersion"), thing.get("kind"))
+    def check(self, manifest):
+        """Returns the violation of a manifest, or None."""
+        kind = (manifest.get("apiVersion"), manifest.get("kind"))
         if kind not in self.names:
-            return f"there is no kind {kind[1]} in {kind[0]}"
+            return f"unknown kind {kind[1]} in {kind[0]}"
         if kind not in self.compiled:
             schema = {"$ref": f"#/$defs/{self.names[kind]}", "$defs": self.definitions}
             self.compiled[kind] = fastjsonschema.compile(schema)
         try:
-            self.compiled[kind](thing)
-        except fastjsonschema.JsonSchemaValueException as wrong:
-            return wrong.message
+            self.compiled[kind](manifest)
+        except fastjsonschema.JsonSchemaValueException as violation:
+            return violation.message
         return None
 
 
 def read(path):
-    # As kubectl reads: 0440 is a number to the base 8, `on` is true.
+    # YAML 1.1, as in kubectl: 0440 is octal, `on` is true.
     yaml = YAML(typ="safe", pure=True)
     yaml.version = (1, 1)
     try:
-        return [(path, thing) for thing in yaml.load_all(path) if thing is not None]
-    except YAMLError as wrong:
-        sys.exit(f"k8s: {path} is no YAML: {wrong}")
+        return [(path, manifest) for manifest in yaml.load_all(path) if manifest is not None]
+    except YAMLError as violation:
+        sys.exit(f"k8s: {path}: invalid YAML: {violation}")
 
 
-def called(path, thing):
-    return f"{path}: {thing.get('kind')} {thing.get('metadata', {}).get('name')}"
+def label(path, manifest):
+    return f"{path}: {manifest.get('kind')} {manifest.get('metadata', {}).get('name')}"
 
 
-def dangling(things):
-    """Says which names lead nowhere among the things that are applied together."""
-    names = {(thing["kind"], thing["metadata"]["name"]) for _, thing in things}
-    pods = [thing["spec"]["template"]["metadata"]["labels"] for _, thing in things if thing["kind"] in WORKLOADS]
-    for path, thing in things:
-        kind, spec = thing["kind"], thing.get("spec", {})
+def dangling(manifests):
+    """Returns the dangling references of manifests that are applied together."""
+    names = {(manifest["kind"], manifest["metadata"]["name"]) for _, manifest in manifests}
+    pods = [manifest["spec"]["template"]["metadata"]["labels"] for _, manifest in manifests if manifest["kind"] in WORKLOADS]
+    for path, manifest in manifests:
+        kind, spec = manifest["kind"], manifest.get("spec", {})
         missing = []
         if kind in WORKLOADS:
             missing += [("ConfigMap", volume["configMap"]["name"]) for volume in volumes(spec) if "configMap" in volume]
-            yield from (f"{called(path, thing)}: {wrong}" for wrong in unmounted(spec))
+            yield from (f"{label(path, manifest)}: {violation}" for violation in unmounted(spec))
         if kind == "StatefulSet":
             missing.append(("Service", spec["serviceName"]))
         if kind == "HorizontalPodAutoscaler":
             missing.append((spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"]))
         for name in missing:
             if name not in names:
-                yield f"{called(path, thing)}: there is no {name[0]} {name[1]}"
-        for wanted in selectors(kind, spec):
-            if not any(wanted.items() <= labels.items() for labels in pods):
-                yield f"{called(path, thing)}: no pod has the labels {wanted}"
+                yield f"{label(path, manifest)}: unknown {name[0]} {name[1]}"
+        for selector in selectors(kind, spec):
+            if not any(selector.items() <= labels.items() for labels in pods):
+                yield f"{label(path, manifest)}: no pod has the labels {selector}"
 
 
 def volumes(spec):
@@ -97,11 +97,11 @@ def volumes(spec):
 
 
 def unmounted(spec):
-    there = {volume["name"] for volume in volumes(spec)}
-    there |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])}
+    declared = {volume["name"] for volume in volumes(spec)}
+    declared |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])}
     mounted = {mount["name"] for container in spec["template"]["spec"]["containers"] for mount in container["volumeMounts"]}
-    yield from (f"there is no volume {name}" for name in sorted(mounted - there))
-    yield from (f"the volume {name} is not mounted" for name in sorted(there - mounted))
+    yield from (f"unknown volume {name}" for name in sorted(mounted - declared))
+    yield from (f"the volume {name} is not mounted" for name in sorted(declared - mounted))
 
 
 def selectors(kind, spec):
@@ -117,15 +117,15 @@ def selectors(kind, spec):
 
 def main():
     found = {path: read(path) for path in sorted(MANIFESTS.rglob("*.yaml"))}
-    things = [each for file in found.values() for each in file]
+    manifests = [each for file in found.values() for each in file]
     problems = []
     for version in VERSIONS:
         schemas = Schemas(version)
-        for path, thing in things:
-            wrong = None if thing.get("apiVersion") in FOREIGN else schemas.check(thing)
-            if wrong:
-                problems.append(f"{called(path, thing)}: {wrong} (Kubernetes {version})")
-    # Where something has not even its shape, it is no use to follow its names.
+        for path, manifest in manifests:
+            violation = None if manifest.get("apiVersion") in WITHOUT_SCHEMA else schemas.check(manifest)
+            if violation:
+                problems.append(f"{label(path, manifest)}: {violation} (Kubernetes {version})")
+    # References are checked only if all manifests are valid.
     if not problems:
         shared = found[MANIFESTS / SHARED]
         for directory in sorted({path.parent for path in found} - {MANIFESTS}):
@@ -133,9 +133,9 @@ def main():
             problems += dangling(shared + together)
     for problem in problems:
         print(f"k8s: {problem}", file=sys.stderr)
-    if not things or problems:
+    if not manifests or problems:
         sys.exit(1)
-    print(f"k8s: {len(things)} things in {len(found)} files are well-formed for Kubernetes {' and '.join(VERSIONS)}")
+    print(f"k8s: {len(manifests)} manifests in {len(found)} files are valid for Kubernetes {' and '.join(VERSIONS)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unpacks Prometheus and VictoriaMetrics from the packages of the system into .tools/monitoring/bin, for tests; does nothing if they
-# exist. It does not install them: an installation starts two services and creates two users.
+# Unpacks the Debian packages of Prometheus and VictoriaMetrics in .tools/monitoring/bin, for tests, if they are missing. They are not
+# installed, because an installation starts two services and creates two users.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the pinned nats-py into .tools/nats-py; does nothing when it is there.
+# Installs the pinned nats-py into .tools/nats-py if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the pinned nats-server into .tools/nats/bin; does nothing when it is there.
+# Installs the pinned nats-server into .tools/nats/bin if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

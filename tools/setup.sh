@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# Installs the system packages that Orlog needs to build; costs nothing when they are there.
+# Installs missing system packages for build and tests.
 #
-# libmdbx is C: it takes a C compiler, and bindgen takes libclang with its own headers (stddef.h). npm builds the WebAssembly
-# example in AssemblyScript for its test, and Chromium looks at the web page in its own. The tests of the effects start PostgreSQL
-# and MariaDB and run scripts in Python; its pip fetches the NATS server (tools/nats.sh).
-# The runbooks are played through with curl, as people would.
-# Exit code 1, with the command to type, if something is missing and cannot be installed from here.
+# libmdbx requires a C compiler; bindgen requires libclang and its headers (stddef.h). Tests use npm (AssemblyScript example),
+# Chromium (web UI), PostgreSQL, MariaDB and Python (effects), pip (NATS server, tools/nats.sh) and curl (runbooks).
+# Exit code 1 with the command to run if a package is missing and cannot be installed.
 set -euo pipefail
 
-# bindgen looks in the same places; LIBCLANG_PATH overrules them.
+# Search path of bindgen; LIBCLANG_PATH overrides it.
 has_libclang() {
     if [ -n "${LIBCLANG_PATH:-}" ]; then
         compgen -G "$LIBCLANG_PATH/libclang*.so*" >/dev/null || [ -f "$LIBCLANG_PATH" ]
@@ -18,7 +16,7 @@ has_libclang() {
         compgen -G '/usr/lib/llvm*/lib/clang/*/include/stddef.h' >/dev/null
 }
 
-# Debian keeps the server out of the path.
+# Debian does not add the server to PATH.
 has_postgres() {
     command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null
 }
@@ -51,7 +49,7 @@ command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.95 or newe
 mapfile -t missing < <(missing_packages | tr ' ' '\n')
 [ "${#missing[@]}" -gt 0 ] || exit 0
 
-by_hand="install them and try again: apt-get install ${missing[*]} (or what your system calls them)"
+by_hand="install them and try again: apt-get install ${missing[*]} (package names of Debian)"
 command -v apt-get >/dev/null || fail "missing: ${missing[*]}; $by_hand"
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -61,8 +59,8 @@ fi
 
 echo "setup: installing ${missing[*]}"
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
-"${apt[@]}" update || echo "setup: apt-get update failed, trying with the lists that are here" >&2
+"${apt[@]}" update || echo "setup: apt-get update failed, using the existing package lists" >&2
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null || fail "apt-get failed; $by_hand"
 
 mapfile -t still < <(missing_packages | tr ' ' '\n')
-[ "${#still[@]}" -eq 0 ] || fail "installed, but still not found: ${still[*]}"
+[ "${#still[@]}" -eq 0 ] || fail "still missing after the installation: ${still[*]}"
