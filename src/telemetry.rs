@@ -111,6 +111,6 @@ fn human<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false).boxed()
+    let colors = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    fmt::layer().with_writer(std::io::stderr).with_ansi(colors).with_target(false).boxed()
 }

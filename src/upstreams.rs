@@ -37,7 +37,7 @@ pub struct UpstreamSources {
 }
 
 /// Creates a provider that dispatches commands to other processes, and redispatches after this duration
-/// without news.
+/// without a response.
 pub type QueueProviderFactory = Arc<dyn Fn(Duration) -> Arc<dyn Provider> + Send + Sync>;
 
 /// Remote dependencies of a node that is connected to NATS.
@@ -47,7 +47,7 @@ pub struct RemoteDependencies {
     pub dispatch: Option<QueueProviderFactory>,
     /// Transport of requests to the gateway.
     pub requests: Arc<dyn RequestClient>,
-    /// Duration without news after which a command is looked up.
+    /// Duration without a response after which a command is looked up.
     pub redispatch_after: Duration,
 }
 

@@ -89,14 +89,14 @@ pub(super) async fn workers(
         tracer,
     };
     let listed = || config.tenants.allowed.iter().cloned().chain([TenantId::default_tenant()]).collect();
-    let behaviour = WorkerPoolConfig {
+    let behavior = WorkerPoolConfig {
         node: config.node_name(),
         max_in_flight: config.queue.max_in_flight,
         ack_wait: config.queue.ack_wait,
         tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed),
         intensity: part_config::runtime(config).intensity,
     };
-    Ok(Some(WorkerPool::start(dependencies, behaviour).await?))
+    Ok(Some(WorkerPool::start(dependencies, behavior).await?))
 }
 
 fn queue(connection: &Connection) -> Arc<dyn EffectQueue> {

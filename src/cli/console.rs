@@ -20,15 +20,15 @@ pub(super) enum Output {
 /// Standard output.
 pub(super) struct Console {
     output: Output,
-    colours: bool,
+    colors: bool,
     stdout: io::Stdout,
 }
 
 impl Console {
     pub(super) fn new(output: Output) -> Self {
         let stdout = io::stdout();
-        let colours = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { output, colours, stdout }
+        let colors = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { output, colors, stdout }
     }
 
     /// Returns whether the output format is JSON.
@@ -60,14 +60,14 @@ impl Console {
 
     /// Colors a status.
     pub(super) fn painted(&self, text: &str) -> String {
-        let colour = match text {
+        let color = match text {
             "completed" => 32,
             "running" | "compensating" => 36,
             "failed" | "cancelled" | "paused" => 33,
             "stuck" => 31,
             _ => return text.to_owned(),
         };
-        if self.colours { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colors { format!("\u{1b}[{color}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 }
 

@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::error::Error;
 
 const EXCLUDED_DIRS: [&str; 3] = ["target", "data", "node_modules"];
-const READ: [&str; 11] = ["rs", "toml", "md", "sh", "yaml", "yml", "js", "html", "css", "py", "ts"];
+const READ: [&str; 12] = ["rs", "toml", "md", "sh", "yaml", "yml", "js", "html", "css", "py", "ts", "txt"];
+const READ_BY_NAME: [&str; 2] = ["Makefile", "Dockerfile"];
 
 /// Files of a checkout: path to text.
 #[derive(Debug, Default)]
@@ -34,15 +35,18 @@ impl Tree {
         Self { texts, others: Vec::new() }
     }
 
+    /// Returns all text files.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
     /// Returns all files with the suffix `.{extension}`.
     pub(crate) fn with_extension<'a>(
         &'a self,
         extension: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.texts
-            .iter()
+        self.texts()
             .filter(move |(path, _)| Path::new(path).extension().is_some_and(|found| found == extension))
-            .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// Returns whether `path` is a file, or a directory that contains one.
@@ -69,14 +73,18 @@ impl Tree {
     }
 
     fn read_file(&mut self, file: &Path, path: String) {
-        let is_text = file.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
         match std::fs::read_to_string(file) {
-            Ok(text) if is_text => {
+            Ok(text) if is_text(file) => {
                 self.texts.insert(path, text);
             }
             _ => self.others.push(path),
         }
     }
+}
+
+fn is_text(file: &Path) -> bool {
+    let by_extension = file.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
+    by_extension || file.file_name().is_some_and(|name| READ_BY_NAME.iter().any(|read| name == *read))
 }
 
 #[cfg(test)]
@@ -86,15 +94,20 @@ mod tests {
     #[test]
     fn reads_sources_except_build_output_and_hidden_directories() {
         let root = tempfile::tempdir().expect("a temporary directory");
-        for (path, text) in
-            [("src/a.rs", "//! a"), ("target/b.rs", ""), (".git/c.md", ""), ("README.md", "#"), ("p.png", "")]
-        {
+        for (path, text) in [
+            ("src/a.rs", "//! a"),
+            ("target/b.rs", ""),
+            (".git/c.md", ""),
+            ("README.md", "#"),
+            ("Makefile", ""),
+            ("p.png", ""),
+        ] {
             let file = root.path().join(path);
             std::fs::create_dir_all(file.parent().expect("a parent")).expect("directory");
             std::fs::write(file, text).expect("file");
         }
         let tree = Tree::read(root.path()).expect("readable");
-        assert_eq!(tree.texts.keys().collect::<Vec<_>>(), ["README.md", "src/a.rs"]);
+        assert_eq!(tree.texts.keys().collect::<Vec<_>>(), ["Makefile", "README.md", "src/a.rs"]);
         assert!(tree.contains("p.png") && tree.contains("src") && !tree.contains("target"));
     }
 }

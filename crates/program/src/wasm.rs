@@ -73,7 +73,7 @@ fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
     if bytes.len() > MAX_MODULE_BYTES {
         let message = format!("the module is larger than {MAX_MODULE_BYTES} bytes");
         return Err(
-            RawDiagnostic::new("", message).with_suggestion("strip debug sections and optimise for size")
+            RawDiagnostic::new("", message).with_suggestion("strip debug sections and optimize for size")
         );
     }
     if !is_wasm(bytes) {

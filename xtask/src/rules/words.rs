@@ -12,9 +12,6 @@ const RULE: LintRule = LintRule {
     remedy: "use the standard term; a new term requires an entry in docs/glossary.md",
 };
 
-/// Suffixes of the files that contain identifiers or prose.
-const EXTENSIONS: [&str; 11] = ["rs", "md", "js", "html", "css", "toml", "yaml", "yml", "sh", "py", "ts"];
-
 /// The list of the words, and a file with a key of Grafana.
 const EXCLUDED: [&str; 2] = ["xtask/src/rules/words.rs", "deploy/grafana/provisioning/dashboards/orlog.yml"];
 
@@ -92,11 +89,8 @@ const ALLOWED: &[&str] =
 
 /// Checks every text file.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    let files = EXTENSIONS.iter().flat_map(|extension| tree.with_extension(extension));
-    files
-        .filter(|(path, _)| !EXCLUDED.contains(path))
-        .flat_map(|(path, text)| check_text(path, text))
-        .collect()
+    let files = tree.texts().filter(|(path, _)| !EXCLUDED.contains(path));
+    files.flat_map(|(path, text)| check_text(path, text)).collect()
 }
 
 fn check_text(path: &str, text: &str) -> Vec<Violation> {
@@ -173,10 +167,5 @@ mod tests {
             assert_eq!(found("src/a.rs", text), Vec::<String>::new(), "{text}");
         }
         assert_eq!(found("src/a.rs", "// connection refused, then refused").len(), 1);
-    }
-
-    #[test]
-    fn files_of_other_kinds_are_not_checked() {
-        assert_eq!(found("data.csv", "nobody"), Vec::<String>::new());
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Cursors {
     stream_id: Uuid,
     names: Mutex<BTreeMap<String, DurableName>>,
     moved: Sender<()>,
-    news: Receiver<()>,
+    notifications: Receiver<()>,
 }
 
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl Cursors {
     pub(super) fn open(dir: PathBuf, stream_id: Uuid) -> Result<Self, OpenError> {
         let names =
             read_all(&dir, stream_id).map_err(|source| OpenError::Io { path: dir.clone(), source })?;
-        let (moved, news) = crossbeam_channel::bounded(1);
-        Ok(Self { dir, stream_id, names: Mutex::new(names), moved, news })
+        let (moved, notifications) = crossbeam_channel::bounded(1);
+        Ok(Self { dir, stream_id, names: Mutex::new(names), moved, notifications })
     }
 
     /// Acquires a name, creates it if it does not exist, and sets its cursor to `after` if that is given.
@@ -143,7 +143,7 @@ impl Cursors {
 
     /// Returns a receiver that is notified after a cursor moves.
     pub(super) fn moved(&self) -> Receiver<()> {
-        self.news.clone()
+        self.notifications.clone()
     }
 
     fn make(&self, name: &str) -> Result<DurableName, Error> {

@@ -56,10 +56,10 @@ struct MaintenanceLoop {
 
 impl MaintenanceLoop {
     fn run(mut self, stop: &Receiver<Infallible>) {
-        let news = self.cursors.moved();
+        let notifications = self.cursors.moved();
         loop {
             select! {
-                recv(news) -> _ => {}
+                recv(notifications) -> _ => {}
                 recv(stop) -> _ => break,
             }
             if stop.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {

@@ -120,8 +120,8 @@ impl NatsConsumer {
         self.own = Some(StreamReader::start(ReaderConfig { name, after, ..self.requested.clone() }));
     }
 
-    fn handle_event(&mut self, news: ReaderEvent) -> Result<(), Error> {
-        match news {
+    fn handle_event(&mut self, event: ReaderEvent) -> Result<(), Error> {
+        match event {
             ReaderEvent::Messages(messages) => {
                 if let Some(last) = messages.last() {
                     self.advance_to(AckPosition { sequence: last.sequence, at: Some(last.published_at) });
@@ -155,7 +155,7 @@ impl NatsConsumer {
         };
         tokio::select! {
             () = ack_handle.ready() => {}
-            news = own.next() => self.handle_event(news)?,
+            event = own.next() => self.handle_event(event)?,
             () = tokio::time::sleep(RECHECK_INTERVAL) => {
                 if self.may_join {
                     self.own = None;

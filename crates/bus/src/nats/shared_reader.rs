@@ -23,7 +23,7 @@ use crate::subject_matcher::SubjectMatcher;
 pub(super) struct SharedReader {
     state: Mutex<SharedReaderState>,
     /// Counter of changes.
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     /// Notified when a subscription advances, joins or leaves.
     progress: Notify,
 }
@@ -97,7 +97,7 @@ impl SharedReader {
                     continue;
                 }
                 tokio::select! {
-                    news = reading.next() => self.take(generation, news),
+                    event = reading.next() => self.take(generation, event),
                     () = self.progress.notified() => {}
                 }
             }
@@ -130,12 +130,12 @@ impl SharedReader {
         state.window.next_eviction().is_none_or(|oldest| furthest.is_some_and(|furthest| furthest >= oldest))
     }
 
-    fn take(&self, generation: u64, news: ReaderEvent) {
+    fn take(&self, generation: u64, event: ReaderEvent) {
         let mut state = self.state();
         if state.generation != generation {
             return;
         }
-        match news {
+        match event {
             ReaderEvent::Messages(messages) => {
                 for stored in messages {
                     state.window.push(stored);
@@ -149,7 +149,7 @@ impl SharedReader {
             }
         }
         drop(state);
-        self.news.send_modify(|count| *count += 1);
+        self.changes.send_modify(|count| *count += 1);
     }
 
     fn state(&self) -> MutexGuard<'_, SharedReaderState> {
@@ -193,7 +193,7 @@ impl SharedReaderMember {
 
     /// Returns a receiver of changes.
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
-        self.shared_reader.news.subscribe()
+        self.shared_reader.changes.subscribe()
     }
 }
 
