@@ -25,6 +25,7 @@ mod graphs;
 mod health;
 mod index;
 mod inspect;
+mod jobs;
 mod log;
 mod mailboxes;
 mod metrics;
@@ -41,7 +42,6 @@ mod serve;
 mod tasks;
 mod timers;
 mod ui;
-mod work;
 
 use std::io;
 use std::sync::Arc;
@@ -119,12 +119,12 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(dead_letters::redrive::redrive_many))
         .routes(routes!(replay::replay))
         .routes(routes!(timers::list))
-        .routes(routes!(work::list::list))
-        .routes(routes!(work::claim))
-        .routes(routes!(work::heartbeat))
-        .routes(routes!(work::list::job_logs))
-        .routes(routes!(work::append_log))
-        .routes(routes!(work::complete))
+        .routes(routes!(jobs::list::list))
+        .routes(routes!(jobs::claim))
+        .routes(routes!(jobs::heartbeat))
+        .routes(routes!(jobs::list::job_logs))
+        .routes(routes!(jobs::append_log))
+        .routes(routes!(jobs::complete))
         .routes(routes!(definitions::list))
         .routes(routes!(definitions::show))
         .routes(routes!(migrate::migrate))

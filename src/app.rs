@@ -6,7 +6,8 @@ pub mod attempts;
 mod background;
 mod backup;
 mod cluster;
-mod collect;
+mod component_config;
+mod definition_gc;
 mod deploy;
 mod diagnostics;
 mod effects;
@@ -15,13 +16,12 @@ mod initial_definitions;
 mod layout;
 mod migrate;
 mod observers;
-mod part_config;
 mod purge_counts;
 mod replay;
 pub mod replication;
 mod retention;
-mod routing;
 mod shard_startup;
+mod slot_owner;
 mod stores;
 mod transport;
 
@@ -43,13 +43,13 @@ use crate::audit::AuditTrail;
 use crate::auth::Authenticator;
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::dead_letters;
+use crate::dead_letter_view;
 use crate::definitions::DefinitionSet;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::upstreams::UpstreamSources;
 use attempts::RecentAttempts;
 use background::BackgroundTasks;
-use backup::store::BackupStore;
+use backup::downloads::BackupStore;
 use cluster::Cluster;
 use effects::EffectParts;
 use observers::{InitialMetrics, Observers};
@@ -57,9 +57,9 @@ use purge_counts::PurgeCounters;
 use stores::NodeStorage;
 use transport::Transport;
 
-pub use backup::store::{BackupError, BackupHandle, backup_offline};
+pub use backup::downloads::{BackupError, BackupHandle, backup_offline};
 pub use cluster::{ClusterInfo, PodInfo};
-pub use collect::CollectResult;
+pub use definition_gc::CollectResult;
 pub use deploy::{DeployError, DeployRequest};
 pub use effects::probe_dependencies;
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
@@ -67,7 +67,7 @@ pub use layout::{check_data_dir, shard_dir};
 pub use migrate::{MigrateRequest, MigrateResult};
 pub use purge_counts::PurgeResult;
 pub use replay::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
-pub use routing::SlotOwner;
+pub use slot_owner::SlotOwner;
 pub use stores::ReadOnlyStores;
 pub use transport::{BusInfo, connect, streams};
 
@@ -158,7 +158,7 @@ impl App {
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&telemetry, overrides.effect_observer, &clock);
         let access = Box::pin(Authenticator::new(&config.auth)).await?;
-        let audit = AuditTrail::open(&part_config::audit(&config))?;
+        let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
 
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
@@ -177,12 +177,12 @@ impl App {
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
-            dead_letter_encoder: dead_letters::publishable(config.redact.clone()),
+            dead_letter_encoder: dead_letter_view::publishable(config.redact.clone()),
             shards: stores::shards(&config, stores),
             observer: overrides.observer,
             tracer: tracer.clone(),
         };
-        let runtime = Box::pin(Runtime::start(dependencies, part_config::runtime(&config))).await?;
+        let runtime = Box::pin(Runtime::start(dependencies, component_config::runtime(&config))).await?;
         let context = (runtime.metrics(), tracer);
         let workers = effects::workers(&config, transport.connection(), &catalog, &clock, context);
         let workers = Box::pin(workers).await?;
@@ -234,7 +234,7 @@ impl App {
         if !health.has_capacity {
             return Err(orlog_bus::Error::Full("a store has no free space; free disk space".to_owned()));
         }
-        let kind = part_config::submitted_event_kind(&self.config);
+        let kind = component_config::submitted_event_kind(&self.config);
         let message = |event: &Event| codec::encode(event, codec::subject_with_kind(event, kind));
         self.bus.publish(events.iter().map(message).collect()).await
     }

@@ -11,7 +11,7 @@ pub mod backup;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod dead_letters;
+pub mod dead_letter_view;
 pub mod definitions;
 pub mod doctor;
 pub mod redact;

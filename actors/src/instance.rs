@@ -2,6 +2,6 @@
 
 pub(crate) mod completion;
 pub(crate) mod mailbox;
-pub(crate) mod programs;
+pub(crate) mod program_registry;
 pub(crate) mod registry;
 pub(crate) mod saga;

@@ -26,9 +26,9 @@ pub mod telemetry;
 mod workers;
 
 pub use effects::queue_provider::{QueueProvider, ResultListener};
-pub use instance::programs::ProgramRegistry;
+pub use instance::program_registry::ProgramRegistry;
 pub use restart::RestartIntensity;
-pub use runtime::control::{ControlError, ControlResult};
+pub use runtime::control_result::{ControlError, ControlResult};
 pub use runtime::gauges::{MailboxStats, StreamLag};
 pub use runtime::handle::{Runtime, RuntimeConfig, RuntimeDependencies, RuntimeError, RuntimeHealth};
 pub use runtime::limits::{Limits, LimitsError};

@@ -18,7 +18,7 @@ impl Default for RestartIntensity {
     }
 }
 
-/// Recent restarts of one child.
+/// Recent restarts of the children of one supervisor.
 #[derive(Debug, Default)]
 pub(crate) struct RestartTracker(VecDeque<Instant>);
 

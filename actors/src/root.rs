@@ -165,7 +165,7 @@ impl State {
             // An error means that it has crashed meanwhile.
             drop(actor.stop_and_wait(None, None).await);
         }
-        child.arguments.directory.close();
+        child.arguments.instances.close();
     }
 
     fn remove_child(&mut self, index: u16) -> Option<ShardChild> {
@@ -244,14 +244,14 @@ impl State {
     }
 
     fn is_lost(&self, index: u16) -> bool {
-        self.children.get(&index).is_some_and(|child| child.arguments.directory.is_lost())
+        self.children.get(&index).is_some_and(|child| child.arguments.instances.is_lost())
     }
 
     fn lose(&mut self, index: u16) {
         let Some(running) = self.arguments.shards.get(index) else { return };
         tracing::warn!(shard = index, "shard lost to another process; stopped");
         self.remove_child(index);
-        running.directory.close();
+        running.instances.close();
         let loses = self.arguments.loses.clone();
         tokio::spawn(async move {
             if let Err(error) = running.close().await {
@@ -270,9 +270,9 @@ impl State {
     ) -> Result<(), ActorProcessingErr> {
         tracing::error!(shard = index, reason, "shard crashed; restarting from durable state");
         if let Some(child) = self.children.get(&index) {
-            let directory = &child.arguments.directory;
-            directory.close();
-            directory.context.metrics.count_restart(ActorKind::Root, ActorKind::Shard);
+            let instances = &child.arguments.instances;
+            instances.close();
+            instances.context.metrics.count_restart(ActorKind::Root, ActorKind::Shard);
         }
         self.start_shard(index, me).await
     }

@@ -1,6 +1,6 @@
 //! API of the running system for the composition root.
 
-pub(crate) mod control;
+pub(crate) mod control_result;
 pub(crate) mod gauges;
 pub(crate) mod handle;
 pub(crate) mod limits;

@@ -3,8 +3,8 @@
 pub(crate) mod actor;
 pub(crate) mod committer;
 pub(crate) mod dead_letter_publisher;
+pub(crate) mod event_forwarder;
 pub(crate) mod event_source;
-pub(crate) mod forward;
 pub(crate) mod ingester;
 pub(crate) mod relay;
 pub(crate) mod running;

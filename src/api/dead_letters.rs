@@ -18,7 +18,7 @@ use super::errors::invalid_parameter;
 use super::extract::{LastSegment, QueryParams, Tenant, page_limit};
 use super::problem::{Code, Problem};
 use crate::app::App;
-use crate::dead_letters;
+use crate::dead_letter_view;
 use crate::redact::Redaction;
 
 /// Page to return.
@@ -49,8 +49,8 @@ pub(super) struct DeadLetterView {
     saga: Option<String>,
     /// Correlation id of the target instance, if known.
     correlation: Option<String>,
-    /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent` or
-    /// `retries_exhausted`.
+    /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent`,
+    /// `retries_exhausted` or `early_buffer_full`.
     reason: &'static str,
     /// Error message.
     message: String,
@@ -75,7 +75,7 @@ impl DeadLetterView {
             correlation: dead_letter.instance.as_ref().map(|key| key.correlation.to_string()),
             reason: dead_letter.reason.as_str(),
             message: dead_letter.message.clone(),
-            label: dead_letters::label(dead_letter).to_owned(),
+            label: dead_letter_view::label(dead_letter).to_owned(),
             attempts: dead_letter.attempts,
             node: dead_letter.node.clone(),
             at: dead_letter.at.to_string(),
@@ -85,7 +85,7 @@ impl DeadLetterView {
 
     fn whole(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
         Self {
-            original: Some(dead_letters::original(&dead_letter.original, redact)),
+            original: Some(dead_letter_view::original(&dead_letter.original, redact)),
             ..Self::of(dead_letter)
         }
     }

@@ -1,6 +1,6 @@
 //! Backups of a running node: copied to a separate directory, then downloaded from it.
 
-pub(crate) mod store;
+pub(crate) mod downloads;
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::layout;
 use super::transport::Transport;
 use crate::backup::{self, BackupFailure};
 use crate::config::ClusterMode;
-use store::{BackupError, BackupHandle, PREFIX};
+use downloads::{BackupError, BackupHandle, PREFIX};
 
 impl App {
     /// Copies the stored data of this running node, for download file by file.

@@ -12,7 +12,7 @@ use orlog_bus::requests::RequestClient;
 use orlog_effect::{Catalog, EffectObserver, Provider, Upstream};
 use orlog_model::{Clock, TenantId};
 
-use super::part_config;
+use super::component_config;
 use super::transport::with_startup_retry;
 use crate::config::{Config, Role, TenantMode};
 use crate::definitions::DefinitionErrors;
@@ -94,7 +94,7 @@ pub(super) async fn workers(
         max_in_flight: config.queue.max_in_flight,
         ack_wait: config.queue.ack_wait,
         tenants: (config.tenants.mode == TenantMode::Allowlist).then(listed),
-        intensity: part_config::runtime(config).intensity,
+        intensity: component_config::runtime(config).intensity,
     };
     Ok(Some(WorkerPool::start(dependencies, behavior).await?))
 }

@@ -9,7 +9,7 @@ use orlog_program::Program;
 use serde::Serialize;
 
 use super::cluster::ClusterInfo;
-use super::part_config;
+use super::component_config;
 use super::transport::BusInfo;
 use crate::config::{self, BusKind, Config};
 use crate::definitions::DefinitionSet;
@@ -179,7 +179,7 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
 }
 
 fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
-    let ranges: Vec<_> = part_config::ranges(config.shards).collect();
+    let ranges: Vec<_> = component_config::ranges(config.shards).collect();
     let info = runtime.numbered_readers().map(|(index, reader)| {
         let (stats, slots) = (reader.stats(), &ranges[usize::from(index)]);
         ShardInfo {

@@ -6,7 +6,7 @@ use orlog_model::Change;
 use orlog_store::{Reader, Writer};
 
 use super::cluster::ShardHost;
-use super::{App, initial_definitions, layout, part_config, replication};
+use super::{App, component_config, initial_definitions, layout, replication};
 use crate::config::Config;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
 
@@ -29,7 +29,7 @@ impl ShardHost for App {
         let alone = self.deploying.lock().await;
         self.follow(&reader).await;
         self.adopt(&mut writer, &reader)?;
-        let slots = part_config::ranges(self.config.shards).nth(usize::from(shard));
+        let slots = component_config::ranges(self.config.shards).nth(usize::from(shard));
         let slots = slots.expect("the shard number is below the shard count");
         self.runtime.acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
         drop(alone);
@@ -90,10 +90,10 @@ impl App {
 
     async fn shard_store(&self, shard: u16, epoch: u64) -> anyhow::Result<(Writer, Reader)> {
         let dir = layout::shard_dir(&self.config.data_dir, shard);
-        let options = part_config::store(&self.config);
+        let options = component_config::store(&self.config);
         match self.transport.connection() {
             Some(connection) if self.config.replicated() => {
-                let pace = part_config::snapshot_policy(&self.config);
+                let pace = component_config::snapshot_policy(&self.config);
                 Ok(replication::open(connection, shard, epoch, dir, options, pace).await?)
             }
             _ => {

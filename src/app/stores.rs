@@ -10,7 +10,7 @@ use orlog_model::Clock;
 use orlog_store::{Device, Reader, Writer};
 
 use super::transport::Transport;
-use super::{layout, part_config, replication, stores};
+use super::{component_config, layout, replication, stores};
 use crate::config::{ClusterMode, Config};
 
 /// Epoch of a node that owns its shards permanently.
@@ -26,7 +26,7 @@ impl ReadOnlyStores {
     /// Fails if it is not a data directory, is in use, or is damaged.
     pub fn open(data: &Path) -> anyhow::Result<Self> {
         let config = layout::stored_config(data)?;
-        let options = part_config::store(&config);
+        let options = component_config::store(&config);
         let open = |index| orlog_store::open(&layout::shard_dir(data, index), options.clone());
         let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
         Ok(Self(stores.with_context(|| format!("the data directory {} cannot be opened", data.display()))?))
@@ -50,7 +50,7 @@ pub(super) async fn local(
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
-    let (data, options, shards) = (config.data_dir.clone(), part_config::store(config), config.shards);
+    let (data, options, shards) = (config.data_dir.clone(), component_config::store(config), config.shards);
     let open = move || {
         let open = |index| {
             let (dir, options) = (layout::shard_dir(&data, index), options.clone());
@@ -83,7 +83,7 @@ pub(super) async fn replicated(
 
 /// Builds the shards of a node that owns all of them.
 pub(super) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardDependencies> {
-    let shards = (0..).zip(part_config::ranges(config.shards)).zip(stores);
+    let shards = (0..).zip(component_config::ranges(config.shards)).zip(stores);
     shards
         .map(|((index, slots), (writer, reader))| ShardDependencies { index, slots, writer, reader })
         .collect()
@@ -105,8 +105,8 @@ async fn follow_logs(
 ) -> Result<Vec<(Writer, Reader)>, orlog_store::Error> {
     let mut stores = Vec::new();
     for index in 0..config.shards {
-        let (dir, options) = (layout::shard_dir(&config.data_dir, index), part_config::store(config));
-        let pace = part_config::snapshot_policy(config);
+        let (dir, options) = (layout::shard_dir(&config.data_dir, index), component_config::store(config));
+        let pace = component_config::snapshot_policy(config);
         stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
     }
     Ok(stores)

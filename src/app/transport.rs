@@ -12,7 +12,7 @@ use orlog_bus::{Bus, Embedded};
 use orlog_model::{Clock, TenantId, Timestamp};
 use serde::Serialize;
 
-use super::part_config;
+use super::component_config;
 use crate::config::{BusKind, Config, TenantMode};
 
 /// Timeout of retries against unavailable servers when a node starts.
@@ -58,7 +58,7 @@ impl Transport {
     pub(super) async fn open(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         match config.bus.kind {
             BusKind::Embedded => {
-                let (dir, options) = (config.data_dir.join("bus"), part_config::bus(config));
+                let (dir, options) = (config.data_dir.join("bus"), component_config::bus(config));
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 Ok(Self::Embedded(Arc::new(opened.context("the bus did not open")??)))
             }
@@ -196,7 +196,7 @@ fn passes(error: &anyhow::Error) -> bool {
 /// # Errors
 /// Fails if a secret is missing, no server responds, or the server is too old.
 pub async fn connect(config: &Config) -> anyhow::Result<Connection> {
-    Ok(Connection::open(&part_config::nats(config)?).await?)
+    Ok(Connection::open(&component_config::nats(config)?).await?)
 }
 
 /// Returns the differences between the streams and the configuration. Applies allowed changes if
@@ -210,7 +210,7 @@ pub async fn streams(
     now: Timestamp,
     change: bool,
 ) -> Result<Vec<nats::StreamDiff>, nats::ProvisionError> {
-    let plan = part_config::streams(config);
+    let plan = component_config::streams(config);
     if change { nats::apply(connection, &plan, now).await } else { nats::diff(connection, &plan, now).await }
 }
 

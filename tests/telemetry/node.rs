@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog::config::Config;
 use orlog::{App, AppOverrides};
-use orlog_effect::backoff::Backoff;
 use orlog_effect::limits::breaker;
+use orlog_effect::retry::Backoff;
 use orlog_effect::{
     Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
 };

@@ -128,7 +128,7 @@ impl ProviderRegistry {
 fn waiting(kind: ActorKind, dispatches: &[WorkDispatch]) -> Option<MailboxGuard> {
     dispatches
         .first()
-        .map(|dispatch| dispatch.directory.context.metrics.messages_enqueued(kind, dispatches.len()))
+        .map(|dispatch| dispatch.instances.context.metrics.messages_enqueued(kind, dispatches.len()))
 }
 
 /// Messages of the provider of one upstream.

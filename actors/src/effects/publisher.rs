@@ -160,7 +160,7 @@ fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
 /// Returns the number of ancestors of the requesting saga. It is constant, so it is not stored in every
 /// item.
 fn depth(dispatch: &WorkDispatch) -> Result<u16, StoreError> {
-    let instance = dispatch.directory.context.reader.instance(&dispatch.item.instance)?;
+    let instance = dispatch.instances.context.reader.instance(&dispatch.item.instance)?;
     Ok(instance.and_then(|instance| instance.parent).map_or(0, |parent| parent.depth))
 }
 

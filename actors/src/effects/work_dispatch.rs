@@ -44,7 +44,7 @@ pub(crate) struct WorkDispatch {
     /// crashed.
     pub(crate) progress: ExecutionProgress,
     pub(crate) key: OutboxKey,
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) relay: ActorRef<RelayMessage>,
     pub(crate) window: Arc<DestinationWindow>,
     pub(crate) concluded: bool,
@@ -69,7 +69,7 @@ impl WorkDispatch {
     }
 
     fn trace(&self, done: &effect::ExecutionResult) {
-        let tracer = self.directory.context.tracer.as_ref();
+        let tracer = self.instances.context.tracer.as_ref();
         if let (Some(tracer), Some(DispatchSpan { parent, started })) = (tracer, &self.span) {
             let (item, outcome, attempts) = (&self.item, &done.outcome, done.attempts);
             tracer.finished(&FinishedWork {
@@ -85,7 +85,7 @@ impl WorkDispatch {
 
     fn remove_row(&self) -> Result<(), ShardUnavailable> {
         let remove_row = Change::Settle(self.key.clone());
-        self.directory.committer()?.submit(Submission::new(remove_row, Completion::None))
+        self.instances.committer()?.submit(Submission::new(remove_row, Completion::None))
     }
 
     fn report(&self, done: effect::ExecutionResult) -> Result<(), ShardUnavailable> {
@@ -95,19 +95,19 @@ impl WorkDispatch {
             outbox_key: self.key.clone(),
             outcome: work_outcome,
             attempts,
-            at: self.directory.context.clock.now(),
+            at: self.instances.context.clock.now(),
             facts,
             trace: trace.or_else(|| self.item.trace.clone()),
         };
         let envelope = Envelope::new(Input::WorkResult(outcome), Completion::None);
-        self.directory.deliver(&self.item.instance, envelope)
+        self.instances.deliver(&self.item.instance, envelope)
     }
 }
 
 impl Drop for WorkDispatch {
     fn drop(&mut self) {
         self.window.in_flight.fetch_sub(1, Ordering::AcqRel);
-        let waiting = || self.directory.context.metrics.messages_enqueued(ActorKind::Relay, 1);
+        let waiting = || self.instances.context.metrics.messages_enqueued(ActorKind::Relay, 1);
         // An error means that the relay is gone; the next one reads the outbox from the start.
         if !self.concluded {
             drop(self.relay.cast(RelayMessage::Returned(self.key.clone(), self.progress, waiting())));

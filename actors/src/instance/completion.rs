@@ -7,7 +7,7 @@ use orlog_bus::Acker;
 use orlog_model::Status;
 use tokio::sync::oneshot;
 
-use crate::runtime::control::{ControlError, ControlResult};
+use crate::runtime::control_result::{ControlError, ControlResult};
 
 /// Receiver that waits until the consequences of an input are durable. Dropping it has no effect: the
 /// source delivers the input again after a restart, and a caller receives the error that the shard is

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::instance::completion::{Completion, ControlReply};
 use crate::instance::mailbox::{Envelope, IdleState, Mailbox, PushResult, Wake};
-use crate::instance::programs::ProgramRegistry;
+use crate::instance::program_registry::ProgramRegistry;
 use crate::runtime::limits::Limits;
 use crate::shard::submission::{CommitterHandle, ShardUnavailable, Submission};
 use crate::telemetry::metrics::Metrics;

@@ -26,7 +26,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::instance::completion::{Completion, ControlReply};
 use crate::instance::mailbox::{Mailbox, Wake};
 use crate::instance::registry::InstanceRegistry;
-use crate::runtime::control::{ControlError, ControlResult};
+use crate::runtime::control_result::{ControlError, ControlResult};
 use crate::shard::submission::{CommitterHandle, Submission};
 use crate::telemetry::log_instance;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
@@ -41,14 +41,14 @@ pub(crate) struct SagaActor;
 /// Arguments of a saga actor.
 pub(crate) struct SagaActorArguments {
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) committer: CommitterHandle,
 }
 
 /// State of a saga actor.
 pub(crate) struct State {
     mailbox: Arc<Mailbox>,
-    directory: Arc<InstanceRegistry>,
+    instances: Arc<InstanceRegistry>,
     committer: CommitterHandle,
     loaded: bool,
     instance: Option<Instance>,
@@ -70,12 +70,12 @@ impl Actor for SagaActor {
         _: ActorRef<Wake>,
         arguments: SagaActorArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let SagaActorArguments { mailbox: cell, directory, committer } = arguments;
+        let SagaActorArguments { mailbox: cell, instances, committer } = arguments;
         let (early, recent) = (Vec::new(), VecDeque::new());
-        let alive = directory.context.metrics.actor_started(ActorKind::Saga);
+        let alive = instances.context.metrics.actor_started(ActorKind::Saga);
         Ok(State {
             mailbox: cell,
-            directory,
+            instances,
             committer,
             loaded: false,
             instance: None,
@@ -96,7 +96,7 @@ impl Actor for SagaActor {
                 tokio::task::yield_now().await;
             }
         }
-        state.directory.check_idle(&state.mailbox);
+        state.instances.check_idle(&state.mailbox);
         Ok(())
     }
 }
@@ -105,7 +105,7 @@ impl State {
     /// Loads the snapshot after the commits of a crashed predecessor are durable.
     async fn load(&mut self) -> Result<(), ActorProcessingErr> {
         self.mailbox.wait_durable().await;
-        self.instance = self.directory.context.reader.instance(&self.mailbox.key)?;
+        self.instance = self.instances.context.reader.instance(&self.mailbox.key)?;
         self.loaded = true;
         if self.instance.is_none() {
             self.load_early_inputs().await?;
@@ -120,7 +120,7 @@ impl State {
     async fn process_next(&mut self) -> Result<bool, ActorProcessingErr> {
         let Some((input, attempts)) = self.mailbox.start_attempt() else { return Ok(false) };
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
-        let _lease = self.directory.context.programs.guard();
+        let _guard = self.instances.context.programs.guard();
         let started = self.trace_start();
         if self.is_repeated(&input)? {
             let reason = "the input was already applied";
@@ -142,7 +142,7 @@ impl State {
                 self.finish_with(*commit, decided, None);
             }
             Decision::Ignore { reason, cleanup: Some(commit) } => {
-                self.directory.context.metrics.ignored.inc();
+                self.instances.context.metrics.ignored.inc();
                 log_instance!(DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason, "ignored");
                 self.trace_ignored(&input, started, &reason);
                 self.finish_with(*commit, None, Some(reason));
@@ -206,7 +206,7 @@ impl State {
             self.recent.clear();
         }
         let id = input.id();
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         if self.recent.contains(&id) {
             return Ok(true);
         }
@@ -218,11 +218,11 @@ impl State {
     /// key was stored when it was buffered.
     fn is_dead_letter(&self) -> Result<bool, ActorProcessingErr> {
         let Some((tenant, id)) = self.mailbox.dead_letter() else { return Ok(false) };
-        Ok(self.directory.context.reader.dead_letter(&tenant, id)?.is_some())
+        Ok(self.instances.context.reader.dead_letter(&tenant, id)?.is_some())
     }
 
     fn decide(&self, input: &Input, attempts: u32) -> Decision {
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         if attempts > context.limits.max_attempts_per_input {
             let message = format!("the actor crashed {} times on this input", attempts - 1);
             return self.decide_dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
@@ -249,8 +249,8 @@ impl State {
             key: &self.mailbox.key,
             instance: self.instance.as_ref(),
             program,
-            now: self.directory.context.clock.now(),
-            node: &self.directory.context.node,
+            now: self.instances.context.clock.now(),
+            node: &self.instances.context.node,
             buffered: &self.early,
         }
     }
@@ -259,11 +259,11 @@ impl State {
     fn target<'a>(&self, input: &'a Input) -> Option<(Arc<dyn Program>, &'a ControlRequest)> {
         let Input::Control(control) = input else { return None };
         let ControlAction::Migrate { to } = &control.action else { return None };
-        Some((self.directory.context.programs.by_hash(to)?, control))
+        Some((self.instances.context.programs.by_hash(to)?, control))
     }
 
     fn program(&self) -> Option<Arc<dyn Program>> {
-        let programs = &self.directory.context.programs;
+        let programs = &self.instances.context.programs;
         match &self.instance {
             Some(instance) => programs.by_hash(&instance.definition.hash),
             None => programs.active(&self.mailbox.key.saga),
@@ -277,7 +277,7 @@ impl State {
         message: String,
         attempts: u32,
     ) -> Decision {
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         let grounds = DeadLetterCause { reason, message, attempts };
         let commit = dead_letter_input(&self.mailbox.key, input, grounds, context.clock.now(), &context.node);
         Decision::Commit(Box::new(commit))
@@ -298,7 +298,7 @@ impl State {
     }
 
     fn finish_without_commit(&mut self, reason: Cow<'static, str>, rejection: Option<ControlError>) {
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         context.metrics.ignored.inc();
         log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
         // The cause of this result may not be durable yet, so the result must not be reported before.
@@ -324,7 +324,7 @@ impl State {
         commit.before = self.instance.as_ref().map(StatusSnapshot::from_instance);
         match &commit.buffer {
             Some(Input::Early(early)) => {
-                self.directory.context.metrics.inputs_buffered.inc();
+                self.instances.context.metrics.inputs_buffered.inc();
                 self.early.push(BufferedInputRef {
                     number: 0,
                     id: early.input.id(),

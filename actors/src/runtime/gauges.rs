@@ -49,7 +49,7 @@ impl Runtime {
     pub fn mailboxes(&self) -> MailboxStats {
         let mut mailboxes = MailboxStats::default();
         for shard in self.shards.all() {
-            shard.directory.for_each_depth(|depth| mailboxes.add(depth as u64));
+            shard.instances.for_each_depth(|depth| mailboxes.add(depth as u64));
         }
         self.metrics.set_mailbox_depth(ActorKind::Saga, mailboxes.inputs);
         self.metrics.set_mailbox_depth(ActorKind::Committer, self.waiting_changes() as u64);
@@ -61,7 +61,7 @@ impl Runtime {
         let shards = self.shards.all();
         shards
             .iter()
-            .filter_map(|shard| shard.directory.committer().ok())
+            .filter_map(|shard| shard.instances.committer().ok())
             .map(|committer| committer.waiting())
             .sum()
     }
@@ -73,7 +73,7 @@ impl Runtime {
             let last = tokio::time::timeout(QUERY_TIMEOUT, source.bus.last_sequence());
             let Ok(Ok(last)) = last.await else { continue };
             for shard in self.shards.all() {
-                let Some(ack_floor) = shard.directory.ack_floor(&source.name) else { continue };
+                let Some(ack_floor) = shard.instances.ack_floor(&source.name) else { continue };
                 let messages = last.saturating_sub(ack_floor);
                 lags.push(StreamLag { stream: source.name.clone(), shard: shard.index, messages });
             }

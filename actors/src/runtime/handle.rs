@@ -18,11 +18,11 @@ use crate::effects::provider_registry::ProviderRegistry;
 use crate::effects::provider_registry::ReloadCatalog;
 use crate::effects::supervisor;
 use crate::instance::completion::Completion;
-use crate::instance::programs::ProgramRegistry;
+use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::registry::ShardContext;
 use crate::restart::RestartIntensity;
 use crate::root::{self, RootActor};
-use crate::runtime::control::{ControlError, ControlResult};
+use crate::runtime::control_result::{ControlError, ControlResult};
 use crate::runtime::limits::{Limits, LimitsError};
 use crate::shard::committer::CommitObserver;
 use crate::shard::dead_letter_publisher::DeadLetterEncoder;
@@ -209,7 +209,7 @@ impl Runtime {
         let (reply, response) = oneshot::channel();
         let envelope =
             Envelope { extra_change: extra, ..Envelope::new(input, Completion::Reply(reply, None)) };
-        shard.directory.deliver(key, envelope)?;
+        shard.instances.deliver(key, envelope)?;
         response.await.unwrap_or(Err(ControlError::Unavailable))
     }
 
@@ -240,7 +240,7 @@ impl Runtime {
     /// Returns the store reader of the shard of an instance; `None` if another process owns it.
     #[must_use]
     pub fn reader(&self, key: &InstanceKey) -> Option<Reader> {
-        self.shards.owner_of(key).map(|shard| shard.directory.context.reader.clone())
+        self.shards.owner_of(key).map(|shard| shard.instances.context.reader.clone())
     }
 
     /// Returns the store readers of all shards of this process, ordered by number.
@@ -251,15 +251,15 @@ impl Runtime {
     /// Returns the store readers as [`Runtime::readers`], with their shard numbers.
     pub fn numbered_readers(&self) -> impl Iterator<Item = (u16, Reader)> {
         let shards = self.shards.all().into_iter();
-        shards.map(|shard| (shard.index, shard.directory.context.reader.clone()))
+        shards.map(|shard| (shard.index, shard.instances.context.reader.clone()))
     }
 
     pub(crate) fn contexts(&self) -> impl Iterator<Item = Arc<ShardContext>> {
-        self.shards.all().into_iter().map(|shard| Arc::clone(&shard.directory.context))
+        self.shards.all().into_iter().map(|shard| Arc::clone(&shard.instances.context))
     }
 
     pub(crate) fn context(&self, key: &InstanceKey) -> Option<Arc<ShardContext>> {
-        self.shards.owner_of(key).map(|shard| Arc::clone(&shard.directory.context))
+        self.shards.owner_of(key).map(|shard| Arc::clone(&shard.instances.context))
     }
 
     /// Returns the metrics.
@@ -272,7 +272,7 @@ impl Runtime {
     #[must_use]
     pub fn deepest_mailboxes(&self, count: usize) -> Vec<(InstanceKey, usize)> {
         let mut depths: Vec<_> =
-            self.shards.all().iter().flat_map(|s| s.directory.mailbox_depths().collect::<Vec<_>>()).collect();
+            self.shards.all().iter().flat_map(|s| s.instances.mailbox_depths().collect::<Vec<_>>()).collect();
         depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
         depths.truncate(count);
         depths
@@ -283,7 +283,7 @@ impl Runtime {
     pub fn health(&self) -> RuntimeHealth {
         RuntimeHealth {
             is_running: self.root.get_status() == ActorStatus::Running
-                && self.shards.all().iter().all(|shard| shard.directory.committer().is_ok()),
+                && self.shards.all().iter().all(|shard| shard.instances.committer().is_ok()),
             has_capacity: !self.metrics.is_store_full(),
             accepting: self.accepting.load(std::sync::atomic::Ordering::Acquire),
         }
@@ -346,6 +346,6 @@ impl Runtime {
 
 pub(crate) async fn submit_change(shard: &RunningShard, change: Change) -> Result<(), ControlError> {
     let (done, response) = Completion::for_caller();
-    shard.directory.committer()?.submit(Submission::new(change, done))?;
+    shard.instances.committer()?.submit(Submission::new(change, done))?;
     response.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| ())
 }

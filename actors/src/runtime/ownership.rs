@@ -39,7 +39,7 @@ impl Runtime {
         }
         let ShardTemplate { dead_letter_encoder, sources, config, programs, clock, observer, tracer } =
             &self.making;
-        let directory = InstanceRegistry::new(Arc::new(ShardContext {
+        let instances = InstanceRegistry::new(Arc::new(ShardContext {
             node: config.node.clone(),
             limits: config.limits.clone(),
             slots: config.slots.clone(),
@@ -54,7 +54,7 @@ impl Runtime {
         let arguments = actor::Arguments {
             name: format!("shard-{}", dependencies.index),
             slots: dependencies.slots.clone(),
-            directory: Arc::clone(&directory),
+            instances: Arc::clone(&instances),
             writer: Arc::clone(&writer),
             bus: Arc::clone(&self.bus),
             sources: sources.clone(),
@@ -65,7 +65,7 @@ impl Runtime {
         let running = Arc::new(RunningShard {
             index: dependencies.index,
             slots: dependencies.slots,
-            directory,
+            instances,
             writer,
         });
         let (reply, started) = oneshot::channel();

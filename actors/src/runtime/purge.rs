@@ -3,7 +3,7 @@
 use orlog_model::{Change, InstanceKey, TenantId, Timestamp};
 use uuid::Uuid;
 
-use crate::runtime::control::ControlError;
+use crate::runtime::control_result::ControlError;
 use crate::runtime::handle::{Runtime, submit_change};
 
 impl Runtime {
@@ -54,7 +54,7 @@ impl Runtime {
 
     async fn commit_purge(&self, key: &InstanceKey, change: Change) -> Result<bool, ControlError> {
         let shard = self.shards.owner_of(key).ok_or(ControlError::Unavailable)?;
-        match shard.directory.purge(key, change)? {
+        match shard.instances.purge(key, change)? {
             Some(response) => response.await.unwrap_or(Err(ControlError::Unavailable)).map(|_| true),
             None => Ok(false),
         }

@@ -2,7 +2,7 @@
 
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Input, Status};
 
-use crate::runtime::control::{ControlError, ControlResult};
+use crate::runtime::control_result::{ControlError, ControlResult};
 use crate::runtime::handle::Runtime;
 
 impl Runtime {

@@ -38,7 +38,7 @@ pub(crate) struct ShardActor;
 pub(crate) struct Arguments {
     pub(crate) name: String,
     pub(crate) slots: Range<u16>,
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) writer: SharedWriter,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) sources: Vec<EventSource>,
@@ -57,7 +57,7 @@ pub(crate) enum Message {
 
 /// State of a shard.
 pub(crate) struct State {
-    directory: Arc<InstanceRegistry>,
+    instances: Arc<InstanceRegistry>,
     helpers: Vec<(ActorId, &'static str)>,
     ingesters: Vec<ActorRef<ingester::Message>>,
     timer: ActorRef<timer::Message>,
@@ -76,21 +76,21 @@ impl Actor for ShardActor {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let me = myself.get_cell();
-        let directory = Arc::clone(&arguments.directory);
+        let instances = Arc::clone(&arguments.instances);
         let (committing, committer) = start_committer(&arguments, me.clone()).await?;
-        let start = saga_starter(&directory, committer.clone(), me.clone());
-        directory.open(Incarnation { committer, start });
-        let relaying = relay::Arguments { directory: Arc::clone(&directory), providers: arguments.providers };
+        let start = saga_starter(&instances, committer.clone(), me.clone());
+        instances.open(Incarnation { committer, start });
+        let relaying = relay::Arguments { instances: Arc::clone(&instances), providers: arguments.providers };
         let (relay, _) = Actor::spawn_linked(None, RelayActor, relaying, me.clone()).await?;
-        let (timer, _) = Actor::spawn_linked(None, TimerActor, Arc::clone(&directory), me.clone()).await?;
+        let (timer, _) = Actor::spawn_linked(None, TimerActor, Arc::clone(&instances), me.clone()).await?;
         let publishing = dead_letter_publisher::Arguments {
-            directory: Arc::clone(&directory),
+            instances: Arc::clone(&instances),
             bus: Arc::clone(&arguments.bus),
             show: arguments.dead_letter_encoder,
         };
         let (publisher, _) =
             Actor::spawn_linked(None, DeadLetterPublisherActor, publishing, me.clone()).await?;
-        activate_buffered(&directory)?;
+        activate_buffered(&instances)?;
         let mut helpers = vec![
             (committing, "committer"),
             (relay.get_id(), "relay"),
@@ -100,7 +100,7 @@ impl Actor for ShardActor {
         let mut ingesters = Vec::new();
         for source in arguments.sources {
             let ingesting = ingester::Arguments {
-                directory: Arc::clone(&directory),
+                instances: Arc::clone(&instances),
                 bus: Arc::clone(&arguments.bus),
                 source,
                 name: arguments.name.clone(),
@@ -110,9 +110,9 @@ impl Actor for ShardActor {
             helpers.push((ingester.get_id(), "ingester"));
             ingesters.push(ingester);
         }
-        drop(myself.send_interval(directory.context.limits.idle_timeout / 4, || Message::Housekeeping));
-        let alive = directory.context.metrics.actor_started(ActorKind::Shard);
-        Ok(State { directory, helpers, ingesters, timer, quiescing: false, _alive: alive })
+        drop(myself.send_interval(instances.context.limits.idle_timeout / 4, || Message::Housekeeping));
+        let alive = instances.context.metrics.actor_started(ActorKind::Shard);
+        Ok(State { instances, helpers, ingesters, timer, quiescing: false, _alive: alive })
     }
 
     async fn handle(
@@ -155,20 +155,20 @@ impl Actor for ShardActor {
     }
 
     async fn post_stop(&self, _: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.directory.close();
+        state.instances.close();
         Ok(())
     }
 }
 
 /// Wakes the instances that had started or were resumed and had not yet applied their buffered inputs.
-fn activate_buffered(directory: &InstanceRegistry) -> Result<(), ActorProcessingErr> {
-    let reader = &directory.context.reader;
+fn activate_buffered(instances: &InstanceRegistry) -> Result<(), ActorProcessingErr> {
+    let reader = &instances.context.reader;
     let mut last = None;
     loop {
         let page = reader.buffered_keys(last.as_ref(), BUFFER_PAGE)?;
         for key in &page {
             if reader.instance(key)?.is_some_and(|instance| !instance.paused) {
-                directory.activate(key)?;
+                instances.activate(key)?;
             }
         }
         match page.into_iter().next_back() {
@@ -180,12 +180,12 @@ fn activate_buffered(directory: &InstanceRegistry) -> Result<(), ActorProcessing
 
 /// Returns the function that starts saga actors under this shard. A weak reference keeps the registry
 /// from owning itself.
-fn saga_starter(directory: &Arc<InstanceRegistry>, committer: CommitterHandle, me: ActorCell) -> StartActor {
-    let directory = Arc::downgrade(directory);
+fn saga_starter(instances: &Arc<InstanceRegistry>, committer: CommitterHandle, me: ActorCell) -> StartActor {
+    let instances = Arc::downgrade(instances);
     Box::new(move |mailbox: &Arc<Mailbox>| {
         let arguments = SagaActorArguments {
             mailbox: Arc::clone(mailbox),
-            directory: directory.upgrade()?,
+            instances: instances.upgrade()?,
             committer: committer.clone(),
         };
         ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, me.clone())
@@ -201,8 +201,8 @@ async fn start_committer(
 ) -> Result<(ActorId, CommitterHandle), ActorProcessingErr> {
     let (started, committer) = oneshot::channel();
     let committing = committer::Arguments {
-        slot: Arc::clone(&arguments.writer),
-        directory: Arc::clone(&arguments.directory),
+        writer: Arc::clone(&arguments.writer),
+        instances: Arc::clone(&arguments.instances),
         observer: arguments.observer.clone(),
         started,
     };
@@ -212,12 +212,12 @@ async fn start_committer(
 
 impl State {
     fn tidy(&self) -> Result<(), ActorProcessingErr> {
-        self.directory.passivate_idle();
-        let context = &self.directory.context;
+        self.instances.passivate_idle();
+        let context = &self.instances.context;
         let before = context.reader.dedupe_horizon(context.clock.now())?;
         if context.reader.is_dedupe_purge_due(before)? {
             let purge = Change::PurgeDedupe { before };
-            self.directory.committer()?.submit(Submission::new(purge, Completion::None))?;
+            self.instances.committer()?.submit(Submission::new(purge, Completion::None))?;
         }
         Ok(())
     }
@@ -229,8 +229,8 @@ impl State {
             Some((_, "ingester" | "timer")) if self.quiescing => Ok(()),
             Some((_, name)) => Err(format!("{name} crashed: {reason}").into()),
             None => {
-                if self.directory.restart_actor(crashed.get_id()) {
-                    self.directory.context.metrics.count_restart(ActorKind::Shard, ActorKind::Saga);
+                if self.instances.restart_actor(crashed.get_id()) {
+                    self.instances.context.metrics.count_restart(ActorKind::Shard, ActorKind::Saga);
                     tracing::warn!(reason, "saga actor crashed; restarting");
                 }
                 Ok(())

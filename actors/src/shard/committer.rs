@@ -46,8 +46,8 @@ pub(crate) struct CommitterActor;
 
 /// Arguments of the committer actor.
 pub(crate) struct Arguments {
-    pub(crate) slot: SharedWriter,
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) writer: SharedWriter,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
     /// Receives the committer handle when the committer runs and the store is verified.
     pub(crate) started: oneshot::Sender<CommitterHandle>,
@@ -84,18 +84,18 @@ impl Actor for CommitterActor {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let slot = arguments.slot.lock_owned().await;
+        let state = arguments.writer.lock_owned().await;
         let (requests, received) = crossbeam_channel::unbounded();
         let stop = Arc::new(AtomicBool::new(false));
-        let alive = arguments.directory.context.metrics.actor_started(ActorKind::Committer);
+        let alive = arguments.instances.context.metrics.actor_started(ActorKind::Committer);
         let thread = CommitterThread {
-            slot,
+            state,
             received,
-            group: arguments.directory.context.limits.max_group_commit,
-            clock: Arc::clone(&arguments.directory.context.clock),
-            metrics: Arc::clone(&arguments.directory.context.metrics),
+            group: arguments.instances.context.limits.max_group_commit,
+            clock: Arc::clone(&arguments.instances.context.clock),
+            metrics: Arc::clone(&arguments.instances.context.metrics),
             tenant_cache: TenantCache::default(),
-            directory: arguments.directory,
+            instances: arguments.instances,
             stop: Arc::clone(&stop),
             observer: arguments.observer,
         };
@@ -120,13 +120,13 @@ impl Actor for CommitterActor {
 }
 
 struct CommitterThread {
-    slot: OwnedMutexGuard<WriterState>,
+    state: OwnedMutexGuard<WriterState>,
     received: Receiver<CommitterRequest>,
     group: usize,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     tenant_cache: TenantCache,
-    directory: Arc<InstanceRegistry>,
+    instances: Arc<InstanceRegistry>,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<dyn CommitObserver>>,
 }
@@ -148,19 +148,19 @@ impl CommitterThread {
         mut self,
         (started, committer): (oneshot::Sender<CommitterHandle>, CommitterHandle),
     ) -> Result<(), String> {
-        if self.slot.failed {
-            if let Err(error) = self.slot.writer.recover() {
+        if self.state.failed {
+            if let Err(error) = self.state.writer.recover() {
                 return Err(self.failed(&error));
             }
-            self.slot.failed = false;
+            self.state.failed = false;
         }
         // Not earlier: a store that is being recovered cannot be read. An error means that the shard has
         // stopped.
         drop(started.send(committer));
         // Set while a panic could leave the state of the writer unknown.
-        self.slot.failed = true;
+        self.state.failed = true;
         let ended = self.serve();
-        self.slot.failed = ended.is_err();
+        self.state.failed = ended.is_err();
         ended
     }
 
@@ -196,7 +196,7 @@ impl CommitterThread {
     /// change of the group is committed.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, String> {
         let started = Instant::now();
-        while let Err(error) = self.slot.writer.commit(changes, self.clock.now()) {
+        while let Err(error) = self.state.writer.commit(changes, self.clock.now()) {
             match error {
                 StoreError::Full { .. } => {
                     if !self.metrics.set_store_full(true) {
@@ -232,7 +232,7 @@ impl CommitterThread {
     fn await_log(&mut self, error: &StoreError) -> Result<(), String> {
         tracing::error!(%error, "replicated log unavailable; commits are blocked");
         let started = Instant::now();
-        while let Err(error) = self.slot.writer.retry_commit() {
+        while let Err(error) = self.state.writer.retry_commit() {
             if !matches!(error, StoreError::Unavailable { .. }) {
                 return Err(self.failed(&error));
             }
@@ -247,7 +247,7 @@ impl CommitterThread {
 
     fn failed(&self, error: &StoreError) -> String {
         match error {
-            StoreError::Fenced { .. } => self.directory.mark_lost(),
+            StoreError::Fenced { .. } => self.instances.mark_lost(),
             error => tracing::error!(%error, "commit failed"),
         }
         error.to_string()
@@ -265,13 +265,13 @@ impl CommitterThread {
             commits.for_each(|commit| observer.on_commit(commit));
         }
         if changes.iter().any(stores_dead_letter) {
-            self.directory.context.dead_letters_added.notify_one();
+            self.instances.context.dead_letters_added.notify_one();
         }
         for (done, mailbox) in completions.drain(..) {
             done.complete();
             if let Some(mailbox) = mailbox {
                 mailbox.committed();
-                self.directory.check_idle(&mailbox);
+                self.instances.check_idle(&mailbox);
             }
         }
     }
@@ -279,7 +279,7 @@ impl CommitterThread {
     /// Reports the group to the tracer.
     fn trace(&self, gathered: &mut CommitGroup, started: Instant, ended: Instant) {
         let CommitGroup { changes, followed, .. } = gathered;
-        if let Some(tracer) = self.directory.context.tracer.as_ref().filter(|_| !followed.is_empty()) {
+        if let Some(tracer) = self.instances.context.tracer.as_ref().filter(|_| !followed.is_empty()) {
             tracer.committed(&CommitGroupSpan { traced: followed, changes, started, ended });
         }
         followed.clear();

@@ -36,7 +36,7 @@ pub(crate) struct DeadLetterPublisherActor;
 /// Arguments of the dead-letter publisher.
 #[derive(Clone)]
 pub(crate) struct Arguments {
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) show: DeadLetterEncoder,
 }
@@ -63,7 +63,7 @@ impl Actor for DeadLetterPublisherActor {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.directory.context.metrics.actor_started(ActorKind::DeadLetterPublisher);
+        let alive = arguments.instances.context.metrics.actor_started(ActorKind::DeadLetterPublisher);
         let publishing = async move {
             let Err(reason) = publish_all(arguments).await;
             reason.to_string()
@@ -84,8 +84,8 @@ impl Actor for DeadLetterPublisherActor {
 
 /// Publishes copies until an error occurs, starting with those of a previous incarnation.
 async fn publish_all(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
-    let Arguments { directory, bus, show } = arguments;
-    let context = &directory.context;
+    let Arguments { instances, bus, show } = arguments;
+    let context = &instances.context;
     let mut after = 0;
     loop {
         let page = context.reader.unpublished_dead_letters(after, PAGE)?;
@@ -95,7 +95,7 @@ async fn publish_all(arguments: Arguments) -> Result<Infallible, ActorProcessing
         for (sequence, dead_letter) in page {
             publish(&*bus, &dead_letter, show(&dead_letter)).await;
             let change = Change::DeadLetterPublished { sequence };
-            directory.committer()?.submit(Submission::new(change, Completion::None))?;
+            instances.committer()?.submit(Submission::new(change, Completion::None))?;
             after = sequence;
         }
     }

@@ -30,8 +30,8 @@ use crate::abort_on_drop::AbortOnDrop;
 use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
 use crate::instance::registry::InstanceRegistry;
+use crate::shard::event_forwarder::ForwardBatch;
 use crate::shard::event_source::EventSource;
-use crate::shard::forward::ForwardBatch;
 use crate::shard::submission::{ShardUnavailable, Submission};
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 use crate::telemetry::tracer::IngestedEvent;
@@ -53,7 +53,7 @@ pub(crate) struct IngesterActor;
 /// Arguments of the ingester.
 #[derive(Clone)]
 pub(crate) struct Arguments {
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     /// Bus to which signals are published.
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) source: EventSource,
@@ -85,8 +85,8 @@ impl Actor for IngesterActor {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.directory.context.metrics.actor_started(ActorKind::Ingester);
-        let incarnation_number = arguments.directory.incarnation_number();
+        let alive = arguments.instances.context.metrics.actor_started(ActorKind::Ingester);
+        let incarnation_number = arguments.instances.incarnation_number();
         let reading = async move {
             let Err(error) = read(arguments, incarnation_number).await;
             error.to_string()
@@ -108,7 +108,7 @@ impl Actor for IngesterActor {
 /// Reads until an error occurs.
 async fn read(arguments: Arguments, incarnation_number: u64) -> Result<Infallible, ActorProcessingErr> {
     let source = CheckpointKey { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
-    let checkpoint = arguments.directory.context.reader.checkpoint(&source)?;
+    let checkpoint = arguments.instances.context.reader.checkpoint(&source)?;
     let mut consumer = subscribe(&arguments, checkpoint).await?;
     let start = consumer.subscription_start().clone();
     report_anomaly(&arguments, &start);
@@ -117,7 +117,7 @@ async fn read(arguments: Arguments, incarnation_number: u64) -> Result<Infallibl
     let stored = stored.map_or(0, |position| position.sequence);
     let stream_id = start.stream_id;
     let acker = consumer.acker();
-    arguments.directory.register_subscription(&source.stream, Arc::clone(&acker));
+    arguments.instances.register_subscription(&source.stream, Arc::clone(&acker));
     let mut ingest = IngestLoop { arguments, incarnation_number, acker, source, stream_id, stored };
     loop {
         match tokio::time::timeout(CHECKPOINT_INTERVAL, consumer.next(BATCH)).await {
@@ -131,9 +131,9 @@ async fn subscribe(
     arguments: &Arguments,
     after: Option<StreamPosition>,
 ) -> Result<Box<dyn Consumer>, BusError> {
-    let Arguments { directory, source, name, slots, .. } = arguments;
-    let bound = directory.context.limits.max_in_flight_per_ingester;
-    let subscription = source.subscription(name, &directory.context.slots, slots, after, bound);
+    let Arguments { instances, source, name, slots, .. } = arguments;
+    let bound = instances.context.limits.max_in_flight_per_ingester;
+    let subscription = source.subscription(name, &instances.context.slots, slots, after, bound);
     let mut reported = false;
     loop {
         match source.bus.subscribe(subscription.clone()).await {
@@ -157,7 +157,7 @@ fn report_anomaly(arguments: &Arguments, start: &SubscriptionStart) {
     let (stream, shard) = (&arguments.source.name, &arguments.name);
     tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
     let label = [("stream", stream.clone()), ("kind", found.as_str().to_owned())];
-    arguments.directory.context.metrics.stream_anomalies.get_or_create(&label).inc();
+    arguments.instances.context.metrics.stream_anomalies.get_or_create(&label).inc();
 }
 
 struct IngestLoop {
@@ -187,8 +187,8 @@ impl IngestLoop {
 
     /// Delivers one message to its instances.
     async fn take(&self, delivery: &Delivery, forward: &mut ForwardBatch) -> Result<(), ShardUnavailable> {
-        let directory = &self.arguments.directory;
-        directory.context.metrics.ingested.inc();
+        let instances = &self.arguments.instances;
+        instances.context.metrics.ingested.inc();
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery).await;
         }
@@ -199,7 +199,7 @@ impl IngestLoop {
         };
         let mut keys = Vec::new();
         let mut errors = Vec::new();
-        for route in directory.context.programs.route(&event) {
+        for route in instances.context.programs.route(&event) {
             match route {
                 Ok(key) => keys.push(key),
                 Err(error) => errors.push(error),
@@ -229,9 +229,9 @@ impl IngestLoop {
             self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
         }
         for key in keys {
-            directory.wait_capacity(&key).await;
+            instances.wait_capacity(&key).await;
             let envelope = Envelope::new(Input::Event(event.clone()), Completion::Ack(Arc::clone(&ack)));
-            directory.deliver_in_incarnation(self.incarnation_number, &key, envelope)?;
+            instances.deliver_in_incarnation(self.incarnation_number, &key, envelope)?;
         }
         Ok(())
     }
@@ -256,8 +256,8 @@ impl IngestLoop {
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
         let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1);
-        self.arguments.directory.wait_capacity(&key).await;
-        self.arguments.directory.deliver_in_incarnation(
+        self.arguments.instances.wait_capacity(&key).await;
+        self.arguments.instances.deliver_in_incarnation(
             self.incarnation_number,
             &key,
             Envelope::new(input, Completion::Ack(ack)),
@@ -266,7 +266,7 @@ impl IngestLoop {
 
     /// Sets the ingest span as the parent of the consequences of the event.
     fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, started: Instant) {
-        let Some(tracer) = &self.arguments.directory.context.tracer else { return };
+        let Some(tracer) = &self.arguments.instances.context.tracer else { return };
         let ingested = IngestedEvent {
             tenant: &event.tenant,
             id: &event.id,
@@ -284,18 +284,18 @@ impl IngestLoop {
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {
-        self.arguments.slots.contains(&self.arguments.directory.context.slots.slot_of(key).0)
+        self.arguments.slots.contains(&self.arguments.instances.context.slots.slot_of(key).0)
     }
 
     /// Returns true if this shard handles data of the tenant that belongs to no instance.
     fn owns_tenant(&self, tenant: &TenantId) -> bool {
-        self.arguments.slots.contains(&self.arguments.directory.context.slots.home_slot(tenant).0)
+        self.arguments.slots.contains(&self.arguments.instances.context.slots.home_slot(tenant).0)
     }
 
     /// Returns true if instances of a tenant may run in other processes.
     fn sends_on(&self, tenant: &TenantId) -> bool {
         self.arguments.source.sharing.is_some()
-            && self.arguments.directory.context.slots.is_key_sharded(tenant)
+            && self.arguments.instances.context.slots.is_key_sharded(tenant)
     }
 
     /// Creates the signal of an event for one instance. Its id is derived from the stream position, so that
@@ -321,7 +321,7 @@ impl IngestLoop {
             original,
             DeadLetterReason::Undecodable,
             error,
-            &self.arguments.directory.context.node,
+            &self.arguments.instances.context.node,
             delivery.published_at,
         );
         self.store_dead_letter(
@@ -342,7 +342,7 @@ impl IngestLoop {
             DeadLetterOriginal::Input(Box::new(Input::Event(event.clone()))),
             DeadLetterReason::SchemaMismatch,
             format!("saga {saga}: {error}"),
-            &self.arguments.directory.context.node,
+            &self.arguments.instances.context.node,
             event.time,
         );
         self.store_dead_letter(dead_letter, done)
@@ -356,13 +356,13 @@ impl IngestLoop {
         let (tenant, reason, error) =
             (&dead_letter.tenant, dead_letter.reason.as_str(), &dead_letter.message);
         tracing::warn!(%tenant, trace_id, reason, error, "dead letter");
-        let metrics = &self.arguments.directory.context.metrics;
+        let metrics = &self.arguments.instances.context.metrics;
         metrics.count_dead_letter(dead_letter.reason);
         metrics.tenants.counters(&dead_letter.tenant).dead_letters.inc();
         // Retention counts from here, regardless of the age of the message.
-        let at = self.arguments.directory.context.clock.now();
+        let at = self.arguments.instances.context.clock.now();
         let change = Change::PutDeadLetter(Box::new(DeadLetter { at, ..dead_letter }));
-        self.arguments.directory.committer()?.submit(Submission::new(change, done))
+        self.arguments.instances.committer()?.submit(Submission::new(change, done))
     }
 
     /// Stores the checkpoint if it is at least `step` ahead of the stored one.
@@ -378,6 +378,6 @@ impl IngestLoop {
             at: ack_position.at,
         };
         let change = Change::Checkpoint(self.source.clone(), position);
-        self.arguments.directory.committer()?.submit(Submission::new(change, Completion::None))
+        self.arguments.instances.committer()?.submit(Submission::new(change, Completion::None))
     }
 }

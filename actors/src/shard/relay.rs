@@ -31,13 +31,13 @@ pub(crate) struct RelayActor;
 
 /// Arguments of the relay.
 pub(crate) struct Arguments {
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) providers: Arc<ProviderRegistry>,
 }
 
 /// State of the relay.
 pub(crate) struct State {
-    directory: Arc<InstanceRegistry>,
+    instances: Arc<InstanceRegistry>,
     providers: Arc<ProviderRegistry>,
     destinations: BTreeMap<Destination, DestinationCursor>,
     /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
@@ -64,9 +64,9 @@ impl Actor for RelayActor {
         myself: ActorRef<RelayMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let reader = &arguments.directory.context.reader;
+        let reader = &arguments.instances.context.reader;
         let (mut commits, recovering) = (reader.watch(), reader.last_sequence());
-        let metrics = Arc::clone(&arguments.directory.context.metrics);
+        let metrics = Arc::clone(&arguments.instances.context.metrics);
         let (actor, alive) = (myself.clone(), metrics.actor_started(ActorKind::Relay));
         let watch = async move {
             let wake = || RelayMessage::Wake(metrics.messages_enqueued(ActorKind::Relay, 1));
@@ -74,7 +74,7 @@ impl Actor for RelayActor {
             "the store was closed".to_owned()
         };
         Ok(State {
-            directory: arguments.directory,
+            instances: arguments.instances,
             providers: arguments.providers,
             destinations: BTreeMap::new(),
             recovering,
@@ -98,7 +98,7 @@ impl Actor for RelayActor {
             RelayMessage::Returned(key, progress, waited) => {
                 drop(waited);
                 if state.returned.is_empty() {
-                    let metrics = Arc::clone(&state.directory.context.metrics);
+                    let metrics = Arc::clone(&state.instances.context.metrics);
                     let wake = move || RelayMessage::Wake(metrics.messages_enqueued(ActorKind::Relay, 1));
                     drop(myself.send_after(RETURN_DELAY, wake));
                 }
@@ -113,14 +113,14 @@ impl Actor for RelayActor {
 impl State {
     fn dispatch_all(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
         for (key, progress) in std::mem::take(&mut self.returned) {
-            if let Some(item) = self.directory.context.reader.outbox_item(&key)? {
+            if let Some(item) = self.instances.context.reader.outbox_item(&key)? {
                 let window = Arc::clone(&self.position(&key.destination).window);
                 let destination = key.destination.clone();
                 let new_dispatch = self.new_dispatch(myself, window, (key, item), progress);
                 self.providers.route(&destination, vec![new_dispatch]);
             }
         }
-        for destination in self.directory.context.reader.outbox_destinations()? {
+        for destination in self.instances.context.reader.outbox_destinations()? {
             while self.dispatch_page(&destination, myself)? {}
         }
         Ok(())
@@ -140,7 +140,7 @@ impl State {
         destination: &Destination,
         myself: &ActorRef<RelayMessage>,
     ) -> Result<bool, orlog_store::Error> {
-        let limit = self.directory.context.limits.max_in_flight_per_destination;
+        let limit = self.instances.context.limits.max_in_flight_per_destination;
         let position = self.position(destination);
         let window = Arc::clone(&position.window);
         let after = position.after;
@@ -151,7 +151,7 @@ impl State {
             return Ok(window.in_flight.load(Ordering::Acquire) < limit
                 && window.starved.swap(false, Ordering::AcqRel));
         }
-        let page = self.directory.context.reader.outbox(destination, after, free)?;
+        let page = self.instances.context.reader.outbox(destination, after, free)?;
         let more = page.len() == free;
         let position = self.position(destination);
         if let Some((last, _)) = page.last() {
@@ -174,16 +174,16 @@ impl State {
         progress: ExecutionProgress,
     ) -> WorkDispatch {
         window.in_flight.fetch_add(1, Ordering::AcqRel);
-        self.directory.context.metrics.dispatched.inc();
-        let directory = Arc::clone(&self.directory);
-        let follows = directory.context.tracer.is_some();
+        self.instances.context.metrics.dispatched.inc();
+        let instances = Arc::clone(&self.instances);
+        let follows = instances.context.tracer.is_some();
         let above = follows.then(|| trace_context::start_work_span(&mut item)).flatten();
         let followed = above.map(|parent| DispatchSpan { parent, started: Instant::now() });
         WorkDispatch {
             item,
             progress,
             key,
-            directory,
+            instances,
             relay: myself.clone(),
             window,
             concluded: false,

@@ -26,7 +26,7 @@ pub struct ShardDependencies {
 pub(crate) struct RunningShard {
     pub(crate) index: u16,
     pub(crate) slots: Range<u16>,
-    pub(crate) directory: Arc<InstanceRegistry>,
+    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) writer: SharedWriter,
 }
 
@@ -34,18 +34,18 @@ impl RunningShard {
     /// Returns true if the shard is idle. Checks the instances first: when they are idle, their work is in
     /// the outbox.
     pub(crate) fn is_idle(&self) -> bool {
-        let reader = &self.directory.context.reader;
-        self.directory.is_idle()
+        let reader = &self.instances.context.reader;
+        self.instances.is_idle()
             && reader.outbox_depth().is_ok_and(|depth| depth == 0)
             && reader.unpublished_dead_letters(0, 1).is_ok_and(|dead_letters| dead_letters.is_empty())
     }
 
     /// Closes the store, even if other code still holds references.
     pub(crate) async fn close(&self) -> Result<(), orlog_store::Error> {
-        self.directory.close();
-        let mut slot = Arc::clone(&self.writer).lock_owned().await;
+        self.instances.close();
+        let mut state = Arc::clone(&self.writer).lock_owned().await;
         // Closing writes to the disk.
-        let closed = tokio::task::spawn_blocking(move || slot.writer.close()).await;
+        let closed = tokio::task::spawn_blocking(move || state.writer.close()).await;
         closed.unwrap_or(Err(orlog_store::Error::Closed))
     }
 }

@@ -7,7 +7,7 @@ use orlog_model::Change;
 
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Mailbox;
-use crate::runtime::control::ControlError;
+use crate::runtime::control_result::ControlError;
 use crate::telemetry::tracer::TransitionSpan;
 
 /// The shard is restarting or stopped.

@@ -31,7 +31,7 @@ pub(crate) enum Message {
 
 /// State of the timer actor.
 pub(crate) struct State {
-    directory: Arc<InstanceRegistry>,
+    instances: Arc<InstanceRegistry>,
     /// Fired timers that are still in the store.
     fired: HashSet<(InstanceKey, Name, u64)>,
     alarm: Option<ScheduledWake>,
@@ -52,10 +52,10 @@ impl Actor for TimerActor {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        directory: Arc<InstanceRegistry>,
+        instances: Arc<InstanceRegistry>,
     ) -> Result<State, ActorProcessingErr> {
-        let mut commits = directory.context.reader.watch();
-        let metrics = Arc::clone(&directory.context.metrics);
+        let mut commits = instances.context.reader.watch();
+        let metrics = Arc::clone(&instances.context.metrics);
         let (actor, alive) = (myself.clone(), metrics.actor_started(ActorKind::Timer));
         let watch = async move {
             let wake = || Message::Wake(metrics.messages_enqueued(ActorKind::Timer, 1));
@@ -63,7 +63,7 @@ impl Actor for TimerActor {
             "the store was closed".to_owned()
         };
         let watch = AbortOnDrop::spawn(&myself, watch, Message::Ended);
-        Ok(State { directory, fired: HashSet::new(), alarm: None, _watch: watch, _alive: alive })
+        Ok(State { instances, fired: HashSet::new(), alarm: None, _watch: watch, _alive: alive })
     }
 
     async fn handle(
@@ -87,7 +87,7 @@ impl State {
     /// Fires due timers that were not fired yet. A fired timer stays in the store until its consequences
     /// are durable.
     fn fire_due(&mut self) -> Result<(), ActorProcessingErr> {
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         let now = context.clock.now();
         loop {
             let limit = self.fired.len() + PAGE;
@@ -97,7 +97,7 @@ impl State {
             self.fired.retain(|fired| present.contains(fired));
             for (key, row) in due {
                 if self.fired.insert(identity(&(key.clone(), row.clone()))) {
-                    fire(&self.directory, &key, row, now);
+                    fire(&self.instances, &key, row, now);
                 }
             }
             if !more {
@@ -108,7 +108,7 @@ impl State {
 
     /// Schedules a wake-up for the next timer that was not fired.
     fn set_alarm(&mut self, myself: &ActorRef<Message>) -> Result<(), ActorProcessingErr> {
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         let rows = context.reader.timers_due(Timestamp::MAX, self.fired.len() + 1)?;
         let next = rows.into_iter().find(|row| !self.fired.contains(&identity(row))).map(|(_, row)| row.due);
         if self.alarm.as_ref().map(|alarm| alarm.at) == next {
@@ -133,11 +133,11 @@ fn identity((key, row): &(InstanceKey, Row)) -> (InstanceKey, Name, u64) {
     (key.clone(), row.name.clone(), row.token)
 }
 
-fn fire(directory: &Arc<InstanceRegistry>, key: &InstanceKey, row: Row, now: Timestamp) {
-    let metrics = &directory.context.metrics;
+fn fire(instances: &Arc<InstanceRegistry>, key: &InstanceKey, row: Row, now: Timestamp) {
+    let metrics = &instances.context.metrics;
     metrics.timers_fired.inc();
     metrics.timer_late_seconds.observe(now.duration_since(row.due).as_secs_f64());
     let fired = TimerFired { name: row.name, token: row.token, due: row.due };
     // An error means that the shard is shutting down; the next timer actor reads the row again.
-    drop(directory.deliver(key, Envelope::new(Input::Timer(fired), Completion::None)));
+    drop(instances.deliver(key, Envelope::new(Input::Timer(fired), Completion::None)));
 }

@@ -8,7 +8,7 @@ use orlog_model::{
 };
 use serde_json::Value;
 
-use crate::execution::ExecutionResult;
+use crate::effect_execution::ExecutionResult;
 use crate::executor::{EffectExecutor, UpstreamStatus};
 use crate::job_logs::JobLog;
 use crate::observer::EffectObserver;

@@ -247,8 +247,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backoff::Backoff;
     use crate::limits::breaker;
+    use crate::retry::Backoff;
     use crate::upstream::UpstreamScope;
 
     const FULL: &str = r#"

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use orlog_model::{Clock, Failure, IN_DOUBT, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
 use tokio::sync::watch;
 
-use crate::backoff::{Exhausted, FailedAttempt, RetryDecision};
-use crate::execution::{
+use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
     attempts_exhausted, call_health, failure_code, final_result, probed_result, success,
 };
@@ -22,6 +21,7 @@ use crate::limits::breaker::BreakerState;
 use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 use crate::provider;
 use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
+use crate::retry::{Exhausted, FailedAttempt, RetryDecision};
 use crate::upstream::Upstream;
 
 /// Executor of one upstream, shared by all its callers.
@@ -152,7 +152,7 @@ impl EffectExecutor {
         let mut execution = EffectExecution {
             limits: self.upstream.policy.retry_limits(item),
             attempts: progress.attempts,
-            pause: None,
+            delay: None,
             in_doubt: progress.in_doubt,
             last: None,
             trace: item.trace.clone(),
@@ -172,9 +172,9 @@ impl EffectExecutor {
                         trace: execution.trace,
                     });
                 }
-                NextStep::Retry(pause) => {
-                    execution.pause = Some(pause);
-                    let over = self.clock.sleep_until(self.clock.now().saturating_add(pause));
+                NextStep::Retry(delay) => {
+                    execution.delay = Some(delay);
+                    let over = self.clock.sleep_until(self.clock.now().saturating_add(delay));
                     self.unless_retired(heed, over).await;
                 }
             }
@@ -284,9 +284,9 @@ impl EffectExecutor {
         };
         execution.in_doubt |= trouble == TransientCause::ResponseLost;
         execution.last = Some(failure);
-        let tried = FailedAttempt { attempts: execution.attempts, pause: execution.pause, retry_after };
+        let tried = FailedAttempt { attempts: execution.attempts, delay: execution.delay, retry_after };
         match execution.next_attempt(&self.upstream.policy.backoff_for(item), tried, item, self.clock.now()) {
-            RetryDecision::Retry(pause) => NextStep::Retry(pause),
+            RetryDecision::Retry(delay) => NextStep::Retry(delay),
             RetryDecision::Abandon(reason) => {
                 NextStep::Finish(self.finish_exhausted(item, execution, reason).await)
             }

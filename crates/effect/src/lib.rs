@@ -4,12 +4,11 @@
 //! [`Provider`] (one attempt) → upstream. The decisions of the executor are pure state machines:
 //! backoff, circuit breaker, retry budget and rate limiter.
 
-pub mod backoff;
 pub mod catalog;
 pub mod config;
 mod duration;
+mod effect_execution;
 pub mod egress;
-mod execution;
 mod executor;
 mod function;
 mod gateway;
@@ -22,6 +21,7 @@ mod placeholders;
 mod policy;
 mod provider;
 mod response_rules;
+pub mod retry;
 pub mod retry_budget;
 pub mod script;
 pub mod secret;
@@ -32,7 +32,7 @@ pub mod worker;
 
 pub use catalog::{Catalog, CatalogChange};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
-pub use execution::{ExecutionProgress, ExecutionResult};
+pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::{EffectExecutor, UpstreamStatus};
 pub use function::{FunctionCall, FunctionProvider, SyncFunctionCall};
 pub use gateway::{HttpGateway, gateway_message};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use orlog_model::{InDoubtPolicy, TenantId, Work, WorkItem};
 
-use crate::backoff::{Backoff, RetryLimits};
 use crate::limits::breaker;
 use crate::limits::rate::RateLimit;
+use crate::retry::{Backoff, RetryLimits};
 use crate::retry_budget;
 
 /// Policy of one upstream, for all its effects.

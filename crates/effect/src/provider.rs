@@ -189,10 +189,10 @@ impl ProviderError {
 
     /// Sets the minimum delay before the next attempt; a permanent error ignores it.
     #[must_use]
-    pub fn with_retry_after(mut self, pause: Duration) -> Self {
+    pub fn with_retry_after(mut self, delay: Duration) -> Self {
         match &mut self {
             Self::Permanent { .. } | Self::Abandoned { .. } => {}
-            Self::Transient { retry_after, .. } => *retry_after = Some(pause),
+            Self::Transient { retry_after, .. } => *retry_after = Some(delay),
         }
         self
     }

@@ -39,7 +39,7 @@ pub struct SmtpProvider {
     /// Maximum size of an email, in bytes.
     pub(crate) max_size: usize,
     /// Minimum delay after a server defers an email without a time.
-    pub(crate) pause: Duration,
+    pub(crate) delay: Duration,
     pub(crate) forms: BTreeMap<EffectName, EmailTemplate>,
 }
 
@@ -76,7 +76,7 @@ impl Provider for SmtpProvider {
         }
         let mut scrub = SecretScrubber::default();
         let sent = self.post.send(&mail, &mut scrub).await;
-        let result = reply::classify_reply(&self.upstream, &mail.id, sent, self.pause);
+        let result = reply::classify_reply(&self.upstream, &mail.id, sent, self.delay);
         let result = result.map(|reply| Reply { payload: scrub.scrub_json(reply.payload), ..reply });
         result.map_err(|error| http::scrub_error(error, &scrub))
     }

@@ -13,56 +13,56 @@ use serde_json::Value;
 use crate::context::DecisionContext;
 use crate::decision::{Decision, ignore};
 use crate::early_input;
-use crate::execute::{buffer_input, commit_transition, decide_with_program, run_program};
+use crate::run_program::{buffer_input, commit_transition, decide_with_program, run_program};
 
 /// Decides a workflow command of another saga.
 pub(crate) fn decide_workflow(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     input: &Input,
     command: &WorkflowCommand,
 ) -> Decision {
     match &command.action {
         WorkflowAction::Start { parent, event, data } => {
-            start(subject, input, command, (parent, event.as_ref(), data))
+            start(context, input, command, (parent, event.as_ref(), data))
         }
-        WorkflowAction::Cancel { from, reason } => cancel(subject, input, from, reason),
-        WorkflowAction::ChildEnded(ended) => child_ended(subject, input, ended),
+        WorkflowAction::Cancel { from, reason } => cancel(context, input, from, reason),
+        WorkflowAction::ChildEnded(ended) => child_ended(context, input, ended),
     }
 }
 
 fn start(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     input: &Input,
     command: &WorkflowCommand,
     (parent, event, data): (&ParentRef, Option<&EventType>, &Value),
 ) -> Decision {
     let reject = |code, message| {
-        let mut commit = rejection_commit(subject.key, command, parent, (code, message), subject.now);
+        let mut commit = rejection_commit(context.key, command, parent, (code, message), context.now);
         // The dedupe key prevents a second rejection on each redelivery.
-        commit.dedupe_key = subject.instance.map(|_| command.id.clone());
+        commit.dedupe_key = context.instance.map(|_| command.id.clone());
         Decision::Commit(Box::new(commit))
     };
-    if let Some(instance) = subject.instance {
+    if let Some(instance) = context.instance {
         if instance.parent.as_ref().is_some_and(|own| own.work_id == parent.work_id) {
             return ignore("already started by this command");
         }
-        return reject("already_exists", format!("{} already exists", subject.key));
+        return reject("already_exists", format!("{} already exists", context.key));
     }
     if parent.depth > MAX_CHILD_DEPTH {
         let message = format!("{} ancestor sagas exceed the limit of {MAX_CHILD_DEPTH}", parent.depth);
         return reject("too_deep", message);
     }
-    let Some(kind) = start_event(subject.program, event) else {
-        let saga = &subject.key.saga;
+    let Some(kind) = start_event(context.program, event) else {
+        let saga = &context.key.saga;
         let message = event.map_or_else(
             || format!("saga \"{saga}\" has no start event"),
             |event| format!("\"{event}\" is not a start event of saga \"{saga}\""),
         );
         return reject("no_start_event", message);
     };
-    let event = child_start_event(subject.key, command, parent, kind, data);
-    match run_program(subject, &ProgramInput::Event(&event)) {
-        Ok(ProgramOutput::Applied(transition)) => commit_transition(subject, input, *transition),
+    let event = child_start_event(context.key, command, parent, kind, data);
+    match run_program(context, &ProgramInput::Event(&event)) {
+        Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
         Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => {
             reject("start_rejected", reason.into_owned())
         }
@@ -100,26 +100,26 @@ fn child_start_event(
     }
 }
 
-fn cancel(subject: &DecisionContext<'_>, input: &Input, from: &InstanceKey, reason: &str) -> Decision {
-    match subject.instance {
-        None => early_input::buffer_cancel(subject, input),
+fn cancel(context: &DecisionContext<'_>, input: &Input, from: &InstanceKey, reason: &str) -> Decision {
+    match context.instance {
+        None => early_input::buffer_cancel(context, input),
         Some(instance) if instance.parent.as_ref().is_none_or(|parent| parent.key != *from) => {
             ignore("the cancel command is not from its parent")
         }
         Some(instance) if instance.status.is_final() => ignore("it has ended"),
-        Some(instance) if instance.paused => buffer_input(subject, input),
-        Some(_) => decide_with_program(subject, input, &ProgramInput::Cancel { reason }),
+        Some(instance) if instance.paused => buffer_input(context, input),
+        Some(_) => decide_with_program(context, input, &ProgramInput::Cancel { reason }),
     }
 }
 
-fn child_ended(subject: &DecisionContext<'_>, input: &Input, ended: &ChildResult) -> Decision {
-    let open = subject.instance.and_then(|i| i.pending_work.iter().find(|open| open.id == ended.work_id));
-    match (subject.instance, open) {
-        (Some(instance), Some(_)) if instance.paused => buffer_input(subject, input),
+fn child_ended(context: &DecisionContext<'_>, input: &Input, ended: &ChildResult) -> Decision {
+    let open = context.instance.and_then(|i| i.pending_work.iter().find(|open| open.id == ended.work_id));
+    match (context.instance, open) {
+        (Some(instance), Some(_)) if instance.paused => buffer_input(context, input),
         (Some(_), Some(open)) => {
             let work_outcome = work_outcome(ended);
             decide_with_program(
-                subject,
+                context,
                 input,
                 &ProgramInput::WorkResult { tag: open.tag.as_str(), outcome: &work_outcome },
             )

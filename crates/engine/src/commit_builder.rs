@@ -10,64 +10,64 @@ use orlog_model::{
 use serde_json::Value;
 
 use crate::context::{DecisionContext, TransitionCause, cleanup_commit, dedupe_key};
-use crate::{early_buffer, task_updates};
+use crate::{early_expiry, task_updates};
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     cause: &TransitionCause<'_>,
     transition: Transition,
 ) -> Commit {
-    let mut commit = cleanup_commit(subject.key, cause.input, subject.now);
-    let mut timers = subject.instance.map_or_else(Vec::new, |i| i.timers.clone());
+    let mut commit = cleanup_commit(context.key, cause.input, context.now);
+    let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
     remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.version);
-    let mut open = subject.instance.map_or_else(Vec::new, |i| i.pending_work.clone());
+    let mut open = context.instance.map_or_else(Vec::new, |i| i.pending_work.clone());
     if let Some(completed) = cause.input.completed_work_id() {
         open.retain(|work| work.id != completed);
     }
-    let end = parent_notification(subject, &transition);
+    let end = parent_notification(context, &transition);
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
-        let item = item(subject, cause, index, work);
+        let item = item(context, cause, index, work);
         track_pending(&mut open, &item);
         commit.work.push(item);
     }
     if transition.status.is_final() {
         open.retain(|work| matches!(work.kind, WorkKind::Effect | WorkKind::Saga));
     }
-    if subject.instance.is_none() {
-        commit.disarm.extend(early_buffer::expiry_timer(subject.buffered));
+    if context.instance.is_none() {
+        commit.disarm.extend(early_expiry::expiry_timer(context.buffered));
     }
-    let tasks = task_updates::updates_after(subject, cause, transition.tasks, transition.status, &mut commit);
+    let tasks = task_updates::updates_after(context, cause, transition.tasks, transition.status, &mut commit);
     commit.dedupe_key = dedupe_key(cause.input);
     commit.history = Some(HistoryEntry {
         version: cause.version,
-        at: subject.now,
+        at: context.now,
         input_id: cause.id.clone(),
         input_label: cause.input.label().to_owned(),
         note: with_user(cause.input, transition.note),
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
-        origin: InputOrigin::new(cause.input, subject.node, subject.now),
+        origin: InputOrigin::new(cause.input, context.node, context.now),
     });
     commit.instance = Some(Instance {
-        definition: subject.program.definition_ref().clone(),
+        definition: context.program.definition_ref().clone(),
         version: cause.version,
         status: transition.status,
-        paused: subject.instance.is_some_and(|i| i.paused),
+        paused: context.instance.is_some_and(|i| i.paused),
         state: transition.state,
         waits: transition.waits,
         timers,
         pending_work: open,
-        reference: transition.reference.or_else(|| subject.instance.and_then(|i| i.reference.clone())),
+        reference: transition.reference.or_else(|| context.instance.and_then(|i| i.reference.clone())),
         last_input: cause.id.clone(),
-        last_error: transition.failure.or_else(|| subject.instance.and_then(|i| i.last_error.clone())),
-        node: subject.node.to_owned(),
-        trace: subject.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
-        created_at: subject.instance.map_or(subject.now, |i| i.created_at),
-        updated_at: subject.now,
+        last_error: transition.failure.or_else(|| context.instance.and_then(|i| i.last_error.clone())),
+        node: context.node.to_owned(),
+        trace: context.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
+        created_at: context.instance.map_or(context.now, |i| i.created_at),
+        updated_at: context.now,
         tasks,
-        parent: subject.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
+        parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
     });
     commit
 }
@@ -110,8 +110,8 @@ fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&Ar
 
 /// Returns the work item of one piece of work. Its id depends on the instance, the version, the index
 /// and the input, but not on the time of the decision.
-fn item(subject: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize, work: Work) -> WorkItem {
-    let key = subject.key;
+fn item(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize, work: Work) -> WorkItem {
+    let key = context.key;
     let id = derive_id(
         cause.input.at(),
         &[
@@ -125,11 +125,11 @@ fn item(subject: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize
     WorkItem {
         id,
         instance: key.clone(),
-        deadline: work.timeout().map(|timeout: Duration| subject.now.saturating_add(timeout)),
+        deadline: work.timeout().map(|timeout: Duration| context.now.saturating_add(timeout)),
         work,
         causation: cause.id.clone(),
-        trace: cause.input.trace().cloned().or_else(|| subject.instance.and_then(|i| i.trace.clone())),
-        created_at: subject.now,
+        trace: cause.input.trace().cloned().or_else(|| context.instance.and_then(|i| i.trace.clone())),
+        created_at: context.now,
     }
 }
 
@@ -159,8 +159,8 @@ pub(crate) fn parent_of_start(input: &Input) -> Option<Box<ParentRef>> {
 }
 
 /// Returns the work that notifies the parent, if the instance ends with this transition.
-pub(crate) fn parent_notification(subject: &DecisionContext<'_>, transition: &Transition) -> Option<Work> {
-    let instance = subject.instance?;
+pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Transition) -> Option<Work> {
+    let instance = context.instance?;
     let parent = instance.parent.as_ref()?;
     if instance.status.is_final() || !transition.status.is_final() {
         return None;
@@ -177,8 +177,8 @@ pub(crate) fn parent_notification(subject: &DecisionContext<'_>, transition: &Tr
             status => Some(Failure {
                 code: format!("child_{status}"),
                 message: failure.map_or_else(
-                    || format!("{} is {status}", subject.key),
-                    |failure| format!("{} is {status}: {failure}", subject.key),
+                    || format!("{} is {status}", context.key),
+                    |failure| format!("{} is {status}: {failure}", context.key),
                 ),
             }),
         },

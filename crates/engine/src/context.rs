@@ -3,7 +3,7 @@
 use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
 use orlog_program::Program;
 
-use crate::early_buffer::BufferedInputRef;
+use crate::early_expiry::BufferedInputRef;
 
 /// Context of a decision: the instance and its environment.
 #[derive(Clone, Copy)]

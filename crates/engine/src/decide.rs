@@ -41,26 +41,26 @@ use serde_json::Value;
 
 use crate::context::DecisionContext;
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
-use crate::early_buffer::BufferedInputRef;
-use crate::execute::{buffer_input, decide_with_program};
+use crate::early_expiry::BufferedInputRef;
 use crate::pause::set_paused;
+use crate::run_program::{buffer_input, decide_with_program};
 use crate::{child_saga, early_input, tasks};
 
 /// Decides one input, according to the table above.
 #[must_use]
-pub fn decide(subject: &DecisionContext<'_>, input: &Input) -> Decision {
+pub fn decide(context: &DecisionContext<'_>, input: &Input) -> Decision {
     match input {
-        Input::Event(event) => decide_event(subject, input, event),
-        Input::WorkResult(outcome) if outcome.facts.is_empty() => decide_outcome(subject, input, outcome),
+        Input::Event(event) => decide_event(context, input, event),
+        Input::WorkResult(outcome) if outcome.facts.is_empty() => decide_outcome(context, input, outcome),
         Input::WorkResult(outcome) => {
             let bare = without_facts(outcome);
-            let decision = decide_outcome(subject, &Input::WorkResult(bare.clone()), &bare);
-            attach_facts(subject, outcome, decision)
+            let decision = decide_outcome(context, &Input::WorkResult(bare.clone()), &bare);
+            attach_facts(context, outcome, decision)
         }
-        Input::Timer(timer) => decide_timer(subject, input, timer),
-        Input::Control(control) => decide_control(subject, input, control),
-        Input::Workflow(command) => child_saga::decide_workflow(subject, input, command),
-        Input::Early(early) => decide(subject, &early.input),
+        Input::Timer(timer) => decide_timer(context, input, timer),
+        Input::Control(control) => decide_control(context, input, control),
+        Input::Workflow(command) => child_saga::decide_workflow(context, input, command),
+        Input::Early(early) => decide(context, &early.input),
     }
 }
 
@@ -80,11 +80,11 @@ pub fn decide_without_definition(
     }
 }
 
-fn decide_event(subject: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
-    match subject.instance {
-        None if !starts(subject.program, event) => early_input::buffer_event(subject, input, event),
-        Some(instance) if instance.paused => buffer_input(subject, input),
-        None | Some(_) => decide_with_program(subject, input, &ProgramInput::Event(event)),
+fn decide_event(context: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
+    match context.instance {
+        None if !starts(context.program, event) => early_input::buffer_event(context, input, event),
+        Some(instance) if instance.paused => buffer_input(context, input),
+        None | Some(_) => decide_with_program(context, input, &ProgramInput::Event(event)),
     }
 }
 
@@ -92,37 +92,37 @@ fn starts(program: &dyn Program, event: &Event) -> bool {
     program.manifest().subscriptions.iter().any(|t| t.starts && t.kind == event.kind)
 }
 
-fn decide_outcome(subject: &DecisionContext<'_>, input: &Input, outcome: &WorkResult) -> Decision {
-    let open = subject.instance.and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
-    match (subject.instance, open) {
-        (Some(instance), Some(_)) if instance.paused => buffer_input(subject, input),
+fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkResult) -> Decision {
+    let open = context.instance.and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
+    match (context.instance, open) {
+        (Some(instance), Some(_)) if instance.paused => buffer_input(context, input),
         (Some(_), Some(open)) => {
             let program_input =
                 ProgramInput::WorkResult { tag: open.tag.as_str(), outcome: &outcome.outcome };
-            decide_with_program(subject, input, &program_input)
+            decide_with_program(context, input, &program_input)
         }
         (_, None) | (None, _) => {
-            ignore_with_cleanup(subject.key, input, subject.now, "the work item is not pending")
+            ignore_with_cleanup(context.key, input, context.now, "the work item is not pending")
         }
     }
 }
 
-fn decide_timer(subject: &DecisionContext<'_>, input: &Input, fired: &TimerFired) -> Decision {
-    let armed = subject.instance.is_some_and(|instance| {
+fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired) -> Decision {
+    let armed = context.instance.is_some_and(|instance| {
         instance.timers.iter().any(|t| t.name == fired.name && t.token == fired.token)
     });
-    match subject.instance {
-        Some(instance) if armed && instance.paused => buffer_input(subject, input),
+    match context.instance {
+        Some(instance) if armed && instance.paused => buffer_input(context, input),
         Some(_) if armed => {
-            decide_with_program(subject, input, &ProgramInput::Timer { name: fired.name.as_str() })
+            decide_with_program(context, input, &ProgramInput::Timer { name: fired.name.as_str() })
         }
-        Some(_) => ignore_with_cleanup(subject.key, input, subject.now, "the timer is stale"),
-        None => early_input::expire(subject.key, subject.buffered, (input, fired), subject.now),
+        Some(_) => ignore_with_cleanup(context.key, input, context.now, "the timer is stale"),
+        None => early_input::expire(context.key, context.buffered, (input, fired), context.now),
     }
 }
 
-fn decide_control(subject: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
-    let Some(instance) = subject.instance else { return Decision::Reject(Rejection::NotFound) };
+fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
+    let Some(instance) = context.instance else { return Decision::Reject(Rejection::NotFound) };
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
         return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
     }
@@ -135,16 +135,16 @@ fn decide_control(subject: &DecisionContext<'_>, input: &Input, control: &Contro
     };
     match &control.action {
         ControlAction::Resume if instance.paused => {
-            Decision::Commit(Box::new(set_paused(subject, input, false)))
+            Decision::Commit(Box::new(set_paused(context, input, false)))
         }
         ControlAction::Resume => reject("only a paused instance can be resumed"),
-        ControlAction::Signal { .. } if instance.paused => buffer_input(subject, input),
+        ControlAction::Signal { .. } if instance.paused => buffer_input(context, input),
         ControlAction::Signal { kind, data } => {
-            let event = signal_event(subject.key, control, kind, data);
-            decide_with_program(subject, input, &ProgramInput::Event(&event))
+            let event = signal_event(context.key, control, kind, data);
+            decide_with_program(context, input, &ProgramInput::Event(&event))
         }
         ControlAction::Task { id, order, roles } => {
-            tasks::decide_task(subject, input, (control, instance), (*id, order, roles))
+            tasks::decide_task(context, input, (control, instance), (*id, order, roles))
         }
         ControlAction::Replay => reject("the target state is missing"),
         ControlAction::Migrate { .. } => Decision::Reject(Rejection::MigrationBlocked {
@@ -162,20 +162,20 @@ fn decide_control(subject: &DecisionContext<'_>, input: &Input, control: &Contro
         ControlAction::Pause | ControlAction::Cancel { .. } if instance.status.is_final() => {
             reject("it has ended")
         }
-        ControlAction::Pause => Decision::Commit(Box::new(set_paused(subject, input, true))),
+        ControlAction::Pause => Decision::Commit(Box::new(set_paused(context, input, true))),
         ControlAction::Cancel { reason } => {
-            decide_with_program(subject, input, &ProgramInput::Cancel { reason })
+            decide_with_program(context, input, &ProgramInput::Cancel { reason })
         }
         ControlAction::Retry if instance.status == Status::Stuck => {
-            decide_with_program(subject, input, &ProgramInput::Retry)
+            decide_with_program(context, input, &ProgramInput::Retry)
         }
         ControlAction::Retry => reject("only a stuck instance can be retried"),
         ControlAction::Skip if instance.status == Status::Stuck => {
-            decide_with_program(subject, input, &ProgramInput::Skip)
+            decide_with_program(context, input, &ProgramInput::Skip)
         }
         ControlAction::Skip => reject("only a stuck instance can skip"),
         ControlAction::ForceComplete if instance.status == Status::Stuck => {
-            decide_with_program(subject, input, &ProgramInput::ForceComplete)
+            decide_with_program(context, input, &ProgramInput::ForceComplete)
         }
         ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
     }
@@ -206,25 +206,25 @@ pub(crate) fn without_facts(outcome: &WorkResult) -> WorkResult {
 
 /// Adds the facts to the commit of the work result without facts.
 pub(crate) fn attach_facts(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     outcome: &WorkResult,
     mut decision: Decision,
 ) -> Decision {
     match &mut decision {
         Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => {
-            emit_facts(subject, outcome, commit);
+            emit_facts(context, outcome, commit);
         }
         Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {}
     }
     decision
 }
 
-fn emit_facts(subject: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut Commit) {
+fn emit_facts(context: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut Commit) {
     let causation = Input::WorkResult(without_facts(outcome)).id();
-    let own = || subject.instance.and_then(|instance| instance.trace.as_ref());
+    let own = || context.instance.and_then(|instance| instance.trace.as_ref());
     let trace = outcome.trace.as_ref().or_else(own);
     for (index, fact) in outcome.facts.iter().enumerate() {
-        let item = item(subject, outcome, (index, fact), (&causation, trace));
+        let item = item(context, outcome, (index, fact), (&causation, trace));
         if let Some(record) = &mut commit.history {
             record.work.push((item.work.label(), item.id));
         }
@@ -235,18 +235,18 @@ fn emit_facts(subject: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut 
 /// Returns the work item of one fact. Its id depends on the emitting work item, not on the instance
 /// state: a second delivery produces the same id.
 fn item(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     outcome: &WorkResult,
     (index, fact): (usize, &Fact),
     (causation, trace): (&EventId, Option<&TraceParent>),
 ) -> WorkItem {
     WorkItem {
         id: derive_id(outcome.at, &[outcome.work_id.as_bytes(), b"fact", &(index as u64).to_le_bytes()]),
-        instance: subject.key.clone(),
+        instance: context.key.clone(),
         work: Work::Fact(fact.clone()),
         deadline: None,
         causation: causation.clone(),
         trace: trace.cloned(),
-        created_at: subject.now,
+        created_at: context.now,
     }
 }

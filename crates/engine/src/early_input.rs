@@ -14,7 +14,7 @@ use orlog_model::{
 use crate::context::DecisionContext;
 use crate::dead_letter::{DeadLetterCause, dead_letter_input};
 use crate::decision::{Decision, ignore, ignore_with_cleanup};
-use crate::early_buffer::{BufferedInputRef, expiry_timer, expiry_timer_at};
+use crate::early_expiry::{BufferedInputRef, expiry_timer, expiry_timer_at};
 
 /// Maximum number of inputs buffered for one missing instance. Further inputs are dead-lettered.
 pub const MAX_EARLY_INPUTS: usize = 100;
@@ -22,38 +22,38 @@ pub const MAX_EARLY_INPUTS: usize = 100;
 const CANCEL_TTL: Duration = Duration::from_hours(24);
 
 /// Buffers an event that is not a start event and whose instance does not exist.
-pub(crate) fn buffer_event(subject: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
-    let manifest = subject.program.manifest();
+pub(crate) fn buffer_event(context: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
+    let manifest = context.program.manifest();
     if manifest.early_event_ttl.is_zero()
         || manifest.subscriptions.iter().all(|trigger| trigger.kind != event.kind)
     {
         return ignore("no instance waits for this event");
     }
-    buffer_early_input(subject, input, manifest.early_event_ttl)
+    buffer_early_input(context, input, manifest.early_event_ttl)
 }
 
 /// Buffers a cancel command that arrives before the start command.
-pub(crate) fn buffer_cancel(subject: &DecisionContext<'_>, input: &Input) -> Decision {
-    let early = subject.program.manifest().early_event_ttl;
-    buffer_early_input(subject, input, if early.is_zero() { CANCEL_TTL } else { early })
+pub(crate) fn buffer_cancel(context: &DecisionContext<'_>, input: &Input) -> Decision {
+    let early = context.program.manifest().early_event_ttl;
+    buffer_early_input(context, input, if early.is_zero() { CANCEL_TTL } else { early })
 }
 
-fn buffer_early_input(subject: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
+fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
     let id = input.id();
-    if subject.buffered.iter().any(|buffered| buffered.id == id) {
+    if context.buffered.iter().any(|buffered| buffered.id == id) {
         return ignore("already buffered until its instance starts");
     }
-    if subject.buffered.len() >= MAX_EARLY_INPUTS {
+    if context.buffered.len() >= MAX_EARLY_INPUTS {
         let message =
             format!("its instance has not started and {MAX_EARLY_INPUTS} inputs are already buffered for it");
         let cause = DeadLetterCause { reason: DeadLetterReason::EarlyBufferFull, message, attempts: 1 };
-        let commit = dead_letter_input(subject.key, input, cause, subject.now, subject.node);
+        let commit = dead_letter_input(context.key, input, cause, context.now, context.node);
         return Decision::Commit(Box::new(commit));
     }
-    let until = subject.now.saturating_add(ttl);
-    let mut commit = Commit::empty(subject.key.clone(), subject.now);
+    let until = context.now.saturating_add(ttl);
+    let mut commit = Commit::empty(context.key.clone(), context.now);
     commit.buffer = Some(Input::Early(EarlyInput { input: Box::new(input.clone()), expires_at: until }));
-    if subject.buffered.is_empty() {
+    if context.buffered.is_empty() {
         commit.arm.push(expiry_timer_at(until));
     }
     Decision::Commit(Box::new(commit))

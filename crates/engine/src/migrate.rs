@@ -18,44 +18,44 @@ pub enum MigrationPlan {
     Blocked(Vec<String>),
 }
 
-/// Checks a migration without applying it. `subject` is the instance with its current program.
+/// Checks a migration without applying it. `context` is the instance with its current program.
 #[must_use]
-pub fn plan_migration(subject: &DecisionContext<'_>, to: &dyn Program) -> MigrationPlan {
-    let Some(instance) = subject.instance else {
+pub fn plan_migration(context: &DecisionContext<'_>, to: &dyn Program) -> MigrationPlan {
+    let Some(instance) = context.instance else {
         return MigrationPlan::Blocked(vec!["saga instance not found".to_owned()]);
     };
-    match migration(subject, instance, to) {
+    match migration(context, instance, to) {
         Ok(Migration { is_mapped: true, .. }) => MigrationPlan::Mapped,
         Ok(Migration { is_mapped: false, .. }) => MigrationPlan::Safe,
         Err(reasons) => MigrationPlan::Blocked(reasons),
     }
 }
 
-/// Decides a control request to migrate. `subject` is the instance with its current program.
+/// Decides a control request to migrate. `context` is the instance with its current program.
 #[must_use]
 pub fn decide_migration(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     to: &dyn Program,
     input: &Input,
     control: &ControlRequest,
 ) -> Decision {
-    let Some(instance) = subject.instance else { return Decision::Reject(Rejection::NotFound) };
+    let Some(instance) = context.instance else { return Decision::Reject(Rejection::NotFound) };
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
         return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
     }
     if instance.definition.hash == to.definition_ref().hash {
         return ignore("the instance already uses this definition");
     }
-    match migration(subject, instance, to) {
+    match migration(context, instance, to) {
         Ok(migration) => {
-            Decision::Commit(Box::new(migration_commit(subject, instance, to, input, migration)))
+            Decision::Commit(Box::new(migration_commit(context, instance, to, input, migration)))
         }
         Err(reasons) => Decision::Reject(Rejection::MigrationBlocked { reasons }),
     }
 }
 
 fn migration(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     instance: &Instance,
     to: &dyn Program,
 ) -> Result<Migration, Vec<String>> {
@@ -66,14 +66,14 @@ fn migration(
     if instance.status.is_final() {
         return Err(vec![format!("the instance has ended with the status {}", instance.status)]);
     }
-    let context = Context { key: subject.key, version: instance.version + 1, now: subject.now };
-    to.migrate(subject.program, &instance.state, &context)
+    let program_context = Context { key: context.key, version: instance.version + 1, now: context.now };
+    to.migrate(context.program, &instance.state, &program_context)
 }
 
 /// Returns the migrated snapshot. Only timers that the new program names remain; pending work and tasks
 /// are renamed.
 fn migration_commit(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     instance: &Instance,
     to: &dyn Program,
     input: &Input,
@@ -92,8 +92,8 @@ fn migration_commit(
     }
     let note = format!("migrated from {} to {}", instance.definition.version, to.definition_ref().version);
     let cause = TransitionCause { input, id: input.id(), version: instance.version + 1 };
-    let subject = DecisionContext { instance: Some(&before), program: to, ..*subject };
-    let mut commit = build_commit(&subject, &cause, transition);
+    let context = DecisionContext { instance: Some(&before), program: to, ..*context };
+    let mut commit = build_commit(&context, &cause, transition);
     commit.history = commit.history.map(|record| HistoryEntry { note: with_user(input, note), ..record });
     commit
 }

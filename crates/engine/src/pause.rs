@@ -11,40 +11,40 @@ const PROGRAM_CRASHED: &str = "program_crashed";
 /// Pauses the instance, if it exists, in the commit that dead-letters the input. State, timers and
 /// pending work do not change.
 pub(crate) fn pause_after_crash(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     input: &Input,
     message: &str,
     commit: &mut Commit,
 ) {
     let failure = Failure { code: PROGRAM_CRASHED.to_owned(), message: message.to_owned() };
-    let paused_instance = subject.instance.map(|instance| with_paused_flag(subject, instance, true));
+    let paused_instance = context.instance.map(|instance| with_paused_flag(context, instance, true));
     commit.instance = paused_instance.map(|instance| Instance { last_error: Some(failure), ..instance });
-    commit.history = history_entry(subject, input, commit, format!("paused: {message}"));
+    commit.history = history_entry(context, input, commit, format!("paused: {message}"));
 }
 
 /// Sets or clears the `paused` flag without running the program.
-pub(crate) fn set_paused(subject: &DecisionContext<'_>, input: &Input, paused: bool) -> Commit {
-    let mut commit = Commit::empty(subject.key.clone(), subject.now);
-    let updated = subject.instance.map(|instance| with_paused_flag(subject, instance, paused));
+pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: bool) -> Commit {
+    let mut commit = Commit::empty(context.key.clone(), context.now);
+    let updated = context.instance.map(|instance| with_paused_flag(context, instance, paused));
     commit.instance = updated.map(|instance| Instance { last_input: input.id(), ..instance });
     commit.dedupe_key = Some(input.id());
-    commit.history = history_entry(subject, input, &commit, flag_note(input, paused));
+    commit.history = history_entry(context, input, &commit, flag_note(input, paused));
     commit
 }
 
 /// Returns the next version of the snapshot with the flag changed.
-fn with_paused_flag(subject: &DecisionContext<'_>, instance: &Instance, paused: bool) -> Instance {
+fn with_paused_flag(context: &DecisionContext<'_>, instance: &Instance, paused: bool) -> Instance {
     Instance {
         version: instance.version + 1,
         paused,
-        updated_at: subject.now,
-        node: subject.node.to_owned(),
+        updated_at: context.now,
+        node: context.node.to_owned(),
         ..instance.clone()
     }
 }
 
 fn history_entry(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     input: &Input,
     commit: &Commit,
     note: String,
@@ -52,13 +52,13 @@ fn history_entry(
     let instance = commit.instance.as_ref()?;
     Some(HistoryEntry {
         version: instance.version,
-        at: subject.now,
+        at: context.now,
         input_id: input.id(),
         input_label: input.label().to_owned(),
         note: truncate_note(note),
         status: instance.status,
         work: Vec::new(),
-        origin: InputOrigin::new(input, subject.node, subject.now),
+        origin: InputOrigin::new(input, context.node, context.now),
     })
 }
 

@@ -25,44 +25,44 @@ pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str
 /// Returns the tasks that are open after a transition, and the updates of the others. An ended instance
 /// has no tasks.
 pub(crate) fn updates_after(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     cause: &TransitionCause<'_>,
     changes: Vec<TaskChange>,
     status: Status,
     commit: &mut Commit,
 ) -> Vec<Task> {
-    let mut tasks = subject.instance.map_or_else(Vec::new, |i| i.tasks.clone());
-    complete(subject, cause.input, &mut tasks, commit);
+    let mut tasks = context.instance.map_or_else(Vec::new, |i| i.tasks.clone());
+    complete(context, cause.input, &mut tasks, commit);
     for (index, change) in changes.into_iter().enumerate() {
         match change {
             TaskChange::Open(form) => {
-                close(subject, &mut tasks, commit, |task| task.spec.tag == form.tag);
+                close(context, &mut tasks, commit, |task| task.spec.tag == form.tag);
                 let task = Task {
-                    id: task_id(subject, cause, index),
+                    id: task_id(context, cause, index),
                     spec: form,
                     claimed_by: None,
-                    opened_at: subject.now,
+                    opened_at: context.now,
                 };
-                commit.tasks.push(task_update(subject, &task, TaskEventKind::Opened, None));
+                commit.tasks.push(task_update(context, &task, TaskEventKind::Opened, None));
                 tasks.push(task);
             }
             TaskChange::Assign { tag, roles, assignee } => {
                 let step = TaskEventKind::Escalated { roles, assignee };
                 for task in tasks.iter_mut().filter(|task| task.spec.tag == tag) {
                     apply_event(task, &step, None);
-                    commit.tasks.push(task_update(subject, task, step.clone(), None));
+                    commit.tasks.push(task_update(context, task, step.clone(), None));
                 }
             }
-            TaskChange::Close { tag } => close(subject, &mut tasks, commit, |task| task.spec.tag == tag),
+            TaskChange::Close { tag } => close(context, &mut tasks, commit, |task| task.spec.tag == tag),
         }
     }
     if status.is_final() {
-        close(subject, &mut tasks, commit, |_| true);
+        close(context, &mut tasks, commit, |_| true);
     }
     tasks
 }
 
-fn complete(subject: &DecisionContext<'_>, input: &Input, tasks: &mut Vec<Task>, commit: &mut Commit) {
+fn complete(context: &DecisionContext<'_>, input: &Input, tasks: &mut Vec<Task>, commit: &mut Commit) {
     let Input::Control(control) = input else { return };
     let ControlAction::Task { id, order: TaskAction::Complete { outcome, .. }, .. } = &control.action else {
         return;
@@ -70,24 +70,24 @@ fn complete(subject: &DecisionContext<'_>, input: &Input, tasks: &mut Vec<Task>,
     for mut task in tasks.extract_if(.., |task| task.id == *id) {
         let step = TaskEventKind::Completed { outcome: outcome.clone() };
         apply_event(&mut task, &step, control.user.as_deref());
-        commit.tasks.push(task_update(subject, &task, step, Some(control)));
+        commit.tasks.push(task_update(context, &task, step, Some(control)));
     }
 }
 
 fn close(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     tasks: &mut Vec<Task>,
     commit: &mut Commit,
     chosen: impl Fn(&Task) -> bool,
 ) {
     for task in tasks.extract_if(.., |task| chosen(task)) {
-        commit.tasks.push(task_update(subject, &task, TaskEventKind::Closed, None));
+        commit.tasks.push(task_update(context, &task, TaskEventKind::Closed, None));
     }
 }
 
 /// Returns the id of a task. Like work ids, it does not depend on the time of the decision.
-fn task_id(subject: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize) -> Uuid {
-    let key = subject.key;
+fn task_id(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize) -> Uuid {
+    let key = context.key;
     derive_id(
         cause.input.at(),
         &[
@@ -103,7 +103,7 @@ fn task_id(subject: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: us
 
 /// Returns the update of a task: its new state and the event.
 pub(crate) fn task_update(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     task: &Task,
     step: TaskEventKind,
     control: Option<&ControlRequest>,
@@ -120,17 +120,17 @@ pub(crate) fn task_update(
     };
     TaskUpdate {
         row: TaskRow {
-            instance: subject.key.clone(),
+            instance: context.key.clone(),
             task: task.clone(),
             status,
-            updated_at: subject.now,
+            updated_at: context.now,
             outcome,
         },
         event: TaskEvent {
             kind: step,
             user: control.and_then(|control| control.user.clone()),
             reason: control.and_then(|control| control.reason.clone()),
-            at: subject.now,
+            at: context.now,
         },
     }
 }

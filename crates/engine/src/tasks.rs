@@ -10,12 +10,12 @@ use uuid::Uuid;
 use crate::commit_builder::user_note;
 use crate::context::DecisionContext;
 use crate::decision::{Decision, Rejection, ignore};
-use crate::execute::decide_with_program;
+use crate::run_program::decide_with_program;
 use crate::task_updates::{apply_event, task_update};
 
 /// Decides a task request of a user. The program runs only when the task is completed.
 pub(crate) fn decide_task(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     input: &Input,
     (control, instance): (&ControlRequest, &Instance),
     (id, order, roles): (Uuid, &TaskAction, &[String]),
@@ -42,17 +42,17 @@ pub(crate) fn decide_task(
                 let work_outcome = WorkOutcome::Succeeded { event: outcome.clone(), payload: data.clone() };
                 let program_input =
                     ProgramInput::WorkResult { tag: task.spec.tag.as_str(), outcome: &work_outcome };
-                decide_with_program(subject, input, &program_input)
+                decide_with_program(context, input, &program_input)
             }
         },
         TaskAction::Claim if task.claimed_by.is_some() => ignore("already claimed by the same user"),
         TaskAction::Release if task.claimed_by.is_none() => ignore("the task is not claimed"),
-        TaskAction::Claim => update_task(subject, input, (control, instance), id, &TaskEventKind::Claimed),
-        TaskAction::Release => update_task(subject, input, (control, instance), id, &TaskEventKind::Released),
+        TaskAction::Claim => update_task(context, input, (control, instance), id, &TaskEventKind::Claimed),
+        TaskAction::Release => update_task(context, input, (control, instance), id, &TaskEventKind::Released),
         TaskAction::Assign { assignee, roles } => {
             let roles = roles.clone().unwrap_or_else(|| task.spec.roles.clone());
             let step = TaskEventKind::Reassigned { roles, assignee: assignee.clone() };
-            update_task(subject, input, (control, instance), id, &step)
+            update_task(context, input, (control, instance), id, &step)
         }
     }
 }
@@ -96,33 +96,33 @@ fn check_outcome(form: &TaskSpec, outcome: Option<&EventType>) -> Result<(), Str
 
 /// Changes the assignee or the claim of a task without running the program.
 fn update_task(
-    subject: &DecisionContext<'_>,
+    context: &DecisionContext<'_>,
     input: &Input,
     (control, instance): (&ControlRequest, &Instance),
     id: Uuid,
     step: &TaskEventKind,
 ) -> Decision {
-    let mut commit = Commit::empty(subject.key.clone(), subject.now);
+    let mut commit = Commit::empty(context.key.clone(), context.now);
     let mut next = instance.clone();
     next.version += 1;
     next.last_input = control.id.clone();
-    next.updated_at = subject.now;
-    subject.node.clone_into(&mut next.node);
+    next.updated_at = context.now;
+    context.node.clone_into(&mut next.node);
     let mut note = String::new();
     for task in next.tasks.iter_mut().filter(|task| task.id == id) {
         note = user_note(&format!("{}: {}", task.spec.tag, step.as_str()), control);
         apply_event(task, step, control.user.as_deref());
-        commit.tasks.push(task_update(subject, task, step.clone(), Some(control)));
+        commit.tasks.push(task_update(context, task, step.clone(), Some(control)));
     }
     commit.history = Some(HistoryEntry {
         version: next.version,
-        at: subject.now,
+        at: context.now,
         input_id: control.id.clone(),
         input_label: input.label().to_owned(),
         note,
         status: next.status,
         work: Vec::new(),
-        origin: InputOrigin::new(input, subject.node, subject.now),
+        origin: InputOrigin::new(input, context.node, context.now),
     });
     commit.dedupe_key = Some(control.id.clone());
     commit.instance = Some(next);

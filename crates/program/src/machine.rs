@@ -36,26 +36,26 @@
 //! compensation it makes the instance stuck. In `vars`, `save`, the handlers and the two facts it is a
 //! [`ProgramError`], because there the input or the definition as a whole is invalid.
 
+mod advance;
 mod apply_outcome;
 mod compensate;
 mod compiled;
-mod event;
-mod execution;
 mod foreach;
-mod forward;
 mod handler;
 mod human_task;
 mod in_doubt;
 mod join;
+mod match_event;
 mod migrate;
 mod operator;
-mod outcome;
 mod outcome_table;
+mod parse_outcome;
 mod request;
 mod state;
 mod step_input;
 mod step_state;
 mod timers;
+mod transition;
 mod values;
 mod version;
 mod view;
@@ -66,8 +66,8 @@ use serde_json::Value;
 
 use crate::contract::{Context, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
-use execution::Execution;
 use state::State;
+use transition::Execution;
 use version::VersionDecision;
 
 pub(crate) use compiled::{

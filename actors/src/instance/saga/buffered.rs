@@ -16,7 +16,7 @@ impl State {
     /// Loads the buffered inputs of an instance that does not exist, with their numbers.
     pub(super) async fn load_early_inputs(&mut self) -> Result<(), ActorProcessingErr> {
         self.mailbox.wait_durable().await;
-        let rows = self.directory.context.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
+        let rows = self.instances.context.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
         let buffered = |(number, input)| match input {
             Input::Early(early) => {
                 Some(BufferedInputRef { number, id: early.input.id(), expires_at: early.expires_at })
@@ -28,7 +28,7 @@ impl State {
     }
 
     pub(super) fn expired(&mut self, numbers: &[u64]) {
-        let context = &self.directory.context;
+        let context = &self.instances.context;
         context.metrics.buffered_expired.inc_by(numbers.len() as u64);
         let count = numbers.len();
         log_instance!(
@@ -46,7 +46,7 @@ impl State {
         self.early.clear();
         loop {
             self.mailbox.wait_durable().await;
-            let page = self.directory.context.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
+            let page = self.instances.context.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             log_instance!(
                 DEBUG,
@@ -71,7 +71,7 @@ impl State {
         let mut commit = match self.decide(input, self.mailbox.crashes() + 1) {
             Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
-                Commit::empty(self.mailbox.key.clone(), self.directory.context.clock.now())
+                Commit::empty(self.mailbox.key.clone(), self.instances.context.clock.now())
             }
         };
         commit.unbuffer.push(number);

@@ -11,7 +11,7 @@ use crate::telemetry::tracer::{IgnoredInput, TransitionSpan};
 impl State {
     /// Returns the current time if tracing is enabled.
     pub(super) fn trace_start(&self) -> Option<Instant> {
-        self.directory.context.tracer.as_ref().map(|_| Instant::now())
+        self.instances.context.tracer.as_ref().map(|_| Instant::now())
     }
 
     /// Creates a transition span if tracing is enabled.
@@ -27,7 +27,7 @@ impl State {
     /// Reports an ignored input to the tracer.
     pub(super) fn trace_ignored(&self, input: &Input, started: Option<Instant>, reason: &str) {
         let parent = input.trace().filter(|trace| trace.is_sampled());
-        if let (Some(tracer), Some(started), Some(parent)) = (&self.directory.context.tracer, started, parent)
+        if let (Some(tracer), Some(started), Some(parent)) = (&self.instances.context.tracer, started, parent)
         {
             tracer.ignored(&IgnoredInput {
                 key: &self.mailbox.key,

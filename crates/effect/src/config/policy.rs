@@ -9,9 +9,9 @@ use std::time::Duration;
 use orlog_model::{InDoubtPolicy, TenantId};
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::Backoff;
 use crate::limits::{breaker, rate};
 use crate::policy::{Policy, TenantLimits};
+use crate::retry::Backoff;
 use crate::retry_budget;
 
 /// Declares the configuration of a kind of upstream: its own keys and the common keys, in one table.

@@ -143,7 +143,7 @@ impl SmtpConfig {
             max_bytes,
             clients: OnceLock::new(),
         };
-        let pause = self.greylist_pause.unwrap_or(RETRY_DELAY);
+        let delay = self.greylist_pause.unwrap_or(RETRY_DELAY);
         let upstream = name.to_owned();
         let smtp = SmtpProvider {
             upstream,
@@ -152,7 +152,7 @@ impl SmtpConfig {
             from,
             domain,
             max_size: max_bytes,
-            pause,
+            delay,
             forms,
         };
         let upstream = Upstream::effects(name, smtp.effects(), Arc::new(smtp), policy);

@@ -163,7 +163,7 @@ impl GrpcStatus {
             }
         };
         match self.retry_after {
-            Some(pause) => provider_error.with_retry_after(pause),
+            Some(delay) => provider_error.with_retry_after(delay),
             None => provider_error,
         }
     }

@@ -88,7 +88,7 @@ pub(crate) fn classify_status(
         _ => return Err(ProviderError::permanent(code, message).with_payload(payload(body))),
     };
     Err(match retry_after(headers) {
-        Some(pause) => error.with_retry_after(pause),
+        Some(delay) => error.with_retry_after(delay),
         None => error,
     })
 }
@@ -161,13 +161,13 @@ mod tests {
         status: u16,
         headers: &[(&'static str, &str)],
         expected: TransientCause,
-        pause: Option<u64>,
+        delay: Option<u64>,
     ) {
         let Err(ProviderError::Transient { trouble, retry_after, failure }) = classify(status, headers, "")
         else {
             panic!("{status} is not transient");
         };
-        assert_eq!((trouble, retry_after), (expected, pause.map(Duration::from_secs)), "{failure}");
+        assert_eq!((trouble, retry_after), (expected, delay.map(Duration::from_secs)), "{failure}");
         assert_eq!(failure.code, format!("http_{status}"));
     }
 

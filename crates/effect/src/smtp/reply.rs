@@ -22,7 +22,7 @@ pub(crate) fn classify_reply(
     upstream: &str,
     id: &str,
     sent: Result<SmtpReply, SendError>,
-    pause: Duration,
+    delay: Duration,
 ) -> Result<Reply, ProviderError> {
     match sent {
         Ok(reply) => Ok(Reply::from(json!({ "message_id": id, "response": reply.to_string() }))),
@@ -48,20 +48,20 @@ pub(crate) fn classify_reply(
         Err(SendError::Unfit(reason)) => {
             Err(ProviderError::permanent("smtp_utf8", format!("{upstream}: {reason}")))
         }
-        Err(SendError::Rejected { reply, to }) => Err(rejection(upstream, &reply, to.as_deref(), pause)),
+        Err(SendError::Rejected { reply, to }) => Err(rejection(upstream, &reply, to.as_deref(), delay)),
     }
 }
 
-fn rejection(upstream: &str, reply: &SmtpReply, to: Option<&str>, pause: Duration) -> ProviderError {
+fn rejection(upstream: &str, reply: &SmtpReply, to: Option<&str>, delay: Duration) -> ProviderError {
     let quote: String = reply.to_string().chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
     let recipient = to.map_or_else(String::new, |to| format!(" for {to}"));
     let (code, message) = (format!("smtp_{}", reply.code), format!("{upstream} returned {quote}{recipient}"));
     match reply.code {
         421 => ProviderError::unavailable(code, message),
         450 | 451 => ProviderError::throttled(code, message)
-            .with_retry_after(requested_delay(&reply.text).unwrap_or(pause)),
+            .with_retry_after(requested_delay(&reply.text).unwrap_or(delay)),
         400..=499 => match requested_delay(&reply.text) {
-            Some(pause) => ProviderError::throttled(code, message).with_retry_after(pause),
+            Some(delay) => ProviderError::throttled(code, message).with_retry_after(delay),
             None => ProviderError::throttled(code, message),
         },
         // The sender is not authorized; effects wait until the operator corrects it.
@@ -109,11 +109,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(code: u16, text: &str, expected: TransientCause, pause: Option<u64>) {
+    fn check(code: u16, text: &str, expected: TransientCause, delay: Option<u64>) {
         let ProviderError::Transient { trouble, retry_after, .. } = classify(code, text) else {
             panic!("it is final")
         };
-        assert_eq!((trouble, retry_after), (expected, pause.map(Duration::from_secs)), "{code} {text}");
+        assert_eq!((trouble, retry_after), (expected, delay.map(Duration::from_secs)), "{code} {text}");
     }
 
     #[test]

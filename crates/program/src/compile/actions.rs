@@ -20,7 +20,7 @@ struct ActionSite<'p> {
 
 impl Assembler<'_> {
     /// Compiles an action without its results and limits, which belong to the step.
-    pub(super) fn task(
+    pub(super) fn compile_action(
         &mut self,
         path: &str,
         action: &Action,

@@ -161,7 +161,7 @@ impl<'a> Assembler<'a> {
                 .enumerate()
                 .map(|(i, action)| {
                     let at = format!("{path}.do[{i}]");
-                    self.task(&at, action, machine::handler_tag(n), ExpressionScope::Result, None)
+                    self.compile_action(&at, action, machine::handler_tag(n), ExpressionScope::Result, None)
                 })
                 .collect(),
             then: form.then,
@@ -181,7 +181,7 @@ impl<'a> Assembler<'a> {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             Some(CompiledForeach { list, name: form.name.clone(), max_concurrency: limit })
         });
-        let task = self.task(
+        let action = self.compile_action(
             &format!("{path}.do"),
             &step.action,
             step.id.clone(),
@@ -189,10 +189,10 @@ impl<'a> Assembler<'a> {
             element,
         );
         let (ok, fail) = events::event_matchers(step);
-        let task = CompiledAction {
+        let action = CompiledAction {
             ok: self.result_matchers(&format!("{path}.ok"), &ok, element),
             fail: self.result_matchers(&format!("{path}.fail"), fail, element),
-            ..limited(task, step.timeout, step.retry, step.in_doubt)
+            ..limited(action, step.timeout, step.retry, step.in_doubt)
         };
         machine::CompiledStep {
             id: step.id.clone(),
@@ -203,7 +203,7 @@ impl<'a> Assembler<'a> {
             joins: Vec::new(),
             when,
             foreach,
-            task,
+            action,
             save: self.fields(&format!("{path}.save"), &step.save, ExpressionScope::Result, element),
             compensation: self.compensation(&path, step, element),
             pivot: step.pivot,
@@ -214,11 +214,12 @@ impl<'a> Assembler<'a> {
         let compensation = step.compensate.as_ref()?;
         let path = format!("{path}.undo");
         let tag = machine::compensation_tag(&step.id);
-        let task = self.task(&path, &compensation.action, tag, ExpressionScope::Compensation, element);
+        let action =
+            self.compile_action(&path, &compensation.action, tag, ExpressionScope::Compensation, element);
         Some(CompiledAction {
             ok: self.result_matchers(&format!("{path}.ok"), &compensation.ok, element),
             fail: self.result_matchers(&format!("{path}.fail"), &compensation.fail, element),
-            ..limited(task, compensation.timeout, compensation.retry, compensation.in_doubt)
+            ..limited(action, compensation.timeout, compensation.retry, compensation.in_doubt)
         })
     }
 
@@ -320,12 +321,12 @@ impl<'a> Assembler<'a> {
 }
 
 fn limited(
-    task: CompiledAction,
+    action: CompiledAction,
     timeout: Option<Duration>,
     retry: Option<RetryPolicy>,
     in_doubt: Option<InDoubtPolicy>,
 ) -> CompiledAction {
-    CompiledAction { timeout, retry, in_doubt, ..task }
+    CompiledAction { timeout, retry, in_doubt, ..action }
 }
 
 /// Returns the effect name of a job.

@@ -4,19 +4,19 @@ use orlog_model::{Fact, Failure, Work};
 use serde_json::Value;
 
 use super::compiled::CompiledActionKind;
-use super::execution::{Execution, NoTransition};
 use super::join;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::{EXPRESSION_ERROR, StepInput};
 use super::step_state::StepState;
+use super::transition::{Execution, NoTransition};
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
 
 impl Execution<'_> {
     pub(super) fn apply_step_input(&mut self, step_input: &StepInput<'_>) -> Result<(), NoTransition> {
         let at = step_input.at;
-        let update = outcome_table::update_for(self.state.slot(at).state, step_input.result);
+        let update = outcome_table::update_for(self.state.entry(at).state, step_input.result);
         if let StepUpdate::Ignore(reason) = update {
             return Err(NoTransition::Ignored(reason));
         }
@@ -70,7 +70,7 @@ impl Execution<'_> {
 
     fn complete_late(&mut self, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
         self.save_result(at, data)?;
-        *self.state.slot_mut(at) = StepEntry::of(StepState::CompensationPending);
+        *self.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
         self.state.done.push(at);
         self.add_step_note(at, "ok, late");
         Ok(())
@@ -86,7 +86,7 @@ impl Execution<'_> {
             let stored = self.state.vars.entry(name.as_str()).or_insert(Value::Null);
             put(stored, at.element, value);
         }
-        if matches!(step.task.kind, CompiledActionKind::Job(_)) {
+        if matches!(step.action.kind, CompiledActionKind::Job(_)) {
             let results = &mut self.state.extra_mut().results;
             put(results.entry(step.id.as_str()).or_insert(Value::Null), at.element, data.clone());
         }
@@ -102,7 +102,7 @@ impl Execution<'_> {
         let done = std::mem::take(&mut self.state.done);
         self.state.done = done
             .into_iter()
-            .filter(|at| self.state.slot(*at).state == StepState::CompensationPending)
+            .filter(|at| self.state.entry(*at).state == StepState::CompensationPending)
             .collect();
         self.cancel_saga_timer();
         self.add_note("past the pivot");
@@ -110,9 +110,9 @@ impl Execution<'_> {
 
     /// Handles a failure: retries while attempts are left, otherwise fails permanently.
     fn failed(&mut self, at: StepIndex, step_state: StepState, cause: FailureCause) {
-        let task = self.action_of(at, false);
-        let attempts = self.state.slot(at).retries.saturating_add(1);
-        if attempts < task.max_attempts() && cause.code != EXPRESSION_ERROR {
+        let action = self.action_of(at, false);
+        let attempts = self.state.entry(at).retries.saturating_add(1);
+        if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
             return self.schedule_retry(at, &cause.code, StepState::Retrying);
         }
         self.add_step_note(at, &cause.code);
@@ -140,9 +140,9 @@ impl Execution<'_> {
 
     /// Handles a failed compensation: retries while attempts are left, otherwise the instance is stuck.
     pub(super) fn fail_compensation(&mut self, at: StepIndex, cause: FailureCause) {
-        let task = self.action_of(at, true);
-        let attempts = self.state.slot(at).retries.saturating_add(1);
-        if attempts < task.max_attempts() && cause.code != EXPRESSION_ERROR {
+        let action = self.action_of(at, true);
+        let attempts = self.state.entry(at).retries.saturating_add(1);
+        if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
             return self.schedule_retry(at, &cause.code, StepState::CompensationRetrying);
         }
         self.finish_wait(at, StepState::CompensationFailed);

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use orlog_model::Failure;
 
-use super::execution::Execution;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
 use super::step_state::{Phase, StepState};
+use super::transition::Execution;
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
 
@@ -42,14 +42,14 @@ impl Execution<'_> {
 
     /// Abandons a step that is in progress.
     pub(super) fn abandon(&mut self, at: StepIndex) {
-        if !self.state.slot(at).state.is_in_progress() {
+        if !self.state.entry(at).state.is_in_progress() {
             return;
         }
         if at.element.is_none() && self.step(at).foreach.is_some() {
             self.state.steps[at.step] = StepEntry::of(StepState::Abandoned);
             return;
         }
-        if self.state.slot(at).state == StepState::InDoubt {
+        if self.state.entry(at).state == StepState::InDoubt {
             return self.finish_wait(at, StepState::InDoubtAbandoned);
         }
         self.cancel_outstanding(at);
@@ -63,15 +63,15 @@ impl Execution<'_> {
             for at in self.step_and_elements(step) {
                 self.abandon(at);
             }
-            let slot = &mut self.state.steps[step];
-            if matches!(slot.state, StepState::Pending | StepState::Blocked) {
-                *slot = StepEntry::of(StepState::Bypassed);
+            let entry = &mut self.state.steps[step];
+            if matches!(entry.state, StepState::Pending | StepState::Blocked) {
+                *entry = StepEntry::of(StepState::Bypassed);
                 self.add_step_note(StepIndex::step(step), "bypassed");
             }
         }
         for at in self.state.done.clone() {
-            if steps.contains(&at.step) && self.state.slot(at).state == StepState::Completed {
-                self.state.slot_mut(at).state = StepState::CompensationPending;
+            if steps.contains(&at.step) && self.state.entry(at).state == StepState::Completed {
+                self.state.entry_mut(at).state = StepState::CompensationPending;
             }
         }
     }
@@ -82,13 +82,13 @@ impl Execution<'_> {
         let compensation_started = self.state.flags.has(Flags::COMPENSATION_STARTED);
         while self.state.compensating_step.is_none() {
             let must_compensate = |at: &StepIndex| {
-                compensation_started || self.state.slot(*at).state == StepState::CompensationPending
+                compensation_started || self.state.entry(*at).state == StepState::CompensationPending
             };
             let Some(index) = self.state.done.iter().rposition(must_compensate) else { return };
             let at = self.state.done.remove(index);
-            self.state.slot_mut(at).retries = 0;
+            self.state.entry_mut(at).retries = 0;
             if self.step(at).compensation.is_none() {
-                self.state.slot_mut(at).state = StepState::Compensated;
+                self.state.entry_mut(at).state = StepState::Compensated;
                 continue;
             }
             self.state.compensating_step = Some(at);

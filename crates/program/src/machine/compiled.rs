@@ -91,7 +91,7 @@ pub(crate) struct CompiledStep {
     pub(crate) joins: Vec<usize>,
     pub(crate) when: Option<Expression>,
     pub(crate) foreach: Option<CompiledForeach>,
-    pub(crate) task: CompiledAction,
+    pub(crate) action: CompiledAction,
     pub(crate) save: Vec<(String, Template)>,
     pub(crate) compensation: Option<CompiledAction>,
     pub(crate) pivot: bool,

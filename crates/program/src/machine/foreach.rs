@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use super::advance::StartError;
 use super::compiled::CompiledForeach;
-use super::execution::Execution;
-use super::forward::StartError;
 use super::state::{StepEntry, StepIndex};
 use super::step_state::StepState;
+use super::transition::Execution;
 use crate::expression::kind_of;
 use crate::limits::MAX_ELEMENTS;
 
@@ -41,12 +41,12 @@ impl Execution<'_> {
     pub(super) fn start_next_elements(&mut self, index: usize) {
         let limit = self.saga.steps[index].foreach.as_ref().map_or(1, |foreach| foreach.max_concurrency);
         let mut in_progress =
-            self.units_of(index).filter(|at| self.state.slot(*at).state.is_in_progress()).count();
+            self.units_of(index).filter(|at| self.state.entry(*at).state.is_in_progress()).count();
         for at in self.units_of(index) {
             if in_progress >= limit {
                 return;
             }
-            if self.state.slot(at).state != StepState::Pending {
+            if self.state.entry(at).state != StepState::Pending {
                 continue;
             }
             if let Err(error) = self.request_action(at, false) {
@@ -55,7 +55,7 @@ impl Execution<'_> {
             in_progress += 1;
         }
         let is_finished =
-            |at: StepIndex| matches!(self.state.slot(at).state, StepState::Completed | StepState::Skipped);
+            |at: StepIndex| matches!(self.state.entry(at).state, StepState::Completed | StepState::Skipped);
         if self.units_of(index).all(is_finished) {
             self.state.steps[index] = StepEntry::of(StepState::Completed);
             self.add_step_note(StepIndex::step(index), "all done");

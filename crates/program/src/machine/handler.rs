@@ -3,10 +3,10 @@
 use orlog_model::Event;
 
 use super::compiled::{CompiledHandler, handler_tag};
-use super::execution::Execution;
 use super::state::{Flags, StepEntry};
 use super::step_input::failure_message;
 use super::step_state::{Phase, StepState};
+use super::transition::Execution;
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
 use crate::definition::AfterHandler;
@@ -72,9 +72,9 @@ impl Execution<'_> {
     /// Abandons steps in progress and skips pending ones.
     fn abandon_remaining_steps(&mut self) {
         self.abandon_all();
-        for slot in &mut self.state.steps {
-            if slot.state == StepState::Pending {
-                *slot = StepEntry::of(StepState::Skipped);
+        for entry in &mut self.state.steps {
+            if entry.state == StepState::Pending {
+                *entry = StepEntry::of(StepState::Skipped);
             }
         }
     }

@@ -4,7 +4,7 @@ use orlog_model::{Name, TaskChange, TaskSpec, Timestamp};
 use serde_json::Value;
 
 use super::compiled::{CompiledAction, CompiledActionKind, CompiledHumanTask};
-use super::execution::{Execution, NoTransition};
+use super::transition::{Execution, NoTransition};
 use super::values::{eval_error, payload};
 use crate::contract::ProgramError;
 use crate::expression::{Bindings, EvalError, kind_of};
@@ -20,13 +20,13 @@ impl Execution<'_> {
     pub(super) fn open_task(
         &self,
         human: &CompiledHumanTask,
-        task: &CompiledAction,
+        action: &CompiledAction,
         tag: &Name,
         bindings: &Bindings<'_>,
     ) -> Result<OpenedTask, EvalError> {
         let due = human.due.as_ref().map(|due| due.due(self.context.now, bindings)).transpose()?;
         let mut outcomes = Vec::new();
-        for matcher in task.ok.iter().chain(&task.fail) {
+        for matcher in action.ok.iter().chain(&action.fail) {
             if !outcomes.contains(&matcher.event) {
                 outcomes.push(matcher.event.clone());
             }

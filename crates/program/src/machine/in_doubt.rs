@@ -11,9 +11,9 @@ use orlog_model::{EventType, Failure, TaskChange, TaskSpec};
 use serde_json::{Value, json};
 
 use super::compiled::{CompiledAction, CompiledActionKind};
-use super::execution::Execution;
 use super::state::StepIndex;
 use super::step_state::{Phase, StepState};
+use super::transition::Execution;
 use super::values::checked;
 
 /// Outcome: the effect was executed.
@@ -31,10 +31,10 @@ impl Execution<'_> {
     ) {
         self.finish_wait(at, step_state);
         self.add_step_note(at, "in doubt");
-        let task = self.action_of(at, false);
+        let action = self.action_of(at, false);
         let tag = self.tag_of(at, false);
         let spec = TaskSpec {
-            title: format!("Was {} done? (step {tag})", effect_name(task)),
+            title: format!("Was {} done? (step {tag})", effect_name(action)),
             tag,
             roles: Vec::new(),
             assignee: None,
@@ -42,15 +42,15 @@ impl Execution<'_> {
             outcomes: [EXECUTED, NOT_EXECUTED]
                 .map(|outcome| EventType::new(outcome).expect("the constants are valid event types"))
                 .into(),
-            data: self.question(at, task, failure),
+            data: self.question(at, action, failure),
         };
         self.tasks.push(TaskChange::Open(spec));
     }
 
     /// Returns the data of the task: the effect, its arguments as far as they can be evaluated, and the
     /// last failure.
-    fn question(&self, at: StepIndex, task: &CompiledAction, failure: Option<&Failure>) -> Value {
-        let template = match &task.kind {
+    fn question(&self, at: StepIndex, action: &CompiledAction, failure: Option<&Failure>) -> Value {
+        let template = match &action.kind {
             CompiledActionKind::Effect { data, .. } => Some(data),
             CompiledActionKind::Job(job) => Some(&job.args),
             CompiledActionKind::Command { .. }
@@ -60,7 +60,7 @@ impl Execution<'_> {
             | CompiledActionKind::Saga { .. }
             | CompiledActionKind::Switch(_) => None,
         };
-        let mut data = json!({ "effect": effect_name(task) });
+        let mut data = json!({ "effect": effect_name(action) });
         if let Some(Failure { code, message }) = failure {
             data["failure"] = json!({ "code": code, "message": message });
         }
@@ -68,17 +68,17 @@ impl Execution<'_> {
         let Some(payload) = payload.filter(|payload| !payload.is_null()) else { return data };
         let mut with_payload = data.clone();
         with_payload["payload"] = payload;
-        checked(with_payload, &task.tag).unwrap_or(data)
+        checked(with_payload, &action.tag).unwrap_or(data)
     }
 
     /// Requests an effect that was not executed again. While the saga is stuck no step starts, so the step
     /// is pending.
     pub(super) fn request_again(&mut self, at: StepIndex) {
         self.add_step_note(at, "not executed, requested again");
-        let slot = self.state.slot_mut(at);
-        slot.retries = slot.retries.saturating_add(1);
+        let entry = self.state.entry_mut(at);
+        entry.retries = entry.retries.saturating_add(1);
         if self.state.phase == Phase::Stuck {
-            self.state.slot_mut(at).state = StepState::Pending;
+            self.state.entry_mut(at).state = StepState::Pending;
         } else if let Err(error) = self.request_action(at, false) {
             self.fail_to_start(at, error.into());
         }
@@ -86,7 +86,7 @@ impl Execution<'_> {
 
     /// Closes the in-doubt task of a step or element, if there is one.
     pub(super) fn close_in_doubt_task(&mut self, at: StepIndex) {
-        if self.state.slot(at).state.is_in_doubt() {
+        if self.state.entry(at).state.is_in_doubt() {
             self.tasks.push(TaskChange::Close { tag: self.tag_of(at, false) });
         }
     }
@@ -96,7 +96,7 @@ impl Execution<'_> {
         for step in 0..self.saga.steps.len() {
             for at in self
                 .step_and_elements(step)
-                .filter(|at| self.state.slot(*at).state.is_in_doubt())
+                .filter(|at| self.state.entry(*at).state.is_in_doubt())
                 .collect::<Vec<_>>()
             {
                 self.close_in_doubt_task(at);
@@ -108,13 +108,13 @@ impl Execution<'_> {
     /// Returns true if the execution of an abandoned effect is still in doubt.
     pub(super) fn has_late_in_doubt(&self) -> bool {
         let mut all = (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step));
-        all.any(|at| self.state.slot(at).state == StepState::InDoubtAbandoned)
+        all.any(|at| self.state.entry(at).state == StepState::InDoubtAbandoned)
     }
 }
 
 /// Returns the name of the effect.
-fn effect_name(task: &CompiledAction) -> &str {
-    match &task.kind {
+fn effect_name(action: &CompiledAction) -> &str {
+    match &action.kind {
         CompiledActionKind::Effect { name, .. } => name.as_str(),
         CompiledActionKind::Job(job) => job.effect.as_str(),
         CompiledActionKind::Command { .. }
@@ -122,6 +122,6 @@ fn effect_name(task: &CompiledAction) -> &str {
         | CompiledActionKind::Event
         | CompiledActionKind::Human(_)
         | CompiledActionKind::Saga { .. }
-        | CompiledActionKind::Switch(_) => task.tag.as_str(),
+        | CompiledActionKind::Switch(_) => action.tag.as_str(),
     }
 }

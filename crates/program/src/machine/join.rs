@@ -87,16 +87,16 @@ fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool
 
 /// Returns true if the edge from a step to its successor was not taken.
 fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool {
-    let slot = state.steps[from];
-    let CompiledActionKind::Switch(cases) = &saga.steps[from].task.kind else {
-        return slot.state == StepState::Bypassed;
+    let entry = state.steps[from];
+    let CompiledActionKind::Switch(cases) = &saga.steps[from].action.kind else {
+        return entry.state == StepState::Bypassed;
     };
-    match slot.state {
+    match entry.state {
         StepState::Bypassed => true,
         // A skipped switch selects no case.
         StepState::Completed | StepState::Skipped => {
-            let selected = usize::try_from(slot.retries).ok().and_then(|selected| cases.get(selected));
-            let selected = selected.filter(|_| slot.state == StepState::Completed);
+            let selected = usize::try_from(entry.retries).ok().and_then(|selected| cases.get(selected));
+            let selected = selected.filter(|_| entry.state == StepState::Completed);
             let named = cases.iter().any(|case| case.then.contains(&to));
             named && !selected.is_some_and(|case| case.then.contains(&to))
         }

@@ -16,10 +16,10 @@ use orlog_model::{Name, TimerChange};
 use serde_json::Value;
 
 use super::compiled::{CompiledActionKind, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE};
-use super::execution::{Execution, saga_timer};
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
 use super::timers::prefixed_name;
+use super::transition::{Execution, saga_timer};
 use crate::contract::{Context, Migration};
 use crate::expression::Bindings;
 
@@ -121,11 +121,11 @@ impl StateMigrator<'_> {
         active: bool,
         blocked: &mut Vec<String>,
     ) {
-        let same = std::mem::discriminant(&old.task.kind) == std::mem::discriminant(&new.task.kind);
+        let same = std::mem::discriminant(&old.action.kind) == std::mem::discriminant(&new.action.kind);
         if active && !same {
             blocked.push(format!("step `{}` is in progress, and `{}` has another action", old.id, new.id));
         }
-        if self.slots(index).any(|slot| slot.state.is_in_doubt()) && !new.task.asks_operator() {
+        if self.entries(index).any(|entry| entry.state.is_in_doubt()) && !new.action.asks_operator() {
             blocked.push(format!(
                 "`{}` is in doubt and waits for a decision, and `{}` has no in-doubt decision",
                 old.id, new.id
@@ -153,7 +153,7 @@ impl StateMigrator<'_> {
             blocked.push(format!("step `{}` is completed, and `{}` has no compensation", old.id, new.id));
         }
         let decided = self.old.step_state(index) == StepState::Completed
-            && matches!(old.task.kind, CompiledActionKind::Switch(_));
+            && matches!(old.action.kind, CompiledActionKind::Switch(_));
         if decided && self.matching_case(index, old, new).is_none() {
             blocked.push(format!("the case that `{}` selected does not exist any more", old.id));
         }
@@ -162,7 +162,7 @@ impl StateMigrator<'_> {
     /// Returns the case of a new switch that selects the steps of the old case.
     fn matching_case(&self, index: usize, old: &CompiledStep, new: &CompiledStep) -> Option<u32> {
         let (CompiledActionKind::Switch(cases), CompiledActionKind::Switch(others)) =
-            (&old.task.kind, &new.task.kind)
+            (&old.action.kind, &new.action.kind)
         else {
             return None;
         };
@@ -180,15 +180,15 @@ impl StateMigrator<'_> {
         passed.any(|(index, _)| self.targets[index].is_some_and(|target| self.to.steps[target].pivot))
     }
 
-    fn slots(&self, step: usize) -> impl Iterator<Item = StepEntry> + '_ {
+    fn entries(&self, step: usize) -> impl Iterator<Item = StepEntry> + '_ {
         let elements =
-            self.old.elements(step).into_iter().flat_map(|elements| elements.slots.iter().copied());
+            self.old.elements(step).into_iter().flat_map(|elements| elements.entries.iter().copied());
         std::iter::once(self.old.steps[step]).chain(elements)
     }
 
     fn is_active(&self, step: usize) -> bool {
-        self.slots(step).any(|slot| {
-            let step_state = slot.state;
+        self.entries(step).any(|entry| {
+            let step_state = entry.state;
             let retained = matches!(
                 step_state,
                 StepState::Blocked | StepState::CompensationPending | StepState::InDoubtAbandoned
@@ -231,8 +231,8 @@ impl StateMigrator<'_> {
         let (from, to) = (&self.from.steps[index].id, &self.to.steps[target].id);
         if let Some(elements) = self.old.elements(index) {
             new.set_elements(target, elements.list.clone());
-            for (place, slot) in elements.slots.iter().enumerate() {
-                *new.slot_mut(StepIndex::element(target, place)) = *slot;
+            for (place, entry) in elements.entries.iter().enumerate() {
+                *new.entry_mut(StepIndex::element(target, place)) = *entry;
             }
         }
         if let Some(result) = extra.results.get(from.as_str()) {
@@ -282,7 +282,7 @@ impl StateMigrator<'_> {
             if from.id == to.id {
                 continue;
             }
-            let count = self.old.elements(index).map_or(0, |elements| elements.slots.len());
+            let count = self.old.elements(index).map_or(0, |elements| elements.entries.len());
             let places = std::iter::once(String::new()).chain((0..count).map(|n| format!("[{n}]")));
             for element in places {
                 for prefix in ["", super::compiled::COMPENSATE] {
@@ -311,9 +311,9 @@ impl StateMigrator<'_> {
             changes.push(TimerChange::Arm { name: new, due });
         };
         for at in (0..self.from.steps.len()).flat_map(|step| before.step_and_elements(step)) {
-            let slot = self.old.slot(at);
-            if let (Some(due), Some(to)) = (slot.deadline, self.at(at)) {
-                rename(before.timer_name(at, slot.state), after.timer_name(to, slot.state), due);
+            let entry = self.old.entry(at);
+            if let (Some(due), Some(to)) = (entry.deadline, self.at(at)) {
+                rename(before.timer_name(at, entry.state), after.timer_name(to, entry.state), due);
             }
         }
         for (tag, due) in self.old.extra.iter().flat_map(|extra| &extra.escalations) {

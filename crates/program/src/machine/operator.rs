@@ -10,9 +10,9 @@
 use orlog_model::Failure;
 
 use super::compiled::CompiledActionKind;
-use super::execution::{Execution, NoTransition};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
+use super::transition::{Execution, NoTransition};
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
 
@@ -55,7 +55,7 @@ impl Execution<'_> {
         let compensation = self
             .state
             .compensating_step
-            .filter(|at| self.state.slot(*at).state == StepState::CompensationFailed);
+            .filter(|at| self.state.entry(*at).state == StepState::CompensationFailed);
         compensation.map(|at| (at, true)).or_else(|| Some((self.blocked()?, false)))
     }
 
@@ -77,15 +77,15 @@ impl Execution<'_> {
     /// Resets a step to pending; the next advance starts it.
     fn reset_to_pending(&mut self, at: StepIndex) {
         self.restart(at, false);
-        self.state.slot_mut(at).state = StepState::Pending;
+        self.state.entry_mut(at).state = StepState::Pending;
     }
 
     /// Restarts with a new attempt count. A restarted child saga must be distinguishable from the first.
     fn restart(&mut self, at: StepIndex, compensation: bool) {
         let child = matches!(self.action_of(at, compensation).kind, CompiledActionKind::Saga { .. });
-        let slot = self.state.slot_mut(at);
-        let retry_count = if child { slot.retries.saturating_add(1) } else { 0 };
-        *slot = StepEntry { retries: retry_count, ..StepEntry::of(slot.state) };
+        let entry = self.state.entry_mut(at);
+        let retry_count = if child { entry.retries.saturating_add(1) } else { 0 };
+        *entry = StepEntry { retries: retry_count, ..StepEntry::of(entry.state) };
     }
 
     pub(super) fn skip(&mut self) -> Result<(), NoTransition> {
@@ -120,10 +120,10 @@ impl Execution<'_> {
 
     fn end_forced(&mut self) -> Result<(), ProgramError> {
         let flags = self.state.flags;
-        let over = |slot: &StepEntry| {
-            slot.state.is_finished()
-                || slot.state.is_compensation()
-                || slot.state == StepState::CompensationPending
+        let over = |entry: &StepEntry| {
+            entry.state.is_finished()
+                || entry.state.is_compensation()
+                || entry.state == StepState::CompensationPending
         };
         let completes = flags.has(Flags::PIVOTED) || self.state.steps.iter().all(over);
         if !flags.has(Flags::COMPENSATION_STARTED) && completes {

@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::compensate::RACE_LOST;
 use super::compiled::{CompiledAction, CompiledActionKind, CompiledJob, ESCALATE};
-use super::execution::Execution;
 use super::human_task::OpenedTask;
 use super::state::{StepEntry, StepIndex};
 use super::step_state::StepState;
 use super::timers::prefixed_name;
+use super::transition::Execution;
 use super::values::{checked, eval_error, identifier, payload};
 use crate::expression::{Bindings, EvalError};
 use crate::template::Template;
@@ -27,10 +27,10 @@ enum ActionRequest {
 impl Execution<'_> {
     /// Requests the action of a step or of its compensation; arms the timer if there is a limit.
     pub(super) fn request_action(&mut self, at: StepIndex, is_compensation: bool) -> Result<(), EvalError> {
-        let task = self.action_of(at, is_compensation);
+        let action = self.action_of(at, is_compensation);
         let tag = self.tag_of(at, is_compensation);
-        let request = self.request(at, is_compensation, task, &tag)?;
-        let mut until = task.timeout.map(|timeout| self.context.now.saturating_add(timeout));
+        let request = self.request(at, is_compensation, action, &tag)?;
+        let mut until = action.timeout.map(|timeout| self.context.now.saturating_add(timeout));
         match request {
             ActionRequest::Work(work) => {
                 if let Work::StartChild(start) = &*work {
@@ -50,9 +50,9 @@ impl Execution<'_> {
             ActionRequest::Nothing => {}
         }
         self.timers.extend(until.map(|due| TimerChange::Arm { name: tag, due }));
-        let slot = self.state.slot_mut(at);
+        let entry = self.state.entry_mut(at);
         let step_state = if is_compensation { StepState::Compensating } else { StepState::Running };
-        *slot = StepEntry { state: step_state, deadline: until, retries: slot.retries };
+        *entry = StepEntry { state: step_state, deadline: until, retries: entry.retries };
         Ok(())
     }
 
@@ -60,23 +60,23 @@ impl Execution<'_> {
         &self,
         at: StepIndex,
         is_compensation: bool,
-        task: &CompiledAction,
+        action: &CompiledAction,
         tag: &Name,
     ) -> Result<ActionRequest, EvalError> {
         let mut bindings = self.bindings(at);
         if is_compensation && self.state.cause.is_none() {
             bindings = bindings.cause(Some(&RACE_LOST));
         }
-        Ok(match &task.kind {
+        Ok(match &action.kind {
             CompiledActionKind::Command { .. }
             | CompiledActionKind::Effect { .. }
             | CompiledActionKind::Job(_) => {
                 let id = &self.step(at).id;
-                ActionRequest::Work(Box::new(self.work_of(id, task, tag.clone(), &bindings)?))
+                ActionRequest::Work(Box::new(self.work_of(id, action, tag.clone(), &bindings)?))
             }
             CompiledActionKind::Wait(time) => ActionRequest::Until(time.due(self.context.now, &bindings)?),
             CompiledActionKind::Human(human) => {
-                ActionRequest::Task(Box::new(self.open_task(human, task, tag, &bindings)?))
+                ActionRequest::Task(Box::new(self.open_task(human, action, tag, &bindings)?))
             }
             CompiledActionKind::Saga { saga, correlation, event, data } => {
                 ActionRequest::Work(Box::new(Work::StartChild(StartChild {
@@ -95,34 +95,34 @@ impl Execution<'_> {
     pub(super) fn work_of(
         &self,
         step: &Name,
-        task: &CompiledAction,
+        action: &CompiledAction,
         tag: Name,
         bindings: &Bindings<'_>,
     ) -> Result<Work, EvalError> {
-        Ok(match &task.kind {
+        Ok(match &action.kind {
             CompiledActionKind::Command { aggregate_type, name, id, data } => Work::Command(Command {
                 aggregate_type: aggregate_type.clone(),
                 aggregate_id: self.aggregate_id(id.as_ref(), bindings)?,
                 name: name.clone(),
                 payload: payload(data, &tag, bindings)?,
-                confirmation: confirmation(task),
-                timeout: task.timeout,
+                confirmation: confirmation(action),
+                timeout: action.timeout,
                 tag,
             }),
             CompiledActionKind::Job(job) => Work::Effect(Effect {
                 name: job.effect.clone(),
                 payload: self.job(step, job, &tag, bindings)?,
-                timeout: task.timeout,
-                retry: task.retry,
-                in_doubt: task.in_doubt,
+                timeout: action.timeout,
+                retry: action.retry,
+                in_doubt: action.in_doubt,
                 tag,
             }),
             CompiledActionKind::Effect { name, data } => Work::Effect(Effect {
                 name: name.clone(),
                 payload: payload(data, &tag, bindings)?,
-                timeout: task.timeout,
-                retry: task.retry,
-                in_doubt: task.in_doubt,
+                timeout: action.timeout,
+                retry: action.retry,
+                in_doubt: action.in_doubt,
                 tag,
             }),
             CompiledActionKind::Wait(_)
@@ -149,7 +149,7 @@ impl Execution<'_> {
         tag: &Name,
         bindings: &Bindings<'_>,
     ) -> Result<CorrelationId, EvalError> {
-        let text = match (template, self.state.slot(at).retries) {
+        let text = match (template, self.state.entry(at).retries) {
             (Some(template), _) => identifier("a correlation id", &template.evaluate(bindings)?)?,
             (None, 0) => format!("{}:{tag}", self.context.key.correlation),
             (None, retries) => {
@@ -191,6 +191,6 @@ impl Execution<'_> {
     }
 }
 
-fn confirmation(task: &CompiledAction) -> Confirmation {
-    if task.awaits_event() { Confirmation::RejectionOnly } else { Confirmation::Acceptance }
+fn confirmation(action: &CompiledAction) -> Confirmation {
+    if action.awaits_event() { Confirmation::RejectionOnly } else { Confirmation::Acceptance }
 }

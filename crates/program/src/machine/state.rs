@@ -87,7 +87,7 @@ pub(super) struct OptionalState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Elements {
     pub(super) list: Vec<Value>,
-    pub(super) slots: Vec<StepEntry>,
+    pub(super) entries: Vec<StepEntry>,
 }
 
 impl State {
@@ -135,7 +135,7 @@ impl State {
     fn contains(&self, at: StepIndex) -> bool {
         match at.element {
             None => at.step < self.steps.len(),
-            Some(element) => self.elements(at.step).is_some_and(|e| element < e.slots.len()),
+            Some(element) => self.elements(at.step).is_some_and(|e| element < e.entries.len()),
         }
     }
 
@@ -157,29 +157,29 @@ impl State {
     }
 
     pub(super) fn set_elements(&mut self, step: usize, list: Vec<Value>) {
-        let slots = vec![StepEntry::default(); list.len()];
+        let entries = vec![StepEntry::default(); list.len()];
         let all = &mut self.extra_mut().elements;
         all.retain(|(of, _)| usize::from(*of) != step);
-        all.push((step_entry::index(step), Elements { list, slots }));
+        all.push((step_entry::index(step), Elements { list, entries }));
     }
 
     pub(super) fn extra_mut(&mut self) -> &mut OptionalState {
         self.extra.get_or_insert_default()
     }
 
-    pub(super) fn slot(&self, at: StepIndex) -> StepEntry {
+    pub(super) fn entry(&self, at: StepIndex) -> StepEntry {
         match at.element {
             None => self.steps[at.step],
             Some(element) => {
-                self.elements(at.step).expect("indices refer to existing elements").slots[element]
+                self.elements(at.step).expect("indices refer to existing elements").entries[element]
             }
         }
     }
 
-    pub(super) fn slot_mut(&mut self, at: StepIndex) -> &mut StepEntry {
+    pub(super) fn entry_mut(&mut self, at: StepIndex) -> &mut StepEntry {
         let Some(element) = at.element else { return &mut self.steps[at.step] };
         let elements = self.extra_mut().elements.iter_mut().find(|(of, _)| usize::from(*of) == at.step);
-        &mut elements.expect("indices refer to existing elements").1.slots[element]
+        &mut elements.expect("indices refer to existing elements").1.entries[element]
     }
 
     pub(super) fn step_state(&self, step: usize) -> StepState {
@@ -213,7 +213,7 @@ impl From<Format1> for State {
             compensating_step: old
                 .steps
                 .iter()
-                .position(|slot| slot.state.is_compensation())
+                .position(|entry| entry.state.is_compensation())
                 .map(StepIndex::step),
             steps: old.steps,
             done: old.done,

@@ -5,11 +5,11 @@ use std::time::Duration;
 use orlog_model::{Name, TaskChange, TimerChange, Work};
 
 use super::compiled::{CompiledActionKind, ESCALATE, RETRY, SAGA_TIMER};
-use super::execution::{Execution, NoTransition, saga_timer};
 use super::outcome_table::StepOutcome;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::{NOTHING, StepInput, timed_out};
 use super::step_state::{Phase, StepState};
+use super::transition::{Execution, NoTransition, saga_timer};
 use crate::contract::FailureCause;
 
 /// Maximum delay between two attempts.
@@ -32,14 +32,14 @@ impl Execution<'_> {
         let (at, is_compensation) =
             self.step_of_tag(name).ok_or(NoTransition::Ignored("no step has this timer"))?;
         let awaited = if is_compensation { StepState::Compensating } else { StepState::Running };
-        if self.state.slot(at).state != awaited {
+        if self.state.entry(at).state != awaited {
             return Err(NoTransition::Ignored("the timer is stale"));
         }
-        let task = self.action_of(at, is_compensation);
-        let (result, failure) = match (is_compensation, &task.kind) {
+        let action = self.action_of(at, is_compensation);
+        let (result, failure) = match (is_compensation, &action.kind) {
             (false, CompiledActionKind::Wait(_)) => (StepOutcome::Ok, None),
-            (false, _) => (StepOutcome::TimedOut, Some(timed_out(name, task.timeout))),
-            (true, _) => (StepOutcome::NotCompensated, Some(timed_out(name, task.timeout))),
+            (false, _) => (StepOutcome::TimedOut, Some(timed_out(name, action.timeout))),
+            (true, _) => (StepOutcome::NotCompensated, Some(timed_out(name, action.timeout))),
         };
         self.apply_step_input(&StepInput { at, result, data: &NOTHING, named: None, failure })
     }
@@ -60,14 +60,14 @@ impl Execution<'_> {
 
     /// Schedules the next attempt; each delay is twice the previous one.
     pub(super) fn schedule_retry(&mut self, at: StepIndex, code: &str, step_state: StepState) {
-        let task = self.action_of(at, step_state == StepState::CompensationRetrying);
-        let retry_count = self.state.slot(at).retries;
-        let first = task.retry.and_then(|retry| retry.initial_backoff).unwrap_or(INITIAL_RETRY_DELAY);
+        let action = self.action_of(at, step_state == StepState::CompensationRetrying);
+        let retry_count = self.state.entry(at).retries;
+        let first = action.retry.and_then(|retry| retry.initial_backoff).unwrap_or(INITIAL_RETRY_DELAY);
         let delay =
             first.saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
         self.finish_wait(at, step_state);
         let until = self.context.now.saturating_add(delay);
-        *self.state.slot_mut(at) =
+        *self.state.entry_mut(at) =
             StepEntry { state: step_state, deadline: Some(until), retries: retry_count };
         let name = self.timer_name(at, step_state);
         self.timers.push(TimerChange::Arm { name, due: until });
@@ -78,11 +78,11 @@ impl Execution<'_> {
         let (at, is_compensation) =
             self.step_of_tag(tag).ok_or(NoTransition::Ignored("no step has this timer"))?;
         let awaited = if is_compensation { StepState::CompensationRetrying } else { StepState::Retrying };
-        if self.state.slot(at).state != awaited {
+        if self.state.entry(at).state != awaited {
             return Err(NoTransition::Ignored("the timer is stale"));
         }
-        let slot = self.state.slot_mut(at);
-        slot.retries = slot.retries.saturating_add(1);
+        let entry = self.state.entry_mut(at);
+        entry.retries = entry.retries.saturating_add(1);
         self.add_step_note(at, "again");
         if is_compensation {
             self.request_compensation(at);
@@ -104,7 +104,7 @@ impl Execution<'_> {
 
     /// Ends the wait for a step or for its compensation and sets this state.
     pub(super) fn finish_wait(&mut self, at: StepIndex, step_state: StepState) {
-        let old = self.state.slot(at);
+        let old = self.state.entry(at);
         if old.deadline.is_some() {
             let name = self.timer_name(at, old.state);
             self.cancel_timer(name);
@@ -112,7 +112,7 @@ impl Execution<'_> {
         if self.state.extra.is_some() {
             self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
         }
-        *self.state.slot_mut(at) = StepEntry { state: step_state, deadline: None, retries: old.retries };
+        *self.state.entry_mut(at) = StepEntry { state: step_state, deadline: None, retries: old.retries };
     }
 
     /// Removes the child saga and the escalation of this tag.
@@ -128,7 +128,7 @@ impl Execution<'_> {
 
     /// Cancels the outstanding work of a step: cancels a child saga, closes a task.
     pub(super) fn cancel_outstanding(&mut self, at: StepIndex) {
-        let is_compensation = self.state.slot(at).state.is_compensation();
+        let is_compensation = self.state.entry(at).state.is_compensation();
         let tag = self.tag_of(at, is_compensation);
         match &self.action_of(at, is_compensation).kind {
             CompiledActionKind::Human(_) => self.tasks.push(TaskChange::Close { tag }),
@@ -166,11 +166,11 @@ impl Execution<'_> {
     pub(super) fn rearm_timers(&mut self) {
         let mut timers = Vec::new();
         for at in (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step)) {
-            let slot = self.state.slot(at);
+            let entry = self.state.entry(at);
             if let (Some(due), true) =
-                (slot.deadline, slot.state.is_in_progress() || slot.state.is_compensation())
+                (entry.deadline, entry.state.is_in_progress() || entry.state.is_compensation())
             {
-                timers.push(TimerChange::Arm { name: self.timer_name(at, slot.state), due });
+                timers.push(TimerChange::Arm { name: self.timer_name(at, entry.state), due });
             }
         }
         for (tag, due) in self.state.extra.iter().flat_map(|extra| &extra.escalations) {

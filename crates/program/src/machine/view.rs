@@ -36,37 +36,37 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
 
 fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
     let step = &saga.steps[index];
-    let slot = state.steps[index];
+    let entry = state.steps[index];
     let mut fields = Map::new();
     fields.insert("id".to_owned(), json!(step.id.as_str()));
     fields.insert("state".to_owned(), json!(state_name(effective_state(state, step, index))));
-    fields.insert("until".to_owned(), json!(slot.deadline.map(|until| until.to_string())));
-    match &step.task.kind {
-        CompiledActionKind::Switch(cases) if slot.state == StepState::Completed => {
-            let selected = usize::try_from(slot.retries).ok().and_then(|selected| cases.get(selected));
+    fields.insert("until".to_owned(), json!(entry.deadline.map(|until| until.to_string())));
+    match &step.action.kind {
+        CompiledActionKind::Switch(cases) if entry.state == StepState::Completed => {
+            let selected = usize::try_from(entry.retries).ok().and_then(|selected| cases.get(selected));
             let step_ids = selected.map(|case| case.then.iter().map(|step| saga.steps[*step].id.as_str()));
             fields.insert("then".to_owned(), json!(step_ids.map(Iterator::collect::<Vec<_>>)));
         }
-        _ => attempts(slot, &mut fields),
+        _ => attempts(entry, &mut fields),
     }
     if let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) {
-        let elements: Vec<_> = elements.slots.iter().map(|slot| element(*slot)).collect();
+        let elements: Vec<_> = elements.entries.iter().map(|entry| element(*entry)).collect();
         fields.insert("elements".to_owned(), Value::Array(elements));
     }
     Value::Object(fields)
 }
 
-fn element(slot: StepEntry) -> Value {
+fn element(entry: StepEntry) -> Value {
     let mut fields = Map::new();
-    fields.insert("state".to_owned(), json!(state_name(slot.state)));
-    fields.insert("until".to_owned(), json!(slot.deadline.map(|until| until.to_string())));
-    attempts(slot, &mut fields);
+    fields.insert("state".to_owned(), json!(state_name(entry.state)));
+    fields.insert("until".to_owned(), json!(entry.deadline.map(|until| until.to_string())));
+    attempts(entry, &mut fields);
     Value::Object(fields)
 }
 
-fn attempts(slot: StepEntry, fields: &mut Map<String, Value>) {
-    if slot.retries > 0 {
-        fields.insert("attempts".to_owned(), json!(slot.retries.saturating_add(1)));
+fn attempts(entry: StepEntry, fields: &mut Map<String, Value>) {
+    if entry.retries > 0 {
+        fields.insert("attempts".to_owned(), json!(entry.retries.saturating_add(1)));
     }
 }
 
@@ -75,7 +75,7 @@ fn attempts(slot: StepEntry, fields: &mut Map<String, Value>) {
 fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepState {
     let step_state = state.step_state(index);
     let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) else { return step_state };
-    let element_states = || elements.slots.iter().map(|slot| slot.state);
+    let element_states = || elements.entries.iter().map(|entry| entry.state);
     let is_decisive = |step_state: &StepState| {
         step_state.is_compensation() || step_state.is_in_doubt() || *step_state == StepState::Blocked
     };
@@ -93,17 +93,17 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
         return None;
     }
     if let Some(at) =
-        state.compensating_step.filter(|at| state.slot(*at).state == StepState::CompensationFailed)
+        state.compensating_step.filter(|at| state.entry(*at).state == StepState::CompensationFailed)
     {
         return Some(json!({ "step": name(saga, at), "action": "compensate" }));
     }
     let elements = |step: usize| {
-        let count = state.elements(step).map_or(0, |elements| elements.slots.len());
+        let count = state.elements(step).map_or(0, |elements| elements.entries.len());
         std::iter::once(StepIndex::step(step))
             .chain((0..count).map(move |element| StepIndex::element(step, element)))
     };
     let mut all = (0..saga.steps.len()).flat_map(elements);
-    let at = all.find(|at| state.slot(*at).state == StepState::Blocked)?;
+    let at = all.find(|at| state.entry(*at).state == StepState::Blocked)?;
     Some(json!({ "step": name(saga, at), "action": "do" }))
 }
 

@@ -3,9 +3,9 @@
 use orlog_model::{Name, Timestamp, Wait, WaitKind};
 
 use super::compiled::{CompiledAction, CompiledActionKind, RETRY};
-use super::execution::Execution;
 use super::step_state::{Phase, StepState};
 use super::timers::prefixed_name;
+use super::transition::Execution;
 
 impl Execution<'_> {
     /// Returns the waits in the order of the definition.
@@ -16,14 +16,14 @@ impl Execution<'_> {
         }
         for step in 0..self.saga.steps.len() {
             for at in self.units_of(step) {
-                let slot = self.state.slot(at);
-                let is_compensation = slot.state.is_compensation();
-                match slot.state {
+                let entry = self.state.entry(at);
+                let is_compensation = entry.state.is_compensation();
+                match entry.state {
                     StepState::Running | StepState::Compensating => {
                         wait_for(
                             self.action_of(at, is_compensation),
                             || self.tag_of(at, is_compensation),
-                            slot.deadline,
+                            entry.deadline,
                             &mut waits,
                         );
                     }
@@ -31,7 +31,7 @@ impl Execution<'_> {
                         waits.push(wait(
                             WaitKind::Timer,
                             prefixed_name(RETRY, &self.tag_of(at, is_compensation)),
-                            slot.deadline,
+                            entry.deadline,
                         ));
                     }
                     StepState::InDoubt | StepState::InDoubtAbandoned => {
@@ -59,10 +59,15 @@ impl Execution<'_> {
     }
 }
 
-fn wait_for(task: &CompiledAction, tag: impl Fn() -> Name, until: Option<Timestamp>, waits: &mut Vec<Wait>) {
-    let kind = match &task.kind {
-        CompiledActionKind::Command { .. } | CompiledActionKind::Event if task.awaits_event() => {
-            for matcher in task.ok.iter().chain(&task.fail) {
+fn wait_for(
+    action: &CompiledAction,
+    tag: impl Fn() -> Name,
+    until: Option<Timestamp>,
+    waits: &mut Vec<Wait>,
+) {
+    let kind = match &action.kind {
+        CompiledActionKind::Command { .. } | CompiledActionKind::Event if action.awaits_event() => {
+            for matcher in action.ok.iter().chain(&action.fail) {
                 let name = Name::new(matcher.event.as_str())
                     .expect("the maximum length of a name exceeds that of an event type");
                 let one = wait(WaitKind::Event, name, until);

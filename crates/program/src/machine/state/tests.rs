@@ -17,12 +17,12 @@ fn state_of_three_steps_is_small_and_round_trips() {
 fn full_state_round_trips() {
     let mut state = State::new(2);
     state.set_elements(1, vec![json!({ "sku": "a" }), json!(7)]);
-    *state.slot_mut(StepIndex::element(1, 1)) =
+    *state.entry_mut(StepIndex::element(1, 1)) =
         StepEntry { state: StepState::Running, deadline: Some(Timestamp::from_millis(5)), retries: 2 };
     state.steps[0] =
         StepEntry { state: StepState::Retrying, deadline: Some(Timestamp::from_millis(-5)), retries: 0 };
     state.done = vec![StepIndex::element(1, 0), StepIndex::step(0)];
-    *state.slot_mut(StepIndex::element(1, 0)) =
+    *state.entry_mut(StepIndex::element(1, 0)) =
         StepEntry { state: StepState::InDoubtAbandoned, deadline: None, retries: 1 };
     state.compensating_step = Some(StepIndex::element(1, 1));
     state.flags.set(Flags::PIVOTED);
@@ -68,7 +68,7 @@ fn format_1_is_decoded() {
     ];
     let state = State::decode(&bytes, 3).unwrap();
     assert_eq!(state.phase, Phase::Compensating);
-    let states: Vec<_> = state.steps.iter().map(|slot| slot.state).collect();
+    let states: Vec<_> = state.steps.iter().map(|entry| entry.state).collect();
     assert_eq!(states, [StepState::Completed, StepState::Compensating, StepState::Abandoned]);
     assert_eq!(state.steps[1].deadline, Some(Timestamp::from_millis(5)));
     assert_eq!(

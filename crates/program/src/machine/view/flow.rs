@@ -13,7 +13,10 @@ pub(super) fn of(
     effective_state: impl Fn(usize) -> StepState,
 ) -> Option<Value> {
     let jobs = || {
-        saga.steps.iter().enumerate().filter(|(_, step)| matches!(step.task.kind, CompiledActionKind::Job(_)))
+        saga.steps
+            .iter()
+            .enumerate()
+            .filter(|(_, step)| matches!(step.action.kind, CompiledActionKind::Job(_)))
     };
     jobs().next()?;
     let status = |index| job(effective_state(index));

@@ -6,7 +6,7 @@ use orlog_bus::membership::Pod;
 use orlog_model::{Slot, SlotAssigner, TenantId};
 
 use super::cluster::{Cluster, ShardHost};
-use super::{App, part_config};
+use super::{App, component_config};
 use crate::config::ClusterMode;
 
 /// Owner of a slot.
@@ -47,14 +47,14 @@ impl App {
     /// Returns the mapping of instances to slots.
     #[must_use]
     pub fn slots(&self) -> SlotAssigner {
-        part_config::slots(&self.config)
+        component_config::slots(&self.config)
     }
 
     /// Returns the numbers of the shards that may store data of a tenant, or of all tenants.
     #[must_use]
     pub fn shards_of(&self, tenant: Option<&TenantId>) -> Vec<u16> {
         match tenant.and_then(|tenant| self.slots().tenant_slot(tenant)) {
-            Some(slot) => vec![part_config::shard_of(slot, self.config.shards)],
+            Some(slot) => vec![component_config::shard_of(slot, self.config.shards)],
             None => (0..self.config.shards).collect(),
         }
     }
@@ -62,7 +62,7 @@ impl App {
     /// Returns the owner of a slot.
     #[must_use]
     pub fn slot_owner(&self, slot: Slot) -> SlotOwner {
-        let shard = part_config::shard_of(slot, self.config.shards);
+        let shard = component_config::shard_of(slot, self.config.shards);
         if self.runtime.owned_shards().contains(&shard) {
             return SlotOwner::Local;
         }

@@ -35,7 +35,7 @@ pub struct FailedAttempt {
     /// Number of attempts so far, including this one.
     pub attempts: u32,
     /// Delay before this attempt; `None` before the first.
-    pub pause: Option<Duration>,
+    pub delay: Option<Duration>,
     /// Minimum delay that the upstream requested.
     pub retry_after: Option<Duration>,
 }
@@ -83,14 +83,14 @@ pub fn decide_retry(
         return RetryDecision::Abandon(Exhausted::Attempts);
     }
     let remaining = limits.deadline.map_or(Duration::MAX, |deadline| deadline.duration_since(now));
-    let own = draw(backoff, tried.pause, rng).min((remaining / 2).max(first(backoff)));
-    let pause = match tried.retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER)) {
+    let own = draw(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
+    let delay = match tried.retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER)) {
         Some(requested) if requested > own => {
             requested + between(Duration::ZERO, first(backoff).min(requested / 10), rng)
         }
         _ => own,
     };
-    if pause >= remaining { RetryDecision::Abandon(Exhausted::Time) } else { RetryDecision::Retry(pause) }
+    if delay >= remaining { RetryDecision::Abandon(Exhausted::Time) } else { RetryDecision::Retry(delay) }
 }
 
 fn draw(backoff: &Backoff, previous: Option<Duration>, rng: &mut Rng) -> Duration {
@@ -122,12 +122,12 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
     fn tried(attempts: u32) -> FailedAttempt {
-        FailedAttempt { attempts, pause: None, retry_after: None }
+        FailedAttempt { attempts, delay: None, retry_after: None }
     }
 
-    fn pause(next: RetryDecision) -> Option<Duration> {
+    fn delay(next: RetryDecision) -> Option<Duration> {
         match next {
-            RetryDecision::Retry(pause) => Some(pause),
+            RetryDecision::Retry(delay) => Some(delay),
             RetryDecision::Abandon(_) => None,
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     fn abandons_after_the_last_attempt() {
         let limits = RetryLimits { max_attempts: Some(3), deadline: None };
         let mut rng = Rng::with_seed(7);
-        assert!(pause(decide_retry(&Backoff::default(), tried(2), limits, NOW, &mut rng)).is_some());
+        assert!(delay(decide_retry(&Backoff::default(), tried(2), limits, NOW, &mut rng)).is_some());
         let last = decide_retry(&Backoff::default(), tried(3), limits, NOW, &mut rng);
         assert_eq!(last, RetryDecision::Abandon(Exhausted::Attempts));
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn excessive_retry_after_is_capped() {
         let requested = FailedAttempt { retry_after: Some(Duration::MAX), ..tried(1) };
-        let decision = pause(decide_retry(
+        let decision = delay(decide_retry(
             &Backoff::default(),
             requested,
             RetryLimits::default(),
@@ -170,11 +170,11 @@ mod tests {
         ) {
             let first = Duration::from_millis(first);
             let backoff = Backoff { initial: first, max: Duration::from_millis(max), multiplier };
-            let tried = FailedAttempt { pause: Some(Duration::from_millis(previous)), ..tried(1) };
+            let tried = FailedAttempt { delay: Some(Duration::from_millis(previous)), ..tried(1) };
             let decision = decide_retry(&backoff, tried, RetryLimits::default(), NOW, &mut Rng::with_seed(seed));
-            let pause = pause(decision).unwrap();
-            prop_assert!(pause >= first && pause >= Duration::from_millis(1));
-            prop_assert!(pause <= backoff.max.max(first).max(Duration::from_millis(1)));
+            let delay = delay(decision).unwrap();
+            prop_assert!(delay >= first && delay >= Duration::from_millis(1));
+            prop_assert!(delay <= backoff.max.max(first).max(Duration::from_millis(1)));
         }
 
         #[test]
@@ -182,7 +182,7 @@ mod tests {
             let requested = Duration::from_millis(requested);
             let tried = FailedAttempt { retry_after: Some(requested), ..tried(1) };
             let decision = decide_retry(&Backoff::default(), tried, RetryLimits::default(), NOW, &mut Rng::with_seed(seed));
-            prop_assert!(pause(decision).unwrap() >= requested);
+            prop_assert!(delay(decision).unwrap() >= requested);
         }
 
         #[test]
@@ -193,11 +193,11 @@ mod tests {
             let limits = RetryLimits { max_attempts: None, deadline: Some(NOW.saturating_add(remaining)) };
             let tried = FailedAttempt {
                 attempts: 1,
-                pause: Some(Duration::from_millis(previous)),
+                delay: Some(Duration::from_millis(previous)),
                 retry_after: requested.map(Duration::from_millis),
             };
             match decide_retry(&Backoff::default(), tried, limits, NOW, &mut Rng::with_seed(seed)) {
-                RetryDecision::Retry(pause) => prop_assert!(pause < remaining),
+                RetryDecision::Retry(delay) => prop_assert!(delay < remaining),
                 RetryDecision::Abandon(reason) => prop_assert_eq!(reason, Exhausted::Time),
             }
         }
@@ -207,9 +207,9 @@ mod tests {
             let deadline = NOW.saturating_add(Duration::from_millis(remaining));
             let limits = RetryLimits { max_attempts: None, deadline: Some(deadline) };
             let (mut now, mut state, mut rng) = (NOW, tried(1), Rng::with_seed(seed));
-            while let RetryDecision::Retry(pause) = decide_retry(&Backoff::default(), state, limits, now, &mut rng) {
-                now = now.saturating_add(pause);
-                state = FailedAttempt { attempts: state.attempts + 1, pause: Some(pause), retry_after: None };
+            while let RetryDecision::Retry(delay) = decide_retry(&Backoff::default(), state, limits, now, &mut rng) {
+                now = now.saturating_add(delay);
+                state = FailedAttempt { attempts: state.attempts + 1, delay: Some(delay), retry_after: None };
                 prop_assert!(now < deadline && state.attempts < 40_000);
             }
         }

@@ -4,11 +4,11 @@ use orlog_model::{EventType, Failure, IN_DOUBT, WorkOutcome};
 use serde_json::Value;
 
 use super::compiled::{self, CompiledAction, CompiledActionKind};
-use super::execution::{Execution, NoTransition};
 use super::in_doubt::{EXECUTED, NOT_EXECUTED};
 use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
 use super::step_input::{NOTHING, StepInput, expression_error, failure_message};
+use super::transition::{Execution, NoTransition};
 use crate::expression::EvalError;
 
 /// Parsed outcome: success or failure, and its name.
@@ -31,29 +31,31 @@ impl Execution<'_> {
         }
         let (at, is_compensation) =
             self.step_of_tag(tag).ok_or(NoTransition::Ignored("no step requested this work"))?;
-        let task = self.action_of(at, is_compensation);
+        let action = self.action_of(at, is_compensation);
         if let WorkOutcome::Succeeded { event: Some(decision), payload } = outcome
             && !is_compensation
-            && self.is_operator_decision(at, task, decision)
+            && self.is_operator_decision(at, action, decision)
         {
             return self.resolve_decision(at, decision, payload);
         }
-        let read = match (&task.kind, outcome) {
+        let read = match (&action.kind, outcome) {
             (CompiledActionKind::Wait(_) | CompiledActionKind::Event | CompiledActionKind::Switch(_), _) => {
                 return Err(NoTransition::Ignored("no step requested this work"));
             }
             (CompiledActionKind::Command { .. }, WorkOutcome::Accepted | WorkOutcome::Succeeded { .. })
-                if task.awaits_event() =>
+                if action.awaits_event() =>
             {
                 return Err(NoTransition::Ignored("the command was accepted; its result is an event"));
             }
             (CompiledActionKind::Command { .. }, WorkOutcome::Accepted | WorkOutcome::Succeeded { .. })
             | (_, WorkOutcome::Accepted) => ParsedOutcome::Success(None),
-            (_, WorkOutcome::Succeeded { event, payload }) => self.success(at, task, event.as_ref(), payload),
-            (_, WorkOutcome::Failed { event, failure, payload }) => {
-                self.classify_failure(at, task, event.as_ref(), failure, payload)
+            (_, WorkOutcome::Succeeded { event, payload }) => {
+                self.success(at, action, event.as_ref(), payload)
             }
-            (_, WorkOutcome::TimedOut { failure }) if failure.code == IN_DOUBT && task.asks_operator() => {
+            (_, WorkOutcome::Failed { event, failure, payload }) => {
+                self.classify_failure(at, action, event.as_ref(), failure, payload)
+            }
+            (_, WorkOutcome::TimedOut { failure }) if failure.code == IN_DOUBT && action.asks_operator() => {
                 ParsedOutcome::InDoubt(failure.clone())
             }
             (_, WorkOutcome::TimedOut { failure }) => ParsedOutcome::TimedOut(failure.clone()),
@@ -80,10 +82,10 @@ impl Execution<'_> {
 
     /// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
     /// name of the negative outcome.
-    fn is_operator_decision(&self, at: StepIndex, task: &CompiledAction, decision: &EventType) -> bool {
-        let own = || task.ok.iter().chain(&task.fail).any(|result| result.event == *decision);
-        let in_doubt = self.state.slot(at).state.is_in_doubt();
-        in_doubt || (task.asks_operator() && decision.as_str() == NOT_EXECUTED && !own())
+    fn is_operator_decision(&self, at: StepIndex, action: &CompiledAction, decision: &EventType) -> bool {
+        let own = || action.ok.iter().chain(&action.fail).any(|result| result.event == *decision);
+        let in_doubt = self.state.entry(at).state.is_in_doubt();
+        in_doubt || (action.asks_operator() && decision.as_str() == NOT_EXECUTED && !own())
     }
 
     /// Resolves a decision of the in-doubt task. `EXECUTED` is a success of the effect; its data must match
@@ -114,17 +116,17 @@ impl Execution<'_> {
     fn success(
         &self,
         at: StepIndex,
-        task: &CompiledAction,
+        action: &CompiledAction,
         name: Option<&EventType>,
         data: &Value,
     ) -> ParsedOutcome {
-        let anything = task.ok.is_empty() && task.fail.is_empty();
-        match self.named_success(at, task, name, data) {
+        let anything = action.ok.is_empty() && action.fail.is_empty();
+        match self.named_success(at, action, name, data) {
             Ok(Some(read)) => read,
-            Ok(None) if anything || (name.is_none() && task.ok.is_empty()) => {
+            Ok(None) if anything || (name.is_none() && action.ok.is_empty()) => {
                 ParsedOutcome::Success(name.cloned())
             }
-            Ok(None) => ParsedOutcome::Failure(None, contract_violation(task, name)),
+            Ok(None) => ParsedOutcome::Failure(None, contract_violation(action, name)),
             Err(error) => ParsedOutcome::Failure(None, expression_error(&error)),
         }
     }
@@ -132,18 +134,18 @@ impl Execution<'_> {
     fn named_success(
         &self,
         at: StepIndex,
-        task: &CompiledAction,
+        action: &CompiledAction,
         name: Option<&EventType>,
         data: &Value,
     ) -> Result<Option<ParsedOutcome>, EvalError> {
-        for ok in &task.ok {
+        for ok in &action.ok {
             if name.is_none_or(|name| *name == ok.event) && self.holds(at, ok.when.as_ref(), data)? {
                 return Ok(Some(ParsedOutcome::Success(Some(ok.event.clone()))));
             }
         }
-        for fail in &task.fail {
+        for fail in &action.fail {
             // A success without a name matches no unconditional failure, unless the action also has an `ok`.
-            let possible = fail.when.is_some() || !task.ok.is_empty();
+            let possible = fail.when.is_some() || !action.ok.is_empty();
             if name.map_or(possible, |name| *name == fail.event)
                 && self.holds(at, fail.when.as_ref(), data)?
             {
@@ -159,7 +161,7 @@ impl Execution<'_> {
     fn classify_failure(
         &self,
         at: StepIndex,
-        task: &CompiledAction,
+        action: &CompiledAction,
         name: Option<&EventType>,
         failure: &Failure,
         data: &Value,
@@ -168,16 +170,16 @@ impl Execution<'_> {
             let fits =
                 |fail: &&compiled::CompiledMatcher| self.holds(at, fail.when.as_ref(), data).unwrap_or(false);
             return ParsedOutcome::Failure(
-                task.fail.iter().find(fits).map(|fail| fail.event.clone()),
+                action.fail.iter().find(fits).map(|fail| fail.event.clone()),
                 failure.clone(),
             );
         };
-        let known = task.fail.iter().any(|fail| fail.event == *name);
-        let free = task.fail.is_empty() && !task.ok.iter().any(|ok| ok.event == *name);
+        let known = action.fail.iter().any(|fail| fail.event == *name);
+        let free = action.fail.is_empty() && !action.ok.iter().any(|ok| ok.event == *name);
         if known || free {
             return ParsedOutcome::Failure(Some(name.clone()), failure.clone());
         }
-        ParsedOutcome::Failure(None, contract_violation(task, Some(name)))
+        ParsedOutcome::Failure(None, contract_violation(action, Some(name)))
     }
 
     /// Returns the step or element of a tag, and whether the tag is that of its compensation.
@@ -194,12 +196,12 @@ impl Execution<'_> {
     }
 }
 
-fn contract_violation(task: &CompiledAction, event: Option<&EventType>) -> Failure {
-    let expected: Vec<_> = task.ok.iter().chain(&task.fail).map(|result| result.event.as_str()).collect();
+fn contract_violation(action: &CompiledAction, event: Option<&EventType>) -> Failure {
+    let expected: Vec<_> = action.ok.iter().chain(&action.fail).map(|result| result.event.as_str()).collect();
     let expected = expected.join(", ");
     let message = match event {
-        Some(event) => format!("{} returned {event}, which is none of {expected}", task.tag),
-        None => format!("{} returned a result that is none of {expected}", task.tag),
+        Some(event) => format!("{} returned {event}, which is none of {expected}", action.tag),
+        None => format!("{} returned a result that is none of {expected}", action.tag),
     };
     Failure { code: "contract_violation".to_owned(), message }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use orlog_model::{Fact, Failure, Timestamp, TraceParent, Work, WorkItem, WorkOutcome};
 
-use crate::backoff::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 use crate::limits::breaker::CallHealth;
 use crate::observer::AttemptOutcome;
 use crate::provider::{ProbeResult, ProviderError, Reply, TransientCause};
+use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 
 /// Progress of a work item under an earlier executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl ExecutionResult {
 pub(crate) struct EffectExecution {
     pub(crate) limits: RetryLimits,
     pub(crate) attempts: u32,
-    pub(crate) pause: Option<Duration>,
+    pub(crate) delay: Option<Duration>,
     /// Whether an earlier attempt is in doubt.
     pub(crate) in_doubt: bool,
     pub(crate) last: Option<Failure>,
@@ -74,7 +74,7 @@ impl EffectExecution {
     ) -> RetryDecision {
         let (high, low) = item.id.as_u64_pair();
         let seed = high.rotate_left(17) ^ low ^ u64::from(tried.attempts).rotate_right(16);
-        backoff::decide_retry(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
+        retry::decide_retry(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
     }
 }
 

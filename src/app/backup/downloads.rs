@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use uuid::Uuid;
 
 use crate::app::stores::ReadOnlyStores;
-use crate::app::{layout, part_config};
+use crate::app::{component_config, layout};
 use crate::backup::{self, BackupFailure, Manifest};
 use crate::config::Config;
 
@@ -110,6 +110,6 @@ fn open_bus(data: &Path) -> anyhow::Result<Option<orlog_bus::embedded::Embedded>
     if !dir.is_dir() {
         return Ok(None);
     }
-    let options = part_config::bus(&Config::default());
+    let options = component_config::bus(&Config::default());
     Ok(Some(orlog_bus::embedded::Embedded::open(dir, &options, Arc::new(crate::clock::SystemClock))?))
 }

@@ -4,11 +4,11 @@ use orlog_model::{Event, Failure};
 use serde_json::Value;
 
 use super::compiled::EventBinding;
-use super::execution::Execution;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::StepIndex;
 use super::step_input::{StepInput, expression_error, failure_message};
 use super::step_state::StepState;
+use super::transition::Execution;
 use crate::expression::{EvalError, Expression};
 
 impl Execution<'_> {
@@ -20,7 +20,7 @@ impl Execution<'_> {
         for late in [false, true] {
             for entry in entries {
                 for at in self.units_of(entry.step) {
-                    match outcome_table::update_for(self.state.slot(at).state, result(*entry)) {
+                    match outcome_table::update_for(self.state.entry(at).state, result(*entry)) {
                         StepUpdate::Ignore(reason) => last_reason = reason,
                         update if late != (update == StepUpdate::CompleteLate) => {}
                         StepUpdate::Complete
@@ -51,8 +51,8 @@ impl Execution<'_> {
         event: &'e Event,
         late: bool,
     ) -> Option<StepInput<'e>> {
-        let task = self.action_of(at, entry.is_compensation);
-        let matchers = if entry.is_success { &task.ok } else { &task.fail };
+        let action = self.action_of(at, entry.is_compensation);
+        let matchers = if entry.is_success { &action.ok } else { &action.fail };
         let step_input = |result, failure| StepInput { at, result, data: &event.data, named: None, failure };
         match self.holds(at, matchers[entry.index].when.as_ref(), &event.data) {
             Ok(false) => None,
@@ -64,7 +64,10 @@ impl Execution<'_> {
             // A late or duplicate result, or one during a retry delay, must not fail the step.
             Err(_)
                 if late
-                    || !matches!(self.state.slot(at).state, StepState::Running | StepState::Compensating) =>
+                    || !matches!(
+                        self.state.entry(at).state,
+                        StepState::Running | StepState::Compensating
+                    ) =>
             {
                 None
             }

@@ -2,11 +2,11 @@
 //! finished.
 
 use super::compiled::{CompiledActionKind, CompiledCase, CompiledStep};
-use super::execution::Execution;
 use super::join::{self, JoinState};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
 use super::step_state::{Phase, StepState};
+use super::transition::Execution;
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
 use crate::definition::Join;
@@ -112,7 +112,7 @@ impl Execution<'_> {
             self.add_step_note(at, "skipped");
             return Ok(());
         }
-        match (&step.foreach, &step.task.kind) {
+        match (&step.foreach, &step.action.kind) {
             (Some(foreach), _) => self.start_elements(index, foreach),
             (None, CompiledActionKind::Switch(cases)) => self.choose(at, cases),
             (None, _) => Ok(self.request_action(at, false)?),
@@ -125,7 +125,7 @@ impl Execution<'_> {
             let applies = case.when.as_ref().map_or(Ok(true), |when| when.holds(&self.bindings(at)))?;
             if applies {
                 let case_index = u32::try_from(number).expect("a definition of 1 MiB has fewer cases");
-                *self.state.slot_mut(at) =
+                *self.state.entry_mut(at) =
                     StepEntry { retries: case_index, ..StepEntry::of(StepState::Completed) };
                 let step_ids: Vec<_> =
                     case.then.iter().map(|step| self.saga.steps[*step].id.as_str()).collect();

@@ -155,7 +155,7 @@ impl<'a> Execution<'a> {
         let is_compensation = self
             .state
             .compensating_step
-            .is_some_and(|at| self.state.slot(at).state == StepState::CompensationFailed);
+            .is_some_and(|at| self.state.entry(at).state == StepState::CompensationFailed);
         let stuck = is_compensation || (self.state.flags.has(Flags::PIVOTED) && self.blocked().is_some());
         if stuck {
             self.state.phase = Phase::Stuck;
@@ -166,7 +166,7 @@ impl<'a> Execution<'a> {
     /// Returns the first step or element that failed after the pivot.
     pub(super) fn blocked(&self) -> Option<StepIndex> {
         let mut all = (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step));
-        all.find(|at| self.state.slot(*at).state == StepState::Blocked)
+        all.find(|at| self.state.entry(*at).state == StepState::Blocked)
     }
 
     fn find_phase(&mut self) -> Result<(), ProgramError> {
@@ -184,7 +184,7 @@ impl<'a> Execution<'a> {
             self.state.phase = if ended { Phase::Compensating } else { Phase::Running };
             return Ok(());
         }
-        if self.state.steps.iter().all(|slot| slot.state.is_finished()) {
+        if self.state.steps.iter().all(|entry| entry.state.is_finished()) {
             return self.complete_saga();
         }
         self.state.phase = Phase::Running;
@@ -195,7 +195,7 @@ impl<'a> Execution<'a> {
     pub(super) fn step_and_elements(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
         let elements = match &self.saga.steps[step].foreach {
             None => 0,
-            Some(_) => self.state.elements(step).map_or(0, |elements| elements.slots.len()),
+            Some(_) => self.state.elements(step).map_or(0, |elements| elements.entries.len()),
         };
         std::iter::once(StepIndex::step(step))
             .chain((0..elements).map(move |element| StepIndex::element(step, element)))
@@ -215,8 +215,8 @@ impl<'a> Execution<'a> {
     pub(super) fn action_of(&self, at: StepIndex, is_compensation: bool) -> &'a CompiledAction {
         let step = self.step(at);
         match (is_compensation, &step.compensation) {
-            (true, Some(task)) => task,
-            (true, None) | (false, _) => &step.task,
+            (true, Some(action)) => action,
+            (true, None) | (false, _) => &step.action,
         }
     }
 
