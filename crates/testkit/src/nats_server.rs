@@ -5,8 +5,10 @@
 
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -19,6 +21,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent clusters per process. More clusters starve each other and elect no
 /// leader for minutes.
 const CLUSTERS: usize = 4;
+/// Ports of [`free_port`].
+const PORTS: Range<u16> = 16_384..32_768;
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -224,19 +228,26 @@ impl Drop for ClusterSlot {
     }
 }
 
-/// Returns a free loopback port. Another process can take the port before the server listens, but this
-/// is unlikely.
+/// Returns a free loopback port for a server that is started later. The port is below the range of
+/// ephemeral ports, so that no outgoing connection takes it meanwhile, and no later call in this process
+/// returns it.
 ///
 /// # Panics
 /// If no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound").port()
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    // Processes start at different ports.
+    let next = NEXT.get_or_init(|| AtomicU16::new(u16::try_from(std::process::id() % 16_384).unwrap_or(0)));
+    let mut candidates = (0..PORTS.len())
+        .map(|_| PORTS.start + next.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start));
+    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -247,6 +258,15 @@ mod tests {
         node.restart();
         node.stop();
         assert!(node.log().contains("Initiating Shutdown"));
+    }
+
+    #[test]
+    fn free_ports_are_distinct_and_not_ephemeral() {
+        let ports: BTreeSet<u16> = (0..100).map(|_| free_port()).collect();
+        assert_eq!(ports.len(), 100);
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+        let first_ephemeral: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(ports.iter().all(|port| *port < first_ephemeral), "{ports:?}");
     }
 
     #[test]
