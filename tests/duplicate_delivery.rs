@@ -122,6 +122,7 @@ fn dead_letter(
     at: Timestamp,
 ) -> DeadLetter {
     let outcome = WorkResult {
+        requested_at: at,
         work_id,
         outbox_key: outbox.clone(),
         outcome: work_outcome,

@@ -103,7 +103,7 @@ impl EngineAndStore {
         let before = self.reader().instance(key).expect("the store can be read");
         let can_repeat = before.is_some() && matches!(input, Input::Event(_) | Input::Control(_));
         if can_repeat
-            && self.reader().is_duplicate(key, &input.id(), self.now).expect("the store can be read")
+            && self.reader().is_duplicate(key, input.identity(), self.now).expect("the store can be read")
         {
             return OracleResult::Duplicate;
         }
@@ -130,7 +130,7 @@ impl EngineAndStore {
         let buffered = self.reader().buffered_inputs(key, usize::MAX).expect("the store can be read");
         let buffered_ref = |(number, input)| match input {
             Input::Early(early) => {
-                Some(BufferedInputRef { number, id: early.input.id(), expires_at: early.expires_at })
+                Some(BufferedInputRef { number, key: early.input.identity(), expires_at: early.expires_at })
             }
             _ => None,
         };
@@ -161,7 +161,7 @@ impl EngineAndStore {
         let nothing = || (!release.is_empty()).then(|| Commit::empty(key.clone(), input.at()));
         if let Some(mut commit) = commit.or_else(nothing) {
             if !release.is_empty() && matches!(input, Input::Event(_)) {
-                commit.dedupe_key = Some(input.id());
+                commit.dedupe_key = input.dedupe_key();
             }
             commit.unbuffer.extend(release);
             self.commit(Change::Apply(Box::new(commit)));
@@ -286,6 +286,7 @@ impl Run {
         };
         let at = self.system.now;
         let outcome = WorkResult {
+            requested_at: item.created_at,
             work_id: item.id,
             outbox_key: outbox,
             outcome: work_outcome,

@@ -298,7 +298,7 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
     let code = report.code.unwrap_or_else(|| "worker_failed".to_owned());
     let message = report.message.unwrap_or_else(|| "the worker sent no message".to_owned());
     let facts: Vec<_> =
-        report.facts.into_iter().map(|fact| Fact { kind: fact.kind, data: fact.data }).collect();
+        report.facts.into_iter().map(|fact| Fact { kind: fact.kind, data: fact.data, key: None }).collect();
     let error = match (report.result, report.event) {
         (JobResultKind::Succeeded, event) => return Ok(Reply { event, payload: report.payload, facts }),
         (JobResultKind::Failed, Some(event)) => ProviderError::permanent_with_event(event, code, message),

@@ -96,13 +96,7 @@ impl App {
             let Some(reader) = self.runtime.reader(key) else { continue };
             let old = reader.instance(key)?;
             let history = if old.is_some() { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
-            let remains = RebuildInput {
-                program: Arc::clone(program),
-                key,
-                inputs,
-                results: &found.results,
-                history: &history,
-            };
+            let remains = RebuildInput { program: Arc::clone(program), key, inputs, results: &found.results };
             let rebuilt = rebuild(&remains, self.pace(order.work));
             let rows = waiting.get(key).map_or(&[][..], Vec::as_slice);
             let case =
@@ -167,6 +161,12 @@ impl App {
         let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
         let mut instance = instance?;
         instance.node = self.config.node_name();
+        // The outbox keeps these rows, so their results belong to the first request.
+        for open in &mut instance.pending_work {
+            if let Some((_, item)) = rows.iter().find(|(_, item)| item.id == open.id) {
+                open.requested_at = item.created_at;
+            }
+        }
         if let Some(HistoryEntry { note, .. }) = history.last_mut() {
             note.push_str("; replayed by ");
             note.push_str(&order.user);

@@ -1,10 +1,11 @@
 //! Warnings of a deployment, mainly missing requirements of older definitions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orlog_effect::Catalog;
-use orlog_model::{Destination, SagaName, WorkKind};
-use orlog_program::Program;
+use orlog_model::{Destination, InDoubtPolicy, SagaName, WorkKind};
+use orlog_program::{Action, Program};
 use orlog_store::PinCounts;
 
 use super::files::LoadedDefinition;
@@ -29,6 +30,8 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
         warnings.push(message.to_owned());
     }
     warnings.extend(context.new.iter().flat_map(|definition| childless(definition, context.new)));
+    warnings
+        .extend(context.new.iter().filter_map(|definition| unknown_outcomes(definition, context.catalog)));
     warnings.extend(context.new.iter().flat_map(lints));
     warnings
 }
@@ -113,6 +116,32 @@ fn childless<'a>(
         let parent = &definition.program.definition_ref().saga;
         format!(
             "{parent} may start the saga {saga}, which has no definition; deploy one before it is required"
+        )
+    })
+}
+
+/// Returns a warning about the effects with a compensation whose upstream cannot report whether it executed an
+/// attempt. Then the compensation of a step that was not executed can be requested.
+fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<String> {
+    let steps = &definition.compiled.as_ref()?.definition().steps;
+    let compensated =
+        steps.iter().filter(|step| step.compensate.is_some() && step.in_doubt != Some(InDoubtPolicy::Ask));
+    let effects = compensated.filter_map(|step| match &step.action {
+        Action::Effect { name, .. } => Some(name.as_str()),
+        _ => None,
+    });
+    let cannot_probe = |effect: &&str| {
+        let destination = Destination { kind: WorkKind::Effect, name: (*effect).into() };
+        let executor = catalog.executor_for_destination(&destination);
+        executor.is_some_and(|executor| !executor.upstream().provider.can_probe())
+    };
+    let effects: BTreeSet<_> = effects.filter(cannot_probe).collect();
+    let saga = &definition.program.definition_ref().saga;
+    (!effects.is_empty()).then(|| {
+        let effects = effects.into_iter().collect::<Vec<_>>().join(", ");
+        format!(
+            "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; if that stays unknown, the \
+             `undo` of the step is executed, and it must succeed if there is nothing to undo; or set `in_doubt: ask`"
         )
     })
 }

@@ -132,6 +132,7 @@ mod tests {
 
     fn item() -> WorkItem {
         let command = Command {
+            round: 0,
             tag: Name::new("reserve").unwrap(),
             aggregate_type: Name::new("inventory").unwrap(),
             aggregate_id: "shelf.1".to_owned(),

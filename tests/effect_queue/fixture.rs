@@ -160,6 +160,7 @@ pub(crate) fn item_of(tenant: &str, effect: &str, number: u128) -> WorkItem {
             correlation: CorrelationId::new(format!("o-{number}")).unwrap(),
         },
         work: Work::Effect(Effect {
+            round: 0,
             tag: Name::new("do").unwrap(),
             name: EffectName::new(effect).unwrap(),
             payload: json!({ "number": number.to_string() }),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, CorrelationId, Effect, EffectName, EventId, HistoryEntry, InstanceKey,
-    Name, SagaName, Status, StreamPosition, TenantId, Timestamp, Work, WorkItem,
+    Change, CheckpointKey, Commit, CorrelationId, DedupeKey, Effect, EffectName, EventId, HistoryEntry,
+    InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timestamp, Work, WorkItem,
 };
 use orlog_store::{Options, Reader, TABLES};
 use serde_json::json;
@@ -40,6 +40,7 @@ pub(super) fn sized(number: u64, large: usize) -> Vec<Change> {
     let id = EventId::new(format!("event-{number}")).expect("valid");
     let size = if number.is_multiple_of(3) { large } else { 400 };
     let effect = Effect {
+        round: 0,
         tag: Name::new("charge").expect("valid"),
         name: EffectName::new("payments.charge").expect("valid"),
         payload: json!({"text": "x".repeat(size)}),
@@ -68,7 +69,7 @@ pub(super) fn sized(number: u64, large: usize) -> Vec<Change> {
     };
     let commit = Commit {
         work: vec![item],
-        dedupe_key: Some(id),
+        dedupe_key: Some(DedupeKey::from_uuid(Uuid::from_u128(number.into()))),
         history: Some(record),
         ..Commit::empty(key, at(number))
     };

@@ -94,6 +94,7 @@ impl WorkDispatch {
             work_id: self.item.id,
             outbox_key: self.key.clone(),
             outcome: work_outcome,
+            requested_at: self.item.created_at,
             attempts,
             at: self.instances.context.clock.now(),
             facts,

@@ -17,7 +17,7 @@ use orlog_engine::{
     decide_migration, decide_without_definition,
 };
 use orlog_model::{
-    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, EventId, Input,
+    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, DedupeKey, Input,
     Instance, Status, StatusSnapshot,
 };
 use orlog_program::Program;
@@ -56,7 +56,7 @@ pub(crate) struct State {
     /// number yet.
     early: Vec<BufferedInputRef>,
     /// Events applied since the last time all commits were durable; the store may not have them yet.
-    recent: VecDeque<EventId>,
+    recent: VecDeque<DedupeKey>,
     _alive: LiveActorGuard,
 }
 
@@ -205,12 +205,12 @@ impl State {
         if self.mailbox.is_durable() {
             self.recent.clear();
         }
-        let id = input.id();
+        let id = input.identity();
         let context = &self.instances.context;
         if self.recent.contains(&id) {
             return Ok(true);
         }
-        let known = context.reader.is_duplicate(&self.mailbox.key, &id, context.clock.now())?;
+        let known = context.reader.is_duplicate(&self.mailbox.key, id, context.clock.now())?;
         Ok(known && !self.is_dead_letter()?)
     }
 
@@ -327,7 +327,7 @@ impl State {
                 self.instances.context.metrics.inputs_buffered.inc();
                 self.early.push(BufferedInputRef {
                     number: 0,
-                    id: early.input.id(),
+                    key: early.input.identity(),
                     expires_at: early.expires_at,
                 });
             }
@@ -337,12 +337,12 @@ impl State {
         if let Some(instance) = &commit.instance {
             self.instance = Some(instance.clone());
         }
-        self.recent.extend(commit.dedupe_key.clone());
+        self.recent.extend(commit.dedupe_key);
         if let Some(DeadLetterOriginal::Input(input)) =
             commit.dead_letter.as_ref().map(|dead_letter| &dead_letter.original)
         {
-            let id = input.id();
-            self.recent.retain(|recent| *recent != id);
+            let key = input.identity();
+            self.recent.retain(|recent| *recent != key);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use orlog_model::{Commit, DeadLetterOriginal, Input, Instance, SpanId, TraceParent, WorkItem};
+use orlog_model::{ArmedTimer, Commit, DeadLetterOriginal, Input, Instance, SpanId, TraceParent, WorkItem};
 
 use crate::telemetry::tracer::{CommitKind, FiredTimer, TransitionSpan};
 
@@ -19,13 +19,16 @@ pub(crate) fn start_transition_span(
     started: Instant,
 ) -> Option<Box<TransitionSpan>> {
     let (parent, timer) = cause(commit, input, before)?;
-    let (span, version) = became(commit)?;
+    let span = became(commit)?;
     let own = parent.with_span(span);
     for item in &mut commit.work {
         item.trace = Some(own.clone());
     }
     if let Some(instance) = &mut commit.instance {
-        let armed = instance.timers.iter_mut().filter(|timer| Some(timer.token) == version);
+        let is_new = |timer: &ArmedTimer| {
+            commit.arm.iter().any(|row| row.name == timer.name && row.token == timer.token)
+        };
+        let armed = instance.timers.iter_mut().filter(|timer| is_new(timer));
         armed.for_each(|timer| timer.trace = Some(own.clone()));
     }
     Some(Box::new(TransitionSpan { own, parent, timer, started, decided: Instant::now() }))
@@ -46,13 +49,11 @@ fn cause(
     Some((own, Some(FiredTimer { name: fired.name.clone(), due: fired.due, armed })))
 }
 
-/// Returns the id of the commit span, and the version after a transition.
-fn became(commit: &Commit) -> Option<(SpanId, Option<u64>)> {
-    let other = |kind: &str, input: &Input| (SpanId::for_input(kind, &commit.key, input.id().as_str()), None);
+/// Returns the id of the commit span.
+fn became(commit: &Commit) -> Option<SpanId> {
+    let other = |kind: &str, input: &Input| SpanId::for_input(kind, &commit.key, input.id().as_str());
     Some(match CommitKind::from_commit(commit)? {
-        CommitKind::Transition(record) => {
-            (SpanId::for_transition(&commit.key, record.version), Some(record.version))
-        }
+        CommitKind::Transition(record) => SpanId::for_transition(&commit.key, record.version),
         CommitKind::Buffered(input) => other("buffered", input),
         CommitKind::DeadLettered(dead_letter) => match &dead_letter.original {
             DeadLetterOriginal::Input(input) => other("dead-lettered", input),

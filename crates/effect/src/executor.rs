@@ -21,7 +21,7 @@ use crate::limits::breaker::BreakerState;
 use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 use crate::provider;
 use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
-use crate::retry::{Exhausted, FailedAttempt, RetryDecision};
+use crate::retry::{FailedAttempt, RetryDecision};
 use crate::upstream::Upstream;
 
 /// Executor of one upstream, shared by all its callers.
@@ -203,7 +203,7 @@ impl EffectExecutor {
         admitted: Option<AdmissionPermit<'_>>,
     ) -> NextStep {
         let Some(admitted) = admitted else {
-            return NextStep::Finish(self.finish_exhausted(item, execution, Exhausted::Time).await);
+            return NextStep::Finish(self.finish_exhausted(item, execution).await);
         };
         if let Some(end) = self.resolve_in_doubt(item, execution).await {
             return NextStep::Finish(end);
@@ -287,19 +287,13 @@ impl EffectExecutor {
         let tried = FailedAttempt { attempts: execution.attempts, delay: execution.delay, retry_after };
         match execution.next_attempt(&self.upstream.policy.backoff_for(item), tried, item, self.clock.now()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
-            RetryDecision::Abandon(reason) => {
-                NextStep::Finish(self.finish_exhausted(item, execution, reason).await)
-            }
+            RetryDecision::Abandon => NextStep::Finish(self.finish_exhausted(item, execution).await),
         }
     }
 
-    /// Returns the outcome without a further attempt. An attempt in doubt is probed a last time.
-    async fn finish_exhausted(
-        &self,
-        item: &WorkItem,
-        execution: &mut EffectExecution,
-        reason: Exhausted,
-    ) -> FinishedExecution {
+    /// Returns the outcome without a further attempt. An attempt in doubt is probed a last time. The work timed
+    /// out if an attempt may have reached the upstream; otherwise it failed.
+    async fn finish_exhausted(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
         if let Some(end) = self.resolve_in_doubt(item, execution).await {
             return end;
         }
@@ -307,11 +301,10 @@ impl EffectExecutor {
             .last
             .take()
             .map_or_else(|| self.not_started(), |last| attempts_exhausted(last, execution.attempts));
-        let outcome = match reason {
-            Exhausted::Attempts if !execution.in_doubt => {
-                WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
-            }
-            Exhausted::Attempts | Exhausted::Time => WorkOutcome::TimedOut { failure },
+        let outcome = if execution.in_doubt {
+            WorkOutcome::TimedOut { failure }
+        } else {
+            WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
         };
         self.report_outcome(item, outcome).await
     }

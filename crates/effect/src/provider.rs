@@ -27,6 +27,11 @@ pub trait Provider: Send + Sync + 'static {
     /// nothing changed here.
     fn refresh(&self) {}
 
+    /// Returns whether [`Provider::probe`] can determine the result of an earlier attempt.
+    fn can_probe(&self) -> bool {
+        false
+    }
+
     /// Probes the upstream for the result of an earlier attempt whose response was lost.
     async fn probe(&self, _item: &WorkItem) -> ProbeResult {
         ProbeResult::Unknown

@@ -54,17 +54,8 @@ pub struct RetryLimits {
 pub enum RetryDecision {
     /// Retry after this delay.
     Retry(Duration),
-    /// Stop retrying.
-    Abandon(Exhausted),
-}
-
-/// Limit that stopped the retries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exhausted {
-    /// The maximum number of attempts is reached.
-    Attempts,
-    /// No further attempt could start before the deadline.
-    Time,
+    /// Stop retrying: the attempts are used up, or no further attempt could start before the deadline.
+    Abandon,
 }
 
 /// Decides what follows an attempt that failed at `now`.
@@ -80,7 +71,7 @@ pub fn decide_retry(
     rng: &mut Rng,
 ) -> RetryDecision {
     if limits.max_attempts.is_some_and(|max| tried.attempts >= max) {
-        return RetryDecision::Abandon(Exhausted::Attempts);
+        return RetryDecision::Abandon;
     }
     let remaining = limits.deadline.map_or(Duration::MAX, |deadline| deadline.duration_since(now));
     let own = draw(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
@@ -90,7 +81,7 @@ pub fn decide_retry(
         }
         _ => own,
     };
-    if delay >= remaining { RetryDecision::Abandon(Exhausted::Time) } else { RetryDecision::Retry(delay) }
+    if delay >= remaining { RetryDecision::Abandon } else { RetryDecision::Retry(delay) }
 }
 
 fn draw(backoff: &Backoff, previous: Option<Duration>, rng: &mut Rng) -> Duration {
@@ -128,7 +119,7 @@ mod tests {
     fn delay(next: RetryDecision) -> Option<Duration> {
         match next {
             RetryDecision::Retry(delay) => Some(delay),
-            RetryDecision::Abandon(_) => None,
+            RetryDecision::Abandon => None,
         }
     }
 
@@ -138,7 +129,7 @@ mod tests {
         let mut rng = Rng::with_seed(7);
         assert!(delay(decide_retry(&Backoff::default(), tried(2), limits, NOW, &mut rng)).is_some());
         let last = decide_retry(&Backoff::default(), tried(3), limits, NOW, &mut rng);
-        assert_eq!(last, RetryDecision::Abandon(Exhausted::Attempts));
+        assert_eq!(last, RetryDecision::Abandon);
     }
 
     #[test]
@@ -147,7 +138,7 @@ mod tests {
             RetryLimits { max_attempts: None, deadline: Some(NOW.saturating_add(Duration::from_secs(5))) };
         let requested = FailedAttempt { retry_after: Some(Duration::from_secs(5)), ..tried(1) };
         let decision = decide_retry(&Backoff::default(), requested, limits, NOW, &mut Rng::with_seed(7));
-        assert_eq!(decision, RetryDecision::Abandon(Exhausted::Time));
+        assert_eq!(decision, RetryDecision::Abandon);
     }
 
     #[test]
@@ -198,7 +189,7 @@ mod tests {
             };
             match decide_retry(&Backoff::default(), tried, limits, NOW, &mut Rng::with_seed(seed)) {
                 RetryDecision::Retry(delay) => prop_assert!(delay < remaining),
-                RetryDecision::Abandon(reason) => prop_assert_eq!(reason, Exhausted::Time),
+                RetryDecision::Abandon => {}
             }
         }
 

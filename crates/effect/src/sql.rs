@@ -294,6 +294,10 @@ impl Provider for SqlProvider {
         }
     }
 
+    fn can_probe(&self) -> bool {
+        true
+    }
+
     async fn probe(&self, item: &WorkItem) -> ProbeResult {
         self.probe_marker(item).await.unwrap_or_else(|provider_error| {
             tracing::debug!(item = %item.id, ?provider_error, "marker lookup failed");

@@ -96,7 +96,7 @@ async fn expired_work_is_not_started() {
     let (_, executor, calls) = stage(Policy::default(), ProbeResult::Unknown, unhealthy);
     let done = executor.execute(&WorkItem { deadline: Some(START), ..item(&name(), 1) }).await;
     let text = "deadline exceeded: payments was never called (deadline_passed)".to_owned();
-    assert_eq!((failure(&done), done.attempts, calls()), (("timed out", text), 0, 0));
+    assert_eq!((failure(&done), done.attempts, calls()), (("failed", text), 0, 0));
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn retries_until_the_deadline_only() {
     let item = WorkItem { deadline: Some(deadline), ..item(&name(), 1) };
     let done = run_with_clock(&clock, executor.execute(&item)).await;
     let (kind, text) = failure(&done);
-    assert!(kind == "timed out" && text.contains("connection refused"), "{kind}: {text}");
+    assert!(kind == "failed" && text.contains("connection refused"), "{kind}: {text}");
     assert!(clock.now() < deadline && calls() == done.attempts && done.attempts > 5, "{}", done.attempts);
 }
 
@@ -186,7 +186,7 @@ async fn one_probe_runs_while_many_wait_at_an_open_breaker() {
 }
 
 #[tokio::test]
-async fn waiting_at_an_open_breaker_times_out_at_the_deadline() {
+async fn waiting_at_an_open_breaker_fails_at_the_deadline() {
     let options =
         breaker::BreakerOptions { failure_threshold: 1, rate: None, open_duration: Duration::from_hours(1) };
     let policy = Policy { breaker: Some(options), max_attempts: Some(2), ..Policy::default() };
@@ -199,7 +199,7 @@ async fn waiting_at_an_open_breaker_times_out_at_the_deadline() {
     let text = "deadline exceeded: the breaker of payments is open (deadline_passed)".to_owned();
     assert_eq!(
         (failure(&done), calls(), clock.now()),
-        (("timed out", text), 1, START.saturating_add(Duration::from_secs(90)))
+        (("failed", text), 1, START.saturating_add(Duration::from_secs(90)))
     );
 }
 

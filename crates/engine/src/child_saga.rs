@@ -5,7 +5,7 @@
 
 use orlog_model::{
     ChildResult, Commit, Event, EventType, Failure, Input, InstanceKey, MAX_CHILD_DEPTH, NotifyParent,
-    ParentRef, Timestamp, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand, derive_id,
+    ParentRef, Timestamp, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand, derive_child_id,
 };
 use orlog_program::{Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn start(
     let reject = |code, message| {
         let mut commit = rejection_commit(context.key, command, parent, (code, message), context.now);
         // The dedupe key prevents a second rejection on each redelivery.
-        commit.dedupe_key = context.instance.map(|_| command.id.clone());
+        commit.dedupe_key = context.instance.and(input.dedupe_key());
         Decision::Commit(Box::new(commit))
     };
     if let Some(instance) = context.instance {
@@ -158,7 +158,7 @@ fn rejection_commit(
         ChildResult { work_id: parent.work_id, failure: Some(failure), event: None, data: Value::Null };
     let mut commit = Commit::empty(key.clone(), now);
     commit.work.push(WorkItem {
-        id: derive_id(command.at, &[parent.work_id.as_bytes(), b"rejected"]),
+        id: derive_child_id(parent.work_id, &[b"rejected"]),
         instance: key.clone(),
         work: Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }),
         deadline: None,

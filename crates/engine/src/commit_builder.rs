@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, ChildResult, Commit, ControlRequest, Failure, HistoryEntry, Input, InputOrigin, Instance,
-    NotifyParent, ParentRef, PendingWork, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkKind,
-    WorkflowAction, WorkflowCommand, derive_id,
+    ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
+    Input, InputOrigin, Instance, InstanceKey, Name, NotifyParent, ParentRef, PendingWork, Status, Timer,
+    TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
 };
 use serde_json::Value;
+use uuid::Uuid;
 
-use crate::context::{DecisionContext, TransitionCause, cleanup_commit, dedupe_key};
+use crate::context::{DecisionContext, TransitionCause, cleanup_commit};
 use crate::{early_expiry, task_updates};
 
 /// Returns the commit of a transition.
@@ -21,25 +22,32 @@ pub(crate) fn build_commit(
     let mut commit = cleanup_commit(context.key, cause.input, context.now);
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
     remove_fired_timer(&mut timers, cause.input);
-    change_timers(&mut timers, &mut commit, &transition, cause.version);
+    change_timers(&mut timers, &mut commit, &transition, cause.identity);
+    let run_id = context.instance.map_or_else(|| run_id(context.key, cause), |i| i.run_id);
     let mut open = context.instance.map_or_else(Vec::new, |i| i.pending_work.clone());
     if let Some(completed) = cause.input.completed_work_id() {
         open.retain(|work| work.id != completed);
     }
     let end = parent_notification(context, &transition);
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
-        let item = item(context, cause, index, work);
+        let item = item(context, cause, work_id(run_id, cause, index, &work), work);
         track_pending(&mut open, &item);
         commit.work.push(item);
     }
     if transition.status.is_final() {
-        open.retain(|work| matches!(work.kind, WorkKind::Effect | WorkKind::Saga));
+        open.retain(|work| work.survives_end);
     }
     if context.instance.is_none() {
         commit.disarm.extend(early_expiry::expiry_timer(context.buffered));
     }
-    let tasks = task_updates::updates_after(context, cause, transition.tasks, transition.status, &mut commit);
-    commit.dedupe_key = dedupe_key(cause.input);
+    let tasks = task_updates::updates_after(
+        context,
+        cause.input,
+        transition.tasks,
+        (run_id, transition.status),
+        &mut commit,
+    );
+    commit.dedupe_key = cause.input.dedupe_key();
     commit.history = Some(HistoryEntry {
         version: cause.version,
         at: context.now,
@@ -52,6 +60,7 @@ pub(crate) fn build_commit(
     });
     commit.instance = Some(Instance {
         definition: context.program.definition_ref().clone(),
+        run_id,
         version: cause.version,
         status: transition.status,
         paused: context.instance.is_some_and(|i| i.paused),
@@ -80,11 +89,17 @@ fn remove_fired_timer(timers: &mut Vec<ArmedTimer>, input: &Input) {
 }
 
 /// Arms and cancels timers in order. An ended instance has no timers.
-fn change_timers(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, transition: &Transition, token: u64) {
+fn change_timers(
+    timers: &mut Vec<ArmedTimer>,
+    commit: &mut Commit,
+    transition: &Transition,
+    cause: DedupeKey,
+) {
     for change in &transition.timers {
         let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
         disarm(timers, commit, |t| t.name == *name);
         if let TimerChange::Arm { name, due } = change {
+            let token = cause.hash_with(name.as_str().as_bytes());
             timers.push(ArmedTimer { name: name.clone(), token, due: *due, trace: None });
             commit.arm.push(Timer { due: *due, name: name.clone(), token });
         }
@@ -108,23 +123,50 @@ fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&Ar
     }
 }
 
-/// Returns the work item of one piece of work. Its id depends on the instance, the version, the index
-/// and the input, but not on the time of the decision.
-fn item(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize, work: Work) -> WorkItem {
-    let key = context.key;
-    let id = derive_id(
-        cause.input.at(),
-        &[
-            key.tenant.as_str().as_bytes(),
-            key.saga.as_str().as_bytes(),
-            key.correlation.as_str().as_bytes(),
-            &cause.version.to_le_bytes(),
-            &(index as u64).to_le_bytes(),
-        ],
-    );
+/// Returns the id of the run that the input starts. A child saga takes the time of its parent, because the
+/// time of the start command is that of a decision.
+fn run_id(key: &InstanceKey, cause: &TransitionCause<'_>) -> Uuid {
+    let parts: [&[u8]; 5] = [
+        b"run",
+        key.tenant.as_str().as_bytes(),
+        key.saga.as_str().as_bytes(),
+        key.correlation.as_str().as_bytes(),
+        cause.identity.as_uuid().as_bytes(),
+    ];
+    match parent_of_start(cause.input) {
+        Some(parent) => derive_child_id(parent.work_id, &parts),
+        None => derive_id(cause.input.at(), &parts),
+    }
+}
+
+/// Returns the id of one piece of work. See [`WorkItem::id`].
+fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work) -> Uuid {
+    let of_tag = |tag: &Name, round: u64| {
+        derive_child_id(run_id, &[b"work", tag.as_str().as_bytes(), &round.to_le_bytes()])
+    };
+    let identity = cause.identity.as_uuid().as_bytes();
+    match work {
+        Work::Command(command) => of_tag(&command.tag, command.round),
+        Work::Effect(effect) => of_tag(&effect.tag, effect.round),
+        Work::StartChild(start) => of_tag(&start.tag, start.round),
+        Work::Fact(Fact { kind, key: Some(key), .. }) => {
+            derive_child_id(run_id, &[b"fact", kind.as_str().as_bytes(), key.as_bytes()])
+        }
+        Work::Fact(_) => derive_child_id(run_id, &[b"caused_fact", identity, &(index as u64).to_le_bytes()]),
+        Work::CancelChild(cancel) => {
+            let (saga, correlation) = (cancel.saga.as_str(), cancel.correlation.as_str());
+            derive_child_id(run_id, &[b"cancel_child", saga.as_bytes(), correlation.as_bytes(), identity])
+        }
+        Work::NotifyParent(notify) => {
+            derive_child_id(run_id, &[b"notify_parent", notify.ended.work_id.as_bytes()])
+        }
+    }
+}
+
+fn item(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, id: Uuid, work: Work) -> WorkItem {
     WorkItem {
         id,
-        instance: key.clone(),
+        instance: context.key.clone(),
         deadline: work.timeout().map(|timeout: Duration| context.now.saturating_add(timeout)),
         work,
         causation: cause.id.clone(),
@@ -134,12 +176,41 @@ fn item(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize
 }
 
 /// Records work that can return a result. Work replaces the pending work with the same tag, so the list
-/// has at most one entry per tag. For an ended instance, only late effects and child sagas are
-/// recorded.
+/// has at most one entry per tag.
 fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
     if let Some(tag) = item.work.tag() {
         open.retain(|work| work.tag != *tag);
-        open.push(PendingWork { id: item.id, kind: item.work.kind(), tag: tag.clone() });
+        open.push(PendingWork {
+            id: item.id,
+            kind: item.work.kind(),
+            tag: tag.clone(),
+            requested_at: item.created_at,
+            survives_end: survives_end(&item.work),
+        });
+    }
+}
+
+/// Returns whether a success of the work after the end of its instance must be compensated.
+fn survives_end(work: &Work) -> bool {
+    match work {
+        Work::Command(command) => command.confirmation == Confirmation::Acceptance,
+        Work::Effect(_) | Work::StartChild(_) => true,
+        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
+    }
+}
+
+/// Returns the transition of a result that changes nothing except that its work is no longer pending.
+pub(crate) fn unchanged(instance: &Instance, note: String) -> Transition {
+    Transition {
+        state: instance.state.clone(),
+        status: instance.status,
+        waits: instance.waits.clone(),
+        reference: None,
+        work: Vec::new(),
+        timers: Vec::new(),
+        tasks: Vec::new(),
+        failure: None,
+        note,
     }
 }
 

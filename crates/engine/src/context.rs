@@ -1,6 +1,6 @@
 //! Context of a decision: the instance, and the rows that the input occupies.
 
-use orlog_model::{Commit, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
+use orlog_model::{Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
 use orlog_program::Program;
 
 use crate::early_expiry::BufferedInputRef;
@@ -28,7 +28,15 @@ pub(crate) struct TransitionCause<'a> {
     pub(crate) input: &'a Input,
     /// Id of the input, computed once.
     pub(crate) id: EventId,
+    /// Identity of the input, computed once.
+    pub(crate) identity: DedupeKey,
     pub(crate) version: u64,
+}
+
+impl<'a> TransitionCause<'a> {
+    pub(crate) fn new(input: &'a Input, version: u64) -> Self {
+        Self { input, id: input.id(), identity: input.identity(), version }
+    }
 }
 
 /// Returns the commit that deletes the row of the input: the outbox row of a work result, the timer row
@@ -43,16 +51,4 @@ pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -
         Input::Event(_) | Input::Control(_) | Input::Workflow(_) | Input::Early(_) => {}
     }
     commit
-}
-
-/// Returns the dedupe key of the input. Work results and timers need none: their tokens detect a second
-/// delivery.
-pub(crate) fn dedupe_key(input: &Input) -> Option<EventId> {
-    match input {
-        Input::Event(event) => Some(event.id.clone()),
-        Input::Control(control) => Some(control.id.clone()),
-        Input::Workflow(command) => Some(command.id.clone()),
-        Input::Early(early) => dedupe_key(&early.input),
-        Input::WorkResult(_) | Input::Timer(_) => None,
-    }
 }

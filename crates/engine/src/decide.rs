@@ -33,8 +33,8 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, InstanceKey, Status,
-    TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkResult, derive_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, InstanceKey, PendingWork,
+    Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
 use serde_json::Value;
@@ -95,6 +95,9 @@ fn starts(program: &dyn Program, event: &Event) -> bool {
 fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkResult) -> Decision {
     let open = context.instance.and_then(|i| i.pending_work.iter().find(|o| o.id == outcome.work_id));
     match (context.instance, open) {
+        (Some(_), Some(open)) if is_stale_failure(outcome, open) => {
+            ignore_with_cleanup(context.key, input, context.now, "the work was requested again")
+        }
         (Some(instance), Some(_)) if instance.paused => buffer_input(context, input),
         (Some(_), Some(open)) => {
             let program_input =
@@ -105,6 +108,13 @@ fn decide_outcome(context: &DecisionContext<'_>, input: &Input, outcome: &WorkRe
             ignore_with_cleanup(context.key, input, context.now, "the work item is not pending")
         }
     }
+}
+
+/// Returns whether the result is a failure of an earlier request of the same work. The later request has its
+/// own result. A success counts: both requests have the same idempotency key.
+fn is_stale_failure(result: &WorkResult, open: &PendingWork) -> bool {
+    result.requested_at < open.requested_at
+        && matches!(result.outcome, WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. })
 }
 
 fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired) -> Decision {
@@ -241,7 +251,7 @@ fn item(
     (causation, trace): (&EventId, Option<&TraceParent>),
 ) -> WorkItem {
     WorkItem {
-        id: derive_id(outcome.at, &[outcome.work_id.as_bytes(), b"fact", &(index as u64).to_le_bytes()]),
+        id: derive_child_id(outcome.work_id, &[b"fact", &(index as u64).to_le_bytes()]),
         instance: context.key.clone(),
         work: Work::Fact(fact.clone()),
         deadline: None,

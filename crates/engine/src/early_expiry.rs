@@ -1,6 +1,6 @@
 //! Buffered inputs of a missing instance, and the timer that expires them.
 
-use orlog_model::{EventId, Name, Timer, Timestamp};
+use orlog_model::{DedupeKey, Name, Timer, Timestamp};
 
 /// Name of the timer.
 const NAME: &str = "early";
@@ -12,8 +12,8 @@ const TOKEN: u64 = 0;
 pub struct BufferedInputRef {
     /// Number of the input in the store.
     pub number: u64,
-    /// Id of the input. An id is buffered once.
-    pub id: EventId,
+    /// Dedupe key of the input. An input is buffered once.
+    pub key: DedupeKey,
     /// Expiry time.
     pub expires_at: Timestamp,
 }

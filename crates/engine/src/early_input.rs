@@ -39,8 +39,8 @@ pub(crate) fn buffer_cancel(context: &DecisionContext<'_>, input: &Input) -> Dec
 }
 
 fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
-    let id = input.id();
-    if context.buffered.iter().any(|buffered| buffered.id == id) {
+    let key = input.identity();
+    if context.buffered.iter().any(|buffered| buffered.key == key) {
         return ignore("already buffered until its instance starts");
     }
     if context.buffered.len() >= MAX_EARLY_INPUTS {

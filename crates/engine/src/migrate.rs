@@ -91,7 +91,7 @@ fn migration_commit(
         *tag = renamed(tag).unwrap_or_else(|| tag.clone());
     }
     let note = format!("migrated from {} to {}", instance.definition.version, to.definition_ref().version);
-    let cause = TransitionCause { input, id: input.id(), version: instance.version + 1 };
+    let cause = TransitionCause::new(input, instance.version + 1);
     let context = DecisionContext { instance: Some(&before), program: to, ..*context };
     let mut commit = build_commit(&context, &cause, transition);
     commit.history = commit.history.map(|record| HistoryEntry { note: with_user(input, note), ..record });

@@ -27,7 +27,7 @@ pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: b
     let mut commit = Commit::empty(context.key.clone(), context.now);
     let updated = context.instance.map(|instance| with_paused_flag(context, instance, paused));
     commit.instance = updated.map(|instance| Instance { last_input: input.id(), ..instance });
-    commit.dedupe_key = Some(input.id());
+    commit.dedupe_key = input.dedupe_key();
     commit.history = history_entry(context, input, &commit, flag_note(input, paused));
     commit
 }

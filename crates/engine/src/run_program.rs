@@ -1,10 +1,10 @@
 //! Runs the program on an input and converts its output into a decision.
 
-use orlog_model::{Commit, DeadLetterReason, Input, Status, Transition};
+use orlog_model::{Commit, DeadLetterReason, Input, Instance, Status, Transition};
 use orlog_program::{Context, ProgramError, ProgramInput, ProgramOutput};
 
-use crate::commit_builder::build_commit;
-use crate::context::{DecisionContext, TransitionCause, cleanup_commit, dedupe_key};
+use crate::commit_builder::{build_commit, unchanged};
+use crate::context::{DecisionContext, TransitionCause, cleanup_commit};
 use crate::dead_letter::{DeadLetterCause, dead_letter_input};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::pause_after_crash;
@@ -28,7 +28,7 @@ pub(crate) fn commit_transition(
     input: &Input,
     transition: Transition,
 ) -> Decision {
-    let cause = TransitionCause { input, id: input.id(), version: next_version(context) };
+    let cause = TransitionCause::new(input, next_version(context));
     Decision::Commit(Box::new(build_commit(context, &cause, transition)))
 }
 
@@ -40,7 +40,10 @@ pub(crate) fn decide_with_program(
 ) -> Decision {
     match run_program(context, program_input) {
         Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
-        Ok(ProgramOutput::Ignored(reason)) => ignore_with_cleanup(context.key, input, context.now, reason),
+        Ok(ProgramOutput::Ignored(reason)) => match context.instance.filter(|it| has_pending(it, input)) {
+            Some(instance) => commit_transition(context, input, unchanged(instance, reason.into_owned())),
+            None => ignore_with_cleanup(context.key, input, context.now, reason),
+        },
         Ok(ProgramOutput::Rejected(reason)) => Decision::Reject(Rejection::InvalidStatus {
             status: context.instance.map_or(Status::Running, |i| i.status),
             paused: context.instance.is_some_and(|i| i.paused),
@@ -48,6 +51,12 @@ pub(crate) fn decide_with_program(
         }),
         Err(fault) => Decision::Commit(Box::new(fault_commit(context, input, &fault))),
     }
+}
+
+/// Returns whether the input is the result of pending work. Its entry must be removed even if the program
+/// ignores the result: an instance with pending work is never purged.
+fn has_pending(instance: &Instance, input: &Input) -> bool {
+    input.completed_work_id().is_some_and(|id| instance.pending_work.iter().any(|work| work.id == id))
 }
 
 fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramError) -> Commit {
@@ -68,6 +77,6 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
 pub(crate) fn buffer_input(context: &DecisionContext<'_>, input: &Input) -> Decision {
     let mut commit = cleanup_commit(context.key, input, context.now);
     commit.buffer = Some(input.clone());
-    commit.dedupe_key = dedupe_key(input);
+    commit.dedupe_key = input.dedupe_key();
     Decision::Commit(Box::new(commit))
 }

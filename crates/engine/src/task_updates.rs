@@ -2,11 +2,11 @@
 
 use orlog_model::{
     Commit, ControlAction, ControlRequest, Input, Status, Task, TaskAction, TaskChange, TaskEvent,
-    TaskEventKind, TaskRow, TaskStatus, TaskUpdate, derive_id,
+    TaskEventKind, TaskRow, TaskSpec, TaskStatus, TaskUpdate, derive_child_id,
 };
 use uuid::Uuid;
 
-use crate::context::{DecisionContext, TransitionCause};
+use crate::context::DecisionContext;
 
 /// Applies an event to a task.
 pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str>) {
@@ -26,23 +26,19 @@ pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str
 /// has no tasks.
 pub(crate) fn updates_after(
     context: &DecisionContext<'_>,
-    cause: &TransitionCause<'_>,
+    input: &Input,
     changes: Vec<TaskChange>,
-    status: Status,
+    (run_id, status): (Uuid, Status),
     commit: &mut Commit,
 ) -> Vec<Task> {
     let mut tasks = context.instance.map_or_else(Vec::new, |i| i.tasks.clone());
-    complete(context, cause.input, &mut tasks, commit);
-    for (index, change) in changes.into_iter().enumerate() {
+    complete(context, input, &mut tasks, commit);
+    for change in changes {
         match change {
             TaskChange::Open(form) => {
                 close(context, &mut tasks, commit, |task| task.spec.tag == form.tag);
-                let task = Task {
-                    id: task_id(context, cause, index),
-                    spec: form,
-                    claimed_by: None,
-                    opened_at: context.now,
-                };
+                let task =
+                    Task { id: task_id(run_id, &form), spec: form, claimed_by: None, opened_at: context.now };
                 commit.tasks.push(task_update(context, &task, TaskEventKind::Opened, None));
                 tasks.push(task);
             }
@@ -86,19 +82,8 @@ fn close(
 }
 
 /// Returns the id of a task. Like work ids, it does not depend on the time of the decision.
-fn task_id(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, index: usize) -> Uuid {
-    let key = context.key;
-    derive_id(
-        cause.input.at(),
-        &[
-            key.tenant.as_str().as_bytes(),
-            key.saga.as_str().as_bytes(),
-            key.correlation.as_str().as_bytes(),
-            &cause.version.to_le_bytes(),
-            &(index as u64).to_le_bytes(),
-            b"task",
-        ],
-    )
+fn task_id(run_id: Uuid, spec: &TaskSpec) -> Uuid {
+    derive_child_id(run_id, &[b"task", spec.tag.as_str().as_bytes(), &spec.round.to_le_bytes()])
 }
 
 /// Returns the update of a task: its new state and the event.

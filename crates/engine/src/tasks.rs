@@ -124,7 +124,7 @@ fn update_task(
         work: Vec::new(),
         origin: InputOrigin::new(input, context.node, context.now),
     });
-    commit.dedupe_key = Some(control.id.clone());
+    commit.dedupe_key = input.dedupe_key();
     commit.instance = Some(next);
     Decision::Commit(Box::new(commit))
 }

@@ -77,6 +77,10 @@ impl Program for StubProgram {
                 "Placed" => {
                     Ok(step(Status::Running, vec![charge(), reserve()], vec![arm("pay"), arm("other")]))
                 }
+                "NextRound" => Ok(step(Status::Running, vec![charge_in_round(1)], vec![arm("pay")])),
+                "Confirmed" => {
+                    Ok(step(Status::Running, vec![reserve_with(Confirmation::Acceptance)], vec![]))
+                }
                 "Rearm" => Ok(step(Status::Running, vec![charge()], vec![arm("pay")])),
                 "End" => Ok(step(Status::Completed, vec![], vec![])),
                 "Bad" => Err(ProgramError::SchemaMismatch("orderId is missing".to_owned())),
@@ -112,7 +116,12 @@ fn at(millis: i64) -> Timestamp {
 }
 
 fn charge() -> Work {
+    charge_in_round(0)
+}
+
+fn charge_in_round(round: u64) -> Work {
     Work::Effect(Effect {
+        round,
         tag: name("charge"),
         name: EffectName::new("payments.charge").unwrap(),
         payload: json!({"amount": 5}),
@@ -123,13 +132,18 @@ fn charge() -> Work {
 }
 
 fn reserve() -> Work {
+    reserve_with(Confirmation::RejectionOnly)
+}
+
+fn reserve_with(confirmation: Confirmation) -> Work {
     Work::Command(Command {
+        round: 0,
         tag: name("reserve"),
         aggregate_type: name("inventory"),
         aggregate_id: "o-1".to_owned(),
         name: name("Reserve"),
         payload: Value::Null,
-        confirmation: Confirmation::RejectionOnly,
+        confirmation,
         timeout: None,
     })
 }
@@ -162,6 +176,7 @@ fn outcome(work_id: uuid::Uuid) -> Input {
     let destination = Destination { kind: WorkKind::Effect, name: "payments.charge".into() };
     Input::WorkResult(WorkResult {
         work_id,
+        requested_at: at(2_000),
         outbox_key: OutboxKey { destination, sequence: 9 },
         outcome: WorkOutcome::Succeeded { event: None, payload: Value::Null },
         attempts: 1,
@@ -221,11 +236,8 @@ fn start_creates_instance_work_timers_dedupe_key_and_history() {
     assert_eq!((instance.version, instance.status, instance.created_at), (1, Status::Running, at(1_000)));
     assert_eq!(commit.work.len(), 2);
     assert_eq!(commit.work[0].deadline, Some(at(61_000)));
-    assert_eq!(
-        commit.arm.iter().map(|t| (t.name.as_str(), t.token)).collect::<Vec<_>>(),
-        [("pay", 1), ("other", 1)]
-    );
-    assert_eq!(commit.dedupe_key.as_ref().unwrap().as_str(), "Placed-1000");
+    assert_eq!(commit.arm.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["pay", "other"]);
+    assert_eq!(commit.dedupe_key, event("Placed", 1_000).dedupe_key());
     assert_eq!(commit.history.as_ref().unwrap().note, "stepped");
     assert_eq!(
         instance.pending_work.iter().map(|o| o.tag.as_str()).collect::<Vec<_>>(),
@@ -236,10 +248,63 @@ fn start_creates_instance_work_timers_dedupe_key_and_history() {
 #[test]
 fn decision_is_deterministic() {
     assert_eq!(commit(None, &event("Placed", 1_000)), commit(None, &event("Placed", 1_000)));
-    let ids = |c: &Commit| c.work.iter().map(|w| w.id).collect::<Vec<_>>();
-    let (a, b) = (commit(None, &event("Placed", 1_000)), commit(Some(&started()), &event("Placed", 1_000)));
-    assert_ne!(ids(&a), ids(&b), "another version has other ids");
-    assert!(a.work.iter().all(|w| w.id.get_version_num() == 7));
+    assert!(commit(None, &event("Placed", 1_000)).work.iter().all(|w| w.id.get_version_num() == 7));
+}
+
+/// Finding 6 of the audit: an idempotency key depends on the run, the tag and the round, not on times or
+/// versions.
+#[test]
+fn work_id_depends_on_run_tag_and_round_only() {
+    let first = commit(None, &event("Placed", 1_000));
+    let mut instance = first.instance.clone().unwrap();
+    instance.version = 7;
+    instance.state = b"other".to_vec();
+    let again = commit(Some(&instance), &event("Rearm", 5_000));
+    assert_eq!(again.work[0].id, first.work[0].id, "the same tag and round");
+    assert_ne!(first.work[0].id, first.work[1].id, "another tag");
+    let next_round = commit(Some(&instance), &event("NextRound", 5_000));
+    assert_ne!(next_round.work[0].id, first.work[0].id, "another round");
+    let other_run = commit(None, &event("Placed", 1_001));
+    assert_ne!(other_run.work[0].id, first.work[0].id, "another start event");
+}
+
+/// The deadline of an earlier request must not fail a later one with the same key; its success counts.
+#[test]
+fn failure_of_an_earlier_request_of_the_same_work_is_ignored() {
+    let mut instance = started();
+    instance.pending_work[0].requested_at = at(9_000);
+    let result = |outcome| match self::outcome(instance.pending_work[0].id) {
+        Input::WorkResult(result) => Input::WorkResult(WorkResult { outcome, ..result }),
+        other => other,
+    };
+    let failure = Failure { code: "timeout".to_owned(), message: "late".to_owned() };
+    let decision = decide_with_stub(Some(&instance), &result(WorkOutcome::TimedOut { failure }));
+    let Decision::Ignore { reason, cleanup: Some(cleanup) } = decision else { panic!("{decision:?}") };
+    assert_eq!(reason, "the work was requested again");
+    assert!(cleanup.settles.is_some() && cleanup.instance.is_none(), "the later request stays pending");
+    let success = result(WorkOutcome::Succeeded { event: None, payload: Value::Null });
+    assert_eq!(commit(Some(&instance), &success).instance.unwrap().pending_work.len(), 1);
+}
+
+/// An instance with pending work is never purged, so an ignored result must remove the work.
+#[test]
+fn ignored_result_removes_its_pending_work() {
+    let instance = started();
+    let reserve = &instance.pending_work[1];
+    let commit = commit(Some(&instance), &outcome(reserve.id));
+    let after = commit.instance.unwrap();
+    assert_eq!((after.version, after.state), (instance.version + 1, instance.state.clone()));
+    assert!(after.pending_work.iter().all(|open| open.id != reserve.id), "{:?}", after.pending_work);
+    assert_eq!(commit.history.unwrap().note, "no such tag");
+}
+
+/// Finding 0 of the audit: a command that is accepted after the end must be compensated.
+#[test]
+fn ended_instance_keeps_a_command_whose_acceptance_is_its_success() {
+    let requested = commit(Some(&started()), &event("Confirmed", 1_000)).instance.unwrap();
+    let ended = commit(Some(&requested), &event("End", 2_000)).instance.unwrap();
+    let pending: Vec<_> = ended.pending_work.iter().map(|open| open.tag.as_str()).collect();
+    assert_eq!(pending, ["charge", "reserve"]);
 }
 
 #[test]
@@ -281,7 +346,7 @@ fn work_result_closes_work_and_settles_its_row() {
 /// Returns a work result with two facts.
 fn result_with_facts(work_id: uuid::Uuid) -> Input {
     let Input::WorkResult(outcome) = outcome(work_id) else { unreachable!("it is a work result") };
-    let fact = |of: &str| Fact { kind: kind(of), data: json!({"of": of}) };
+    let fact = |of: &str| Fact { kind: kind(of), data: json!({"of": of}), key: None };
     Input::WorkResult(WorkResult { facts: vec![fact("PointsEarned"), fact("LimitReached")], ..outcome })
 }
 
@@ -346,22 +411,24 @@ fn armed_timer_fires_once_and_its_row_is_removed() {
 #[test]
 fn rearming_a_timer_replaces_it() {
     let commit = commit(Some(&started()), &event("Rearm", 2_000));
-    assert_eq!(commit.disarm, [Timer { due: at(61_000), name: name("pay"), token: 1 }]);
-    assert_eq!(commit.arm, [Timer { due: at(62_000), name: name("pay"), token: 2 }]);
+    assert_eq!((commit.disarm.len(), commit.arm.len()), (1, 1));
+    let (old, new) = (&commit.disarm[0], &commit.arm[0]);
+    assert_eq!((old.due, new.due), (at(61_000), at(62_000)));
+    assert!(old.name == new.name && old.token != new.token);
     assert_eq!(commit.instance.unwrap().timers.len(), 2);
 }
 
 #[test]
 fn work_with_a_pending_tag_replaces_it() {
     let before = started();
-    let commit = commit(Some(&before), &event("Rearm", 2_000));
+    let commit = commit(Some(&before), &event("NextRound", 2_000));
     let open = commit.instance.unwrap().pending_work;
     assert_eq!(open.iter().filter(|o| o.tag.as_str() == "charge").count(), 1);
     assert_ne!(open.iter().find(|o| o.tag.as_str() == "charge").unwrap().id, before.pending_work[0].id);
 }
 
 #[test]
-fn ended_instance_keeps_only_pending_effects() {
+fn ended_instance_keeps_work_whose_late_success_must_be_compensated() {
     let commit = commit(Some(&started()), &event("End", 2_000));
     let instance = commit.instance.unwrap();
     assert!(instance.timers.is_empty());
@@ -433,7 +500,7 @@ fn rejects_control_request_for_another_version() {
 fn signal_reaches_only_its_instance() {
     let signal = control(ControlAction::Signal { kind: kind("Rearm"), data: json!({}) });
     let commit = commit(Some(&started()), &signal);
-    assert_eq!(commit.dedupe_key.unwrap().as_str(), "c-1");
+    assert_eq!(commit.dedupe_key, signal.dedupe_key());
     assert_eq!(commit.history.unwrap().input_label, "Rearm");
 }
 

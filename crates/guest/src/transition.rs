@@ -51,6 +51,8 @@ pub enum Status {
 pub struct Command {
     /// Tag of the rejection and, with `confirm`, of the acceptance.
     pub tag: String,
+    /// Distinguishes requests of the same tag. The idempotency key derives from tag and round.
+    pub round: u64,
     /// Name `aggregate.Command`, as listed in the manifest.
     pub name: String,
     /// Id of the aggregate. Default: the correlation id.
@@ -71,6 +73,8 @@ pub struct Command {
 pub struct Effect {
     /// Tag of the result.
     pub tag: String,
+    /// Distinguishes requests of the same tag. The idempotency key derives from tag and round.
+    pub round: u64,
     /// Name, as listed in the manifest, for example `payments.charge`.
     pub name: String,
     /// Arguments.
@@ -85,6 +89,8 @@ pub struct Effect {
 pub struct TaskSpec {
     /// Tag of the result.
     pub tag: String,
+    /// Distinguishes tasks of the same tag.
+    pub round: u64,
     /// Title of the task.
     pub title: String,
     /// Roles whose users may claim the task; empty: all users.
@@ -171,7 +177,7 @@ impl TransitionBuilder {
     /// Executes an effect; its result has the tag.
     pub fn effect(&mut self, tag: &str, name: &str, payload: &impl Serialize) {
         let payload = value(payload);
-        self.effect_with(Effect { tag: tag.to_owned(), name: name.to_owned(), payload, timeout_ms: None });
+        self.effect_with(Effect { tag: tag.to_owned(), name: name.to_owned(), payload, ..Effect::default() });
     }
 
     /// Executes an effect with all options.

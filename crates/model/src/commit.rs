@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, DefinitionRef, Deployment, EventId, Input, InputKind, Instance, InstanceKey, Name, OutboxKey,
-    Status, StatusSnapshot, TaskUpdate, TenantId, Timestamp, WorkItem,
+    DeadLetter, DedupeKey, DefinitionRef, Deployment, EventId, Input, InputKind, Instance, InstanceKey, Name,
+    OutboxKey, Status, StatusSnapshot, TaskUpdate, TenantId, Timestamp, WorkItem,
 };
 
 /// All changes of one input. The store writes it atomically.
@@ -28,7 +28,7 @@ pub struct Commit {
     /// Outbox row that this commit completes.
     pub settles: Option<OutboxKey>,
     /// Dedupe key of the input, which makes a second delivery a no-op.
-    pub dedupe_key: Option<EventId>,
+    pub dedupe_key: Option<DedupeKey>,
     /// Input to buffer, because the instance is paused or does not exist yet.
     pub buffer: Option<Input>,
     /// Buffered inputs that this commit applied or deleted.
@@ -75,7 +75,7 @@ pub struct InstanceReplacement {
     /// New history, oldest first.
     pub history: Vec<HistoryEntry>,
     /// Inputs that the new snapshot contains.
-    pub dedupe_keys: Vec<EventId>,
+    pub dedupe_keys: Vec<DedupeKey>,
     /// Updates of its tasks.
     pub tasks: Vec<TaskUpdate>,
     /// Work items for the outbox, in order.
@@ -91,7 +91,7 @@ pub struct Timer {
     pub due: Timestamp,
     /// Name, unique within the instance.
     pub name: Name,
-    /// State version that armed the timer.
+    /// Hash of the input that armed the timer and of its name.
     pub token: u64,
 }
 

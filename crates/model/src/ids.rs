@@ -189,20 +189,42 @@ impl fmt::Display for InstanceKey {
 
 /// Returns a UUID v7 with the time `at` and a hash of `parts`: the same inputs always produce the same
 /// id.
-///
-/// Two decisions on the same event therefore produce the same work with the same idempotency key.
 #[must_use]
 pub fn derive_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
+    with_time(u64::try_from(at.as_millis()).unwrap_or(0), parts.iter().copied())
+}
+
+/// Returns a UUID v7 with the time of `parent` and a hash of `parent` and `parts`.
+///
+/// The ids of a run derive from its run id, so they are independent of the time of a decision.
+#[must_use]
+pub fn derive_child_id(parent: Uuid, parts: &[&[u8]]) -> Uuid {
+    with_time(unix_millis(parent), std::iter::once(&parent.as_bytes()[..]).chain(parts.iter().copied()))
+}
+
+/// Returns the time of a UUID v7, in milliseconds since 1970.
+fn unix_millis(id: Uuid) -> u64 {
+    u64::try_from(id.as_u128() >> 80).unwrap_or(0)
+}
+
+fn with_time<'a>(millis: u64, parts: impl Iterator<Item = &'a [u8]>) -> Uuid {
+    let digest = digest(parts);
+    let mut random = [0u8; 10];
+    random.copy_from_slice(&digest[..10]);
+    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
+/// Returns the first 16 bytes of the SHA-256 of the parts and their lengths.
+pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 16] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
     let digest = hash.finalize();
-    let mut random = [0u8; 10];
-    random.copy_from_slice(&digest[..10]);
-    let millis = u64::try_from(at.as_millis()).unwrap_or(0);
-    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    bytes
 }
 
 #[cfg(test)]
@@ -242,5 +264,18 @@ mod tests {
         assert_eq!(id, derive_id(at, &[b"ab", b"c"]));
         assert_ne!(id, derive_id(at, &[b"a", b"bc"]));
         assert_eq!(id.get_timestamp().map(|t| t.to_unix().0), Some(1_700_000_000));
+    }
+
+    #[test]
+    fn child_ids_have_the_time_of_their_parent_and_depend_on_every_part() {
+        let parent = derive_id(Timestamp::from_millis(1_700_000_000_000), &[b"run"]);
+        let id = derive_child_id(parent, &[b"work", b"charge"]);
+        assert_eq!((id.get_version_num(), id.get_timestamp()), (7, parent.get_timestamp()));
+        assert_eq!(id, derive_child_id(parent, &[b"work", b"charge"]));
+        assert_ne!(id, derive_child_id(parent, &[b"workcharge"]));
+        assert_ne!(
+            id,
+            derive_child_id(derive_id(Timestamp::from_millis(5), &[b"run"]), &[b"work", b"charge"])
+        );
     }
 }

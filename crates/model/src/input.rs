@@ -41,8 +41,8 @@ pub struct EarlyInput {
 pub struct TimerFired {
     /// Name of the timer.
     pub name: Name,
-    /// State version that armed the timer. A rearmed timer has another token, which makes the old one
-    /// stale.
+    /// Hash of the input that armed the timer and of its name. A rearmed timer has another token, which makes
+    /// the old one stale.
     pub token: u64,
     /// Due time.
     pub due: Timestamp,
@@ -172,7 +172,8 @@ impl Input {
         }
     }
 
-    /// Returns the id of the input, unique within its instance.
+    /// Returns the id of the input, for records. Events of different sources can have the same id; see
+    /// [`Input::identity`].
     ///
     /// Derived ids are short ASCII, so they are always valid event ids.
     #[must_use]
@@ -181,7 +182,7 @@ impl Input {
         match self {
             Input::Event(e) => e.id.clone(),
             Input::WorkResult(o) => derived(format!("outcome:{}", o.work_id)),
-            Input::Timer(t) => derived(format!("timer:{}:{}", t.token, t.due.as_millis())),
+            Input::Timer(t) => derived(format!("timer:{:016x}", t.token)),
             Input::Control(c) => c.id.clone(),
             Input::Workflow(w) => w.id.clone(),
             Input::Early(e) => e.input.id(),

@@ -12,8 +12,7 @@ use crate::{EventId, Failure, Name, ParentRef, SagaName, Task, Timestamp, TraceP
 pub struct Instance {
     /// Definition to which the instance is pinned.
     pub definition: DefinitionRef,
-    /// State version, incremented by each transition. Used for optimistic concurrency and as the token of
-    /// timers.
+    /// State version, incremented by each transition. Used for optimistic concurrency.
     pub version: u64,
     /// Status of the instance.
     pub status: Status,
@@ -48,6 +47,8 @@ pub struct Instance {
     /// Parent saga, if any.
     #[serde(default)]
     pub parent: Option<Box<ParentRef>>,
+    /// Id of the run: of this instance since its start event. The ids of its work derive from it.
+    pub run_id: Uuid,
 }
 
 impl Instance {
@@ -185,7 +186,7 @@ pub enum WaitKind {
 pub struct ArmedTimer {
     /// Name, unique within the instance.
     pub name: Name,
-    /// State version that armed the timer.
+    /// Hash of the input that armed the timer and of its name.
     pub token: u64,
     /// Due time.
     pub due: Timestamp,
@@ -203,6 +204,11 @@ pub struct PendingWork {
     pub kind: WorkKind,
     /// Tag that the program assigned.
     pub tag: Name,
+    /// Time of the transition that requested it last. The same work can be requested again under its id.
+    pub requested_at: Timestamp,
+    /// Whether its success is applied after the instance has ended, because it must be compensated. False for
+    /// a command that an event confirms: its acceptance is no success.
+    pub survives_end: bool,
 }
 
 /// Serializes bytes as bytes, not as a sequence of numbers.

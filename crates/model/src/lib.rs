@@ -6,6 +6,7 @@
 mod clock;
 mod commit;
 mod dead_letter;
+mod dedupe_key;
 mod deployment;
 mod event;
 mod failure;
@@ -24,11 +25,13 @@ pub use commit::{
     Change, CheckpointKey, Commit, HistoryEntry, InputOrigin, InstanceReplacement, StreamPosition, Timer,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
+pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, Deployment};
 pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
-    CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId, derive_id,
+    CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
+    derive_child_id, derive_id,
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Input, InputKind, TimerFired};
 pub use instance::{

@@ -33,6 +33,9 @@ pub enum TaskChange {
 pub struct TaskSpec {
     /// Tag that the program assigned; the result has the same tag.
     pub tag: Name,
+    /// Round of the tag. The id of the task derives from the run, the tag and the round.
+    #[serde(skip)]
+    pub round: u64,
     /// Title of the task.
     pub title: String,
     /// Roles whose users may claim the task; empty: all users.
@@ -50,7 +53,7 @@ pub struct TaskSpec {
 /// Open task, as stored in its instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Id, derived from the transition that opened the task.
+    /// Id, derived from the run, the tag and the round.
     pub id: Uuid,
     /// Specification of the task.
     pub spec: TaskSpec,

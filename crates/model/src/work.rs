@@ -34,6 +34,9 @@ pub enum Work {
 pub struct Command {
     /// Tag that the program assigned. A rejection and, if requested, the acceptance have the same tag.
     pub tag: Name,
+    /// Round of the tag. See [`WorkItem::id`].
+    #[serde(skip)]
+    pub round: u64,
     /// Aggregate type, for example `inventory`.
     pub aggregate_type: Name,
     /// Aggregate id. Default: the correlation id.
@@ -63,6 +66,9 @@ pub enum Confirmation {
 pub struct Effect {
     /// Tag that the program assigned; the result has the same tag.
     pub tag: Name,
+    /// Round of the tag. See [`WorkItem::id`].
+    #[serde(skip)]
+    pub round: u64,
     /// Name of the effect, for example `payments.charge`.
     pub name: EffectName,
     /// Arguments.
@@ -109,6 +115,10 @@ pub struct Fact {
     pub kind: EventType,
     /// Payload.
     pub data: Value,
+    /// Identity of the fact within its run, next to its type: the same key is the same event. Default: the
+    /// input that caused it, and its position in the transition.
+    #[serde(skip)]
+    pub key: Option<String>,
 }
 
 /// Start of a child saga. Its end is an input of the instance.
@@ -116,6 +126,9 @@ pub struct Fact {
 pub struct StartChild {
     /// Tag that the program assigned; the end has the same tag.
     pub tag: Name,
+    /// Round of the tag. See [`WorkItem::id`].
+    #[serde(skip)]
+    pub round: u64,
     /// Name of the saga.
     pub saga: SagaName,
     /// Correlation id of the instance.
@@ -182,7 +195,11 @@ pub struct OutboxKey {
 /// Work item, as stored in the outbox.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkItem {
-    /// UUID v7, derived from (instance, state version, index): the idempotency key of all attempts.
+    /// UUID v7: the idempotency key of all attempts.
+    ///
+    /// It derives from the run, the tag and the round. A request with the same tag and round has the same
+    /// id, before and after a crash, a takeover or the restore of a backup. A program begins a new round when
+    /// it is certain that the work of the previous one was not executed.
     pub id: Uuid,
     /// Requesting instance.
     pub instance: InstanceKey,
@@ -269,6 +286,8 @@ pub struct WorkResult {
     pub outbox_key: OutboxKey,
     /// Outcome of the work.
     pub outcome: WorkOutcome,
+    /// Time of the transition that requested the work.
+    pub requested_at: Timestamp,
     /// Number of attempts since the last start of the process.
     pub attempts: u32,
     /// Time of the result.
@@ -293,7 +312,7 @@ pub enum WorkOutcome {
         /// Response of the upstream.
         payload: Value,
     },
-    /// The work was rejected, or failed permanently.
+    /// The work was not executed: it was rejected, failed permanently, or its deadline passed.
     Failed {
         /// Failure event of the handler, if any.
         event: Option<EventType>,
@@ -302,7 +321,7 @@ pub enum WorkOutcome {
         /// Response of the upstream.
         payload: Value,
     },
-    /// The deadline passed; it is unknown whether the work was executed.
+    /// The deadline passed or the attempts are used up, and the work may have been executed.
     TimedOut {
         /// Last reported failure.
         failure: Failure,

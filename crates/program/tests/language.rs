@@ -22,6 +22,8 @@ mod races;
 mod stuck;
 #[path = "language/switches.rs"]
 mod switches;
+#[path = "language/unknown.rs"]
+mod unknown;
 #[path = "language/waits.rs"]
 mod waits;
 

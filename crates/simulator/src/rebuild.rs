@@ -1,16 +1,15 @@
 //! Rebuild of one instance from the inputs that a stream still contains.
 //!
-//! Work ids depend on the causing input, to the millisecond. The rebuild uses the ids of the history if
-//! both agree: the same version, the same input and the same work at the same position. Then in-flight
-//! work still matches the instance, and work that is sent again keeps its id.
+//! Work ids do not depend on time, so work in flight still matches the rebuilt instance, and work that is
+//! sent again keeps its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orlog_engine::Decision;
 use orlog_model::{
-    Commit, DeadLetter, EventId, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate, Timestamp, Work,
-    WorkItem, WorkOutcome, WorkResult, WorkflowAction, WorkflowCommand,
+    Commit, DeadLetter, DedupeKey, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate, Timestamp, Work,
+    WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::Program;
 use uuid::Uuid;
@@ -27,8 +26,6 @@ pub struct RebuildInput<'a> {
     pub inputs: &'a [(Timestamp, Input)],
     /// Recorded work results by original work id.
     pub results: &'a BTreeMap<Uuid, RecordedResult>,
-    /// History of the existing instance; empty if none exists.
-    pub history: &'a [HistoryEntry],
 }
 
 /// Recorded work result.
@@ -59,8 +56,8 @@ pub struct RebuiltInstance {
     pub instance: Option<Instance>,
     /// History.
     pub history: Vec<HistoryEntry>,
-    /// Ids of the applied inputs.
-    pub dedupe_keys: Vec<EventId>,
+    /// Dedupe keys of the applied inputs.
+    pub dedupe_keys: Vec<DedupeKey>,
     /// Task events.
     pub tasks: Vec<TaskUpdate>,
     /// Pending work without a result, in order.
@@ -78,14 +75,13 @@ pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
         TimeMode::Immediate(now) => now,
     };
     let programs = SimulatorPrograms::new([Arc::clone(&request.program)]);
-    let observer = RebuildObserver::of(request);
+    let observer = RebuildObserver { key: request.key, seen: RebuiltInstance::default() };
     let simulator = Simulator::new(Arc::new(programs), start);
     let mut run = RebuildRun { request, simulator, observer, applied: BTreeSet::new(), mode };
     for (at, input) in request.inputs {
         run.apply_results_until(*at);
         run.advance_to(*at);
-        let input = run.observer.renamed(input);
-        run.simulator.deliver(request.key, &input, &mut run.observer);
+        run.simulator.deliver(request.key, input, &mut run.observer);
     }
     run.apply_results_until(now);
     run.advance_to(now);
@@ -125,11 +121,12 @@ impl RebuildRun<'_> {
             .requested_work()
             .map(|(_, requested)| requested);
         let outcome = |requested: &crate::RequestedWork| {
-            let known = self.request.results.get(&self.observer.old_id(requested.item.id))?;
+            let known = self.request.results.get(&requested.item.id)?;
             Some(WorkResult {
                 work_id: requested.item.id,
                 outbox_key: requested.outbox.clone(),
                 outcome: known.outcome.clone(),
+                requested_at: requested.item.created_at,
                 attempts: known.attempts,
                 at: known.at,
                 // Already published when the result was applied the first time.
@@ -152,70 +149,26 @@ impl RebuildRun<'_> {
             Work::Effect(_) | Work::StartChild(_) => open.contains(&item.id) && !applied.contains(&item.id),
             Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => true,
         };
-        let RebuildObserver { ids, mut seen, .. } = observer;
+        let RebuildObserver { mut seen, .. } = observer;
         seen.work.retain(is_included);
         seen.instance = instance;
-        IdRewriter { ids }.rewrite(seen)
+        seen
     }
 }
 
 /// Observer of the decisions.
 struct RebuildObserver<'a> {
     key: &'a InstanceKey,
-    old: &'a [HistoryEntry],
-    /// Map from ids of the rebuilt instance to ids in the history.
-    ids: BTreeMap<Uuid, Uuid>,
     seen: RebuiltInstance,
 }
 
-impl<'a> RebuildObserver<'a> {
-    fn of(request: &RebuildInput<'a>) -> Self {
-        Self {
-            key: request.key,
-            old: request.history,
-            ids: BTreeMap::new(),
-            seen: RebuiltInstance::default(),
-        }
-    }
-
-    fn old_id(&self, id: Uuid) -> Uuid {
-        self.ids.get(&id).copied().unwrap_or(id)
-    }
-
-    /// Returns the input with the new work id. The end of a child saga contains the old one.
-    fn renamed(&self, input: &Input) -> Input {
-        let mut input = input.clone();
-        if let Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) = &mut input
-            && let Some((new, _)) = self.ids.iter().find(|(_, old)| **old == ended.work_id)
-        {
-            ended.work_id = *new;
-        }
-        input
-    }
-
+impl RebuildObserver<'_> {
     fn note(&mut self, commit: &Commit) {
-        if let Some(record) = &commit.history {
-            if let Some(old) = self.old.iter().find(|old| old.version == record.version)
-                && self.is_same_cause(record, old)
-            {
-                let pairs = record.work.iter().zip(&old.work).filter(|((new, _), (old, _))| new == old);
-                self.ids.extend(pairs.map(|((_, new), (_, old))| (*new, *old)));
-            }
-            self.seen.history.push(record.clone());
-        }
-        self.seen.dedupe_keys.extend(commit.dedupe_key.clone());
+        self.seen.history.extend(commit.history.clone());
+        self.seen.dedupe_keys.extend(commit.dedupe_key);
         self.seen.tasks.extend(commit.tasks.iter().cloned());
         self.seen.work.extend(commit.work.iter().cloned());
         self.seen.dead_letters.extend(commit.dead_letter.as_deref().cloned());
-    }
-
-    /// Returns whether two history entries have the same cause. Results are identified by their work,
-    /// timers by their firing time.
-    fn is_same_cause(&self, new: &HistoryEntry, old: &HistoryEntry) -> bool {
-        let names = IdRewriter { ids: self.ids.clone() };
-        let is_timer = |record: &HistoryEntry| record.input_id.as_str().starts_with(TIMER);
-        names.input(&new.input_id) == old.input_id
-            || is_timer(new) && is_timer(old) && new.input_label == old.input_label
     }
 }
 
@@ -224,41 +177,5 @@ impl DecisionObserver for RebuildObserver<'_> {
         if let (true, Decision::Commit(commit)) = (seen.context.key == self.key, seen.decision) {
             self.note(commit);
         }
-    }
-}
-
-const OUTCOME: &str = "outcome:";
-const TIMER: &str = "timer:";
-
-/// Rewriter from new ids to old ids.
-struct IdRewriter {
-    ids: BTreeMap<Uuid, Uuid>,
-}
-
-impl IdRewriter {
-    fn rewrite(&self, mut rebuilt: RebuiltInstance) -> RebuiltInstance {
-        if let Some(instance) = &mut rebuilt.instance {
-            instance.pending_work.iter_mut().for_each(|open| open.id = self.id(open.id));
-            instance.last_input = self.input(&instance.last_input);
-        }
-        for record in &mut rebuilt.history {
-            record.input_id = self.input(&record.input_id);
-            record.work.iter_mut().for_each(|(_, id)| *id = self.id(*id));
-        }
-        for item in &mut rebuilt.work {
-            item.id = self.id(item.id);
-            item.causation = self.input(&item.causation);
-        }
-        rebuilt
-    }
-
-    fn id(&self, id: Uuid) -> Uuid {
-        self.ids.get(&id).copied().unwrap_or(id)
-    }
-
-    fn input(&self, id: &EventId) -> EventId {
-        let work = id.as_str().strip_prefix(OUTCOME).and_then(|work| work.parse().ok());
-        let renamed = work.map(|work: Uuid| format!("{OUTCOME}{}", self.id(work)));
-        renamed.and_then(|text| EventId::new(text).ok()).unwrap_or_else(|| id.clone())
     }
 }

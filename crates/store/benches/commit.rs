@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use orlog_model::{
-    Change, Commit, CorrelationId, DefinitionRef, Destination, EarlyInput, Effect, EffectName, Event,
-    EventId, EventType, HistoryEntry, Input, Instance, InstanceKey, Name, SagaName, Status, TenantId,
+    Change, Commit, CorrelationId, DedupeKey, DefinitionRef, Destination, EarlyInput, Effect, EffectName,
+    Event, EventId, EventType, HistoryEntry, Input, Instance, InstanceKey, Name, SagaName, Status, TenantId,
     Timestamp, Work, WorkItem, WorkKind,
 };
 use orlog_store::{Durability, Options, Reader, Writer};
@@ -40,6 +40,7 @@ fn transition(number: u64) -> Commit {
     let input = EventId::new(format!("event-{number:012}")).expect("valid");
     let instance = Instance {
         definition: DefinitionRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
+        run_id: Uuid::nil(),
         version: number,
         status: Status::Running,
         paused: false,
@@ -61,6 +62,7 @@ fn transition(number: u64) -> Commit {
         id: Uuid::from_u128(u128::from(number)),
         instance: key.clone(),
         work: Work::Effect(Effect {
+            round: 0,
             tag: Name::new("charge").expect("valid"),
             name: EffectName::new("payments.charge").expect("valid"),
             payload: json!({"amount": 1250, "currency": "EUR"}),
@@ -86,7 +88,7 @@ fn transition(number: u64) -> Commit {
     Commit {
         instance: Some(instance),
         work: vec![item],
-        dedupe_key: Some(input),
+        dedupe_key: Some(DedupeKey::from_uuid(Uuid::from_u128(u128::from(number)))),
         history: Some(history),
         ..Commit::empty(key, at)
     }
@@ -177,7 +179,7 @@ fn read_instance(bencher: Bencher<'_, '_>, layer: &str) {
 #[divan::bench(args = ["memtable", "disk"])]
 fn miss_an_applied_event(bencher: Bencher<'_, '_>, layer: &str) {
     let load = filled(layer == "disk");
-    let id = EventId::new("never-seen").expect("valid");
+    let id = DedupeKey::from_uuid(Uuid::nil());
     let mut number = 0;
     bencher
         .with_inputs(|| {
@@ -187,7 +189,7 @@ fn miss_an_applied_event(bencher: Bencher<'_, '_>, layer: &str) {
         .bench_local_values(|key| {
             black_box(
                 load.reader
-                    .is_duplicate(&key, &id, Timestamp::from_millis(1_700_000_000_000))
+                    .is_duplicate(&key, id, Timestamp::from_millis(1_700_000_000_000))
                     .expect("readable"),
             )
         });

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, EventId, HistoryEntry, InstanceKey, OutboxKey, Status, StreamPosition,
+    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, OutboxKey, Status, StreamPosition,
     TenantId, Timer, Timestamp, WorkItem,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::samples::{apply, at, instance, key, record, small, timer, work};
+use crate::samples::{apply, at, dedupe_key, instance, key, record, small, timer, work};
 use crate::{InstanceQuery, Options, Reader, Writer, open};
 
 /// Dedupe window, short enough that events are purged within a run.
@@ -81,7 +81,7 @@ struct Model {
     history: BTreeMap<InstanceKey, Vec<HistoryEntry>>,
     outbox: BTreeMap<OutboxKey, WorkItem>,
     timers: BTreeSet<(Timestamp, InstanceKey, u64)>,
-    applied: BTreeSet<(i64, InstanceKey, EventId)>,
+    applied: BTreeSet<(i64, InstanceKey, DedupeKey)>,
     checkpoints: BTreeMap<CheckpointKey, StreamPosition>,
     sequence: u64,
     /// Last committed sequence; later ones are not visible outside.
@@ -115,7 +115,7 @@ impl Model {
                     arm: arm.map(|due| timer(i64::from(due), version)).into_iter().collect(),
                     disarm: disarm.and_then(|nth| self.armed(&key, nth)).into_iter().collect(),
                     settles: if *settle { self.work(*to, 0) } else { None },
-                    dedupe_key: Some(EventId::new(format!("event-{version}")).unwrap()),
+                    dedupe_key: Some(dedupe_key(version)),
                     history: Some(record(version)),
                     ..Commit::empty(key, at(0))
                 };
@@ -173,7 +173,7 @@ impl Model {
         self.instances.insert(commit.key.clone(), (new.version, new.status));
         self.history.entry(commit.key.clone()).or_default().extend(commit.history.clone());
         let bucket = self.now.as_millis().div_euclid(WINDOW);
-        self.applied.extend(commit.dedupe_key.clone().map(|id| (bucket, commit.key.clone(), id)));
+        self.applied.extend(commit.dedupe_key.map(|id| (bucket, commit.key.clone(), id)));
         for item in &commit.work {
             self.sequence += 1;
             self.outbox.insert(
@@ -242,10 +242,10 @@ impl Model {
         assert_eq!(reader.history(key, 0, usize::MAX).unwrap(), history);
         let bucket = self.now.as_millis().div_euclid(WINDOW);
         for record in history {
-            let has_key = |bucket| self.applied.contains(&(bucket, key.clone(), record.input_id.clone()));
+            let has_key = |bucket| self.applied.contains(&(bucket, key.clone(), dedupe_key(record.version)));
             let (must, may) = (has_key(bucket) || has_key(bucket - 1), (0..bucket - 1).any(has_key));
             // After a downtime more events are stored, unless they were purged.
-            let known = reader.is_duplicate(key, &record.input_id, self.now).unwrap();
+            let known = reader.is_duplicate(key, dedupe_key(record.version), self.now).unwrap();
             assert!(known || !must, "{key} {} has no dedupe key", record.input_id);
             assert!(!known || must || may, "{key} {} was not applied", record.input_id);
         }

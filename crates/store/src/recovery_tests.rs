@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use orlog_journal::{Disk, LocalDisk};
-use orlog_model::{Change, Commit, Destination, EventId, TenantId, WorkKind};
+use orlog_model::{Change, Commit, Destination, TenantId, WorkKind};
 
 use crate::options::Durability;
-use crate::samples::{apply, at, checkpoint, key, record, small, timer, transition};
+use crate::samples::{apply, at, checkpoint, dedupe_key, key, record, small, timer, transition};
 use crate::writer::open_with_disk;
 use crate::{Error, Reader, TABLES, copy_consistently, open, open_in_memory, read_info};
 
@@ -416,11 +416,11 @@ fn interrupted_downtime_is_bounded() {
     let window = Duration::from_secs(10);
     let options = || crate::Options { dedupe_window: window, ..small() };
     let of = key("acme", "o-1");
-    let id = |number: i64| EventId::new(format!("e-{number}")).unwrap();
+    let id = |number: i64| dedupe_key(number.unsigned_abs());
     // One run of the store at that time: whether it still has the first event, and one new event.
     let run = |now: i64| {
         let (mut writer, reader) = open(dir.path(), options()).unwrap();
-        let known = reader.is_duplicate(&of, &id(0), at(now)).unwrap();
+        let known = reader.is_duplicate(&of, id(0), at(now)).unwrap();
         let commit = Commit { dedupe_key: Some(id(now)), ..Commit::empty(of.clone(), at(now)) };
         let before = reader.dedupe_horizon(at(now)).unwrap();
         writer.commit(&[apply(commit), Change::PurgeDedupe { before }], at(now)).unwrap();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, CorrelationId, DefinitionRef, Effect, EffectName, EventId, HistoryEntry,
-    Instance, InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp, Work,
-    WorkItem,
+    Change, CheckpointKey, Commit, CorrelationId, DedupeKey, DefinitionRef, Effect, EffectName, EventId,
+    HistoryEntry, Instance, InstanceKey, Name, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp,
+    Work, WorkItem,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -48,6 +48,7 @@ pub(crate) fn instance(version: u64, status: Status) -> Instance {
         timers: vec![],
         pending_work: vec![],
         reference: None,
+        run_id: uuid::Uuid::nil(),
         last_input: EventId::new(format!("event-{version}")).unwrap(),
         last_error: None,
         node: "node-1".to_owned(),
@@ -64,6 +65,7 @@ pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
         id: Uuid::from_u128(id),
         instance: key.clone(),
         work: Work::Effect(Effect {
+            round: 0,
             tag: Name::new("charge").unwrap(),
             name: EffectName::new(effect).unwrap(),
             payload: json!({"amount": 1250, "currency": "EUR"}),
@@ -95,12 +97,17 @@ pub(crate) fn record(version: u64) -> HistoryEntry {
     }
 }
 
+/// Returns the dedupe key of the event that causes a version.
+pub(crate) fn dedupe_key(version: u64) -> DedupeKey {
+    DedupeKey::from_uuid(uuid::Uuid::from_u128(version.into()))
+}
+
 /// Returns a complete transition: snapshot, history entry, dedupe key, one work item.
 pub(crate) fn transition(key: &InstanceKey, version: u64) -> Commit {
     Commit {
         instance: Some(instance(version, Status::Running)),
         work: vec![work(key, "payments.charge", u128::from(version))],
-        dedupe_key: Some(EventId::new(format!("event-{version}")).unwrap()),
+        dedupe_key: Some(dedupe_key(version)),
         history: Some(record(version)),
         ..Commit::empty(key.clone(), at(5))
     }

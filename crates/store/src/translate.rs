@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DefinitionRef, Deployment, EventId, Input,
+    ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DedupeKey, DefinitionRef, Deployment, Input,
     Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition, TaskRow,
     TaskUpdate, Timer, Timestamp, WorkItem,
 };
@@ -109,7 +109,7 @@ impl<'a> ChangeTranslator<'a> {
             let row = self.keys.history(key, history.version);
             self.record.put(KeyPresence::Unknown, Table::History, &row, |buffer| encode(buffer, history))?;
         }
-        commit.dedupe_key.iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
+        commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
         commit.work.iter().try_for_each(|item| self.add_work(item))?;
         commit.tasks.iter().try_for_each(|entry| self.task(entry))?;
         self.timers(commit)?;
@@ -119,7 +119,7 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     /// Writes the dedupe key of an event.
-    fn put_dedupe_key(&mut self, key: &InstanceKey, id: &EventId) -> Result<(), Error> {
+    fn put_dedupe_key(&mut self, key: &InstanceKey, id: DedupeKey) -> Result<(), Error> {
         let row = self.keys.dedupe(self.bucket, key, id);
         self.record.put(KeyPresence::Unknown, Table::Dedupe, &row, |buffer| buffer.extend_from_slice(EMPTY))
     }
@@ -148,7 +148,7 @@ impl<'a> ChangeTranslator<'a> {
             let row = self.keys.history(key, record.version);
             self.record.put(KeyPresence::Unknown, Table::History, &row, |buffer| encode(buffer, record))?;
         }
-        replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
+        replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(key, *id))?;
         replacement.removed_work.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
         replacement.tasks.iter().try_for_each(|entry| self.task(entry))?;
         replacement.work.iter().try_for_each(|item| self.add_work(item))
@@ -193,7 +193,7 @@ impl<'a> ChangeTranslator<'a> {
         }
         for timer in &commit.arm {
             let row = self.keys.timer(&commit.key, timer);
-            // A token is a state version and never repeats, so the key never repeats either.
+            // A token is a hash of the arming input, which is applied once, so the key never repeats.
             self.record
                 .put(KeyPresence::Absent, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
         }

@@ -4,6 +4,7 @@
 //! key, as upstreams should be, and outlive the runtime: actions executed before a crash stay executed.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ pub struct FakeUpstreams {
     clock: Arc<dyn Clock>,
     /// Number of publications of each event, each with another message id.
     duplicates: usize,
+    /// Whether every attempt fails as unavailable.
+    is_down: AtomicBool,
     log: Mutex<ExecutionLog>,
     bus: Mutex<Option<Arc<dyn Bus>>>,
 }
@@ -93,7 +96,18 @@ impl FakeUpstreams {
     /// Creates upstreams without executed actions. They publish each event `duplicates` times.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, duplicates: usize) -> Arc<Self> {
-        Arc::new(Self { clock, duplicates, log: Mutex::default(), bus: Mutex::default() })
+        Arc::new(Self {
+            clock,
+            duplicates,
+            is_down: AtomicBool::new(false),
+            log: Mutex::default(),
+            bus: Mutex::default(),
+        })
+    }
+
+    /// Makes all upstreams and the gateway unavailable, or available again.
+    pub fn set_down(&self, is_down: bool) {
+        self.is_down.store(is_down, Ordering::SeqCst);
     }
 
     /// Connects the upstreams to this bus. With `None`, commands fail until a bus is connected again.
@@ -174,6 +188,9 @@ impl FakeUpstreams {
         let attempts = log.attempts.entry(key).or_default();
         *attempts += 1;
         let attempts = *attempts;
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(ProviderError::unavailable("unavailable", format!("{tag} is unavailable")));
+        }
         match behavior {
             FakeBehavior::Reject => {
                 return Err(ProviderError::permanent("rejected", format!("{tag} is rejected")));

@@ -158,6 +158,7 @@ pub fn item(effect: &EffectName, number: u128) -> WorkItem {
         correlation: CorrelationId::new(format!("o-{number}")).expect("valid"),
     };
     let effect = Effect {
+        round: 0,
         tag: Name::new("charge").expect("valid"),
         name: effect.clone(),
         payload: json!({"order": {"id": format!("o-{number}")}, "amount": 125}),

@@ -41,8 +41,8 @@ pub use tasks::{
 };
 
 use samples::{
-    apply, at, dead_letter, destination, effect, empty, event, event_id, instance, item, key, saga, source,
-    tenant, timer,
+    apply, at, dead_letter, dedupe_key, destination, effect, empty, event, event_id, instance, item, key,
+    saga, source, tenant, timer,
 };
 
 /// Dedupe window of the suite.
@@ -109,7 +109,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         instance: Some(instance(1, Status::Running)),
         work: vec![effect(&key, "payments.charge", 1)],
         arm: vec![timer(50, 1)],
-        dedupe_key: Some(event_id("e")),
+        dedupe_key: Some(dedupe_key("e")),
         buffer: Some(event("later")),
         history: Some(history.clone()),
         dead_letter: Some(Box::new(dead_letter("acme", 3))),
@@ -126,7 +126,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
     );
     assert_eq!(read.outbox_item(&work[0].0).unwrap(), Some(work[0].1.clone()));
     assert_eq!(read.timers_due(Timestamp::MAX, 9).unwrap(), [(key.clone(), timer(50, 1))]);
-    assert!(read.is_duplicate(&key, &event_id("e"), at(1)).unwrap());
+    assert!(read.is_duplicate(&key, dedupe_key("e"), at(1)).unwrap());
     assert_eq!(read.buffered_inputs(&key, 9).unwrap()[0].1, event("later"));
     assert_eq!(read.dead_letters(&tenant("acme"), None, 9).unwrap(), [dead_letter("acme", 3)]);
     let other = self::key("acme", "o-10");
@@ -135,7 +135,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         (read.history(&other, 0, 9).unwrap(), read.buffered_inputs(&other, 9).unwrap()),
         (vec![], vec![])
     );
-    assert!(!read.is_duplicate(&other, &event_id("e"), at(1)).unwrap());
+    assert!(!read.is_duplicate(&other, dedupe_key("e"), at(1)).unwrap());
 }
 
 /// A group that cannot be stored leaves no trace, and the next group is stored.
@@ -156,7 +156,8 @@ pub fn group_is_all_or_nothing(mut fixture: StoreFixture) {
 pub fn destinations_are_ordered_and_independent(mut fixture: StoreFixture) {
     let key = key("acme", "o-1");
     for id in 1..=5 {
-        let fact = Work::Fact(Fact { kind: EventType::new("Done").expect("valid"), data: json!(null) });
+        let fact =
+            Work::Fact(Fact { kind: EventType::new("Done").expect("valid"), data: json!(null), key: None });
         let work = vec![effect(&key, "a", id), item(&key, fact, 100 + id), effect(&key, "a.b", 200 + id)];
         fixture.apply(Commit { work, ..empty(&key) });
     }

@@ -33,7 +33,7 @@ pub struct ReplayRequest {
 pub enum ReplayWorkMode {
     /// No work is sent or executed. Inputs keep their original times, so due timers fire.
     Suppress,
-    /// Work is sent and executed, under its original ids if the history has them. All inputs are applied at
+    /// Work is sent and executed, under its original ids. All inputs are applied at
     /// the current time.
     Emit,
 }

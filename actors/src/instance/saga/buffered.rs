@@ -19,7 +19,7 @@ impl State {
         let rows = self.instances.context.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
         let buffered = |(number, input)| match input {
             Input::Early(early) => {
-                Some(BufferedInputRef { number, id: early.input.id(), expires_at: early.expires_at })
+                Some(BufferedInputRef { number, key: early.input.identity(), expires_at: early.expires_at })
             }
             _ => None,
         };
@@ -77,7 +77,7 @@ impl State {
         commit.unbuffer.push(number);
         if commit.dead_letter.is_none() && !matches!(input, Input::WorkResult(_) | Input::Timer(_)) {
             // Also if the input was ignored: it was consumed.
-            commit.dedupe_key = Some(input.id());
+            commit.dedupe_key = input.dedupe_key();
         }
         let decided = self.follow(&mut commit, input, started);
         self.update_buffered(&mut commit);

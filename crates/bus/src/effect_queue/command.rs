@@ -140,6 +140,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
     };
     let hinted = metadata.retry || metadata.max_attempts.is_some() || metadata.initial_backoff_ms.is_some();
     let effect = Effect {
+        round: 0,
         tag: metadata.tag,
         name: effect_name,
         payload,
@@ -184,6 +185,7 @@ pub(super) mod tests {
                 correlation: CorrelationId::new("o 1").unwrap(),
             },
             work: Work::Effect(Effect {
+                round: 0,
                 tag: Name::new("charge").unwrap(),
                 name: EffectName::new("payments.charge").unwrap(),
                 payload: json!({"amount": 3}),

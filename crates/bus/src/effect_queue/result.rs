@@ -139,7 +139,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     };
     let facts = facts
         .into_iter()
-        .map(|fact_envelope| Fact { kind: fact_envelope.kind, data: fact_envelope.data })
+        .map(|fact_envelope| Fact { kind: fact_envelope.kind, data: fact_envelope.data, key: None })
         .collect();
     Ok(EffectResult { command_id, outcome, attempts, facts, trace: trace_of(message) })
 }
@@ -161,7 +161,8 @@ mod tests {
     fn check(outcome: WorkOutcome) {
         let item = item();
         let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
-        let fact = Fact { kind: EventType::new("PointsEarned").unwrap(), data: json!({"points": 3}) };
+        let fact =
+            Fact { kind: EventType::new("PointsEarned").unwrap(), data: json!({"points": 3}), key: None };
         let trace = item.trace.clone();
         let result = EffectResult { command_id: item.id, outcome, attempts: 2, facts: vec![fact], trace };
         let message = encode(&item, effect, &result, Timestamp::from_millis(5));

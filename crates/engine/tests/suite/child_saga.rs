@@ -17,7 +17,8 @@ const WORK: Uuid = Uuid::from_u128(77);
 
 fn scripted_program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
-        let fact = || vec![Work::Fact(Fact { kind: kind("Fitted"), data: json!({ "laptop": 3 }) })];
+        let fact =
+            || vec![Work::Fact(Fact { kind: kind("Fitted"), data: json!({ "laptop": 3 }), key: None })];
         Ok(match input {
             ProgramInput::Event(event) => match event.kind.as_str() {
                 "Started" | "Placed" if event.data == json!("bad") => {
@@ -53,6 +54,7 @@ fn scripted_program() -> ScriptedProgram {
 fn child() -> Work {
     let key = named("equipment", "e-1");
     Work::StartChild(StartChild {
+        round: 0,
         tag: name("kit"),
         saga: key.saga,
         correlation: key.correlation,
@@ -105,7 +107,7 @@ fn child_starts_with_the_named_or_first_start_event() {
         assert_eq!(instance.parent.as_ref().unwrap().work_id, WORK);
         assert_eq!(
             (commit.dedupe_key, commit.history.unwrap().input_label.as_str()),
-            (Some(id("start")), label)
+            (start_command(named_event, 1, json!({})).dedupe_key(), label)
         );
         assert_eq!(instance.pending_work.len(), usize::from(named_event.is_some()));
     }
@@ -121,7 +123,7 @@ fn duplicate_start_is_ignored_and_conflicting_start_fails() {
     let before = fixture.instance.clone();
     let commit = fixture.commit(&start_command(None, 1, json!({})));
     assert_eq!(rejection(&commit).0, "already_exists");
-    assert_eq!((commit.instance, commit.dedupe_key), (None, Some(id("start"))));
+    assert_eq!((commit.instance, commit.dedupe_key), (None, start_command(None, 1, json!({})).dedupe_key()));
     assert_eq!(fixture.instance, before);
 }
 
@@ -208,7 +210,7 @@ fn only_the_parent_can_cancel_a_child() {
     let commit = fixture.commit(&cancel("t-1", "no longer needed"));
     assert_eq!(
         (child_result(&commit).failure.unwrap().code.as_str(), commit.dedupe_key),
-        ("child_cancelled", Some(id("cancel")))
+        ("child_cancelled", cancel("t-1", "no longer needed").dedupe_key())
     );
     assert_eq!(fixture.expect_ignored(&cancel("t-1", "no longer needed")), "it has ended");
 }

@@ -4,7 +4,7 @@ use orlog_engine::{BufferedInputRef, Decision, MAX_EARLY_INPUTS, decide_without_
 use orlog_model::{EarlyInput, Input, Status, Timer, TimerFired};
 use orlog_program::{ProgramInput, ProgramOutput};
 
-use crate::support::{DecisionFixture, ScriptedProgram, applied, at, event, id, key, name, step};
+use crate::support::{DecisionFixture, ScriptedProgram, applied, at, event, key, name, step};
 
 const HOUR: i64 = 3_600_000;
 
@@ -26,7 +26,7 @@ fn fired(due: i64) -> Input {
 }
 
 fn buffered_ref(number: u64, until: i64) -> BufferedInputRef {
-    BufferedInputRef { number, id: id(&format!("e-{number}")), expires_at: at(until) }
+    BufferedInputRef { number, key: event("Paid", &format!("e-{number}")).identity(), expires_at: at(until) }
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn first_transition_disarms_the_expiry_timer() {
     fixture.early.clear();
     let commit = fixture
         .commit(&Input::Early(EarlyInput { input: Box::new(event("Paid", "e-1")), expires_at: at(5_000) }));
-    assert_eq!((commit.instance.unwrap().version, commit.dedupe_key), (2, Some(id("e-1"))));
+    assert_eq!((commit.instance.unwrap().version, commit.dedupe_key), (2, event("Paid", "e-1").dedupe_key()));
 }
 
 #[test]

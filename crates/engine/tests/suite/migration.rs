@@ -31,8 +31,13 @@ fn fixture_with_work(program: &ScriptedProgram) -> DecisionFixture<'_> {
     let mut fixture = DecisionFixture::with_instance(program);
     let instance = fixture.instance.as_mut().unwrap();
     instance.timers = vec![ArmedTimer { name: name("pay"), token: 1, due: at(8_000), trace: None }];
-    instance.pending_work =
-        vec![PendingWork { id: Uuid::from_u128(1), kind: WorkKind::Effect, tag: name("pay") }];
+    instance.pending_work = vec![PendingWork {
+        id: Uuid::from_u128(1),
+        kind: WorkKind::Effect,
+        tag: name("pay"),
+        requested_at: at(1_000),
+        survives_end: true,
+    }];
     fixture
 }
 
@@ -61,7 +66,10 @@ fn migrated_instance_keeps_timers_and_tags() {
         (3, &b"migrated"[..], 2)
     );
     assert_eq!(instance.pending_work[0].tag, name("charge"));
-    assert_eq!(instance.timers, [ArmedTimer { name: name("charge"), token: 2, due: at(9_000), trace: None }]);
+    assert_eq!(
+        instance.timers.iter().map(|timer| (timer.name.clone(), timer.due)).collect::<Vec<_>>(),
+        [(name("charge"), at(9_000))]
+    );
     assert_eq!(commit.disarm, [Timer { due: at(8_000), name: name("pay"), token: 1 }]);
     assert_eq!(commit.history.unwrap().note, "migrate by alice; migrated from 2 to 3");
     assert!(commit.work.is_empty() && commit.dedupe_key.is_some());

@@ -12,6 +12,7 @@ use crate::support::{DecisionFixture, ScriptedProgram, applied, by, control, eve
 
 fn spec() -> TaskSpec {
     TaskSpec {
+        round: 0,
         tag: name("approve"),
         title: "Approve the order".to_owned(),
         roles: vec!["clerk".to_owned()],

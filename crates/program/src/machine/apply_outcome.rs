@@ -7,7 +7,7 @@ use super::compiled::CompiledActionKind;
 use super::join;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::{Flags, StepEntry, StepIndex};
-use super::step_input::{EXPRESSION_ERROR, StepInput};
+use super::step_input::{Certainty, EXPRESSION_ERROR, StepInput};
 use super::step_state::StepState;
 use super::transition::{Execution, NoTransition};
 use crate::contract::FailureCause;
@@ -24,16 +24,24 @@ impl Execution<'_> {
         self.close_in_doubt_task(at);
         match update {
             StepUpdate::Complete => self.complete(at, step_input.data)?,
-            StepUpdate::Fail(step_state) => self.failed(at, step_state, step_input.cause(self.step(at))),
+            StepUpdate::Fail(step_state) => self.failed(at, step_state, step_input),
             StepUpdate::CompleteLate => self.complete_late(at, step_input.data)?,
             StepUpdate::ConfirmCompensation => {
                 self.finish_wait(at, StepState::Compensated);
                 self.state.compensating_step = None;
                 self.add_step_note(at, "compensated");
             }
-            StepUpdate::MarkStuck => self.fail_compensation(at, step_input.cause(self.step(at))),
+            StepUpdate::MarkStuck => {
+                self.end_round(at, true, step_input.certainty);
+                self.fail_compensation(at, step_input.cause(self.step(at)));
+            }
             StepUpdate::OpenInDoubtTask(step_state) => {
                 self.open_in_doubt_task(at, step_state, step_input.failure.as_ref());
+            }
+            StepUpdate::CompensateUnknown => {
+                if !self.compensate_unknown(at) {
+                    return Err(NoTransition::Ignored("the step was abandoned"));
+                }
             }
             StepUpdate::RequestAgain => self.request_again(at),
             StepUpdate::Discard => {
@@ -53,7 +61,9 @@ impl Execution<'_> {
             .clone()
             .filter(|_| own && self.action_of(step_input.at, false).reports_named_result())
         {
-            self.work.push(Work::Fact(Fact { kind, data: step_input.data.clone() }));
+            let tag = self.tag_of(step_input.at, false);
+            let key = Some(format!("{tag}#{}", self.state.round(&tag)));
+            self.work.push(Work::Fact(Fact { kind, data: step_input.data.clone(), key }));
         }
     }
 
@@ -109,14 +119,43 @@ impl Execution<'_> {
     }
 
     /// Handles a failure: retries while attempts are left, otherwise fails permanently.
-    fn failed(&mut self, at: StepIndex, step_state: StepState, cause: FailureCause) {
+    fn failed(&mut self, at: StepIndex, step_state: StepState, step_input: &StepInput<'_>) {
         let action = self.action_of(at, false);
+        let cause = step_input.cause(self.step(at));
         let attempts = self.state.entry(at).retries.saturating_add(1);
-        if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
+        let retries = attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR;
+        if retries || self.state.flags.has(Flags::PIVOTED) {
+            self.end_round(at, false, step_input.certainty);
+        }
+        if retries {
             return self.schedule_retry(at, &cause.code, StepState::Retrying);
         }
         self.add_step_note(at, &cause.code);
         self.fail_step(at, step_state, cause);
+        if step_input.certainty == Certainty::Unknown {
+            self.compensate_unknown(at);
+        }
+    }
+
+    /// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
+    /// has none or is not abandoned.
+    fn compensate_unknown(&mut self, at: StepIndex) -> bool {
+        let applies =
+            self.step(at).compensation.is_some() && self.state.entry(at).state == StepState::Abandoned;
+        if applies {
+            *self.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
+            self.state.done.push(at);
+            self.add_step_note(at, "may have been executed");
+        }
+        applies
+    }
+
+    /// Begins the next round of an action that can be requested again, unless it may have been executed: then
+    /// the next request repeats the idempotency key, so that the action is executed once.
+    fn end_round(&mut self, at: StepIndex, is_compensation: bool, certainty: Certainty) {
+        if certainty == Certainty::Known {
+            self.state.begin_round(self.tag_of(at, is_compensation));
+        }
     }
 
     /// Fails a step permanently. A join that tolerates it continues; past the pivot the instance is stuck;

@@ -44,10 +44,12 @@ impl Execution<'_> {
     ) -> Result<(), ProgramError> {
         self.add_note(event.kind.as_str());
         self.save_vars(&handler.save, &event.data)?;
-        for task in &handler.tasks {
+        for (index, task) in handler.tasks.iter().enumerate() {
             let tag = handler_tag(number);
             let bindings = self.saga_bindings().event(&event.data);
-            let work = self.work_of(&tag, task, tag.clone(), &bindings);
+            // Each event is a round of its own.
+            let round = event.dedupe_key().hash_with(&index.to_le_bytes());
+            let work = self.work_of(&tag, task, (tag.clone(), round), &bindings);
             let work =
                 work.map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?;
             self.work.push(work);

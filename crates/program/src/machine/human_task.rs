@@ -33,6 +33,7 @@ impl Execution<'_> {
         }
         let spec = TaskSpec {
             tag: tag.clone(),
+            round: self.state.round(tag),
             title: title(&human.title.evaluate(bindings)?)?,
             roles: roles(&human.roles, bindings)?,
             assignee: assignee(human.assignee.as_ref(), bindings)?,

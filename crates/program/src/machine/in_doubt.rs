@@ -35,6 +35,7 @@ impl Execution<'_> {
         let tag = self.tag_of(at, false);
         let spec = TaskSpec {
             title: format!("Was {} done? (step {tag})", effect_name(action)),
+            round: self.state.round(&tag),
             tag,
             roles: Vec::new(),
             assignee: None,
@@ -75,6 +76,7 @@ impl Execution<'_> {
     /// is pending.
     pub(super) fn request_again(&mut self, at: StepIndex) {
         self.add_step_note(at, "not executed, requested again");
+        self.state.begin_round(self.tag_of(at, false));
         let entry = self.state.entry_mut(at);
         entry.retries = entry.retries.saturating_add(1);
         if self.state.phase == Phase::Stuck {

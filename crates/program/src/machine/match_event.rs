@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::compiled::EventBinding;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::StepIndex;
-use super::step_input::{StepInput, expression_error, failure_message};
+use super::step_input::{Certainty, StepInput, expression_error, failure_message};
 use super::step_state::StepState;
 use super::transition::Execution;
 use crate::expression::{EvalError, Expression};
@@ -26,6 +26,7 @@ impl Execution<'_> {
                         StepUpdate::Complete
                         | StepUpdate::Fail(_)
                         | StepUpdate::CompleteLate
+                        | StepUpdate::CompensateUnknown
                         | StepUpdate::ConfirmCompensation
                         | StepUpdate::MarkStuck
                         | StepUpdate::OpenInDoubtTask(_)
@@ -53,7 +54,14 @@ impl Execution<'_> {
     ) -> Option<StepInput<'e>> {
         let action = self.action_of(at, entry.is_compensation);
         let matchers = if entry.is_success { &action.ok } else { &action.fail };
-        let step_input = |result, failure| StepInput { at, result, data: &event.data, named: None, failure };
+        let step_input = |result, failure| StepInput {
+            at,
+            result,
+            data: &event.data,
+            named: None,
+            failure,
+            certainty: Certainty::Known,
+        };
         match self.holds(at, matchers[entry.index].when.as_ref(), &event.data) {
             Ok(false) => None,
             Ok(true) if entry.is_success => Some(step_input(result(entry), None)),

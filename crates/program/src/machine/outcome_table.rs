@@ -30,6 +30,8 @@ pub(super) enum StepUpdate {
     Fail(StepState),
     /// The step succeeded after it was abandoned; compensate it.
     CompleteLate,
+    /// The step was abandoned and may have been executed; compensate it.
+    CompensateUnknown,
     /// The compensation succeeded; continue with the next one.
     ConfirmCompensation,
     /// The compensation failed. It is retried while attempts are left; afterwards the instance is stuck.
@@ -52,7 +54,7 @@ pub(super) enum StepUpdate {
 /// | in doubt | complete | fail | – | – | request again | – | – |
 /// | completed, compensation pending | – | – | – | – | – | – | – |
 /// | failed | complete late | – | – | – | – | – | – |
-/// | abandoned | complete late | – | – | open task, in doubt abandoned | – | – | – |
+/// | abandoned | complete late | – | compensate unknown | open task, in doubt abandoned | – | – | – |
 /// | in doubt abandoned | complete late | discard | – | – | discard | – | – |
 /// | compensating | – | – | – | – | – | confirm | mark stuck |
 /// | compensation retrying, compensation failed | – | – | – | – | – | confirm | – |
@@ -90,7 +92,8 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (StepState::Retrying, Failed | TimedOut | InDoubt) => {
             StepUpdate::Ignore("the step is waiting for a retry")
         }
-        (StepState::Abandoned, Failed | TimedOut) => StepUpdate::Ignore("the step was abandoned"),
+        (StepState::Abandoned, TimedOut) => StepUpdate::CompensateUnknown,
+        (StepState::Abandoned, Failed) => StepUpdate::Ignore("the step was abandoned"),
         (StepState::InDoubt | StepState::InDoubtAbandoned, TimedOut | InDoubt) => {
             StepUpdate::Ignore("an operator decision is already pending")
         }

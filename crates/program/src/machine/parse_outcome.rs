@@ -7,7 +7,7 @@ use super::compiled::{self, CompiledAction, CompiledActionKind};
 use super::in_doubt::{EXECUTED, NOT_EXECUTED};
 use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
-use super::step_input::{NOTHING, StepInput, expression_error, failure_message};
+use super::step_input::{Certainty, NOTHING, StepInput, expression_error, failure_message};
 use super::transition::{Execution, NoTransition};
 use crate::expression::EvalError;
 
@@ -77,7 +77,16 @@ impl Execution<'_> {
                 | ParsedOutcome::InDoubt(failure),
             ) => (StepOutcome::NotCompensated, None, Some(failure)),
         };
-        Ok(StepInput { at, result, data, named, failure })
+        let certainty = match (outcome, &action.kind) {
+            (
+                WorkOutcome::TimedOut { .. },
+                CompiledActionKind::Command { .. }
+                | CompiledActionKind::Effect { .. }
+                | CompiledActionKind::Job(_),
+            ) => Certainty::Unknown,
+            (_, _) => Certainty::Known,
+        };
+        Ok(StepInput { at, result, data, named, failure, certainty })
     }
 
     /// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
@@ -96,7 +105,14 @@ impl Execution<'_> {
         decision: &EventType,
         data: &'v Value,
     ) -> Result<StepInput<'v>, NoTransition> {
-        let step_input = |result, named, failure| StepInput { at, result, data, named, failure };
+        let step_input = |result, named, failure| StepInput {
+            at,
+            result,
+            data,
+            named,
+            failure,
+            certainty: Certainty::Known,
+        };
         match decision.as_str() {
             NOT_EXECUTED => Ok(step_input(StepOutcome::NotExecuted, None, None)),
             EXECUTED => match self.success(at, self.action_of(at, false), None, data) {

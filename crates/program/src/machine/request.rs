@@ -72,7 +72,12 @@ impl Execution<'_> {
             | CompiledActionKind::Effect { .. }
             | CompiledActionKind::Job(_) => {
                 let id = &self.step(at).id;
-                ActionRequest::Work(Box::new(self.work_of(id, action, tag.clone(), &bindings)?))
+                ActionRequest::Work(Box::new(self.work_of(
+                    id,
+                    action,
+                    (tag.clone(), self.state.round(tag)),
+                    &bindings,
+                )?))
             }
             CompiledActionKind::Wait(time) => ActionRequest::Until(time.due(self.context.now, &bindings)?),
             CompiledActionKind::Human(human) => {
@@ -81,6 +86,7 @@ impl Execution<'_> {
             CompiledActionKind::Saga { saga, correlation, event, data } => {
                 ActionRequest::Work(Box::new(Work::StartChild(StartChild {
                     tag: tag.clone(),
+                    round: self.state.round(tag),
                     saga: saga.clone(),
                     correlation: self.child(at, correlation.as_ref(), tag, &bindings)?,
                     event: event.clone(),
@@ -96,7 +102,7 @@ impl Execution<'_> {
         &self,
         step: &Name,
         action: &CompiledAction,
-        tag: Name,
+        (tag, round): (Name, u64),
         bindings: &Bindings<'_>,
     ) -> Result<Work, EvalError> {
         Ok(match &action.kind {
@@ -108,6 +114,7 @@ impl Execution<'_> {
                 confirmation: confirmation(action),
                 timeout: action.timeout,
                 tag,
+                round,
             }),
             CompiledActionKind::Job(job) => Work::Effect(Effect {
                 name: job.effect.clone(),
@@ -116,6 +123,7 @@ impl Execution<'_> {
                 retry: action.retry,
                 in_doubt: action.in_doubt,
                 tag,
+                round,
             }),
             CompiledActionKind::Effect { name, data } => Work::Effect(Effect {
                 name: name.clone(),
@@ -124,6 +132,7 @@ impl Execution<'_> {
                 retry: action.retry,
                 in_doubt: action.in_doubt,
                 tag,
+                round,
             }),
             CompiledActionKind::Wait(_)
             | CompiledActionKind::Event

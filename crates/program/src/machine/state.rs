@@ -81,6 +81,9 @@ pub(super) struct OptionalState {
     pub(super) children: Vec<(Name, CorrelationId)>,
     /// Escalation times of tasks, by tag.
     pub(super) escalations: Vec<(Name, Timestamp)>,
+    /// Rounds by tag, for tags that are not in their first round.
+    #[serde(default)]
+    pub(super) rounds: Vec<(Name, u64)>,
 }
 
 /// Elements of a step: their values at its start, and their states.
@@ -165,6 +168,21 @@ impl State {
 
     pub(super) fn extra_mut(&mut self) -> &mut OptionalState {
         self.extra.get_or_insert_default()
+    }
+
+    /// Returns the current round of a tag: 0 is the first.
+    pub(super) fn round(&self, tag: &Name) -> u64 {
+        let rounds = self.extra.as_ref().map_or(&[][..], |extra| &extra.rounds);
+        rounds.iter().find(|(of, _)| of == tag).map_or(0, |(_, round)| *round)
+    }
+
+    /// Begins the next round of a tag: its next request has another idempotency key.
+    pub(super) fn begin_round(&mut self, tag: Name) {
+        let rounds = &mut self.extra_mut().rounds;
+        match rounds.iter_mut().find(|(of, _)| *of == tag) {
+            Some((_, round)) => *round += 1,
+            None => rounds.push((tag, 1)),
+        }
     }
 
     pub(super) fn entry(&self, at: StepIndex) -> StepEntry {

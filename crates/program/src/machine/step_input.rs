@@ -23,6 +23,19 @@ pub(super) struct StepInput<'a> {
     pub(super) named: Option<EventType>,
     /// Failure, if the result is one.
     pub(super) failure: Option<Failure>,
+    /// Knowledge about the execution of the action, if the result is no success.
+    pub(super) certainty: Certainty,
+}
+
+/// Knowledge about the execution of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// It is known whether the action was executed.
+    Known,
+    /// The action may have been executed. The result of its work is pending and decides.
+    Pending,
+    /// The action may have been executed, and no result is pending.
+    Unknown,
 }
 
 pub(super) static NOTHING: Value = Value::Null;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use orlog_model::{Name, TaskChange, TimerChange, Work};
 
-use super::compiled::{CompiledActionKind, ESCALATE, RETRY, SAGA_TIMER};
+use super::compiled::{CompiledAction, CompiledActionKind, ESCALATE, RETRY, SAGA_TIMER};
 use super::outcome_table::StepOutcome;
 use super::state::{Flags, StepEntry, StepIndex};
-use super::step_input::{NOTHING, StepInput, timed_out};
+use super::step_input::{Certainty, NOTHING, StepInput, timed_out};
 use super::step_state::{Phase, StepState};
 use super::transition::{Execution, NoTransition, saga_timer};
 use crate::contract::FailureCause;
@@ -41,7 +41,14 @@ impl Execution<'_> {
             (false, _) => (StepOutcome::TimedOut, Some(timed_out(name, action.timeout))),
             (true, _) => (StepOutcome::NotCompensated, Some(timed_out(name, action.timeout))),
         };
-        self.apply_step_input(&StepInput { at, result, data: &NOTHING, named: None, failure })
+        self.apply_step_input(&StepInput {
+            at,
+            result,
+            data: &NOTHING,
+            named: None,
+            failure,
+            certainty: certainty_after_timeout(action),
+        })
     }
 
     fn on_saga_timeout(&mut self) -> Result<(), NoTransition> {
@@ -178,6 +185,23 @@ impl Execution<'_> {
         }
         timers.extend(self.state.until.map(|due| TimerChange::Arm { name: saga_timer(), due }));
         self.timers.extend(timers);
+    }
+}
+
+/// Returns what is known about an action whose timer fired. The result of an effect or a job follows; it is
+/// final at the same deadline. For a command that an event confirms, none follows. A task is closed, and a
+/// child saga is cancelled and reports its end.
+fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
+    match &action.kind {
+        CompiledActionKind::Command { .. } if action.awaits_event() => Certainty::Unknown,
+        CompiledActionKind::Command { .. }
+        | CompiledActionKind::Effect { .. }
+        | CompiledActionKind::Job(_) => Certainty::Pending,
+        CompiledActionKind::Wait(_)
+        | CompiledActionKind::Event
+        | CompiledActionKind::Human(_)
+        | CompiledActionKind::Saga { .. }
+        | CompiledActionKind::Switch(_) => Certainty::Known,
     }
 }
 

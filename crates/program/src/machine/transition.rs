@@ -273,7 +273,8 @@ impl<'a> Execution<'a> {
         let data =
             fact.data.evaluate(&self.saga_bindings()).map_err(|error| evaluation_error(error.to_string()))?;
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
-        self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data }));
+        let key = Some("end".to_owned());
+        self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data, key }));
         Ok(())
     }
 

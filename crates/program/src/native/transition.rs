@@ -55,6 +55,7 @@ impl<'a> TransitionBuilder<'a> {
         };
         self.work(Work::Command(Command {
             tag,
+            round: 0,
             aggregate_type,
             aggregate_id: self.context.key.correlation.to_string(),
             name,
@@ -69,13 +70,21 @@ impl<'a> TransitionBuilder<'a> {
         let (tag, name) = (self.checked(Name::new(tag)), self.checked(EffectName::new(name)));
         let (Some(tag), Some(name)) = (tag, name) else { return };
         self.waits.push(Wait { kind: WaitKind::WorkResult, name: tag.clone(), until: None });
-        self.work(Work::Effect(Effect { tag, name, payload, timeout, retry: None, in_doubt: None }));
+        self.work(Work::Effect(Effect {
+            tag,
+            round: 0,
+            name,
+            payload,
+            timeout,
+            retry: None,
+            in_doubt: None,
+        }));
     }
 
     /// Publishes a fact.
     pub fn emit(&mut self, kind: &str, data: Value) {
         if let Some(kind) = self.checked(EventType::new(kind)) {
-            self.work(Work::Fact(Fact { kind, data }));
+            self.work(Work::Fact(Fact { kind, data, key: None }));
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) enum WorkRequest {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct CommandRequest {
     tag: Name,
+    #[serde(default)]
+    round: u64,
     /// Command as `aggregate.Name`.
     name: String,
     /// Id of the aggregate. Default: the correlation id.
@@ -45,6 +47,8 @@ pub(super) struct CommandRequest {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct EffectRequest {
     tag: Name,
+    #[serde(default)]
+    round: u64,
     name: EffectName,
     #[serde(default)]
     payload: Value,
@@ -66,6 +70,8 @@ pub(super) struct FactRequest {
     kind: EventType,
     #[serde(default)]
     data: Value,
+    /// Identity of the fact within the run. Default: the input and the position.
+    key: Option<String>,
 }
 
 /// Request to start a child saga.
@@ -73,6 +79,8 @@ pub(super) struct FactRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct StartChildRequest {
     tag: Name,
+    #[serde(default)]
+    round: u64,
     saga: SagaName,
     correlation: CorrelationId,
     /// Event that starts the child saga. Default: its first start event.
@@ -103,6 +111,8 @@ pub(super) enum TaskRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct OpenTaskRequest {
     tag: Name,
+    #[serde(default)]
+    round: u64,
     title: String,
     #[serde(default)]
     roles: Vec<String>,
@@ -182,10 +192,10 @@ pub(super) fn work(
     let work = match request {
         WorkRequest::Command(request) => command(request, declared, context)?,
         WorkRequest::Effect(request) => effect(request, declared)?,
-        WorkRequest::Fact(FactRequest { kind, data }) => Work::Fact(Fact { kind, data }),
-        WorkRequest::StartChild(StartChildRequest { tag, saga, correlation, event, data }) => {
+        WorkRequest::Fact(FactRequest { kind, data, key }) => Work::Fact(Fact { kind, data, key }),
+        WorkRequest::StartChild(StartChildRequest { tag, round, saga, correlation, event, data }) => {
             known_saga(&saga, declared)?;
-            Work::StartChild(StartChild { tag, saga, correlation, event, data })
+            Work::StartChild(StartChild { tag, round, saga, correlation, event, data })
         }
         WorkRequest::CancelChild(CancelChildRequest { saga, correlation, reason }) => {
             known_saga(&saga, declared)?;
@@ -231,6 +241,7 @@ fn command(
     }
     Ok(Work::Command(Command {
         tag: request.tag,
+        round: request.round,
         aggregate_type,
         aggregate_id,
         name,
@@ -253,6 +264,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
     });
     Ok(Work::Effect(Effect {
         tag: request.tag,
+        round: request.round,
         name: request.name,
         payload: request.payload,
         timeout: request.timeout_ms.map(Duration::from_millis),
@@ -273,10 +285,10 @@ pub(super) fn timer(request: TimerRequest, context: &Context<'_>) -> TimerChange
 /// Returns the task change if its data is within the limits.
 pub(super) fn task(request: TaskRequest) -> Result<TaskChange, String> {
     Ok(match request {
-        TaskRequest::Open(OpenTaskRequest { tag, title, roles, assignee, due, outcomes, data }) => {
+        TaskRequest::Open(OpenTaskRequest { tag, round, title, roles, assignee, due, outcomes, data }) => {
             check_payload(&data).map_err(|large| format!("the data of its task `{tag}`: {large}"))?;
             let due = due.map(Timestamp::from_millis);
-            TaskChange::Open(TaskSpec { tag, title, roles, assignee, due, outcomes, data })
+            TaskChange::Open(TaskSpec { tag, round, title, roles, assignee, due, outcomes, data })
         }
         TaskRequest::Assign(AssignTaskRequest { tag, roles, assignee }) => {
             TaskChange::Assign { tag, roles, assignee }

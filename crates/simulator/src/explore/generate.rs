@@ -148,8 +148,11 @@ impl StepGenerator<'_> {
         let late =
             step_states.iter().filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"));
         let tag = rng.choice(late.map(|(tag, _)| tag.to_owned()).collect::<Vec<_>>())?;
-        let in_doubt = self.can_be_in_doubt(&tag) && rng.bool();
-        Some(if in_doubt { SimulationStep::InDoubt { tag } } else { self.ok(tag, rng) })
+        Some(match rng.u8(0..4) {
+            0 => SimulationStep::Timeout { tag },
+            1 if self.can_be_in_doubt(&tag) => SimulationStep::InDoubt { tag },
+            _ => self.ok(tag, rng),
+        })
     }
 
     /// Returns whether the tag can be in doubt. If the definition requires no decision, an unknown outcome

@@ -63,6 +63,28 @@ fn in_doubt_tasks_are_explored() {
     }
 }
 
+/// Saga with each kind of work that can succeed after it has ended.
+const LATE: &str = "
+saga: loan
+version: 1
+start: Begun
+on: [{ event: Off, then: cancel }]
+steps:
+  - { id: file, do: { command: loans.OpenFile }, timeout: 5m, undo: { command: loans.CloseFile } }
+  - { id: score, after: [], do: { effect: scores.order }, timeout: 5m, undo: { effect: scores.cancel } }
+  - { id: check, after: [], do: { saga: audit, data: {} }, timeout: 5m, undo: { effect: audits.revoke } }
+  - { id: scan, after: [], do: { job: { type: js, script: scan } }, timeout: 5m, undo: { effect: scans.delete } }
+  - { id: stock, after: [], do: { command: stock.Reserve }, ok: Reserved, timeout: 5m, undo: { command: stock.Release } }
+";
+
+#[test]
+fn late_success_of_every_kind_of_work_is_compensated() {
+    let program: Arc<dyn Program> = Arc::new(compiled(LATE));
+    let report = run(&program, 600);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert!(report.statuses.contains_key("cancelled"), "{:?}", report.statuses);
+}
+
 #[test]
 fn same_seed_is_reproducible() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
@@ -203,7 +225,15 @@ impl MutantProgram {
                 let repeated = tags_in_doubt.map(|tag| {
                     let name = orlog_model::EffectName::new("cars.rent").unwrap();
                     let (payload, timeout, retry, in_doubt) = (Value::Null, None, None, None);
-                    orlog_model::Work::Effect(Effect { tag, name, payload, timeout, retry, in_doubt })
+                    orlog_model::Work::Effect(Effect {
+                        tag,
+                        round: 0,
+                        name,
+                        payload,
+                        timeout,
+                        retry,
+                        in_doubt,
+                    })
                 });
                 transition.work.extend(repeated);
             }
@@ -292,7 +322,7 @@ fn finds_a_dead_end() {
 
 #[test]
 fn finds_a_dropped_late_success() {
-    check(InjectedBug::DropsLateSuccess, &[Invariant::LateSuccessHandled]);
+    check(InjectedBug::DropsLateSuccess, &[Invariant::LateSuccessHandled, Invariant::UnknownOutcomeHandled]);
 }
 
 #[test]

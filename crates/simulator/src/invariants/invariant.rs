@@ -24,6 +24,8 @@ pub enum Invariant {
     CompensationRequested,
     /// A late success is not lost.
     LateSuccessHandled,
+    /// A step that may have been executed is compensated.
+    UnknownOutcomeHandled,
     /// No step before a completed pivot is compensated.
     PivotNotCompensated,
     /// Work in doubt is not requested again unless an operator reports that it was not executed.

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{
     Commit, ControlAction, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome,
+    WorkflowAction, WorkflowCommand,
 };
 use orlog_program::{Action, CompiledDefinition};
+use uuid::Uuid;
 
 use super::in_doubt::check_in_doubt;
 use super::invariant::{Invariant, Violation};
@@ -17,6 +19,9 @@ use crate::simulator::ObservedDecision;
 /// Recorded work of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkLedger {
+    /// Tags of requested work without a result, by work id. Unlike the pending work of the instance, an entry
+    /// stays until the result arrives.
+    requested_work: BTreeMap<Uuid, String>,
     /// Tags of completed work with a compensation, in the order of completion.
     completed: Vec<String>,
     /// Requested compensations.
@@ -29,6 +34,8 @@ pub(super) struct WorkLedger {
     final_facts: BTreeMap<String, usize>,
     /// Whether an operator ended the instance or skipped a compensation.
     forced: bool,
+    /// Whether an operator ended the instance: then no result changes it.
+    force_completed: bool,
 }
 
 impl WorkLedger {
@@ -48,11 +55,18 @@ impl WorkLedger {
             status: after.status,
         };
         self.forced |= is_forced(seen.input);
+        self.force_completed |= is_action(seen.input, "force-complete");
+        let success = self.success_of(seen);
+        let timed_out = self.timed_out(seen);
+        self.record_requested(seen.input, &commit.work);
         self.record_completed(&view);
         self.check_compensations(&view, &commit.work, violations);
         self.record_compensated(&view, violations);
-        check_success_recorded(&view, violations);
-        check_in_doubt(&view, commit, violations);
+        if !self.force_completed {
+            check_success_recorded(&view, success.as_deref(), violations);
+            check_unknown_compensated(&view, timed_out.as_deref(), violations);
+            check_in_doubt(&view, commit, violations);
+        }
         check_no_new_work(&view, commit, violations);
         check_timers(&view, after, violations);
         self.check_facts_emitted_once(&view, commit, violations);
@@ -61,26 +75,65 @@ impl WorkLedger {
 
     /// Checks a result that was ignored although it reports success.
     pub(super) fn check_ignored(
-        &self,
+        &mut self,
         seen: &ObservedDecision<'_>,
         reason: &str,
         violations: &mut Vec<Violation>,
     ) {
         let step_states = StepStates::of(seen.context.program, seen.context.instance);
-        let Some(tag) = unconditional_success(seen) else { return };
+        let success = self.success_of(seen);
+        self.record_requested(seen.input, &[]);
+        let Some(tag) = success else { return };
         let step = seen
             .context
             .program
             .as_compiled()
             .and_then(|c| step_of(c.definition(), WorkTag::parse(&tag).step));
         if step.is_some_and(|step| step.compensate.is_some())
-            && matches!(step_states.get(&tag), "failed" | "abandoned")
+            && matches!(step_states.get(&tag), "running" | "retrying" | "blocked" | "failed" | "abandoned")
             && !self.forced
         {
             let message =
                 format!("the late success of {tag} was ignored ({reason}) and is never compensated");
             violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
         }
+    }
+
+    /// Removes the work that the input completes and adds new work.
+    fn record_requested(&mut self, input: &Input, work: &[WorkItem]) {
+        if let Some(id) = input.completed_work_id() {
+            self.requested_work.remove(&id);
+        }
+        let tagged = work.iter().filter_map(|item| Some((item.id, item.work.tag()?.to_string())));
+        self.requested_work.extend(tagged);
+    }
+
+    /// Returns the tag of work without a result whose success depends on no further condition.
+    fn success_of(&self, seen: &ObservedDecision<'_>) -> Option<String> {
+        let tag = self.requested_work.get(&seen.input.completed_work_id()?)?;
+        let definition = seen.context.program.as_compiled()?.definition();
+        let step = step_of(definition, WorkTag::parse(tag).step)?;
+        let is_success = match (seen.input, &step.action) {
+            (Input::WorkResult(result), Action::Effect { .. } | Action::Job(_) | Action::Saga { .. }) => {
+                matches!(result.outcome, WorkOutcome::Succeeded { event: None, .. })
+            }
+            (Input::WorkResult(result), Action::Command { .. }) => {
+                matches!(result.outcome, WorkOutcome::Accepted)
+            }
+            (
+                Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }),
+                Action::Saga { .. },
+            ) => ended.failure.is_none(),
+            (_, _) => false,
+        };
+        (is_success && step.ok.is_empty() && !tag.starts_with("compensate:")).then(|| tag.clone())
+    }
+
+    /// Returns the tag of work without a result that may have been executed according to this input.
+    fn timed_out(&self, seen: &ObservedDecision<'_>) -> Option<String> {
+        let Input::WorkResult(result) = seen.input else { return None };
+        let WorkOutcome::TimedOut { .. } = &result.outcome else { return None };
+        self.requested_work.get(&result.work_id).filter(|tag| !tag.starts_with("compensate:")).cloned()
     }
 
     fn record_completed(&mut self, view: &DecisionView<'_>) {
@@ -245,37 +298,30 @@ impl WorkLedger {
     }
 }
 
+fn is_action(input: &Input, label: &str) -> bool {
+    matches!(input, Input::Control(ControlRequest { action, .. }) if action.label() == label)
+}
+
 fn is_forced(input: &Input) -> bool {
-    match input {
-        Input::Control(ControlRequest { action, .. }) => matches!(action.label(), "skip" | "force-complete"),
-        Input::Event(_) | Input::WorkResult(_) | Input::Timer(_) | Input::Workflow(_) | Input::Early(_) => {
-            false
-        }
+    is_action(input, "skip") || is_action(input, "force-complete")
+}
+
+fn check_success_recorded(view: &DecisionView<'_>, success: Option<&str>, violations: &mut Vec<Violation>) {
+    let Some(tag) = success else { return };
+    let (before, after) = (view.before.get(tag), view.after.get(tag));
+    // A success whose values cannot be saved fails its step with a message.
+    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned");
+    if was_awaited && view.has_compensation(tag) && matches!(after, "running" | "pending" | "abandoned") {
+        let message = format!("{tag} succeeded, but its state is {after}");
+        violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
     }
 }
 
-/// Returns the tag whose success depends on no further condition.
-fn unconditional_success(seen: &ObservedDecision<'_>) -> Option<String> {
-    let Input::WorkResult(outcome) = seen.input else { return None };
-    let WorkOutcome::Succeeded { event: None, .. } = &outcome.outcome else { return None };
-    let open = seen.context.instance?.pending_work.iter().find(|open| open.id == outcome.work_id)?;
-    let definition = seen.context.program.as_compiled()?.definition();
-    let step = step_of(definition, WorkTag::parse(open.tag.as_str()).step)?;
-    let is_unconditional =
-        matches!(step.action, Action::Effect { .. } | Action::Job(_) | Action::Saga { .. })
-            && step.ok.is_empty()
-            && !open.tag.as_str().starts_with("compensate:");
-    is_unconditional.then(|| open.tag.to_string())
-}
-
-fn check_success_recorded(view: &DecisionView<'_>, violations: &mut Vec<Violation>) {
-    let Some(tag) = unconditional_success(view.seen) else { return };
-    let (before, after) = (view.before.get(&tag), view.after.get(&tag));
-    // A success whose values cannot be saved fails its step with a message.
-    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned");
-    if was_awaited && view.has_compensation(&tag) && matches!(after, "running" | "pending" | "abandoned") {
-        let message = format!("{tag} succeeded, but its state is {after}");
-        violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
+fn check_unknown_compensated(view: &DecisionView<'_>, tag: Option<&str>, violations: &mut Vec<Violation>) {
+    let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else { return };
+    if view.after.get(tag) == "abandoned" {
+        let message = format!("{tag} may have been executed and is not compensated");
+        violations.push(Violation { rule: Invariant::UnknownOutcomeHandled, message });
     }
 }
 

@@ -197,6 +197,7 @@ impl ScenarioRunner {
             work_id,
             outbox_key: outbox,
             outcome: work_outcome,
+            requested_at: requested.item.created_at,
             attempts: 1,
             at: self.simulator.now(),
             facts: Vec::new(),

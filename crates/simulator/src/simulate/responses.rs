@@ -103,6 +103,7 @@ impl ResponsePolicy {
             work_id: item.id,
             outbox_key: outbox,
             outcome,
+            requested_at: item.created_at,
             attempts: 1,
             at: now,
             facts: Vec::new(),

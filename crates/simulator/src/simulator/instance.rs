@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_engine::BufferedInputRef;
 use orlog_model::{
-    Commit, DeadLetter, EventId, HistoryEntry, Input, Instance, Name, OutboxKey, Status, Task, TaskEventKind,
-    TaskSpec, Timestamp, WorkItem,
+    Commit, DeadLetter, DedupeKey, HistoryEntry, Input, Instance, Name, OutboxKey, Status, Task,
+    TaskEventKind, TaskSpec, Timestamp, WorkItem,
 };
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ pub struct SimulatedInstance {
     /// Inputs buffered while the instance is paused or not started, by number.
     pub(super) buffered: BTreeMap<u64, Input>,
     numbers: u64,
-    applied: BTreeSet<EventId>,
+    applied: BTreeSet<DedupeKey>,
     history: Vec<HistoryEntry>,
     actions: Vec<RecordedAction>,
     dead_letters: Vec<DeadLetter>,
@@ -97,20 +97,17 @@ impl SimulatedInstance {
 
     /// Returns whether the dedupe key of this input exists.
     pub(super) fn is_duplicate(&self, input: &Input) -> bool {
-        match input {
-            Input::Event(event) => self.applied.contains(&event.id),
-            Input::Control(control) => self.applied.contains(&control.id),
-            Input::Workflow(command) => self.applied.contains(&command.id),
-            Input::WorkResult(_) | Input::Timer(_) | Input::Early(_) => false,
-        }
+        input.dedupe_key().is_some_and(|key| self.applied.contains(&key))
     }
 
     /// Returns the inputs buffered for an instance that has not started.
     pub(super) fn buffered(&self) -> Vec<BufferedInputRef> {
         let early = self.buffered.iter().filter_map(|(number, input)| match input {
-            Input::Early(early) => {
-                Some(BufferedInputRef { number: *number, id: early.input.id(), expires_at: early.expires_at })
-            }
+            Input::Early(early) => Some(BufferedInputRef {
+                number: *number,
+                key: early.input.identity(),
+                expires_at: early.expires_at,
+            }),
             Input::Event(_)
             | Input::WorkResult(_)
             | Input::Timer(_)

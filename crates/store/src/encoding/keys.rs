@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use orlog_model::{
-    CheckpointKey, CorrelationId, Destination, EventId, InstanceKey, Name, OutboxKey, SLOTS, SagaName, Slot,
-    SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
+    CheckpointKey, CorrelationId, DedupeKey, Destination, InstanceKey, Name, OutboxKey, SLOTS, SagaName,
+    Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
 };
 use uuid::Uuid;
 
@@ -58,8 +58,8 @@ impl KeyEncoder {
             .finish()
     }
 
-    pub(crate) fn dedupe(&self, bucket: i64, key: &InstanceKey, id: &EventId) -> Vec<u8> {
-        self.of_instance(KeyWriter::new().i64(bucket), key).text(id.as_str()).finish()
+    pub(crate) fn dedupe(&self, bucket: i64, key: &InstanceKey, id: DedupeKey) -> Vec<u8> {
+        self.of_instance(KeyWriter::new().i64(bucket), key).fixed(id.as_uuid().as_bytes()).finish()
     }
 
     /// Returns the number of the bucket that contains a time.
@@ -277,11 +277,11 @@ pub(crate) fn read_bucket(key: &[u8]) -> Result<i64, Error> {
 }
 
 /// Decodes a dedupe key.
-pub(crate) fn read_dedupe(key: &[u8]) -> Result<(i64, InstanceKey, String), Error> {
+pub(crate) fn read_dedupe(key: &[u8]) -> Result<(i64, InstanceKey, DedupeKey), Error> {
     let mut fields = KeyReader::of(key);
     let bucket = fields.i64()?;
     let (_, instance) = read_instance(&mut fields)?;
-    Ok((bucket, instance, fields.text()?.into_owned()))
+    Ok((bucket, instance, DedupeKey::from_uuid(Uuid::from_bytes(fields.fixed()?))))
 }
 
 #[cfg(test)]
@@ -316,8 +316,8 @@ mod tests {
             &keys().timer(&key(), &timer),
             &format!("8000000000000001 {instance} 7061790000 0000000000000003"),
         );
-        let id = EventId::new("e").unwrap();
-        check(&keys().dedupe(-1, &key(), &id), &format!("7fffffffffffffff {instance} 650000"));
+        let id = DedupeKey::from_uuid(Uuid::from_u128(1));
+        check(&keys().dedupe(-1, &key(), id), &format!("7fffffffffffffff {instance} {:032x}", 1));
         let destination = Destination { kind: WorkKind::Effect, name: CompactString::from("a.b") };
         check(&outbox(&OutboxKey { destination, sequence: 9 }), "01 612e620000 0000000000000009");
         check(
@@ -340,8 +340,9 @@ mod tests {
         let timer = Timer { due: Timestamp::from_millis(-5), name: Name::new("pay").unwrap(), token: 3 };
         assert_eq!(read_timer(&keys().timer(&key(), &timer)).unwrap(), (key(), timer));
         assert_eq!(read_numbered(&keys().history(&key(), 7)).unwrap(), (key(), 7));
-        let applied = keys().dedupe(4, &key(), &EventId::new("e").unwrap());
-        assert_eq!(read_dedupe(&applied).unwrap(), (4, key(), "e".to_owned()));
+        let id = DedupeKey::from_uuid(Uuid::from_u128(1));
+        let applied = keys().dedupe(4, &key(), id);
+        assert_eq!(read_dedupe(&applied).unwrap(), (4, key(), id));
         let outbox_key = OutboxKey {
             destination: Destination { kind: WorkKind::Fact, name: CompactString::from("") },
             sequence: 9,

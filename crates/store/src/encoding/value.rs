@@ -52,6 +52,7 @@ mod tests {
     fn effect_encoding_is_backward_compatible() {
         let retry = Some(RetryPolicy { max_attempts: Some(3), initial_backoff: None });
         let effect = Effect {
+            round: 0,
             tag: Name::new("charge").unwrap(),
             name: EffectName::new("payments.charge").unwrap(),
             payload: json!({ "amount": 12 }),
@@ -117,6 +118,7 @@ mod tests {
         };
         let facts = Vec::new();
         let untraced = WorkResult {
+            requested_at: at,
             work_id,
             outbox_key: outbox,
             outcome: WorkOutcome::Accepted,
@@ -126,7 +128,7 @@ mod tests {
             trace: None,
         };
         let mut older = Vec::new();
-        encode(&mut older, &(work_id, untraced.outbox_key.clone(), WorkOutcome::Accepted, 1, at));
+        encode(&mut older, &(work_id, untraced.outbox_key.clone(), WorkOutcome::Accepted, at, 1, at));
         assert_eq!(decode::<WorkResult>(Table::BufferedInput, &older).unwrap(), untraced);
         let (mut bytes, traced) = (Vec::new(), WorkResult { trace: trace.clone(), ..untraced });
         encode(&mut bytes, &traced);

@@ -26,6 +26,7 @@ fn query(tenant: Option<&str>, limit: usize) -> FeedQuery {
 
 fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskEventKind) -> TaskUpdate {
     let form = TaskSpec {
+        round: 0,
         tag: Name::new("approve").unwrap(),
         title: "Approve".to_owned(),
         roles: vec![],

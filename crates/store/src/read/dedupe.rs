@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use orlog_model::{EventId, InstanceKey, Timestamp};
+use orlog_model::{DedupeKey, InstanceKey, Timestamp};
 
 use crate::encoding::keys;
 use crate::error::Error;
@@ -17,7 +17,7 @@ impl Reader {
     ///
     /// # Errors
     /// See [`Reader`].
-    pub fn is_duplicate(&self, key: &InstanceKey, id: &EventId, now: Timestamp) -> Result<bool, Error> {
+    pub fn is_duplicate(&self, key: &InstanceKey, id: DedupeKey, now: Timestamp) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (now, bucket) = self.at(tables, now);
             let in_bucket = |bucket| {

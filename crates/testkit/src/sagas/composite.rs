@@ -137,6 +137,7 @@ fn composite(
         ProgramInput::Event(_) if known.is_none() => {
             next.tasks.push(TaskChange::Open(task_spec()));
             next.work.push(Work::StartChild(StartChild {
+                round: 0,
                 tag: name("child"),
                 saga: child_key(context.key).saga,
                 correlation: context.key.correlation.clone(),
@@ -158,8 +159,11 @@ fn composite(
     if composite_state.chosen.is_some() && composite_state.brought.is_some() {
         next.status = Status::Completed;
         let closed = known.is_some_and(|known| known.chosen.is_none() || known.brought.is_none());
-        let fact =
-            Fact { kind: event_type("CompositeClosed"), data: json!({ "notes": composite_state.notes }) };
+        let fact = Fact {
+            kind: event_type("CompositeClosed"),
+            data: json!({ "notes": composite_state.notes }),
+            key: None,
+        };
         next.work.extend(closed.then_some(Work::Fact(fact)));
     }
     next.state = serde_json::to_vec(&composite_state)
@@ -184,7 +188,11 @@ fn child(
         }
         ProgramInput::Timer { .. } => {
             next.status = Status::Completed;
-            next.work.push(Work::Fact(Fact { kind: event_type("ChildDone"), data: json!({ "milk": 2 }) }));
+            next.work.push(Work::Fact(Fact {
+                kind: event_type("ChildDone"),
+                data: json!({ "milk": 2 }),
+                key: None,
+            }));
         }
         ProgramInput::Cancel { .. } => next.status = Status::Cancelled,
         _ => return Ok(ProgramOutput::Ignored("the child saga does not consume the input".into())),
@@ -194,6 +202,7 @@ fn child(
 
 fn task_spec() -> TaskSpec {
     TaskSpec {
+        round: 0,
         tag: name("approve"),
         title: "Approve the move".to_owned(),
         roles: vec!["landlord".to_owned()],

@@ -1,17 +1,17 @@
 //! Cases of the dedupe window.
 
-use orlog_model::{Change, Commit, EventId, Timestamp};
+use orlog_model::{Change, Commit, DedupeKey, Timestamp};
 
-use super::samples::{apply, at, empty, event_id, key};
+use super::samples::{apply, at, dedupe_key, empty, key};
 use super::{StoreFixture, WINDOW};
 
 /// A dedupe key is stored for at least one window, also if the clock moves back, and deleted on
 /// request.
 pub fn dedupe_window_is_enforced(mut fixture: StoreFixture) {
-    let (key, id) = (key("acme", "o-1"), event_id("e"));
+    let (key, id) = (key("acme", "o-1"), dedupe_key("e"));
     let committed = at(19_999);
-    fixture.commit_at(&[apply(Commit { dedupe_key: Some(id.clone()), ..empty(&key) })], committed);
-    let applied = |fixture: &StoreFixture, now| fixture.reader.is_duplicate(&key, &id, now).unwrap();
+    fixture.commit_at(&[apply(Commit { dedupe_key: Some(id), ..empty(&key) })], committed);
+    let applied = |fixture: &StoreFixture, now| fixture.reader.is_duplicate(&key, id, now).unwrap();
     assert!(applied(&fixture, committed) && applied(&fixture, committed.saturating_add(WINDOW)));
     assert!(applied(&fixture, at(5)), "a clock that moves back expires no key");
     fixture.commit_at(&[Change::PurgeDedupe { before: committed }], committed);
@@ -27,16 +27,16 @@ pub fn dedupe_window_is_enforced(mut fixture: StoreFixture) {
 /// After a downtime longer than the window, dedupe keys of the last inputs remain until the store has
 /// run for one window, also if the store closes again before.
 pub fn dedupe_window_excludes_downtime(mut fixture: StoreFixture) {
-    let (key, [early, late, after]) = (key("acme", "o-1"), ["e", "l", "a"].map(event_id));
-    let applied = |id: &EventId| apply(Commit { dedupe_key: Some(id.clone()), ..empty(&key) });
-    fixture.commit_at(&[applied(&early)], at(12_000));
-    fixture.commit_at(&[applied(&late)], at(25_000));
+    let (key, [early, late, after]) = (key("acme", "o-1"), ["e", "l", "a"].map(dedupe_key));
+    let applied = |id: DedupeKey| apply(Commit { dedupe_key: Some(id), ..empty(&key) });
+    fixture.commit_at(&[applied(early)], at(12_000));
+    fixture.commit_at(&[applied(late)], at(25_000));
     let restarted_at = at(86_400_000);
     let is_known =
-        |fixture: &StoreFixture, id: &EventId, now| fixture.reader.is_duplicate(&key, id, now).unwrap();
-    assert!(is_known(&fixture, &early, restarted_at) && is_known(&fixture, &late, restarted_at));
+        |fixture: &StoreFixture, id: DedupeKey, now| fixture.reader.is_duplicate(&key, id, now).unwrap();
+    assert!(is_known(&fixture, early, restarted_at) && is_known(&fixture, late, restarted_at));
     assert!(
-        !is_known(&fixture, &after, restarted_at) && !is_known(&fixture, &event_id("never"), restarted_at)
+        !is_known(&fixture, after, restarted_at) && !is_known(&fixture, dedupe_key("never"), restarted_at)
     );
     let purge = |fixture: &mut StoreFixture, now: Timestamp| {
         let before = fixture.reader.dedupe_horizon(now).unwrap();
@@ -45,16 +45,16 @@ pub fn dedupe_window_excludes_downtime(mut fixture: StoreFixture) {
         due
     };
     assert!(!purge(&mut fixture, restarted_at), "the inputs can be redelivered now");
-    fixture.commit_at(&[applied(&after)], restarted_at);
+    fixture.commit_at(&[applied(after)], restarted_at);
     let soon = restarted_at.saturating_add(WINDOW / 2);
     assert!(!purge(&mut fixture, soon));
-    assert!([&early, &late, &after].into_iter().all(|id| is_known(&fixture, id, soon)));
+    assert!([early, late, after].into_iter().all(|id| is_known(&fixture, id, soon)));
     let over = restarted_at.saturating_add(WINDOW);
     assert!(purge(&mut fixture, over), "the store ran for one window");
     assert!(
-        !is_known(&fixture, &early, over)
-            && !is_known(&fixture, &late, over)
-            && is_known(&fixture, &after, over)
+        !is_known(&fixture, early, over)
+            && !is_known(&fixture, late, over)
+            && is_known(&fixture, after, over)
     );
     assert_eq!(fixture.reader.dedupe_horizon(over).unwrap(), restarted_at);
 }

@@ -54,7 +54,13 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
     assert_eq!((remaining(&fixture, &next), fixture.reader.instance(&next).unwrap().is_some()), (1, true));
     purge(&mut fixture, &long, versions);
 
-    let open = PendingWork { id: Uuid::nil(), kind: WorkKind::Saga, tag: name("child") };
+    let open = PendingWork {
+        id: Uuid::nil(),
+        kind: WorkKind::Saga,
+        tag: name("child"),
+        requested_at: at(1),
+        survives_end: true,
+    };
     let retained = [
         instance(1, Status::Running),
         instance(1, Status::Stuck),
@@ -80,6 +86,7 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
 
 fn task(of: &InstanceKey, number: u128, status: TaskStatus, updated_at: i64) -> TaskUpdate {
     let spec = TaskSpec {
+        round: 0,
         tag: name("approve"),
         title: "approve".to_owned(),
         roles: Vec::new(),

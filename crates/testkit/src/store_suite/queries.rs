@@ -8,7 +8,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::samples::{
-    apply, at, dead_letter, effect, empty, event_id, instance, key, saga, source, tenant, timer,
+    apply, at, dead_letter, dedupe_key, effect, empty, instance, key, saga, source, tenant, timer,
 };
 use super::{KEY_SHARDED, StoreFixture};
 
@@ -76,7 +76,7 @@ pub fn tables_are_inspectable(mut fixture: StoreFixture) {
             instance: Some(Instance { state: b"{\"step\":2}".to_vec(), ..instance(1, Status::Running) }),
             work: vec![effect(&key, "payments.charge", 1)],
             arm: vec![timer(50, 1)],
-            dedupe_key: Some(event_id("e")),
+            dedupe_key: Some(dedupe_key("e")),
             dead_letter: Some(Box::new(dead_letter("zeta", 3))),
             ..empty(&key)
         }),
@@ -92,7 +92,7 @@ pub fn tables_are_inspectable(mut fixture: StoreFixture) {
     assert_eq!(only("schedule").key, "schedule:acme:order:o-1:1970-01-01T00:00:00.050Z:timeout");
     assert_eq!(
         (only("dedupe").key.as_str(), only("checkpoint").key.as_str()),
-        ("dedupe:acme:order:o-1:e", "checkpoint:events:*")
+        (format!("dedupe:acme:order:o-1:{}", dedupe_key("e")).as_str(), "checkpoint:events:*")
     );
     assert_eq!(fixture.reader.inspect_rows("deadletter", Some(&acme), 9).unwrap(), []);
     assert_eq!(fixture.reader.inspect_rows("saga", Some(&acme), 9).unwrap().len(), 1);

@@ -5,7 +5,7 @@ use orlog_model::{
 };
 
 use super::StoreFixture;
-use super::samples::{at, destination, effect, empty, event, event_id, instance, key, timer};
+use super::samples::{at, dedupe_key, destination, effect, empty, event, event_id, instance, key, timer};
 
 /// A replaced instance keeps only its dedupe keys, and no row of another instance changes.
 pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreFixture) {
@@ -18,7 +18,7 @@ pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreF
                 arm: vec![timer(30, version)],
                 disarm: vec![timer(30, version - 1)],
                 work: vec![effect(of, "a", u128::from(version))],
-                dedupe_key: Some(event_id(&format!("e-{version}"))),
+                dedupe_key: Some(dedupe_key(&format!("e-{version}"))),
                 buffer: Some(event("buffered")),
                 ..empty(of)
             });
@@ -29,7 +29,7 @@ pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreF
         key: key.clone(),
         instance: armed(2),
         history: vec![record(1), record(2)],
-        dedupe_keys: vec![event_id("new")],
+        dedupe_keys: vec![dedupe_key("new")],
         tasks: Vec::new(),
         work: vec![effect(&key, "b", 9)],
         removed_work: vec![rows[0].0.clone(), rows[1].0.clone(), rows[1].0.clone()],
@@ -47,7 +47,7 @@ pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreF
     assert_eq!(tokens, [(true, 2), (false, 3)]);
     assert_eq!(fixture.reader.outbox_depth().unwrap(), 5);
     for id in ["e-1", "e-3", "new"] {
-        assert!(fixture.reader.is_duplicate(&key, &event_id(id), at(0)).unwrap(), "{id}");
+        assert!(fixture.reader.is_duplicate(&key, dedupe_key(id), at(0)).unwrap(), "{id}");
     }
 }
 

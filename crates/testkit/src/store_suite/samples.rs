@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use orlog_model::{
     Change, CheckpointKey, Commit, CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason,
-    DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Input, Instance, InstanceKey,
-    Name, SagaName, Status, TenantId, Timer, Timestamp, Work, WorkItem, WorkKind,
+    DedupeKey, DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Input, Instance,
+    InstanceKey, Name, SagaName, Status, TenantId, Timer, Timestamp, Work, WorkItem, WorkKind,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -24,6 +24,10 @@ pub(super) fn saga(name: &str) -> SagaName {
 
 pub(super) fn event_id(text: &str) -> EventId {
     EventId::new(text).expect("valid")
+}
+
+pub(super) fn dedupe_key(text: &str) -> DedupeKey {
+    DedupeKey::from_uuid(orlog_model::derive_id(at(0), &[text.as_bytes()]))
 }
 
 pub(super) fn name(text: &str) -> Name {
@@ -46,6 +50,7 @@ pub(super) fn empty(key: &InstanceKey) -> Commit {
 pub(super) fn instance(version: u64, status: Status) -> Instance {
     Instance {
         definition: DefinitionRef { saga: saga("order"), version: 1, hash: [7; 16] },
+        run_id: Uuid::from_u128(1),
         version,
         status,
         paused: false,
@@ -67,6 +72,7 @@ pub(super) fn instance(version: u64, status: Status) -> Instance {
 
 pub(super) fn effect(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
     let work = Work::Effect(Effect {
+        round: 0,
         tag: name("charge"),
         name: EffectName::new(effect).expect("valid"),
         payload: json!({"amount": 12.5, "lines": [1, null, "two"]}),

@@ -13,6 +13,7 @@ use super::{KEY_SHARDED, StoreFixture};
 
 fn entry(of: &str, number: u64, step: TaskEventKind) -> TaskUpdate {
     let spec = TaskSpec {
+        round: 0,
         tag: name("approve"),
         title: format!("task {number}"),
         roles: if number.is_multiple_of(2) { vec!["clerk".to_owned()] } else { vec![] },
