@@ -143,6 +143,43 @@ async fn failure_after_a_successful_canary_does_not_stop_the_redrive() {
     assert_eq!(dead_letters(&node).await, [last]);
 }
 
+/// Saga whose handler fails for an event without `n`.
+pub(crate) const COUNT: &str = r"
+saga: count
+version: 1
+start: CountOpened
+correlate: countId
+vars: { countId: =event.countId, total: '=0' }
+on:
+  - { event: Counted, save: { total: =vars.total + event.n } }
+steps:
+  - { id: close, do: { event: CountClosed }, timeout: 1h }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letter_stays_stored_when_its_instance_rejects_the_redrive() {
+    let node = Node::start().await;
+    std::fs::write(node.definitions().join("count.saga.yaml"), COUNT).unwrap();
+    node.post("/admin/reload", &json!(null)).await.ok();
+    let opened = event("opened-1", "CountOpened", &json!({ "countId": "c-1" }));
+    node.post("/v1/events", &opened).await.ok();
+    let count = node.until("", "/v1/sagas/count/c-1", |_| true).await;
+    // Requires this version, and its event has no `n`.
+    let signal = json!({ "id": "s-1", "type": "Counted", "data": { "countId": "c-1" }, "expected_version": count["version"] });
+    node.post("/v1/sagas/count/c-1/signal", &signal).await.problem("OR0015");
+    let before = node.get("/v1/dead-letters").await.ok();
+    let id = before["items"][0]["id"].as_str().unwrap().to_owned();
+    let counted = event("counted-1", "Counted", &json!({ "countId": "c-1", "n": 1 }));
+    node.post("/v1/events", &counted).await.ok();
+    node.until("", "/v1/sagas/count/c-1", |now| now["version"] != count["version"]).await;
+
+    node.post(&format!("/v1/dead-letters/{id}/redrive"), &json!(null)).await.problem("OR0012");
+    assert_eq!(node.get("/v1/dead-letters").await.ok()["items"], before["items"]);
+    let response = node.post("/v1/dead-letters/redrive", &json!({ "saga": "count" })).await.ok();
+    assert_eq!((&response["matched"], &response["rejected"]), (&json!(1), &json!(1)), "{response}");
+    assert_eq!(node.get("/v1/dead-letters").await.ok()["items"], before["items"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_redrive_validates_input_and_stays_within_the_tenant() {
     let node = Node::start().await;

@@ -301,13 +301,15 @@ impl State {
         let context = &self.instances.context;
         context.metrics.ignored.inc();
         log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
+        // A rejection changes nothing: a dead letter that its instance rejects stays stored.
+        let drops = rejection.is_none() && self.mailbox.has_extra_change();
         // The cause of this result may not be durable yet, so the result must not be reported before.
-        let waits = self.mailbox.has_extra_change() || !self.mailbox.is_durable();
+        let waits = drops || !self.mailbox.is_durable();
         let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else { return };
         let done = envelope
             .completion
             .with_reply(|| rejection.map_or_else(|| Ok(self.control_result(false, Some(reason))), Err));
-        match envelope.extra_change {
+        match envelope.extra_change.filter(|_| drops) {
             Some(change) => {
                 let mailbox = Some(Arc::clone(&self.mailbox));
                 self.send(Submission { change, extra: None, done, mailbox, decided: None });
