@@ -104,6 +104,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(control::retry))
         .routes(routes!(control::skip))
         .routes(routes!(control::force_complete))
+        .routes(routes!(control::drop_instance))
         .routes(routes!(tasks::list))
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::claim))

@@ -27,6 +27,9 @@ mod operators;
 #[path = "api/overview.rs"]
 mod overview;
 #[cfg(test)]
+#[path = "api/quarantine.rs"]
+mod quarantine;
+#[cfg(test)]
 #[path = "api/replay.rs"]
 mod replay;
 #[cfg(test)]

@@ -96,6 +96,7 @@ impl From<ControlError> for Problem {
             ControlError::Rejected(Rejection::NotFound) => Code::InstanceNotFound,
             ControlError::Rejected(Rejection::VersionMismatch { .. }) => Code::VersionConflict,
             ControlError::Rejected(Rejection::InvalidStatus { .. }) => Code::InvalidStatus,
+            ControlError::Rejected(Rejection::Quarantined { .. }) => Code::InstanceQuarantined,
             ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
             ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
             ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
@@ -170,6 +171,8 @@ verbs! {
     skip "/v1/sagas/{saga}/{correlation}/skip" => |_| ControlAction::Skip;
     /// Force-complete a stuck instance: end it without further steps or compensations
     force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| ControlAction::ForceComplete;
+    /// Delete a quarantined instance, whose stored data cannot be read
+    drop_instance "/v1/sagas/{saga}/{correlation}/drop" => |_| ControlAction::Drop;
 }
 
 async fn instruct(

@@ -50,7 +50,7 @@ pub(super) struct DeadLetterView {
     /// Correlation id of the target instance, if known.
     correlation: Option<String>,
     /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent`,
-    /// `retries_exhausted` or `early_buffer_full`.
+    /// `retries_exhausted`, `early_buffer_full`, `instance_unreadable` or `bus_rejected`.
     reason: &'static str,
     /// Error message.
     message: String,
@@ -151,7 +151,8 @@ pub(super) async fn show(
 /// Redrive a dead letter
 ///
 /// Delivers an input to its instance, or publishes a message to the bus. The commit that stores the
-/// result deletes the dead letter. If it fails again, a new dead letter is created.
+/// result deletes the dead letter. If it fails again, a new dead letter is created. A dead letter that
+/// its instance rejects stays stored.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/{id}/redrive",

@@ -52,6 +52,7 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("POST", "/v1/sagas/{saga}/{correlation}/retry", Tenant(Operator)),
     ("POST", "/v1/sagas/{saga}/{correlation}/skip", Tenant(Operator)),
     ("POST", "/v1/sagas/{saga}/{correlation}/force-complete", Tenant(Operator)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/drop", Tenant(Operator)),
     ("GET", "/v1/tasks", Tenant(Viewer)),
     ("GET", "/v1/tasks/{id}", Tenant(Viewer)),
     ("POST", "/v1/tasks/{id}/claim", Tenant(Operator)),

@@ -116,6 +116,8 @@ codes! {
     NothingToReload = "OR0029", CONFLICT, "Nothing to reload";
     /// A worker lost its claim.
     ClaimLost = "OR0030", CONFLICT, "Job claim lost";
+    /// The stored data of the instance cannot be read.
+    InstanceQuarantined = "OR0060", CONFLICT, "Instance quarantined";
     /// The change feed no longer has the changes after a cursor.
     CursorExpired = "OR0050", GONE, "Export cursor expired";
     /// The change feed is disabled.

@@ -73,6 +73,10 @@ impl App {
         let app = Arc::clone(self);
         let counted = tokio::task::spawn_blocking(move || app.pins(u64::MAX)).await;
         let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
+        if !pins.complete {
+            tracing::warn!("an instance cannot be read and may use any definition; unused definitions stay");
+            return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
+        }
         let loaded = self.programs.all();
         for warning in self.definitions.unmet_needs(&UsageContext {
             catalog: &self.catalog,

@@ -94,13 +94,28 @@ impl App {
         let mut worked = Vec::new();
         for (key, inputs) in &found.inputs {
             let Some(reader) = self.runtime.reader(key) else { continue };
-            let old = reader.instance(key)?;
-            let history = if old.is_some() { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
-            let remains = RebuildInput { program: Arc::clone(program), key, inputs, results: &found.results };
+            // A replay repairs an instance whose snapshot cannot be read.
+            let (old, is_unreadable) = match reader.instance(key) {
+                Err(orlog_store::Error::Corrupt { .. }) => (None, true),
+                old => (old?, false),
+            };
+            let is_stored = old.is_some() || is_unreadable;
+            let history = if is_stored { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
+            let remains = RebuildInput {
+                program: Arc::clone(program),
+                key,
+                inputs,
+                results: &found.results,
+            };
             let rebuilt = rebuild(&remains, self.pace(order.work));
             let rows = waiting.get(key).map_or(&[][..], Vec::as_slice);
-            let case =
-                ReplayCandidate { order, old: old.as_ref(), history: &history, rebuild_input: &remains };
+            let case = ReplayCandidate {
+                order,
+                old: old.as_ref(),
+                is_unreadable,
+                history: &history,
+                rebuild_input: &remains,
+            };
             let fate = case.evaluate(&rebuilt);
             let is_applied = matches!(fate, ReplayResult::Created | ReplayResult::Replaced);
             let mut replayed = ReplayedInstance {

@@ -30,6 +30,8 @@ pub(super) enum Command {
     Skip(control::ControlArgs),
     /// Force-complete a stuck instance: end it without further steps or compensations
     ForceComplete(control::ControlArgs),
+    /// Delete a quarantined instance, whose stored data cannot be read
+    Drop(control::ControlArgs),
 }
 
 pub(super) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
@@ -43,5 +45,6 @@ pub(super) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Retry(args) => control::send_action("retry", args, console).await,
         Command::Skip(args) => control::send_action("skip", args, console).await,
         Command::ForceComplete(args) => control::send_action("force-complete", args, console).await,
+        Command::Drop(args) => control::send_action("drop", args, console).await,
     }
 }

@@ -99,6 +99,12 @@ pub const ALL: &[MetricSpec] = &[
         "Age of the oldest stuck instance; 0 if none",
     ),
     spec("orlog_instances_live", Gauge, &[], "Instances in memory"),
+    spec(
+        "orlog_instances_quarantined",
+        Gauge,
+        &[],
+        "Instances whose stored data could not be read since the node started",
+    ),
     spec("orlog_instances_activated_total", Counter, &[], "Instances loaded into memory"),
     spec("orlog_instances_passivated_total", Counter, &[], "Instances removed from memory"),
     spec("orlog_dead_letters_created_total", Counter, &["reason"], "Inputs and messages dead-lettered"),

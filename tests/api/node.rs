@@ -48,7 +48,7 @@ failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 /// Node and the state of its effects.
 pub(crate) struct Node {
     pub(crate) app: Arc<App>,
-    _dir: TempDir,
+    dir: TempDir,
     pub(crate) refunds: Arc<AtomicBool>,
     router: Router,
 }
@@ -144,6 +144,24 @@ impl Node {
             ..Config::default()
         };
         change(&mut config);
+        Self::open(dir, config, programs, more).await
+    }
+
+    /// Stops the node, changes its files, and starts it again.
+    pub(crate) async fn restart(self, change: impl FnOnce(&Path)) -> Self {
+        self.app.stop().await.unwrap();
+        let Self { app, dir, .. } = self;
+        let config = app.config.clone();
+        change(&config.data_dir);
+        Self::open(dir, config, Vec::new(), Vec::new()).await
+    }
+
+    async fn open(
+        dir: TempDir,
+        config: Config,
+        programs: Vec<Arc<dyn Program>>,
+        more: Vec<Upstream>,
+    ) -> Self {
         let refunds = Arc::new(AtomicBool::new(true));
         let gateway = Upstream::gateway(Arc::new(AcceptAllGateway), Policy::gateway());
         let upstreams = [effects(Arc::clone(&refunds)), gateway].into_iter().chain(more).collect();
@@ -153,7 +171,7 @@ impl Node {
                 .await
                 .unwrap();
         let router = orlog::api::router(Arc::clone(&app));
-        Self { app, _dir: dir, refunds, router }
+        Self { app, dir, refunds, router }
     }
 
     /// Starts a node that accepts these tenants only.

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, TIMEOUT, placed};
 
-const ROUTES: [&str; 59] = [
+const ROUTES: [&str; 60] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -57,6 +57,7 @@ const ROUTES: [&str; 59] = [
     "POST /v1/replays",
     "POST /v1/sagas/{saga}/{correlation}/cancel",
     "POST /v1/sagas/{saga}/{correlation}/force-complete",
+    "POST /v1/sagas/{saga}/{correlation}/drop",
     "POST /v1/sagas/{saga}/{correlation}/pause",
     "POST /v1/sagas/{saga}/{correlation}/resume",
     "POST /v1/sagas/{saga}/{correlation}/signal",

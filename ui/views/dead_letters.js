@@ -17,6 +17,8 @@ const REMEDIES = {
   definition_missing: 'The definition of the instance is missing. Deploy it, then redrive.',
   snapshot_inconsistent: 'The program cannot decode the stored state. Deploy the version that wrote it, then redrive.',
   retries_exhausted: 'The input crashed the instance too often. See the node log for the cause.',
+  instance_unreadable: 'The stored data of the instance cannot be read. Replay or drop the instance, then redrive.',
+  bus_rejected: 'The bus rejected the message, for example because it is too large. Raise the limit, then redrive.',
   early_buffer_full: 'The buffer for early inputs is full. Find out why the instance did not start, then redrive.',
 };
 

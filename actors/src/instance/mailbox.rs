@@ -154,6 +154,18 @@ impl Mailbox {
         Some((Arc::clone(&front.input), front.attempts))
     }
 
+    /// Takes back the last attempt: it failed for a reason outside the input.
+    pub(crate) fn retract_attempt(&self) {
+        if let Some(front) = self.lock().queue.front_mut() {
+            front.attempts = front.attempts.saturating_sub(1);
+        }
+    }
+
+    /// Returns true if the mailbox is closed: its instance is passivated, or the incarnation has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Removes the first input; its consequences are known. Its `commits` go to the committer next.
     pub(crate) fn finish(&self, commits: usize, ended: bool) -> Option<Envelope> {
         let mut inner = self.lock();

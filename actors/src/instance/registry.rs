@@ -4,14 +4,14 @@
 //! input, and wakes or starts the actor. Idle instances are listed in the order in which they became
 //! idle and are passivated from the start of the list.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
 use orlog_bus::Acker;
-use orlog_model::{Change, Clock, InstanceKey, SlotAssigner};
+use orlog_model::{Change, Clock, DeadLetter, DeadLetterOriginal, InstanceKey, SlotAssigner, TraceParent};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
 use tokio::sync::{Notify, oneshot};
@@ -39,6 +39,8 @@ pub(crate) struct InstanceRegistry {
     lost: AtomicBool,
     /// Number of incarnations so far.
     incarnations: AtomicU64,
+    /// Instances whose stored data could not be read.
+    quarantined: Mutex<BTreeSet<InstanceKey>>,
     /// Acker of each stream that is read.
     subscriptions: Mutex<BTreeMap<String, Arc<dyn Acker>>>,
     pub(crate) context: Arc<ShardContext>,
@@ -78,6 +80,7 @@ impl InstanceRegistry {
             open: RwLock::new(None),
             lost: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
+            quarantined: Mutex::default(),
             subscriptions: Mutex::default(),
             context,
         })
@@ -106,6 +109,42 @@ impl InstanceRegistry {
             false
         });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Records that the stored data of an instance cannot be read.
+    pub(crate) fn start_quarantine(&self, key: &InstanceKey) {
+        if self.quarantined.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
+            self.context.metrics.quarantined_instances.inc();
+        }
+    }
+
+    /// Records that the data of an instance was replaced or dropped.
+    pub(crate) fn end_quarantine(&self, key: &InstanceKey) {
+        if self.quarantined.lock().unwrap_or_else(PoisonError::into_inner).remove(key) {
+            self.context.metrics.quarantined_instances.dec();
+        }
+    }
+
+    /// Commits a dead letter that results from no input of an instance, after the change `extra`.
+    pub(crate) fn store_dead_letter(
+        &self,
+        dead_letter: DeadLetter,
+        extra: Option<Change>,
+        done: Completion,
+    ) -> Result<(), ShardUnavailable> {
+        let trace_id = match &dead_letter.original {
+            DeadLetterOriginal::Input(input) => input.trace().map(TraceParent::trace_id),
+            DeadLetterOriginal::Message { .. } => None,
+        };
+        let (tenant, reason, error) =
+            (&dead_letter.tenant, dead_letter.reason.as_str(), &dead_letter.message);
+        tracing::warn!(%tenant, trace_id, reason, error, "dead letter");
+        self.context.metrics.count_dead_letter(dead_letter.reason);
+        self.context.metrics.tenants.counters(&dead_letter.tenant).dead_letters.inc();
+        // Retention counts from here, regardless of the age of the message.
+        let at = self.context.clock.now();
+        let change = Change::PutDeadLetter(Box::new(DeadLetter { at, ..dead_letter }));
+        self.committer()?.submit(Submission { extra, ..Submission::new(change, done) })
     }
 
     /// Registers a stream that the shard reads.

@@ -6,6 +6,8 @@
 //! to the committer.
 
 mod buffered;
+mod quarantine;
+mod replacement;
 mod spans;
 
 use std::borrow::Cow;
@@ -13,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use orlog_engine::{
-    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input, decide,
+    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, dead_letter_input, decide,
     decide_migration, decide_without_definition,
 };
 use orlog_model::{
@@ -21,6 +23,7 @@ use orlog_model::{
     Instance, Status, StatusSnapshot,
 };
 use orlog_program::Program;
+use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::instance::completion::{Completion, ControlReply};
@@ -31,9 +34,6 @@ use crate::shard::submission::{CommitterHandle, Submission};
 use crate::telemetry::log_instance;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 use crate::telemetry::tracer::TransitionSpan;
-
-/// Maximum number of inputs that the actor processes before it yields to other actors.
-const MAX_INPUTS_PER_TURN: usize = 64;
 
 /// Saga actor.
 pub(crate) struct SagaActor;
@@ -51,6 +51,10 @@ pub(crate) struct State {
     instances: Arc<InstanceRegistry>,
     committer: CommitterHandle,
     loaded: bool,
+    /// Buffered inputs must be applied before the next input.
+    unbuffers: bool,
+    /// Reason why the stored data of the instance cannot be read.
+    quarantine: Option<String>,
     instance: Option<Instance>,
     /// Inputs buffered while the instance does not exist. Inputs buffered by this actor have no stored
     /// number yet.
@@ -78,6 +82,8 @@ impl Actor for SagaActor {
             instances,
             committer,
             loaded: false,
+            unbuffers: false,
+            quarantine: None,
             instance: None,
             early,
             recent,
@@ -86,16 +92,7 @@ impl Actor for SagaActor {
     }
 
     async fn handle(&self, _: ActorRef<Wake>, _: Wake, state: &mut State) -> Result<(), ActorProcessingErr> {
-        if !state.loaded {
-            state.load().await?;
-        }
-        let mut processed = 0;
-        while state.process_next().await? {
-            processed += 1;
-            if processed % MAX_INPUTS_PER_TURN == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
+        state.process_all().await?;
         state.instances.check_idle(&state.mailbox);
         Ok(())
     }
@@ -103,26 +100,25 @@ impl Actor for SagaActor {
 
 impl State {
     /// Loads the snapshot after the commits of a crashed predecessor are durable.
-    async fn load(&mut self) -> Result<(), ActorProcessingErr> {
+    async fn load(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
         self.instance = self.instances.context.reader.instance(&self.mailbox.key)?;
-        self.loaded = true;
         if self.instance.is_none() {
             self.load_early_inputs().await?;
         }
-        if self.instance.is_some() && !self.is_paused() {
-            self.apply_buffered().await?;
-        }
+        self.loaded = true;
+        self.unbuffers = self.instance.is_some() && !self.is_paused();
         Ok(())
     }
 
     /// Processes the first input of the queue; returns `false` if the queue is empty.
-    async fn process_next(&mut self) -> Result<bool, ActorProcessingErr> {
+    async fn process_next(&mut self) -> Result<bool, StoreError> {
         let Some((input, attempts)) = self.mailbox.start_attempt() else { return Ok(false) };
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
         let _guard = self.instances.context.programs.guard();
         let started = self.trace_start();
-        if self.is_repeated(&input)? {
+        let repeated = self.is_repeated(&input).await;
+        if repeated.inspect_err(|_| self.mailbox.retract_attempt())? {
             let reason = "the input was already applied";
             self.trace_ignored(&input, started, reason);
             self.finish_without_commit(reason.into(), None);
@@ -131,9 +127,6 @@ impl State {
         if let Some(to) = self.mailbox.replacement() {
             self.replace(&input, to).await;
             return Ok(true);
-        }
-        if self.instance.is_none() && matches!(*input, Input::Timer(_)) {
-            self.load_early_inputs().await?;
         }
         let waited = self.has_buffered();
         match self.decide(&input, attempts) {
@@ -155,40 +148,8 @@ impl State {
                 self.finish_without_commit("rejected".into(), Some(rejection.into()));
             }
         }
-        if waited && self.instance.is_some() && !self.has_buffered() {
-            self.apply_buffered().await?;
-        }
+        self.unbuffers |= waited && self.instance.is_some() && !self.has_buffered();
         Ok(true)
-    }
-
-    /// Replaces the state of the instance, unless the instance has changed since the replacement was
-    /// created.
-    async fn replace(&mut self, input: &Input, to: Instance) {
-        // The store replaces only the state that it has.
-        self.mailbox.wait_durable().await;
-        let expected = match input {
-            Input::Control(control) => control.expected_version.unwrap_or_default(),
-            _ => 0,
-        };
-        let actual = self.instance.as_ref().map_or(0, |instance| instance.version);
-        let fits = actual == expected && !self.is_paused();
-        if fits {
-            self.instance = Some(to);
-            self.early.clear();
-            self.recent.clear();
-        }
-        let Some(envelope) = self.mailbox.finish(usize::from(fits), self.has_ended()) else { return };
-        let rejection = ControlError::from(Rejection::VersionMismatch { expected, actual });
-        let done = envelope
-            .completion
-            .with_reply(|| if fits { Ok(self.control_result(true, None)) } else { Err(rejection) });
-        match envelope.extra_change.filter(|_| fits) {
-            Some(change) => {
-                let mailbox = Some(Arc::clone(&self.mailbox));
-                self.send(Submission { change, extra: None, done, mailbox, decided: None });
-            }
-            None => done.complete(),
-        }
     }
 
     /// Returns true if buffered inputs may exist that wait for the start or resume of the instance.
@@ -197,8 +158,12 @@ impl State {
     }
 
     /// Returns true if the input was applied before. Only events and control requests have ids that can
-    /// repeat; for an instance that does not exist, no input was applied.
-    fn is_repeated(&mut self, input: &Input) -> Result<bool, ActorProcessingErr> {
+    /// repeat; for an instance that does not exist, no input was applied. Also loads the early inputs that
+    /// a timer can delete.
+    async fn is_repeated(&mut self, input: &Input) -> Result<bool, StoreError> {
+        if self.instance.is_none() && matches!(input, Input::Timer(_)) {
+            self.load_early_inputs().await?;
+        }
         if self.instance.is_none() || matches!(input, Input::WorkResult(_) | Input::Timer(_)) {
             return Ok(false);
         }
@@ -211,21 +176,28 @@ impl State {
             return Ok(true);
         }
         let known = context.reader.is_duplicate(&self.mailbox.key, id, context.clock.now())?;
-        Ok(known && !self.is_dead_letter()?)
+        Ok(known && (!self.is_dead_letter()? || self.is_in_history(&input.id())?))
     }
 
     /// Returns true if the first input is a stored dead letter: then it was not applied, even if its dedupe
     /// key was stored when it was buffered.
-    fn is_dead_letter(&self) -> Result<bool, ActorProcessingErr> {
+    fn is_dead_letter(&self) -> Result<bool, StoreError> {
         let Some((tenant, id)) = self.mailbox.dead_letter() else { return Ok(false) };
         Ok(self.instances.context.reader.dead_letter(&tenant, id)?.is_some())
+    }
+
+    /// Returns true if a transition of the instance has this input: a replay may have applied an input that
+    /// is a dead letter.
+    fn is_in_history(&self, id: &EventId) -> Result<bool, StoreError> {
+        let history = self.instances.context.reader.history(&self.mailbox.key, 0, usize::MAX)?;
+        Ok(history.iter().any(|entry| entry.input_id == *id))
     }
 
     fn decide(&self, input: &Input, attempts: u32) -> Decision {
         let context = &self.instances.context;
         if attempts > context.limits.max_attempts_per_input {
             let message = format!("the actor crashed {} times on this input", attempts - 1);
-            return self.decide_dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
+            return self.dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
         }
         if let Some(program) = self.program() {
             let subject = self.subject(program.as_ref());
@@ -241,7 +213,7 @@ impl State {
             return decision;
         }
         let message = "no definition is loaded for this saga or for the pinned version of this instance";
-        self.decide_dead_letter(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
+        self.dead_letter(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
     }
 
     fn subject<'a>(&'a self, program: &'a dyn Program) -> DecisionContext<'a> {
@@ -270,17 +242,26 @@ impl State {
         }
     }
 
-    fn decide_dead_letter(
+    fn dead_letter(
         &self,
         input: &Input,
         reason: DeadLetterReason,
         message: String,
         attempts: u32,
     ) -> Decision {
+        Decision::Commit(Box::new(self.decide_dead_letter(input, reason, message, attempts)))
+    }
+
+    fn decide_dead_letter(
+        &self,
+        input: &Input,
+        reason: DeadLetterReason,
+        message: String,
+        attempts: u32,
+    ) -> Commit {
         let context = &self.instances.context;
-        let grounds = DeadLetterCause { reason, message, attempts };
-        let commit = dead_letter_input(&self.mailbox.key, input, grounds, context.clock.now(), &context.node);
-        Decision::Commit(Box::new(commit))
+        let cause = DeadLetterCause { reason, message, attempts };
+        dead_letter_input(&self.mailbox.key, input, cause, context.clock.now(), &context.node)
     }
 
     /// Removes the first input and submits its consequences; `ignored` is the reason if there is no

@@ -27,7 +27,7 @@ use sink::{Labels1, Labels2, seconds};
 use tenants::TenantMetrics;
 
 /// All dead letter reasons.
-const REASONS: [DeadLetterReason; 7] = [
+const REASONS: [DeadLetterReason; 9] = [
     DeadLetterReason::Undecodable,
     DeadLetterReason::SchemaMismatch,
     DeadLetterReason::ProgramError,
@@ -35,6 +35,8 @@ const REASONS: [DeadLetterReason; 7] = [
     DeadLetterReason::SnapshotInconsistent,
     DeadLetterReason::RetriesExhausted,
     DeadLetterReason::EarlyBufferFull,
+    DeadLetterReason::InstanceUnreadable,
+    DeadLetterReason::BusRejected,
 ];
 
 /// Supervisors and the actor kinds that they restart.
@@ -60,6 +62,7 @@ pub struct Metrics {
     pub(crate) activations: Counter,
     pub(crate) passivations: Counter,
     pub(crate) live_instances: Gauge,
+    pub(crate) quarantined_instances: Gauge,
     pub(crate) dispatched: Counter,
     pub(crate) timers_fired: Counter,
     pub(crate) timer_late_seconds: Histogram,
@@ -105,6 +108,7 @@ impl Metrics {
             activations: Counter::default(),
             passivations: Counter::default(),
             live_instances: Gauge::default(),
+            quarantined_instances: Gauge::default(),
             dispatched: Counter::default(),
             timers_fired: Counter::default(),
             timer_late_seconds: seconds(),
@@ -132,6 +136,7 @@ impl Metrics {
         sink.register("instances_activated_total", self.activations.clone());
         sink.register("instances_passivated_total", self.passivations.clone());
         sink.register("instances_live", self.live_instances.clone());
+        sink.register("instances_quarantined", self.quarantined_instances.clone());
         sink.register("work_dispatched_total", self.dispatched.clone());
         sink.register("timers_fired_total", self.timers_fired.clone());
         sink.register("timer_lateness_seconds", self.timer_late_seconds.clone());

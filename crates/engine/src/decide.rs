@@ -18,6 +18,7 @@
 //! | signal | reject | buffer | apply | apply |
 //! | claim, release, assign a task | reject | change the task | as otherwise when stuck; reject: no open task | change the task |
 //! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
+//! | drop | reject | reject | reject | reject |
 //! | migrate | reject | migrate | migrate when stuck; reject | migrate, unless blocked |
 //! | start, by a parent saga | apply, or report the reason | report that it exists | report that it exists | report that it exists |
 //! | cancel, by the parent saga | buffer | buffer | apply when stuck; ignore | apply |
@@ -157,6 +158,7 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             tasks::decide_task(context, input, (control, instance), (*id, order, roles))
         }
         ControlAction::Replay => reject("the target state is missing"),
+        ControlAction::Drop => reject("only a quarantined instance can be dropped"),
         ControlAction::Migrate { .. } => Decision::Reject(Rejection::MigrationBlocked {
             reasons: vec!["no definition has this hash".to_owned()],
         }),

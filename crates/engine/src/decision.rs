@@ -47,6 +47,12 @@ pub enum Rejection {
         /// Reason why the status forbids the request.
         reason: Cow<'static, str>,
     },
+    /// The stored data of the instance cannot be read.
+    #[error("the instance is quarantined, because its data cannot be read: {reason}; replay or drop it")]
+    Quarantined {
+        /// Location and reason of the read error.
+        reason: String,
+    },
     /// The instance has no open task with this id.
     #[error("task {id} is not open")]
     TaskNotFound {

@@ -196,6 +196,12 @@ pub enum Change {
         /// Expected version.
         version: u64,
     },
+    /// Deletes an instance whose stored data cannot be read, with its history and its buffered inputs. The
+    /// group must not contain a commit of the instance.
+    DropInstance {
+        /// Key of the instance.
+        key: InstanceKey,
+    },
     /// Deletes tasks of a deleted instance, with their events.
     PurgeTasks {
         /// Key of the deleted instance.

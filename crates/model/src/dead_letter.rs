@@ -46,6 +46,10 @@ pub enum DeadLetterReason {
     RetriesExhausted,
     /// The input arrived before its instance, and the buffer of early inputs was full.
     EarlyBufferFull,
+    /// The stored data of the instance cannot be read: the instance is quarantined.
+    InstanceUnreadable,
+    /// The bus rejects the message permanently, for example because it is too large.
+    BusRejected,
 }
 
 impl DeadLetterReason {
@@ -60,6 +64,8 @@ impl DeadLetterReason {
             DeadLetterReason::SnapshotInconsistent => "snapshot_inconsistent",
             DeadLetterReason::RetriesExhausted => "retries_exhausted",
             DeadLetterReason::EarlyBufferFull => "early_buffer_full",
+            DeadLetterReason::InstanceUnreadable => "instance_unreadable",
+            DeadLetterReason::BusRejected => "bus_rejected",
         }
     }
 }

@@ -96,6 +96,8 @@ pub enum ControlAction {
     Skip,
     /// End a stuck instance without further steps or compensations.
     ForceComplete,
+    /// Delete a quarantined instance, whose stored data cannot be read.
+    Drop,
     /// Change or complete one of its tasks.
     Task {
         /// Id of the task.
@@ -250,6 +252,7 @@ impl ControlAction {
             ControlAction::Signal { kind, .. } => kind.as_str(),
             ControlAction::Skip => "skip",
             ControlAction::ForceComplete => "force-complete",
+            ControlAction::Drop => "drop",
             ControlAction::Task { order, .. } => order.label(),
             ControlAction::Replay => "replay",
             ControlAction::Migrate { .. } => "migrate",

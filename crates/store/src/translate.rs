@@ -92,6 +92,7 @@ impl<'a> ChangeTranslator<'a> {
             }
             Change::PurgeDedupe { before } => self.purge(*before),
             Change::PurgeInstance { key, version } => self.purge_instance(key, *version),
+            Change::DropInstance { key } => self.drop_instance(key),
             Change::PurgeTasks { instance, tasks } => self.purge_tasks(instance, tasks),
             Change::TrimFeed { before, retained_commits: keep } => self.trim_feed(*before, *keep),
         }
@@ -129,7 +130,14 @@ impl<'a> ChangeTranslator<'a> {
     fn replace(&mut self, replacement: &InstanceReplacement) -> Result<(), Error> {
         let InstanceReplacement { key, instance, history, .. } = replacement;
         let row = self.keys.instance(key);
-        let stored = self.stored(&row)?;
+        let stored = match self.stored(&row) {
+            // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
+            Err(Error::Corrupt { .. }) => {
+                self.record.delete(Table::Attention, &row)?;
+                None
+            }
+            stored => stored?,
+        };
         for timer in stored.iter().flat_map(|instance| &instance.timers) {
             self.record.delete(Table::Timer, &self.keys.timer(key, &row_of(timer)))?;
         }
@@ -289,6 +297,15 @@ impl<'a> ChangeTranslator<'a> {
         let mut remaining = PURGE_BATCH;
         self.delete_some(Table::History, row.clone(), &mut remaining)?;
         if remaining > 0 { self.record.delete(Table::Instance, &row) } else { Ok(()) }
+    }
+
+    /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or complete.
+    fn drop_instance(&mut self, key: &InstanceKey) -> Result<(), Error> {
+        let row = self.keys.instance(key);
+        self.delete_prefix(Table::History, row.clone())?;
+        self.delete_prefix(Table::BufferedInput, row.clone())?;
+        self.record.delete(Table::Attention, &row)?;
+        self.record.delete(Table::Instance, &row)
     }
 
     fn purge_tasks(&mut self, instance: &InstanceKey, tasks: &[Uuid]) -> Result<(), Error> {

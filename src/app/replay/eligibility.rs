@@ -12,6 +12,8 @@ use super::request::{ReplayRequest, ReplayResult, ReplayWorkMode};
 pub(super) struct ReplayCandidate<'a> {
     pub(super) order: &'a ReplayRequest,
     pub(super) old: Option<&'a Instance>,
+    /// The instance exists, but its snapshot cannot be read.
+    pub(super) is_unreadable: bool,
     pub(super) history: &'a [HistoryEntry],
     pub(super) rebuild_input: &'a RebuildInput<'a>,
 }
@@ -24,7 +26,13 @@ impl ReplayCandidate<'_> {
         let Some(new) = &rebuilt.instance else {
             return ReplayResult::Skipped("no start event since then".to_owned());
         };
-        let Some(old) = self.old else { return ReplayResult::Created };
+        let Some(old) = self.old else {
+            return match self.unrecorded() {
+                Some(reason) if self.is_unreadable => ReplayResult::Skipped(reason),
+                _ if self.is_unreadable => ReplayResult::Replaced,
+                _ => ReplayResult::Created,
+            };
+        };
         if is_same(old, new) {
             return ReplayResult::Unchanged;
         }
@@ -41,10 +49,8 @@ impl ReplayCandidate<'_> {
         if old.paused {
             return Some("it is paused; resume it first".to_owned());
         }
-        if let Some(HistoryEntry { input_label: label, at, .. }) =
-            self.history.iter().find(|record| !self.is_on_the_bus(record))
-        {
-            return Some(format!("{label} at {at} was not on the bus; a replay would revert it"));
+        if let Some(reason) = self.unrecorded() {
+            return Some(reason);
         }
         if self.order.work == ReplayWorkMode::Emit
             && let Some(HistoryEntry { input_label: label, at, .. }) =
@@ -58,6 +64,13 @@ impl ReplayCandidate<'_> {
             return Some("the replay would wait for another human task".to_owned());
         }
         self.missing_executor(old, new)
+    }
+
+    /// Finds an applied input that the bus does not store.
+    fn unrecorded(&self) -> Option<String> {
+        let HistoryEntry { input_label: label, at, .. } =
+            self.history.iter().find(|record| !self.is_on_the_bus(record))?;
+        Some(format!("{label} at {at} was not on the bus; a replay would revert it"))
     }
 
     /// Finds work without a result that has no outbox item and is not dispatched.

@@ -1,4 +1,4 @@
-//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete`: sends a control request to one
+//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete|drop`: sends a control request to one
 //! instance. The response arrives after the commit is durable.
 
 use serde_json::{Map, Value, json};
@@ -72,11 +72,14 @@ async fn instruct(
     if console.is_json() {
         return console.json(&response);
     }
+    let InstanceArgs { saga, correlation, .. } = &args.which;
+    if verb == "drop" {
+        return console.line(&format!("{saga} {correlation}: dropped"));
+    }
     let status = console.painted(&text(&response, "status"));
     let paused = if response["paused"].as_bool().unwrap_or_default() { ", paused" } else { "" };
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
     let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
-    let InstanceArgs { saga, correlation, .. } = &args.which;
     console.line(&format!(
         "{saga} {correlation}: {status}{paused}, version {}{unchanged}",
         text(&response, "version")

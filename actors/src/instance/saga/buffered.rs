@@ -3,7 +3,7 @@
 
 use orlog_engine::{BufferedInputRef, Decision, MAX_EARLY_INPUTS};
 use orlog_model::{Commit, Input};
-use ractor::ActorProcessingErr;
+use orlog_store::Error as StoreError;
 
 use super::State;
 use crate::instance::completion::Completion;
@@ -14,7 +14,7 @@ const BUFFER_PAGE: usize = 64;
 
 impl State {
     /// Loads the buffered inputs of an instance that does not exist, with their numbers.
-    pub(super) async fn load_early_inputs(&mut self) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn load_early_inputs(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
         let rows = self.instances.context.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
         let buffered = |(number, input)| match input {
@@ -42,12 +42,15 @@ impl State {
     }
 
     /// Applies the inputs that were buffered until the instance started or was resumed, oldest first.
-    pub(super) async fn apply_buffered(&mut self) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn apply_buffered(&mut self) -> Result<(), StoreError> {
         self.early.clear();
         loop {
             self.mailbox.wait_durable().await;
             let page = self.instances.context.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
+            let Some((last, _)) = page.last() else {
+                self.unbuffers = false;
+                return Ok(());
+            };
             log_instance!(
                 DEBUG,
                 self.mailbox.key,
@@ -60,6 +63,7 @@ impl State {
                 self.apply_one_buffered(number, &input.into_inner());
                 // A crashed program pauses its instance: the other inputs stay buffered.
                 if self.has_buffered() {
+                    self.unbuffers = false;
                     return Ok(());
                 }
             }
@@ -67,6 +71,7 @@ impl State {
     }
 
     fn apply_one_buffered(&mut self, number: u64, input: &Input) {
+        let _guard = self.instances.context.programs.guard();
         let started = self.trace_start();
         let mut commit = match self.decide(input, self.mailbox.crashes() + 1) {
             Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,

@@ -34,6 +34,15 @@ pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<
     }
 }
 
+/// Returns `None` for a row that cannot be read, so that a scan continues. The instance of the row is
+/// quarantined when it is loaded.
+pub(crate) fn readable<T>(row: Result<T, Error>) -> Result<Option<T>, Error> {
+    match row {
+        Err(Error::Corrupt { .. }) => Ok(None),
+        row => row.map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::encoding::keys;
 use crate::encoding::tuple::KeyReader;
-use crate::encoding::value::decode;
+use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
@@ -124,17 +124,21 @@ impl Reader {
     /// See [`Reader`].
     pub fn count_instances(&self, tenant: &TenantId, limit: u64) -> Result<InstanceCounts, Error> {
         let mut counts = InstanceCounts { complete: true, ..InstanceCounts::default() };
+        let mut is_cut = false;
         for range in self.keys().instances(tenant, None, "") {
             self.shared.scan(Table::Instance, &range, |row, value| {
                 if counts.scanned >= limit {
-                    counts.complete = false;
+                    (counts.complete, is_cut) = (false, true);
                     return Ok(ControlFlow::Break(()));
                 }
                 let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
-                counts.note(key, &decode(Table::Instance, value)?);
+                match readable(decode(Table::Instance, value))? {
+                    Some(header) => counts.note(key, &header),
+                    None => counts.complete = false,
+                }
                 Ok(ControlFlow::Continue(()))
             })?;
-            if !counts.complete {
+            if is_cut {
                 break;
             }
         }

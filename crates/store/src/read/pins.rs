@@ -12,7 +12,7 @@ use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::encoding::range::KeyRange;
-use crate::encoding::value::decode;
+use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
@@ -69,7 +69,11 @@ impl Reader {
                 return Ok(ControlFlow::Break(()));
             }
             remaining -= 1;
-            let SnapshotPrefix { hash, status } = decode(Table::Instance, value)?;
+            let Some(SnapshotPrefix { hash, status }) = readable(decode(Table::Instance, value))? else {
+                // It may be pinned to any definition.
+                pins.complete = false;
+                return Ok(ControlFlow::Continue(()));
+            };
             let pinned = pins.by_hash.entry(hash).or_default();
             *(if status.is_final() { &mut pinned.ended } else { &mut pinned.live }) += 1;
             Ok(ControlFlow::Continue(()))

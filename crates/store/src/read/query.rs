@@ -7,7 +7,7 @@ use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timer, Time
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::{KeyReader, hex, unhex};
-use crate::encoding::value::decode;
+use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
@@ -133,9 +133,9 @@ impl Reader {
             };
             self.shared.scan(Table::Instance, &range, |row, value| {
                 let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
-                let instance: Instance = decode(Table::Instance, value)?;
                 page.scanned += 1;
-                if query.matches(&key, &instance) {
+                let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
+                if let Some(instance) = instance.filter(|instance| query.matches(&key, instance)) {
                     page.items.push((key, instance));
                 }
                 if page.items.len() < limit && page.scanned < scan_limit {

@@ -16,7 +16,7 @@ use crate::encoding::definition_source::DefinitionSourceBytes;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::{KeyReader, successor};
-use crate::encoding::value::decode;
+use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -72,8 +72,9 @@ impl Reader {
         for range in self.keys().instances(tenant, None, "") {
             self.shared.scan(Table::Instance, &range, |key, value| {
                 let (_, key) = keys::read_instance(&mut KeyReader::of(key))?;
-                let instance: Instance = decode(Table::Instance, value)?;
-                *counts.entry((key.saga, instance.status)).or_insert(0) += 1;
+                if let Some(Instance { status, .. }) = readable(decode(Table::Instance, value))? {
+                    *counts.entry((key.saga, status)).or_insert(0) += 1;
+                }
                 Ok(ControlFlow::Continue(()))
             })?;
         }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::KeyReader;
-use crate::encoding::value::decode;
+use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
@@ -44,8 +44,9 @@ impl Reader {
     ) -> Result<SweepPage<(InstanceKey, u64)>, Error> {
         self.sweep(Table::Instance, from, (found, scanned), |key, value| {
             let (_, key) = keys::read_instance(&mut KeyReader::of(key))?;
-            let instance: Instance = decode(Table::Instance, value)?;
-            Ok(is_match(&key, &instance).then_some((key, instance.version)))
+            let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
+            let matching = instance.filter(|instance| is_match(&key, instance));
+            Ok(matching.map(|instance| (key, instance.version)))
         })
     }
 
@@ -66,7 +67,9 @@ impl Reader {
         // Not within the scan, which holds the lock of the tables.
         let mut found = Vec::new();
         for (key, id, updated_at) in closed.found {
-            if self.instance(&key)?.is_none_or(|instance| updated_at < instance.created_at) {
+            // The tasks of an unreadable instance remain.
+            let Some(instance) = readable(self.instance(&key))? else { continue };
+            if instance.is_none_or(|instance| updated_at < instance.created_at) {
                 found.push((key, id));
             }
         }
