@@ -18,6 +18,9 @@ mod events;
 #[path = "api/filter.rs"]
 mod filter;
 #[cfg(test)]
+#[path = "api/large_messages.rs"]
+mod large_messages;
+#[cfg(test)]
 #[path = "api/onboarding.rs"]
 mod onboarding;
 #[cfg(test)]

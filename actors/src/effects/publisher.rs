@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use orlog_bus::subject::{Subject, SubjectKind};
-use orlog_bus::{Bus, Message as BusMessage, codec, workflow};
+use orlog_bus::{Bus, Error as BusError, Message as BusMessage, codec, workflow};
+use orlog_effect::ExecutionResult;
 use orlog_model::{
-    CorrelationId, Event, EventId, Fact, InstanceKey, ParentRef, SagaName, Work, WorkItem, WorkOutcome,
-    WorkflowAction, WorkflowCommand,
+    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId, Fact, Failure,
+    InstanceKey, ParentRef, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::abort_on_drop::AbortOnDrop;
@@ -99,35 +101,63 @@ async fn publish_all(
     "all senders are dropped".to_owned()
 }
 
+/// Publishes a batch. A message that cannot be built, because the instance cannot be read, returns to the
+/// relay.
 async fn publish(bus: &dyn Bus, dispatches: Vec<WorkDispatch>) {
-    let all: Result<Vec<_>, _> =
-        dispatches.iter().filter_map(|dispatch| message(dispatch).transpose()).collect();
-    if let Ok(all) = all
-        && publish_with_retry::publish_with_retry(bus, all, LOG_LABEL).await.is_ok()
-    {
-        return dispatches.into_iter().for_each(accept);
-    }
-    // One message makes the batch fail: publish one by one to find it.
+    let mut batch = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
-        match publish_one(bus, &dispatch).await {
-            Ok(()) => accept(dispatch),
-            Err(reason) => {
+        match message(&dispatch) {
+            Ok(Some(message)) => batch.push((dispatch, message)),
+            Ok(None) => accept(dispatch),
+            Err(error) => {
                 let (key, trace, id) =
                     (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
-                log_instance!(ERROR, key, trace, %id, reason, "publish failed; retrying");
+                log_instance!(ERROR, key, trace, %id, %error, "publish failed; retrying");
             }
+        }
+    }
+    publish_batch(bus, batch).await;
+}
+
+/// Publishes messages in order. If the bus rejects the batch, it is split until the rejected messages are
+/// found; the bus deduplicates messages that it has already stored.
+async fn publish_batch(bus: &dyn Bus, batch: Vec<(WorkDispatch, BusMessage)>) {
+    let mut batches = vec![batch];
+    while let Some(mut batch) = batches.pop() {
+        let messages = batch.iter().map(|(_, message)| message.clone()).collect();
+        match publish_with_retry::publish_with_retry(bus, messages, LOG_LABEL).await {
+            Ok(()) => batch.into_iter().for_each(|(dispatch, _)| accept(dispatch)),
+            Err(_) if batch.len() > 1 => {
+                batches.push(batch.split_off(batch.len() / 2));
+                batches.push(batch);
+            }
+            Err(error) => batch.into_iter().for_each(|(dispatch, message)| reject(dispatch, message, &error)),
         }
     }
 }
 
-async fn publish_one(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<(), String> {
-    let message = message(dispatch).map_err(|error| error.to_string())?;
-    let one = message.into_iter().collect();
-    publish_with_retry::publish_with_retry(bus, one, LOG_LABEL).await.map_err(|error| error.to_string())
+/// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot be
+/// started receives a failure; any other message becomes a dead letter.
+fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
+    let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.item);
+    let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
+    log_instance!(ERROR, key, trace, %id, %error, "the bus rejected a message permanently");
+    if matches!(item.work, Work::StartChild(_)) {
+        let failure = Failure { code: reason.as_str().to_owned(), message: error.to_string() };
+        let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
+        return dispatch.complete(ExecutionResult::without_attempt(outcome), false);
+    }
+    let BusMessage { subject, headers, payload, .. } = message;
+    let original = DeadLetterOriginal::Message { subject, headers, payload: payload.to_vec() };
+    let (tenant, instance) = (key.tenant.clone(), Some(key.clone()));
+    let context = &dispatch.instances.context;
+    let (node, at, text) = (&context.node, item.created_at, error.to_string());
+    let dead_letter = orlog_engine::dead_letter_message(tenant, original, reason, text, node, at);
+    dispatch.dead_letter(DeadLetter { instance, ..dead_letter });
 }
 
 fn accept(dispatch: WorkDispatch) {
-    dispatch.complete(orlog_effect::ExecutionResult::without_attempt(WorkOutcome::Accepted), true);
+    dispatch.complete(ExecutionResult::without_attempt(WorkOutcome::Accepted), true);
 }
 
 fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use orlog_effect::{self as effect, ExecutionProgress};
-use orlog_model::{Change, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
+use orlog_model::{Change, DeadLetter, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
 use ractor::ActorRef;
 use uuid::Uuid;
 
@@ -66,6 +66,13 @@ impl WorkDispatch {
     pub(crate) fn complete(mut self, done: effect::ExecutionResult, silent: bool) {
         self.trace(&done);
         self.concluded = if silent { self.remove_row() } else { self.report(done) }.is_ok();
+    }
+
+    /// Completes the item without a result: its message becomes a dead letter.
+    pub(crate) fn dead_letter(mut self, dead_letter: DeadLetter) {
+        let remove_row = Change::Settle(self.key.clone());
+        let stored = self.instances.store_dead_letter(dead_letter, Some(remove_row), Completion::None);
+        self.concluded = stored.is_ok();
     }
 
     fn trace(&self, done: &effect::ExecutionResult) {

@@ -1,5 +1,6 @@
 //! Redrive of dead letters: an input goes to its instance, a message to the bus.
 
+use orlog_bus::Error as BusError;
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Input, Status};
 
 use crate::runtime::control_result::{ControlError, ControlResult};
@@ -44,7 +45,12 @@ impl Runtime {
         message: orlog_bus::Message,
         change: Change,
     ) -> Result<ControlResult, ControlError> {
-        self.bus.publish(vec![message]).await.map_err(|_| ControlError::Unavailable)?;
+        self.bus.publish(vec![message]).await.map_err(|error| match error {
+            BusError::TooLarge { .. } | BusError::InvalidSubject { .. } => {
+                ControlError::DeadLettered(error.to_string())
+            }
+            BusError::Full(_) | BusError::Unavailable(_) | BusError::InUse(_) => ControlError::Unavailable,
+        })?;
         self.apply_to_all_shards(&change).await?;
         Ok(ControlResult {
             applied: true,

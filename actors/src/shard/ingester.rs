@@ -20,8 +20,8 @@ use orlog_bus::{
     Acker, Bus, Consumer, Delivery, Error as BusError, Message as BusMessage, SubscriptionStart, subject,
 };
 use orlog_model::{
-    Change, CheckpointKey, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey,
-    SagaName, StreamPosition, TenantId, TraceParent,
+    Change, CheckpointKey, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName,
+    StreamPosition, TenantId,
 };
 use orlog_program::ProgramError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -324,10 +324,8 @@ impl IngestLoop {
             &self.arguments.instances.context.node,
             delivery.published_at,
         );
-        self.store_dead_letter(
-            dead_letter,
-            Completion::Ack(SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1)),
-        )
+        let done = Completion::Ack(SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1));
+        self.arguments.instances.store_dead_letter(dead_letter, None, done)
     }
 
     fn dead_letter_event(
@@ -345,24 +343,7 @@ impl IngestLoop {
             &self.arguments.instances.context.node,
             event.time,
         );
-        self.store_dead_letter(dead_letter, done)
-    }
-
-    fn store_dead_letter(&self, dead_letter: DeadLetter, done: Completion) -> Result<(), ShardUnavailable> {
-        let trace_id = match &dead_letter.original {
-            DeadLetterOriginal::Input(input) => input.trace().map(TraceParent::trace_id),
-            DeadLetterOriginal::Message { .. } => None,
-        };
-        let (tenant, reason, error) =
-            (&dead_letter.tenant, dead_letter.reason.as_str(), &dead_letter.message);
-        tracing::warn!(%tenant, trace_id, reason, error, "dead letter");
-        let metrics = &self.arguments.instances.context.metrics;
-        metrics.count_dead_letter(dead_letter.reason);
-        metrics.tenants.counters(&dead_letter.tenant).dead_letters.inc();
-        // Retention counts from here, regardless of the age of the message.
-        let at = self.arguments.instances.context.clock.now();
-        let change = Change::PutDeadLetter(Box::new(DeadLetter { at, ..dead_letter }));
-        self.arguments.instances.committer()?.submit(Submission::new(change, done))
+        self.arguments.instances.store_dead_letter(dead_letter, None, done)
     }
 
     /// Stores the checkpoint if it is at least `step` ahead of the stored one.
