@@ -213,6 +213,8 @@ impl State {
             let started = match child_role {
                 // Stopped on purpose.
                 ChildRole::Unknown => return Ok(()),
+                // `Stop` removes it.
+                ChildRole::Shard(index) if self.is_released(index) => return Ok(()),
                 ChildRole::Shard(index) if self.is_lost(index) => {
                     self.lose(index);
                     return Ok(());
@@ -241,6 +243,10 @@ impl State {
             None if self.effects == Some(id) => ChildRole::Effects,
             None => ChildRole::Unknown,
         }
+    }
+
+    fn is_released(&self, index: u16) -> bool {
+        self.children.get(&index).is_some_and(|child| child.arguments.instances.is_released())
     }
 
     fn is_lost(&self, index: u16) -> bool {

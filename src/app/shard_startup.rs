@@ -1,7 +1,9 @@
 //! Starts an acquired shard: takes over its store and applies the active definitions.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use orlog_actors::{Runtime, ShardDependencies};
+use orlog_actors::{ReleasedShard, ShardDependencies};
 use orlog_model::Change;
 use orlog_store::{Reader, Writer};
 
@@ -15,10 +17,6 @@ const TAKEOVER_USER: &str = "shard takeover";
 
 #[async_trait]
 impl ShardHost for App {
-    fn runtime(&self) -> &Runtime {
-        &self.runtime
-    }
-
     fn config(&self) -> &Config {
         &self.config
     }
@@ -34,6 +32,18 @@ impl ShardHost for App {
         self.runtime.acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
         drop(alone);
         Ok(())
+    }
+
+    async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard> {
+        self.runtime.release_shard(shard, grace).await
+    }
+
+    async fn next_lost_shard(&self) -> Option<u16> {
+        self.runtime.next_lost_shard().await
+    }
+
+    fn abort(&self, reason: &str) {
+        self.runtime.root().stop(Some(reason.to_owned()));
     }
 }
 

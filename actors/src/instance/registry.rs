@@ -37,6 +37,8 @@ pub(crate) struct InstanceRegistry {
     open: RwLock<Option<Arc<Incarnation>>>,
     /// Another process owns the shard.
     lost: AtomicBool,
+    /// The shard was released and does not open again.
+    released: AtomicBool,
     /// Number of incarnations so far.
     incarnations: AtomicU64,
     /// Instances whose stored data could not be read.
@@ -79,6 +81,7 @@ impl InstanceRegistry {
             idle: Mutex::default(),
             open: RwLock::new(None),
             lost: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
             quarantined: Mutex::default(),
             subscriptions: Mutex::default(),
@@ -91,7 +94,18 @@ impl InstanceRegistry {
         self.close();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         self.incarnations.fetch_add(1, Ordering::AcqRel);
-        *open = Some(Arc::new(incarnation));
+        *open = (!self.is_released()).then(|| Arc::new(incarnation));
+    }
+
+    /// Ends the shard in this process at once: no further input is accepted and no transition is decided.
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// Returns true if the shard was released.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     /// Returns the number of the current incarnation.

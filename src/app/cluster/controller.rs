@@ -1,12 +1,13 @@
 //! Controller of the shards of this pod: runs the shards that placement assigns to it, and no others.
 //!
-//! One task waits for the first of: a heartbeat, a change of the cluster state, the end of a move, the
-//! loss of a shard, a command. After each it compares the actual with the desired shards and starts the
-//! missing moves.
+//! One task waits for the first of: the end of the lease, a heartbeat, a change of the cluster state, the
+//! end of a move, the loss of a shard, a command. After each it compares the actual with the desired
+//! shards and starts the missing moves. Heartbeats and moves are separate tasks, so that nothing delays
+//! the end of the lease.
 //!
-//! A pod without a successful heartbeat for the lease duration stops its shards, because other pods may
-//! run them. The shard log fences commits of a previous owner; stopping the shards also stops their
-//! effects.
+//! The lease ends one time to live after the start of the last successful heartbeat. Then the pod stops
+//! its shards, because other pods may run them. The shard log fences commits of a previous owner;
+//! stopping the shards also stops their effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,6 +54,12 @@ impl HandoverStatus {
     }
 }
 
+/// Heartbeat with its result; `false`: another process uses this node name.
+struct Heartbeat {
+    started_at: Instant,
+    result: Result<bool, String>,
+}
+
 /// Result of a move.
 #[derive(Clone, Copy)]
 enum MoveResult {
@@ -73,8 +80,10 @@ pub(super) struct ShardController {
     moving: BTreeSet<u16>,
     moves: JoinSet<MoveResult>,
     retry: BTreeMap<u16, Instant>,
-    /// Start time of the last successful heartbeat.
-    last_heartbeat: Option<Instant>,
+    /// End of the lease; `None`: this pod has none.
+    lease_end: Option<Instant>,
+    /// The heartbeat without a response; at most one.
+    heartbeats: JoinSet<Heartbeat>,
     orders: watch::Receiver<ControllerCommand>,
     status: watch::Sender<HandoverStatus>,
 }
@@ -96,7 +105,8 @@ impl ShardController {
             moving: BTreeSet::new(),
             moves: JoinSet::new(),
             retry: BTreeMap::new(),
-            last_heartbeat: None,
+            lease_end: None,
+            heartbeats: JoinSet::new(),
             orders,
             status,
         }
@@ -108,12 +118,20 @@ impl ShardController {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let host = Arc::clone(&self.host);
         loop {
-            let mut beats = false;
             tokio::select! {
-                _ = beat.tick() => beats = true,
-                _ = self.orders.changed() => beats = true,
+                biased;
+                () = reached(self.lease_end) => self.suspend(),
+                Some(heartbeat) = self.heartbeats.join_next() => {
+                    match self.announced(heartbeat.expect("a heartbeat does not panic")) {
+                        Ok(true) => {}
+                        Ok(false) => return self.abandon().await,
+                        Err(()) => beat.reset_after(RETRY),
+                    }
+                }
+                _ = self.orders.changed() => beat.reset_immediately(),
+                _ = beat.tick(), if self.heartbeats.is_empty() => self.announce(),
                 Some(moved) = self.moves.join_next() => self.moved(moved.expect("a move does not panic")),
-                Some(shard) = host.runtime().next_lost_shard() => drop(self.owned.remove(&shard)),
+                Some(shard) = host.next_lost_shard() => drop(self.owned.remove(&shard)),
                 _ = view.changed() => {}
             }
             let order = *self.orders.borrow_and_update();
@@ -121,9 +139,6 @@ impl ShardController {
                 return self.leave().await;
             }
             self.me.draining = order == ControllerCommand::HandOver;
-            if beats && !self.announce().await {
-                return self.abandon().await;
-            }
             let view = Arc::clone(&view.borrow_and_update());
             self.reconcile(&view);
         }
@@ -133,21 +148,38 @@ impl ShardController {
         self.host.config().cluster.lease_ttl
     }
 
-    /// Renews the lease. Returns `false` if another process uses this node name.
-    async fn announce(&mut self) -> bool {
-        let started_at = Instant::now();
-        match tokio::time::timeout(self.ttl() / 2, self.membership.announce(&self.me)).await {
-            Ok(Ok(true)) => self.last_heartbeat = Some(started_at),
-            Ok(Ok(false)) => return false,
-            Ok(Err(error)) => tracing::warn!(%error, "lease renewal failed"),
-            Err(_) => tracing::warn!("lease renewal timed out"),
+    /// Sends a heartbeat.
+    fn announce(&mut self) {
+        let (membership, me, timeout) = (Arc::clone(&self.membership), self.me.clone(), self.ttl() / 2);
+        self.heartbeats.spawn(async move {
+            let started_at = Instant::now();
+            let result = match tokio::time::timeout(timeout, membership.announce(&me)).await {
+                Ok(result) => result.map_err(|error| error.to_string()),
+                Err(_) => Err(format!("no response within {timeout:?}")),
+            };
+            Heartbeat { started_at, result }
+        });
+    }
+
+    /// Renews the lease after a successful heartbeat. Returns `false` if another process uses this node
+    /// name.
+    fn announced(&mut self, Heartbeat { started_at, result }: Heartbeat) -> Result<bool, ()> {
+        match result {
+            Ok(true) => {
+                self.lease_end = Some(started_at + self.ttl());
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            Err(error) => {
+                tracing::warn!(%error, "lease renewal failed; retrying");
+                Err(())
+            }
         }
-        true
     }
 
     /// Compares the local shards with the desired ones.
     fn reconcile(&mut self, view: &ClusterView) {
-        if self.last_heartbeat.is_none_or(|received| received.elapsed() >= self.ttl()) {
+        if self.lease_end.is_none_or(|end| end <= Instant::now()) {
             self.suspend();
         } else if view.current {
             self.drop_lost(view);
@@ -165,6 +197,7 @@ impl ShardController {
 
     /// Stops all shards after the lease has expired, because other pods may run them.
     fn suspend(&mut self) {
+        self.lease_end = None;
         if !self.owned.is_empty() {
             let shards: Vec<u16> = self.owned.keys().copied().collect();
             tracing::warn!(?shards, "pod lease expired; stopping all shards");
@@ -223,12 +256,14 @@ impl ShardController {
     }
 
     async fn leave(mut self) {
-        while let Some(moved) = self.moves.join_next().await {
-            self.moved(moved.expect("a move does not panic"));
-        }
-        for (shard, epoch) in std::mem::take(&mut self.owned) {
-            let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
-            release(host, membership, shard, Duration::ZERO, Some(epoch)).await;
+        loop {
+            for (shard, epoch) in self.owned.clone() {
+                self.stop(shard, Duration::ZERO, Some(epoch));
+            }
+            match self.moves.join_next().await {
+                Some(moved) => self.moved(moved.expect("a move does not panic")),
+                None => break,
+            }
         }
         if let Err(error) = self.membership.leave(&self.me).await {
             tracing::warn!(%error, "pod departure not announced; other pods will detect it");
@@ -244,7 +279,15 @@ impl ShardController {
         );
         self.suspend();
         while self.moves.join_next().await.is_some() {}
-        self.host.runtime().root().stop(Some("another process uses this node name".to_owned()));
+        self.host.abort("another process uses this node name");
+    }
+}
+
+/// Waits until this time.
+async fn reached(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -287,7 +330,7 @@ async fn release(
     grace: Duration,
     epoch: Option<u64>,
 ) -> MoveResult {
-    let released = host.runtime().release_shard(shard, grace).await;
+    let released = host.stop_shard(shard, grace).await;
     // No further commits happen here; the release does not wait until the files are closed.
     if let Some(epoch) = epoch
         && let Err(error) = membership.release(shard, epoch).await
@@ -301,4 +344,121 @@ async fn release(
     }
     tracing::info!(shard, "shard stopped");
     MoveResult::Released(shard)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use orlog_actors::ReleasedShard;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::config::{ClusterConfig, ClusterMode, Config};
+
+    const SHARDS: u16 = 2;
+    const TTL: Duration = Duration::from_secs(4);
+
+    /// Servers that respond to the first heartbeat only.
+    struct SilentServers {
+        view: watch::Sender<Arc<ClusterView>>,
+        started: AtomicUsize,
+        ended: Arc<AtomicUsize>,
+    }
+
+    /// Counts the end of a heartbeat.
+    struct Ended(Arc<AtomicUsize>);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[async_trait]
+    impl Membership for SilentServers {
+        fn view(&self) -> watch::Receiver<Arc<ClusterView>> {
+            self.view.subscribe()
+        }
+
+        async fn announce(&self, _: &Pod) -> Result<bool, orlog_bus::Error> {
+            let _ended = Ended(Arc::clone(&self.ended));
+            if self.started.fetch_add(1, Ordering::SeqCst) > 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(true)
+        }
+
+        async fn leave(&self, _: &Pod) -> Result<(), orlog_bus::Error> {
+            Ok(())
+        }
+
+        async fn acquire(&self, _: u16, _: &Pod, _: u64) -> Result<Option<u64>, orlog_bus::Error> {
+            Ok(Some(1))
+        }
+
+        async fn release(&self, _: u16, _: u64) -> Result<(), orlog_bus::Error> {
+            Ok(())
+        }
+    }
+
+    /// Host that counts its running shards.
+    struct CountingHost {
+        config: Config,
+        running: watch::Sender<usize>,
+    }
+
+    #[async_trait]
+    impl ShardHost for CountingHost {
+        fn config(&self) -> &Config {
+            &self.config
+        }
+
+        async fn run_shard(&self, _: u16, _: u64) -> anyhow::Result<()> {
+            self.running.send_modify(|running| *running += 1);
+            Ok(())
+        }
+
+        async fn stop_shard(&self, _: u16, _: Duration) -> Option<ReleasedShard> {
+            self.running.send_modify(|running| *running -= 1);
+            None
+        }
+
+        async fn next_lost_shard(&self) -> Option<u16> {
+            std::future::pending().await
+        }
+
+        fn abort(&self, reason: &str) {
+            unreachable!("{reason}");
+        }
+    }
+
+    #[tokio::test]
+    async fn shards_stop_at_the_end_of_the_lease_while_a_heartbeat_waits() {
+        let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
+        let config = Config { cluster, shards: SHARDS, ..Config::default() };
+        let me =
+            Pod { name: "a".to_owned(), incarnation: Uuid::new_v4(), url: String::new(), draining: false };
+        let pods = BTreeMap::from([(me.name.clone(), me.clone())]);
+        let view = Arc::new(ClusterView { pods, shards: BTreeMap::new(), current: true });
+        let ended = Arc::new(AtomicUsize::new(0));
+        let (view, started) = (watch::Sender::new(view), AtomicUsize::new(0));
+        let servers = Arc::new(SilentServers { view, started, ended: Arc::clone(&ended) });
+        let counting = Arc::new(CountingHost { config, running: watch::Sender::new(0) });
+        let host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&counting);
+        let (_orders, ordered) = watch::channel(ControllerCommand::Run);
+        let (status, _) = watch::channel(HandoverStatus::default());
+        let controller = tokio::spawn(ShardController::new(&host, servers, me, ordered, status).run());
+        let mut running = counting.running.subscribe();
+        let deadline = Duration::from_secs(30);
+        let all = running.wait_for(|running| *running == usize::from(SHARDS));
+        tokio::time::timeout(deadline, all).await.expect("the shards start").expect("the host is alive");
+        let none = running.wait_for(|running| *running == 0);
+        tokio::time::timeout(deadline, none).await.expect("the shards stop").expect("the host is alive");
+        // The first heartbeat succeeded, the second one timed out, and the third one still waits.
+        let ended = ended.load(Ordering::SeqCst);
+        assert!(ended <= 2, "the shards stopped only after heartbeat {ended} ended");
+        controller.abort();
+    }
 }

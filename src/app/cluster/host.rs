@@ -1,7 +1,9 @@
 //! Interface of the node for the shard controller.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use orlog_actors::Runtime;
+use orlog_actors::ReleasedShard;
 use orlog_actors::placement::PlacementPolicy;
 
 use crate::config::{ClusterMode, Config};
@@ -9,9 +11,6 @@ use crate::config::{ClusterMode, Config};
 /// Host of the shards of a pod.
 #[async_trait]
 pub(in crate::app) trait ShardHost: Send + Sync + 'static {
-    /// Returns the actor runtime.
-    fn runtime(&self) -> &Runtime;
-
     /// Returns the configuration of the node.
     fn config(&self) -> &Config;
 
@@ -20,6 +19,15 @@ pub(in crate::app) trait ShardHost: Send + Sync + 'static {
     /// # Errors
     /// Fails if another pod has a later lease, the store is not available, or the shard does not start.
     async fn run_shard(&self, shard: u16, epoch: u64) -> anyhow::Result<()>;
+
+    /// Stops a shard after up to `grace` for its in-flight work; returns `None` if it does not run here.
+    async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard>;
+
+    /// Waits for the next shard that another process has acquired, and returns its number.
+    async fn next_lost_shard(&self) -> Option<u16>;
+
+    /// Stops the process because of an error that a restart does not repair.
+    fn abort(&self, reason: &str);
 }
 
 /// Returns the placement policy of the shards.
