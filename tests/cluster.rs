@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use orlog::telemetry::metric_specs;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
+use orlog_testkit::raw_nats::RawNatsClient;
 
 use orders::Orders;
 use pods::Pods;
@@ -144,6 +145,31 @@ async fn shards_of_a_killed_pod_fail_over() {
         pods.wait_for_owners(&["b"]).await;
         println!("killed: every shard runs elsewhere after {:?}", started.elapsed());
         orders.placed(80).await;
+        pods.start("a").await;
+        pods.until_spread().await;
+        orders.all_placed().await;
+        orders.check(&pods).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_start_under_another_cluster_name() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("another name", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start("a").await;
+        pods.until_spread().await;
+        let orders = Orders::begin(&pods, 60);
+        orders.placed(20).await;
+        // The sequence numbers of the bucket grow with each write.
+        RawNatsClient::connect(nats.port).publish_empty("$KV.orlog.pod.other", 20_000);
+        pods.kill("a");
+        pods.start("a").await;
+        pods.until_spread().await;
+        orders.placed(40).await;
+        pods.kill("a");
+        pods.cluster_name = "renamed".to_owned();
         pods.start("a").await;
         pods.until_spread().await;
         orders.all_placed().await;

@@ -109,6 +109,26 @@ fn commit_blocks_and_reports_while_the_log_is_unavailable() {
 }
 
 #[test]
+fn owner_without_a_lease_follows_the_latest_epoch() {
+    let log = MemoryLog::new(TINY);
+    let mut leased = Pod::new(&log, 35);
+    leased.commit(1).expect("the log is sound");
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = || ReplicationOptions { epoch: None, ..ReplicationOptions::new(log.commit_log(), 0) };
+    for expected in 36..39 {
+        let (writer, reader) = open_replicated(dir.path(), small(), options()).expect("a later epoch");
+        assert_eq!(reader.stats().replication.expect("replicated").epoch, expected);
+        drop(writer);
+    }
+    let error = leased.commit(2).expect_err("another node owns the log");
+    assert!(matches!(error, Error::Fenced { epoch: 36..39, .. }), "{error}");
+    let other = tempfile::tempdir().expect("a directory");
+    let late = open_replicated(other.path(), small(), ReplicationOptions::new(log.commit_log(), 1));
+    let late = late.expect_err("its lease is older than the log");
+    assert!(matches!(late, Error::Fenced { epoch: 38, .. }), "{late}");
+}
+
+#[test]
 fn fenced_writer_commits_nothing() {
     let log = MemoryLog::new(TINY);
     let mut zombie = Pod::new(&log, 1);

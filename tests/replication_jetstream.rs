@@ -46,7 +46,14 @@ impl NatsFixture {
 
     fn open(&self, dir: &Path, epoch: u64, pace: SnapshotPolicy) -> Result<(Writer, Reader), Error> {
         let options = orlog_store::Options { max_bytes: 256 << 20, ..small() };
-        self.runtime.block_on(replication::open(&self.connection, 7, epoch, dir.to_owned(), options, pace))
+        self.runtime.block_on(replication::open(
+            &self.connection,
+            7,
+            Some(epoch),
+            dir.to_owned(),
+            options,
+            pace,
+        ))
     }
 
     fn pod(&self, epoch: u64, pace: SnapshotPolicy) -> Pod {

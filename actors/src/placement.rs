@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use orlog_bus::membership::{ClusterView, Pod};
+use orlog_bus::membership::{ClusterView, Pod, ShardLease};
 use orlog_model::fnv1a;
 
 /// Step towards the target placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlacementStep {
-    /// Acquire a shard whose record has this revision (0: no record).
-    Acquire(u16, u64),
+    /// Acquire a shard whose last lease is this one.
+    Acquire(u16, ShardLease),
     /// Release a shard that another pod should own.
     Release(u16),
 }
@@ -80,7 +80,7 @@ pub fn plan_steps(
             (true, false) => {
                 // An earlier process of this name has stopped: its shards have no owner.
                 let has_owner = view.owner_of(shard).is_some_and(|pod| pod.incarnation != me.incarnation);
-                let seen = view.shards.get(&shard).map_or(0, |holding| holding.epoch);
+                let seen = view.shards.get(&shard).map_or(ShardLease::default(), |holding| holding.lease);
                 (!has_owner).then_some(PlacementStep::Acquire(shard, seen))
             }
             (false, true) => Some(PlacementStep::Release(shard)),
@@ -117,8 +117,12 @@ mod tests {
         ClusterView { pods, shards: BTreeMap::new(), current: true }
     }
 
+    fn lease(epoch: u64) -> ShardLease {
+        ShardLease { epoch, revision: epoch + 10 }
+    }
+
     fn owned_by(pod: &Pod) -> ShardOwnership {
-        ShardOwnership { owner: Some((pod.name.clone(), pod.incarnation)), epoch: 7 }
+        ShardOwnership { owner: Some((pod.name.clone(), pod.incarnation)), lease: lease(7) }
     }
 
     #[test]
@@ -127,13 +131,13 @@ mod tests {
         let mut view = view(std::slice::from_ref(&a));
         assert_eq!(
             plan_steps(&view, &a, &[], 2, PlacementPolicy::Even),
-            [PlacementStep::Acquire(0, 0), PlacementStep::Acquire(1, 0)]
+            [0, 1].map(|shard| PlacementStep::Acquire(shard, ShardLease::default()))
         );
         view.shards.insert(0, owned_by(&stopped));
-        view.shards.insert(1, ShardOwnership { owner: None, epoch: 9 });
+        view.shards.insert(1, ShardOwnership { owner: None, lease: lease(9) });
         assert_eq!(
             plan_steps(&view, &a, &[], 2, PlacementPolicy::Even),
-            [PlacementStep::Acquire(0, 7), PlacementStep::Acquire(1, 9)]
+            [PlacementStep::Acquire(0, lease(7)), PlacementStep::Acquire(1, lease(9))]
         );
     }
 
@@ -166,7 +170,10 @@ mod tests {
         let mut view = view(std::slice::from_ref(&a));
         let former = Pod { incarnation: Uuid::from_u128(1), ..a.clone() };
         view.shards.insert(0, owned_by(&former));
-        assert_eq!(plan_steps(&view, &a, &[], 1, PlacementPolicy::Even), [PlacementStep::Acquire(0, 7)]);
+        assert_eq!(
+            plan_steps(&view, &a, &[], 1, PlacementPolicy::Even),
+            [PlacementStep::Acquire(0, lease(7))]
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn stream_specs(replicas: usize) -> StreamSet {
 }
 
 /// Takes a shard over into the directory `dir` and fences its previous owner. `epoch` grows with every
-/// lease of the shard.
+/// lease of the shard; an owner without a lease has none.
 ///
 /// # Errors
 /// [`Error::Fenced`] if a later lease exists; [`Error::Unavailable`] if NATS does not respond before
@@ -47,7 +47,7 @@ pub fn stream_specs(replicas: usize) -> StreamSet {
 pub async fn open(
     connection: &Connection,
     shard: u16,
-    epoch: u64,
+    epoch: Option<u64>,
     dir: PathBuf,
     options: Options,
     pace: SnapshotPolicy,
@@ -66,7 +66,7 @@ pub async fn open(
 
 async fn try_open(
     connection: &Connection,
-    (shard, epoch): (u16, u64),
+    (shard, epoch): (u16, Option<u64>),
     dir: PathBuf,
     options: Options,
     pace: SnapshotPolicy,
@@ -90,7 +90,8 @@ struct NatsCommitLog {
     runtime: Handle,
     log: ShardLog,
     snapshots: Snapshots,
-    epoch: u64,
+    /// Epoch of the lease, if the owner has one.
+    epoch: Option<u64>,
 }
 
 impl NatsCommitLog {
@@ -148,11 +149,11 @@ impl CommitLog for NatsCommitLog {
     }
 
     fn save(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
+        let epoch = self.epoch.unwrap_or(log_position.epoch);
         self.wait(async {
             // Keeps snapshots of this epoch: an earlier run of this process may still write them.
-            self.snapshots.delete_orphans(&format!("{:020}", self.epoch)).await?;
-            let snapshot =
-                Snapshot { name: name(self.epoch, log_position), metadata: notes(self.epoch, log_position) };
+            self.snapshots.delete_orphans(&format!("{epoch:020}")).await?;
+            let snapshot = Snapshot { name: name(epoch, log_position), metadata: notes(epoch, log_position) };
             self.snapshots.save(&snapshot, file).await
         })
     }

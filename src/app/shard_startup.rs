@@ -104,7 +104,7 @@ impl App {
         match self.transport.connection() {
             Some(connection) if self.config.replicated() => {
                 let pace = component_config::snapshot_policy(&self.config);
-                Ok(replication::open(connection, shard, epoch, dir, options, pace).await?)
+                Ok(replication::open(connection, shard, Some(epoch), dir, options, pace).await?)
             }
             _ => {
                 let open = move || orlog_store::open(&dir, options);

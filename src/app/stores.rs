@@ -13,9 +13,6 @@ use super::transport::Transport;
 use super::{component_config, layout, replication, stores};
 use crate::config::{ClusterMode, Config};
 
-/// Epoch of a node that owns its shards permanently.
-const ONLY_EPOCH: u64 = 1;
-
 /// Stores of an offline data directory, opened to read them. No other process can open them meanwhile.
 pub struct ReadOnlyStores(Vec<(Writer, Reader)>);
 
@@ -107,7 +104,7 @@ async fn follow_logs(
     for index in 0..config.shards {
         let (dir, options) = (layout::shard_dir(&config.data_dir, index), component_config::store(config));
         let pace = component_config::snapshot_policy(config);
-        stores.push(replication::open(connection, index, ONLY_EPOCH, dir, options, pace).await?);
+        stores.push(replication::open(connection, index, None, dir, options, pace).await?);
     }
     Ok(stores)
 }

@@ -43,6 +43,8 @@ pub(crate) struct Pods {
     /// Server addresses of pods that use another route.
     routes: BTreeMap<String, String>,
     replicas: usize,
+    /// Name of the lease bucket.
+    pub(crate) cluster_name: String,
     /// Additional configuration of the pods.
     pub(crate) more: String,
     running: BTreeMap<String, ChildProcess>,
@@ -61,7 +63,8 @@ impl Pods {
         let upstream = Upstream::open().await;
         let (servers, running, urls) = (servers.to_vec(), BTreeMap::new(), Urls::default());
         let routes = BTreeMap::new();
-        Self { dir, servers, routes, replicas, more: String::new(), running, urls, upstream, client }
+        let (cluster_name, more) = ("orlog".to_owned(), String::new());
+        Self { dir, servers, routes, replicas, cluster_name, more, running, urls, upstream, client }
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
@@ -72,10 +75,10 @@ impl Pods {
         let text = format!(
             "node_name = {name:?}\ndata_dir = {data:?}\nlisten = \"127.0.0.1:{port}\"\ndefinitions_dir = {definitions:?}\n\
              shards = {SHARDS}\n[tenants]\nkey_sharded = [\"big\"]\n[bus]\nkind = \"nats\"\n[nats]\nservers = {servers:?}\n\
-             replicas = {}\nmanage_aggregate_stream = true\n[cluster]\nmode = \"leases\"\nlease_ttl = \"2s\"\n[upstreams.shop]\nbase_url = {upstream:?}\n\
+             replicas = {}\nmanage_aggregate_stream = true\n[cluster]\nname = {:?}\nmode = \"leases\"\nlease_ttl = \"2s\"\n[upstreams.shop]\nbase_url = {upstream:?}\n\
              [upstreams.shop.effects.\"pay.charge\"]\nmethod = \"POST\"\npath = \"/charge\"\n\
              [upstreams.shop.effects.\"pay.ship\"]\nmethod = \"POST\"\npath = \"/ship\"\n{}",
-            self.replicas, self.more
+            self.replicas, self.cluster_name, self.more
         );
         let path = self.dir.path().join(format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();

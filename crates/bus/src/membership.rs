@@ -3,8 +3,9 @@
 //! A pod stays a member while it renews its announcement. The record of a shard names its owner and is
 //! valid while the owner is alive. One message of a pod therefore renews all its shards, and the loss
 //! of its messages releases them. A stale view is safe: a record is only replaced if it is still the
-//! record that was read. Its number, which grows with every change, is the epoch under which the owner
-//! commits.
+//! record that was read. The record contains the epoch under which the owner commits. It grows with every
+//! owner, also if the records are lost: a new owner that finds a later epoch in the log of its shard
+//! acquires the shard again, with a later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +34,17 @@ pub struct Pod {
 pub struct ShardOwnership {
     /// Name and incarnation of the owner; `None`: the shard was released.
     pub owner: Option<(String, Uuid)>,
-    /// Number of the record.
+    /// Its current or last lease.
+    pub lease: ShardLease,
+}
+
+/// Lease of a shard. The default is that of a shard without a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ShardLease {
+    /// Epoch under which the owner commits.
     pub epoch: u64,
+    /// Number of the record, which changes with every write.
+    pub revision: u64,
 }
 
 /// State of the cluster at a point in time.
@@ -75,16 +85,23 @@ pub trait Membership: Send + Sync + 'static {
     /// If it is unknown whether the request was received.
     async fn leave(&self, pod: &Pod) -> Result<(), Error>;
 
-    /// Makes a pod the owner of a shard if its record still has the number `seen` (0: no record). Returns
-    /// the new number; `None`: another pod was faster.
+    /// Makes a pod the owner of a shard if its record is still that of the lease `seen`. The epoch of the
+    /// new lease is larger than that of `seen` and than `log_epoch`, the last known epoch in the log of the
+    /// shard. Returns the new lease; `None`: another pod was faster.
     ///
     /// # Errors
     /// If it is unknown whether the request was received.
-    async fn acquire(&self, shard: u16, pod: &Pod, seen: u64) -> Result<Option<u64>, Error>;
+    async fn acquire(
+        &self,
+        shard: u16,
+        pod: &Pod,
+        seen: ShardLease,
+        log_epoch: u64,
+    ) -> Result<Option<ShardLease>, Error>;
 
-    /// Releases a shard that is owned under this number. No-op if another pod owns it now.
+    /// Releases a shard that is owned under this lease. No-op if another pod owns it now.
     ///
     /// # Errors
     /// If it is unknown whether the request was received.
-    async fn release(&self, shard: u16, epoch: u64) -> Result<(), Error>;
+    async fn release(&self, shard: u16, lease: ShardLease) -> Result<(), Error>;
 }

@@ -80,6 +80,8 @@ pub enum Error {
     Fenced {
         /// Evidence of the new owner.
         reason: String,
+        /// Epoch of the new owner.
+        epoch: u64,
     },
     /// The log ends before the end of this copy.
     #[error(

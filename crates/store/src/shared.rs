@@ -155,7 +155,7 @@ impl Shared {
         }
         let block = match error {
             Error::Poisoned { cause } => WriteBlock::Poisoned(cause),
-            Error::Fenced { reason } => WriteBlock::Fenced(reason),
+            Error::Fenced { reason, epoch } => WriteBlock::Fenced(reason, epoch),
             other => WriteBlock::Poisoned(other.to_string()),
         };
         let error = block.error();
@@ -206,14 +206,14 @@ enum WriteBlock {
     /// See [`Error::Poisoned`].
     Poisoned(String),
     /// See [`Error::Fenced`].
-    Fenced(String),
+    Fenced(String, u64),
 }
 
 impl WriteBlock {
     fn error(&self) -> Error {
         match self {
             WriteBlock::Poisoned(cause) => Error::Poisoned { cause: cause.clone() },
-            WriteBlock::Fenced(reason) => Error::Fenced { reason: reason.clone() },
+            WriteBlock::Fenced(reason, epoch) => Error::Fenced { reason: reason.clone(), epoch: *epoch },
         }
     }
 }

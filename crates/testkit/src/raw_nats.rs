@@ -76,6 +76,16 @@ impl RawNatsClient {
         }
     }
 
+    /// Publishes this number of empty messages, and waits until the server has read them.
+    ///
+    /// # Panics
+    /// If the server does not respond.
+    pub fn publish_empty(&mut self, subject: &str, count: usize) {
+        let messages = format!("PUB {subject} 0\r\n\r\n").repeat(count);
+        self.send(&format!("{messages}PING\r\n"));
+        while self.line() != "PONG" {}
+    }
+
     /// Sends a JetStream request and returns the response.
     ///
     /// # Panics

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::placement::{self, PlacementPolicy, PlacementStep};
-use orlog_bus::membership::{ClusterView, Membership, Pod};
+use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease};
+use orlog_store::Error as StoreError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -63,9 +64,10 @@ struct Heartbeat {
 /// Result of a move.
 #[derive(Clone, Copy)]
 enum MoveResult {
-    Acquired(u16, u64),
-    /// The shard runs on another pod or did not start; the next reconciliation decides.
-    NotAcquired(u16),
+    Acquired(u16, ShardLease),
+    /// The shard runs on another pod or did not start; the next reconciliation decides. Contains the epoch
+    /// in the log of the shard, if it is later than that of the lease.
+    NotAcquired(u16, Option<u64>),
     Released(u16),
 }
 
@@ -74,8 +76,10 @@ pub(super) struct ShardController {
     membership: Arc<dyn Membership>,
     me: Pod,
     rule: PlacementPolicy,
-    /// Local shards and the revisions of their records.
-    owned: BTreeMap<u16, u64>,
+    /// Local shards and their leases.
+    owned: BTreeMap<u16, ShardLease>,
+    /// Epochs in the logs of shards that are later than those of the leases.
+    log_epochs: BTreeMap<u16, u64>,
     /// Shards that are being started or stopped.
     moving: BTreeSet<u16>,
     moves: JoinSet<MoveResult>,
@@ -102,6 +106,7 @@ impl ShardController {
             me,
             rule: placement_policy(host.config()),
             owned: BTreeMap::new(),
+            log_epochs: BTreeMap::new(),
             moving: BTreeSet::new(),
             moves: JoinSet::new(),
             retry: BTreeMap::new(),
@@ -209,8 +214,9 @@ impl ShardController {
 
     /// Stops local shards that another pod has acquired.
     fn drop_lost(&mut self, view: &ClusterView) {
-        let lost =
-            |shard: &u16, epoch: &u64| view.shards.get(shard).is_some_and(|holding| holding.epoch > *epoch);
+        let lost = |shard: &u16, lease: &ShardLease| {
+            view.shards.get(shard).is_some_and(|found| found.lease.epoch > lease.epoch)
+        };
         let lost: Vec<u16> = self.owned.iter().filter(|(s, e)| lost(s, e)).map(|(shard, _)| *shard).collect();
         for shard in lost {
             tracing::warn!(shard, "shard acquired by another pod");
@@ -221,44 +227,49 @@ impl ShardController {
     fn start(&mut self, step: PlacementStep) {
         match step {
             PlacementStep::Release(shard) => {
-                let epoch = self.owned.get(&shard).copied();
-                self.stop(shard, self.host.config().cluster.handover_timeout, epoch);
+                let lease = self.owned.get(&shard).copied();
+                self.stop(shard, self.host.config().cluster.handover_timeout, lease);
             }
             PlacementStep::Acquire(shard, _)
                 if self.retry.get(&shard).is_some_and(|at| Instant::now() < *at) => {}
             PlacementStep::Acquire(shard, seen) => {
                 if self.moving.insert(shard) {
                     let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
-                    self.moves.spawn(take(host, membership, self.me.clone(), shard, seen));
+                    let log_epoch = self.log_epochs.get(&shard).copied().unwrap_or_default();
+                    self.moves.spawn(take(host, membership, self.me.clone(), shard, (seen, log_epoch)));
                 }
             }
         }
     }
 
-    /// Stops a shard. Announces the release under `epoch` if this pod still owns the record.
-    fn stop(&mut self, shard: u16, grace: Duration, epoch: Option<u64>) {
+    /// Stops a shard. Announces the release of the lease if this pod still owns the record.
+    fn stop(&mut self, shard: u16, grace: Duration, lease: Option<ShardLease>) {
         if self.owned.remove(&shard).is_some() && self.moving.insert(shard) {
             let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
-            self.moves.spawn(release(host, membership, shard, grace, epoch));
+            self.moves.spawn(release(host, membership, shard, grace, lease));
         }
     }
 
     fn moved(&mut self, moved: MoveResult) {
-        let (MoveResult::Acquired(shard, _) | MoveResult::NotAcquired(shard) | MoveResult::Released(shard)) =
-            moved;
+        let (MoveResult::Acquired(shard, _)
+        | MoveResult::NotAcquired(shard, _)
+        | MoveResult::Released(shard)) = moved;
         self.moving.remove(&shard);
         self.retry.remove(&shard);
         match moved {
-            MoveResult::Acquired(shard, epoch) => drop(self.owned.insert(shard, epoch)),
-            MoveResult::NotAcquired(shard) => drop(self.retry.insert(shard, Instant::now() + RETRY)),
+            MoveResult::Acquired(shard, lease) => drop(self.owned.insert(shard, lease)),
+            MoveResult::NotAcquired(shard, log_epoch) => {
+                self.retry.insert(shard, Instant::now() + RETRY);
+                self.log_epochs.extend(log_epoch.map(|epoch| (shard, epoch)));
+            }
             MoveResult::Released(_) => {}
         }
     }
 
     async fn leave(mut self) {
         loop {
-            for (shard, epoch) in self.owned.clone() {
-                self.stop(shard, Duration::ZERO, Some(epoch));
+            for (shard, lease) in self.owned.clone() {
+                self.stop(shard, Duration::ZERO, Some(lease));
             }
             match self.moves.join_next().await {
                 Some(moved) => self.moved(moved.expect("a move does not panic")),
@@ -296,29 +307,36 @@ async fn take(
     membership: Arc<dyn Membership>,
     me: Pod,
     shard: u16,
-    seen: u64,
+    (seen, log_epoch): (ShardLease, u64),
 ) -> MoveResult {
     let started_at = Instant::now();
-    let epoch = match membership.acquire(shard, &me, seen).await {
-        Ok(Some(epoch)) => epoch,
-        Ok(None) => return MoveResult::NotAcquired(shard),
+    let lease = match membership.acquire(shard, &me, seen, log_epoch).await {
+        Ok(Some(lease)) => lease,
+        Ok(None) => return MoveResult::NotAcquired(shard, None),
         Err(error) => {
             tracing::warn!(shard, %error, "shard acquisition failed; retrying");
-            return MoveResult::NotAcquired(shard);
+            return MoveResult::NotAcquired(shard, None);
         }
     };
+    let epoch = lease.epoch;
     let started = tokio::time::timeout(START_TIMEOUT, host.run_shard(shard, epoch)).await;
     match started.unwrap_or_else(|_| Err(anyhow::anyhow!("it did not start within {START_TIMEOUT:?}"))) {
         Ok(()) => {
             let took_millis = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(shard, epoch, took_millis, "shard started");
-            MoveResult::Acquired(shard, epoch)
+            MoveResult::Acquired(shard, lease)
         }
         Err(error) => {
             tracing::error!(shard, epoch, error = format!("{error:#}"), "shard start failed; retrying");
             // On an error the record stays, and this pod acquires the shard again.
-            drop(membership.release(shard, epoch).await);
-            MoveResult::NotAcquired(shard)
+            drop(membership.release(shard, lease).await);
+            // The records were lost, or belong to another cluster name: the next lease is later than the log.
+            let fenced = error.downcast_ref::<StoreError>();
+            let log_epoch = fenced.and_then(|error| match error {
+                StoreError::Fenced { epoch, .. } => Some(*epoch),
+                _ => None,
+            });
+            MoveResult::NotAcquired(shard, log_epoch)
         }
     }
 }
@@ -328,12 +346,12 @@ async fn release(
     membership: Arc<dyn Membership>,
     shard: u16,
     grace: Duration,
-    epoch: Option<u64>,
+    lease: Option<ShardLease>,
 ) -> MoveResult {
     let released = host.stop_shard(shard, grace).await;
     // No further commits happen here; the release does not wait until the files are closed.
-    if let Some(epoch) = epoch
-        && let Err(error) = membership.release(shard, epoch).await
+    if let Some(lease) = lease
+        && let Err(error) = membership.release(shard, lease).await
     {
         tracing::warn!(shard, %error, "shard release not announced; other pods will detect it");
     }
@@ -394,11 +412,17 @@ mod tests {
             Ok(())
         }
 
-        async fn acquire(&self, _: u16, _: &Pod, _: u64) -> Result<Option<u64>, orlog_bus::Error> {
-            Ok(Some(1))
+        async fn acquire(
+            &self,
+            _: u16,
+            _: &Pod,
+            _: ShardLease,
+            _: u64,
+        ) -> Result<Option<ShardLease>, orlog_bus::Error> {
+            Ok(Some(ShardLease { epoch: 1, revision: 1 }))
         }
 
-        async fn release(&self, _: u16, _: u64) -> Result<(), orlog_bus::Error> {
+        async fn release(&self, _: u16, _: ShardLease) -> Result<(), orlog_bus::Error> {
             Ok(())
         }
     }

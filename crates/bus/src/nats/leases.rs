@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::connection::{Connection, chain};
 use super::stream_config::StreamSpec;
 use crate::Error;
-use crate::membership::{ClusterView, Membership, Pod, ShardOwnership};
+use crate::membership::{ClusterView, Membership, Pod, ShardLease, ShardOwnership};
 
 /// Retention of a tombstone of an expired record.
 const TOMBSTONE_TTL: Duration = Duration::from_mins(1);
@@ -63,6 +63,7 @@ struct PodRecord {
 struct ShardRecord {
     pod: Option<String>,
     incarnation: Option<Uuid>,
+    epoch: u64,
 }
 
 /// Result of a publish.
@@ -191,17 +192,24 @@ impl Membership for Leases {
         self.put(&pod_key(&pod.name), Vec::new(), Some(seen), true).await.map(|_| ())
     }
 
-    async fn acquire(&self, shard: u16, pod: &Pod, seen: u64) -> Result<Option<u64>, Error> {
-        let record = ShardRecord { pod: Some(pod.name.clone()), incarnation: Some(pod.incarnation) };
-        match self.put(&shard_key(shard), json(&record), Some(seen), false).await? {
-            PutResult::Done(epoch) => Ok(Some(epoch)),
+    async fn acquire(
+        &self,
+        shard: u16,
+        pod: &Pod,
+        seen: ShardLease,
+        log_epoch: u64,
+    ) -> Result<Option<ShardLease>, Error> {
+        let epoch = seen.epoch.max(log_epoch) + 1;
+        let record = ShardRecord { pod: Some(pod.name.clone()), incarnation: Some(pod.incarnation), epoch };
+        match self.put(&shard_key(shard), json(&record), Some(seen.revision), false).await? {
+            PutResult::Done(revision) => Ok(Some(ShardLease { epoch, revision })),
             PutResult::Conflict => Ok(None),
         }
     }
 
-    async fn release(&self, shard: u16, epoch: u64) -> Result<(), Error> {
-        let record = ShardRecord { pod: None, incarnation: None };
-        self.put(&shard_key(shard), json(&record), Some(epoch), false).await.map(|_| ())
+    async fn release(&self, shard: u16, lease: ShardLease) -> Result<(), Error> {
+        let record = ShardRecord { pod: None, incarnation: None, epoch: lease.epoch };
+        self.put(&shard_key(shard), json(&record), Some(lease.revision), false).await.map(|_| ())
     }
 }
 
@@ -283,9 +291,12 @@ impl BucketWatcher {
             }
             Some(("shard", number)) => {
                 let Ok(number) = number.parse() else { return };
-                let owner = read::<ShardRecord>(&message.payload)
-                    .and_then(|record| record.pod.zip(record.incarnation));
-                view.shards.insert(number, ShardOwnership { owner, epoch: sequence });
+                // The log of the shard has the epoch of a record that cannot be read.
+                let record = read::<ShardRecord>(&message.payload);
+                let epoch = record.as_ref().map_or(0, |record| record.epoch);
+                let owner = record.and_then(|record| record.pod.zip(record.incarnation));
+                let lease = ShardLease { epoch, revision: sequence };
+                view.shards.insert(number, ShardOwnership { owner, lease });
             }
             _ => {}
         }

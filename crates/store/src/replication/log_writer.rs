@@ -176,7 +176,7 @@ impl LogWriter {
         let (ours, theirs) = (self.owner.epoch, found.owner.epoch);
         let reason =
             format!("entry {} of its log has epoch {theirs}, but this writer has epoch {ours}", entry.number);
-        Err(Error::Fenced { reason })
+        Err(Error::Fenced { reason, epoch: theirs })
     }
 
     fn lost(&self, found: u64) -> Error {
@@ -188,26 +188,29 @@ impl LogWriter {
     }
 }
 
-/// Becomes the owner: claims the log and follows it up to the claim. `follow` continues at the end of
-/// the copy and returns the last entry, the position, and the owner that it found.
+/// Becomes the owner: claims the log and follows it up to the claim. Without the epoch of a lease, the
+/// epoch is one more than that of the last owner. `follow` continues at the end of the copy and returns
+/// the last entry, the position, and the owner that it found.
 pub(crate) fn claim<E: From<Error>>(
     log: &dyn CommitLog,
-    epoch: u64,
+    lease_epoch: Option<u64>,
     window: Duration,
     mut follow: impl FnMut() -> Result<(u64, u64, Option<LogOwner>), E>,
 ) -> Result<(LogOwner, u64), E> {
-    let owner = LogOwner { epoch, writer: chance() };
+    let writer = chance();
     let mut fenced_tries = MAX_APPEND_ATTEMPTS;
     loop {
         let (last, position, found) = follow()?;
-        if found == Some(owner) {
+        if let Some(owner) = found.filter(|found| found.writer == writer) {
             return Ok((owner, last));
         }
-        if let Some(found) = found.filter(|found| found.epoch > epoch) {
-            let reason =
-                format!("its log was claimed for epoch {}, but this writer has epoch {epoch}", found.epoch);
-            return Err(Error::Fenced { reason }.into());
+        let newest = found.map_or(0, |found| found.epoch);
+        let epoch = lease_epoch.unwrap_or(newest + 1);
+        if newest > epoch {
+            let reason = format!("its log was claimed for epoch {newest}, but this writer has epoch {epoch}");
+            return Err(Error::Fenced { reason, epoch: newest }.into());
         }
+        let owner = LogOwner { epoch, writer };
         // Against a busy predecessor a fenced claim loses the race for the next entry repeatedly. A claim
         // without a fence is always stored, and readers determine by its epoch whether it is valid.
         let after = (fenced_tries > 0).then_some(last);

@@ -39,9 +39,10 @@ pub(crate) const COPY_PREFIX: &str = "snapshot-";
 pub struct ReplicationOptions {
     /// Log of the shard.
     pub log: Arc<dyn CommitLog>,
-    /// Epoch, which increases with every lease of the shard. The log rejects an epoch older than the latest
-    /// one; of two owners with the same epoch, the later one takes over the log.
-    pub epoch: u64,
+    /// Epoch of the lease, which increases with every lease of the shard. The log rejects an epoch older
+    /// than the latest one; of two owners with the same epoch, the later one takes over the log. `None`:
+    /// the owner has no lease, and its epoch is one more than the latest one.
+    pub epoch: Option<u64>,
     /// Number of commits after the last snapshot that triggers a snapshot …
     pub snapshot_commits: u64,
     /// … or their size in bytes.
@@ -52,7 +53,7 @@ impl ReplicationOptions {
     /// Creates options with snapshots every 100,000 commits or 256 MiB.
     #[must_use]
     pub fn new(log: Arc<dyn CommitLog>, epoch: u64) -> Self {
-        Self { log, epoch, snapshot_commits: 100_000, snapshot_bytes: 256 << 20 }
+        Self { log, epoch: Some(epoch), snapshot_commits: 100_000, snapshot_bytes: 256 << 20 }
     }
 
     /// Returns whether the log after the last snapshot exceeds a threshold.
