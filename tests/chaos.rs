@@ -100,6 +100,31 @@ async fn no_loss_and_no_duplicates_when_actors_are_killed_under_load_long() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_of_several_shards_do_not_add_up() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock: Arc<dyn Clock> = SimClock::new(Timestamp::from_millis(0));
+    let world = FakeUpstreams::new(Arc::clone(&clock), 1);
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], clock);
+    setup.intensity = RestartIntensity { max_restarts: 3, period: Duration::from_mins(1) };
+    setup.shards = 6;
+    let runtime = setup.start(&world).await;
+    let root = runtime.runtime.root();
+    let ids = |cells: &[ActorCell]| cells.iter().map(ActorCell::get_id).collect::<Vec<_>>();
+    for _ in 0..2 {
+        let before = root.get_children();
+        assert_eq!(before.len(), 7, "the shards and the effects supervisor");
+        before.iter().for_each(ActorCell::kill);
+        let all_restarted = |_: &TestRuntime| {
+            let (before, now) = (ids(&before), ids(&root.get_children()));
+            now.len() == before.len() && now.iter().all(|id| !before.contains(id))
+        };
+        runtime.wait_until("every child is restarted", all_restarted).await;
+    }
+    runtime.wait_until("every shard runs", |runtime| runtime.runtime.health().is_running).await;
+    runtime.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn root_stops_when_a_shard_exceeds_restart_intensity() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(Timestamp::from_millis(0));

@@ -1,5 +1,6 @@
 //! Root supervisor: starts effect execution and the shards, and restarts crashed actors within the
-//! restart limit.
+//! restart limit. The limit applies to each child: a fault that concerns every shard at once does not add
+//! up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub(crate) enum Message {
 struct ShardChild {
     arguments: actor::Arguments,
     actor: Option<ActorRef<actor::Message>>,
+    restarts: RestartTracker,
 }
 
 /// Role of an actor.
@@ -59,7 +61,8 @@ pub(crate) struct State {
     /// Shards by number.
     children: BTreeMap<u16, ShardChild>,
     effects: Option<ActorId>,
-    restarts: RestartTracker,
+    /// Restarts of the effects supervisor.
+    effects_restarts: RestartTracker,
     quiescing: bool,
     _alive: LiveActorGuard,
 }
@@ -79,7 +82,7 @@ impl Actor for RootActor {
             arguments,
             children: BTreeMap::new(),
             effects: None,
-            restarts: RestartTracker::default(),
+            effects_restarts: RestartTracker::default(),
             quiescing: false,
             _alive: alive,
         };
@@ -149,7 +152,8 @@ impl State {
         me: ActorCell,
     ) -> Result<(), String> {
         let index = running.index;
-        self.children.insert(index, ShardChild { arguments, actor: None });
+        let restarts = RestartTracker::default();
+        self.children.insert(index, ShardChild { arguments, actor: None, restarts });
         // Before its first event: observers of that event must find the shard.
         self.arguments.shards.insert(running);
         let started = self.start_shard(index, me).await.map_err(|error| error.to_string());
@@ -219,7 +223,7 @@ impl State {
                     self.lose(index);
                     return Ok(());
                 }
-                _ if !self.restarts.admit(intensity, Instant::now()) => break,
+                _ if !self.admit(child_role) => break,
                 ChildRole::Shard(index) => self.restart_shard(index, &reason, me.clone()).await,
                 ChildRole::Effects => {
                     tracing::error!(reason, "effects supervisor crashed; restarting");
@@ -232,8 +236,22 @@ impl State {
                 Err(error) => reason = error.to_string(),
             }
         }
-        Err(format!("more than {} restarts within {:?}: {reason}", intensity.max_restarts, intensity.period)
-            .into())
+        let child = match child_role {
+            ChildRole::Shard(index) => format!("shard {index}"),
+            ChildRole::Effects | ChildRole::Unknown => "effects supervisor".to_owned(),
+        };
+        let RestartIntensity { max_restarts, period } = intensity;
+        Err(format!("{child}: more than {max_restarts} restarts within {period:?}: {reason}").into())
+    }
+
+    /// Counts a restart of a child; returns `false` if it exceeds the limit.
+    fn admit(&mut self, child: ChildRole) -> bool {
+        let restarts = match child {
+            ChildRole::Shard(index) => self.children.get_mut(&index).map(|child| &mut child.restarts),
+            ChildRole::Effects => Some(&mut self.effects_restarts),
+            ChildRole::Unknown => None,
+        };
+        restarts.is_none_or(|restarts| restarts.admit(self.arguments.intensity, Instant::now()))
     }
 
     fn child_role(&self, id: ActorId) -> ChildRole {

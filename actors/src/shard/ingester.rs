@@ -105,23 +105,46 @@ impl Actor for IngesterActor {
     }
 }
 
-/// Reads until an error occurs.
+/// Reads until an error of the shard occurs. After an error of a bus that other processes share it
+/// subscribes again: the error concerns every shard, and their restarts would not help. Messages that are
+/// delivered again are duplicates.
 async fn read(arguments: Arguments, incarnation_number: u64) -> Result<Infallible, ActorProcessingErr> {
+    loop {
+        let error = read_subscription(&arguments, incarnation_number).await?;
+        if arguments.source.sharing.is_none() {
+            return Err(error.into());
+        }
+        let Arguments { source, name, .. } = &arguments;
+        tracing::warn!(stream = source.name, shard = name, %error, "subscription ended; subscribing again");
+        tokio::time::sleep(BUS_RETRY_DELAY).await;
+    }
+}
+
+/// Reads one subscription until the bus fails, and returns its error.
+async fn read_subscription(
+    arguments: &Arguments,
+    incarnation_number: u64,
+) -> Result<BusError, ActorProcessingErr> {
     let source = CheckpointKey { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
     let checkpoint = arguments.instances.context.reader.checkpoint(&source)?;
-    let mut consumer = subscribe(&arguments, checkpoint).await?;
+    let mut consumer = match subscribe(arguments, checkpoint).await {
+        Ok(consumer) => consumer,
+        Err(error) => return Ok(error),
+    };
     let start = consumer.subscription_start().clone();
-    report_anomaly(&arguments, &start);
+    report_anomaly(arguments, &start);
     // A checkpoint of a stream that no longer exists does not block a new one.
     let stored = checkpoint.filter(|position| position.stream_id == start.stream_id);
     let stored = stored.map_or(0, |position| position.sequence);
     let stream_id = start.stream_id;
     let acker = consumer.acker();
     arguments.instances.register_subscription(&source.stream, Arc::clone(&acker));
+    let arguments = arguments.clone();
     let mut ingest = IngestLoop { arguments, incarnation_number, acker, source, stream_id, stored };
     loop {
         match tokio::time::timeout(CHECKPOINT_INTERVAL, consumer.next(BATCH)).await {
-            Ok(deliveries) => ingest.ingest_all(deliveries?).await?,
+            Ok(Ok(deliveries)) => ingest.ingest_all(deliveries).await?,
+            Ok(Err(error)) => return Ok(error),
             Err(_) => ingest.checkpoint(1)?,
         }
     }
