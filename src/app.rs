@@ -10,6 +10,7 @@ mod component_config;
 mod definition_gc;
 mod deploy;
 mod diagnostics;
+mod durable_positions;
 mod effects;
 mod info;
 mod initial_definitions;
@@ -54,7 +55,7 @@ use cluster::Cluster;
 use effects::EffectParts;
 use observers::{InitialMetrics, Observers};
 use purge_counts::PurgeCounters;
-use stores::NodeStorage;
+use stores::{LocalStorage, NodeStorage};
 use transport::Transport;
 
 pub use backup::downloads::{BackupError, BackupHandle, backup_offline};
@@ -63,7 +64,7 @@ pub use definition_gc::CollectResult;
 pub use deploy::{DeployError, DeployRequest};
 pub use effects::probe_dependencies;
 pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
-pub use layout::{check_data_dir, shard_dir};
+pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
 pub use migrate::{MigrateRequest, MigrateResult};
 pub use purge_counts::PurgeResult;
 pub use replay::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
@@ -86,6 +87,8 @@ pub struct AppOverrides {
     pub effect_observer: Option<Arc<dyn EffectObserver>>,
     /// Disk of the journals of the stores.
     pub disk: Option<Arc<dyn Device>>,
+    /// Whether stores and logs that lost durable data are opened without it. Default: they are rejected.
+    pub accept_data_loss: bool,
     /// Telemetry for a collector. Default: no export.
     pub telemetry: TelemetryHandle,
 }
@@ -123,6 +126,7 @@ pub struct App {
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
     transport: Transport,
+    local: LocalStorage,
     workers: Option<WorkerPool>,
     drain_state: watch::Sender<bool>,
     /// Serializes deployments, garbage collections, migrations and replays.
@@ -152,15 +156,15 @@ impl App {
     pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
+        let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport } =
-            Box::pin(NodeStorage::open(&config, overrides.disk, &clock)).await?;
+            Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
         let telemetry = overrides.telemetry;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&telemetry, overrides.effect_observer, &clock);
         let access = Box::pin(Authenticator::new(&config.auth)).await?;
         let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
-
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
         let providers =
             EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
@@ -182,7 +186,7 @@ impl App {
             observer: overrides.observer,
             tracer: tracer.clone(),
         };
-        let runtime = Box::pin(Runtime::start(dependencies, component_config::runtime(&config))).await?;
+        let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
         let context = (runtime.metrics(), tracer);
         let workers = effects::workers(&config, transport.connection(), &catalog, &clock, context);
         let workers = Box::pin(workers).await?;
@@ -205,6 +209,7 @@ impl App {
             audit,
             telemetry,
             transport,
+            local,
             workers,
             drain_state: watch::Sender::new(false),
             deploying: tokio::sync::Mutex::default(),
@@ -214,10 +219,15 @@ impl App {
             backups,
             cluster: OnceLock::new(),
         });
-        app.collect_after_start();
-        app.purge_after_start();
+        app.start_background_tasks();
         Box::pin(app.join()).await?;
         Ok(app)
+    }
+
+    fn start_background_tasks(self: &Arc<Self>) {
+        self.collect_after_start();
+        self.purge_after_start();
+        self.store_positions_later();
     }
 
     /// Publishes events; returns when they are durable.
@@ -318,6 +328,7 @@ impl App {
         }
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
+        self.store_positions().await;
         stopped.context("the tables could not be flushed; the journal is complete")
     }
 

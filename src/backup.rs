@@ -28,8 +28,8 @@ pub struct BackupSource<'a> {
     pub shards: Vec<(u16, Reader)>,
     /// Total number of shards.
     pub division: u16,
-    /// File that stores the shard layout.
-    pub layout: &'a Path,
+    /// Content of the layout file of the backup.
+    pub layout: String,
     /// The event stream, if it is in the data directory.
     pub bus: Option<&'a Embedded>,
     /// Name of the node.
@@ -49,7 +49,7 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
     }
     let (shards, bus) = copy_data(source, to)?;
     let layout = to.join("layout.toml");
-    fs::copy(source.layout, &layout).map_err(files::io_error(source.layout))?;
+    fs::write(&layout, &source.layout).map_err(files::io_error(&layout))?;
     let definitions = source.shards.first().map(|(_, reader)| definitions(reader)).transpose()?;
     let mut manifest = Manifest {
         format: FORMAT,
@@ -88,7 +88,7 @@ fn copy_data(source: &BackupSource<'_>, to: &Path) -> Result<(Vec<ShardBackup>, 
     let mut shards = Vec::new();
     for ((shard, _), copied) in source.shards.iter().zip(stood) {
         // An unreadable copy is not a backup.
-        let found = orlog_store::read_info(&shard_dir(*shard))?.map(|info| info.position());
+        let found = orlog_store::read_info(&shard_dir(*shard), None)?.map(|info| info.position());
         if found != Some(copied.position) {
             return Err(BackupFailure::NotTheSame { shard: *shard, expected: copied.position, found });
         }

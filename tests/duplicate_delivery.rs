@@ -180,8 +180,8 @@ async fn duplicate_and_contradicting_results_are_ignored() {
 fn forget_checkpoints(home: &std::path::Path, setup: &TestRuntimeConfig) {
     let (mut writer, reader) =
         orlog_store::open(&home.join("shard-0"), setup.store.clone()).expect("the lock is released");
-    for (source, _) in reader.checkpoints().expect("it is open") {
-        let position = StreamPosition::after(Uuid::new_v4(), 1);
+    for (source, stored) in reader.checkpoints().expect("it is open") {
+        let position = StreamPosition::after(stored.stream_id, 0);
         writer.commit(&[Change::Checkpoint(source, position)], setup.clock.now()).expect("there is room");
     }
 }

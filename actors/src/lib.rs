@@ -36,7 +36,7 @@ pub use runtime::migration::PlannedMigration;
 pub use runtime::ownership::ReleasedShard;
 pub use shard::committer::CommitObserver;
 pub use shard::dead_letter_publisher::DeadLetterEncoder;
-pub use shard::event_source::{EventSource, StreamSharing};
+pub use shard::event_source::{EMBEDDED_STREAM, EventSource, StreamSharing};
 pub use shard::running::ShardDependencies;
 pub use telemetry::metrics::{AttemptMetrics, MetricSink, Metrics};
 pub use telemetry::tracer::Tracer;

@@ -9,4 +9,5 @@ pub(crate) mod ingester;
 pub(crate) mod relay;
 pub(crate) mod running;
 pub(crate) mod submission;
+pub(crate) mod subscribe;
 pub(crate) mod timer;

@@ -94,6 +94,9 @@ fn store(api: &ApiState) -> ComponentHealth {
 }
 
 async fn bus(api: &ApiState) -> ComponentHealth {
+    if let Some(lost) = lost_stream(api) {
+        return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
+    }
     // A restart of this process does not recover external servers.
     let unhealthy = match api.app.config.bus.kind {
         BusKind::Embedded => ComponentHealth::down,
@@ -104,6 +107,12 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         Ok(Err(error)) => unhealthy(error.to_string()),
         Err(_) => unhealthy(format!("no response within {CHECK_TIMEOUT:?}")),
     }
+}
+
+/// Returns the first stream that is not read because it lost messages, with the reason.
+fn lost_stream(api: &ApiState) -> Option<String> {
+    let (stream, reason) = api.app.runtime.lost_streams().pop_first()?;
+    Some(format!("stream {stream} is not read: {reason}"))
 }
 
 fn shards(api: &ApiState) -> ComponentHealth {
@@ -140,6 +149,9 @@ pub(super) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyRespo
     }
     if !health.is_running {
         return Err(Problem::new(Code::Unavailable, "a shard is restarting"));
+    }
+    if let Some(lost) = lost_stream(&api) {
+        return Err(Problem::new(Code::DataLoss, lost));
     }
     Ok(Json(ReadyResponse { ready: true }))
 }

@@ -122,6 +122,8 @@ codes! {
     CursorExpired = "OR0050", GONE, "Export cursor expired";
     /// The change feed is disabled.
     ExportDisabled = "OR0051", CONFLICT, "Export is disabled";
+    /// A stream lost messages that a shard has not read.
+    DataLoss = "OR0061", SERVICE_UNAVAILABLE, "Durable data is missing";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.

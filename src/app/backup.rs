@@ -43,7 +43,11 @@ impl App {
         }
         let id = Uuid::now_v7();
         let dir = self.backups.dir.join(format!("{PREFIX}{id}"));
-        let layout = layout::file(&self.config.data_dir);
+        let data = &self.config.data_dir;
+        let layout = layout::backup_text(data).map_err(|error| BackupFailure::Io {
+            path: data.clone(),
+            source: std::io::Error::other(error),
+        })?;
         let bus = match &self.transport {
             Transport::Embedded(bus) => Some(&**bus),
             Transport::Nats(_) => None,
@@ -51,7 +55,7 @@ impl App {
         let source = backup::BackupSource {
             shards: self.runtime.numbered_readers().collect(),
             division: self.config.shards,
-            layout: &layout,
+            layout,
             bus,
             node: self.config.node_name(),
             now: self.clock.now().to_string(),

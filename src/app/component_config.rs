@@ -31,6 +31,7 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
         slots: slots(config),
         submitted_event_kind: submitted_event_kind(config),
         tenant_series: config.telemetry.max_tenant_series,
+        accept_data_loss: false,
     }
 }
 
@@ -126,6 +127,8 @@ pub(super) fn store(config: &Config) -> orlog_store::Options {
         memtable_bytes: bytes(store.memtable_size),
         memtable_max_age: store.memtable_max_age,
         journal_segment_bytes: store.journal_segment_size,
+        expected: None,
+        accept_data_loss: false,
     }
 }
 
@@ -143,6 +146,7 @@ pub(super) fn bus(config: &Config) -> orlog_bus::embedded::Options {
         cache_bytes: bytes(bus.cache_size),
         dedupe_window: bus.dedupe_window,
         dedupe_ids: bus.dedupe_ids,
+        ..orlog_bus::embedded::Options::default()
     }
 }
 

@@ -27,6 +27,7 @@ impl App {
     #[must_use]
     pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
         let mut findings = vec![self.state()];
+        findings.extend(self.lost_streams());
         findings.extend(self.breakers());
         for (shard, reader) in self.runtime.numbered_readers() {
             findings.extend(self.shard(shard, &reader, last_sequence));
@@ -46,6 +47,15 @@ impl App {
             Some((_, message)) => CheckResult::error("node", self.config.node_name(), *message),
             None => CheckResult::ok("node", format!("{} accepts work", self.config.node_name())),
         }
+    }
+
+    fn lost_streams(&self) -> Vec<CheckResult> {
+        let finding = |(stream, reason): (String, String)| {
+            let found = format!("OR0061: stream {stream} is not read: {reason}");
+            let remedy = "restore the stream, or restart the node with --accept-data-loss";
+            CheckResult::error("streams", found, remedy)
+        };
+        self.runtime.lost_streams().into_iter().map(finding).collect()
     }
 
     fn breakers(&self) -> Vec<CheckResult> {

@@ -1,43 +1,146 @@
-//! Immutable settings of a data directory: partitioning of the instances. Stored in `layout.toml`.
+//! Layout of a data directory, stored in `layout.toml`: the partitioning of the instances, and the durable
+//! position of each store and of the embedded log.
+//!
+//! The partitioning is immutable. The durable positions are updated while the node runs; they are never
+//! ahead of the disk. A store or log that is missing, replaced or shortened contradicts its position.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use orlog_model::TenantId;
+use orlog_store::DurablePosition;
 use serde::{Deserialize, Serialize};
 
 use crate::backup::{BackupFailure as Cut, RESTORING};
 use crate::config::{Config, TenantsConfig};
 
 const FILE: &str = "layout.toml";
+/// Directory of the embedded log, and its name in the layout.
+pub(super) const BUS: &str = "bus";
 
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataLayout {
     shards: u16,
     spread: Vec<TenantId>,
+    /// By directory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    durable: BTreeMap<String, StoredPosition>,
 }
 
-/// Creates the data directory, or checks that it has the configured partitioning.
+/// Durable position of one directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredPosition {
+    identity: uuid::Uuid,
+    position: u64,
+}
+
+impl From<DurablePosition> for StoredPosition {
+    fn from(DurablePosition { identity, position }: DurablePosition) -> Self {
+        Self { identity: uuid::Uuid::from_bytes(identity), position }
+    }
+}
+
+impl From<&StoredPosition> for DurablePosition {
+    fn from(stored: &StoredPosition) -> Self {
+        Self { identity: stored.identity.into_bytes(), position: stored.position }
+    }
+}
+
+impl DataLayout {
+    fn configured(config: &Config) -> Self {
+        let spread = config.tenants.key_sharded.clone();
+        Self { shards: config.shards, spread, durable: BTreeMap::new() }
+    }
+}
+
+/// Durable positions of the stores and the embedded log of a data directory.
+pub(super) struct DurablePositions {
+    data: PathBuf,
+    layout: Mutex<DataLayout>,
+}
+
+impl DurablePositions {
+    /// Creates the data directory, or checks that it has the configured partitioning. A node that runs no
+    /// sagas has none.
+    ///
+    /// # Errors
+    /// Fails if it has another partitioning, or cannot be read or written.
+    pub(super) fn claim(config: &Config) -> anyhow::Result<Self> {
+        let (data, expected) = (config.data_dir.clone(), DataLayout::configured(config));
+        if !config.role.runs_sagas() {
+            return Ok(Self { data, layout: Mutex::new(expected) });
+        }
+        whole(&data)?;
+        let layout = match read(&data)? {
+            Some(found) => {
+                compare(&data, &found, &expected)?;
+                found
+            }
+            None => {
+                write(&data, &expected)?;
+                expected
+            }
+        };
+        Ok(Self { data, layout: Mutex::new(layout) })
+    }
+
+    /// Returns the stored position of a directory; `None` if it is new.
+    pub(super) fn get(&self, name: &str) -> Option<DurablePosition> {
+        self.layout().durable.get(name).map(Into::into)
+    }
+
+    /// Stores positions, durably, if they changed.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written; it still has the earlier positions.
+    pub(super) fn store(
+        &self,
+        found: impl IntoIterator<Item = (String, DurablePosition)>,
+    ) -> anyhow::Result<()> {
+        let mut layout = self.layout();
+        let mut next = layout.clone();
+        next.durable.extend(found.into_iter().map(|(name, position)| (name, position.into())));
+        if next != *layout {
+            write(&self.data, &next)?;
+            *layout = next;
+        }
+        Ok(())
+    }
+
+    fn layout(&self) -> std::sync::MutexGuard<'_, DataLayout> {
+        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds the code and the remedy to an error about missing data.
+pub(super) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!(
+        "OR0061: {lost}; restore the missing files or a backup. To continue without the lost data, start once with \
+         --accept-data-loss"
+    )
+}
+
+/// Returns the stored positions of a data directory by name; empty if it does not exist.
 ///
 /// # Errors
-/// Fails if it has another partitioning, or cannot be read or written.
-pub(super) fn claim_data_dir(config: &Config) -> anyhow::Result<()> {
-    whole(&config.data_dir)?;
-    let expected = DataLayout { shards: config.shards, spread: config.tenants.key_sharded.clone() };
-    let path = file(&config.data_dir);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => {
-            let found =
-                toml::from_str(&text).with_context(|| format!("{} cannot be read", path.display()))?;
-            compare(&config.data_dir, &found, &expected)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            make(&config.data_dir, &path, &expected)
-        }
-        Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
-    }
+/// Fails if the file cannot be read.
+pub fn durable_positions(data: &Path) -> anyhow::Result<BTreeMap<String, DurablePosition>> {
+    let durable = read(data)?.map(|layout| layout.durable).unwrap_or_default();
+    Ok(durable.iter().map(|(name, stored)| (name.clone(), stored.into())).collect())
+}
+
+/// Returns the layout for a backup: without positions, because the copied stores have their own.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub(super) fn backup_text(data: &Path) -> anyhow::Result<String> {
+    let layout = read(data)?.with_context(|| format!("{} is missing", file(data).display()))?;
+    Ok(toml::to_string(&DataLayout { durable: BTreeMap::new(), ..layout })?)
 }
 
 /// Checks that an existing data directory has the configured partitioning.
@@ -46,14 +149,10 @@ pub(super) fn claim_data_dir(config: &Config) -> anyhow::Result<()> {
 /// Fails if it has another partitioning, or cannot be read.
 pub fn check_data_dir(config: &Config) -> anyhow::Result<()> {
     whole(&config.data_dir)?;
-    let path = file(&config.data_dir);
-    if path.exists() {
-        let found = std::fs::read_to_string(&path)?;
-        let found = toml::from_str(&found).with_context(|| format!("{} cannot be read", path.display()))?;
-        let expected = DataLayout { shards: config.shards, spread: config.tenants.key_sharded.clone() };
-        compare(&config.data_dir, &found, &expected)?;
+    match read(&config.data_dir)? {
+        Some(found) => compare(&config.data_dir, &found, &DataLayout::configured(config)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the configuration that can read the data in this directory.
@@ -62,12 +161,9 @@ pub fn check_data_dir(config: &Config) -> anyhow::Result<()> {
 /// Fails if it is not a data directory.
 pub(super) fn stored_config(data: &Path) -> anyhow::Result<Config> {
     whole(data)?;
-    let path = file(data);
-    let text = std::fs::read_to_string(&path).with_context(|| {
-        format!("{} is not an Orlog data directory: {} cannot be read", data.display(), path.display())
+    let DataLayout { shards, spread, .. } = read(data)?.with_context(|| {
+        format!("{} is not an Orlog data directory: {} is missing", data.display(), file(data).display())
     })?;
-    let DataLayout { shards, spread } =
-        toml::from_str(&text).with_context(|| format!("{} cannot be read", path.display()))?;
     let tenants = TenantsConfig { key_sharded: spread, ..TenantsConfig::default() };
     Ok(Config { data_dir: data.to_owned(), shards, tenants, ..Config::default() })
 }
@@ -80,15 +176,30 @@ fn whole(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the layout file.
-pub(super) fn file(data: &Path) -> PathBuf {
+fn file(data: &Path) -> PathBuf {
     data.join(FILE)
+}
+
+fn read(data: &Path) -> anyhow::Result<Option<DataLayout>> {
+    let path = file(data);
+    let unreadable = || format!("{} cannot be read", path.display());
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(toml::from_str(&text).with_context(unreadable)?)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(unreadable),
+    }
+}
+
+/// Returns the name of the directory of a shard.
+#[must_use]
+pub fn shard_name(index: u16) -> String {
+    format!("shard-{index}")
 }
 
 /// Returns the directory of a shard.
 #[must_use]
 pub fn shard_dir(data: &Path, index: u16) -> PathBuf {
-    data.join(format!("shard-{index}"))
+    data.join(shard_name(index))
 }
 
 fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Result<()> {
@@ -108,11 +219,12 @@ fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Re
     Ok(())
 }
 
-/// Writes a temporary file and renames it, so that a crash leaves a complete file or none.
-fn make(data: &Path, path: &Path, layout: &DataLayout) -> anyhow::Result<()> {
+/// Writes a temporary file and renames it, so that a crash leaves a complete file or the earlier one.
+fn write(data: &Path, layout: &DataLayout) -> anyhow::Result<()> {
     let text = toml::to_string(layout).context("a layout can be serialized")?;
     let write = || -> std::io::Result<()> {
         std::fs::create_dir_all(data)?;
+        let path = file(data);
         let temporary = path.with_extension("new");
         let mut file = std::fs::File::create(&temporary)?;
         file.write_all(text.as_bytes())?;
@@ -120,7 +232,7 @@ fn make(data: &Path, path: &Path, layout: &DataLayout) -> anyhow::Result<()> {
         std::fs::rename(&temporary, path)?;
         std::fs::File::open(data)?.sync_all()
     };
-    write().with_context(|| format!("the data directory {} cannot be created", data.display()))
+    write().with_context(|| format!("{} cannot be written", file(data).display()))
 }
 
 #[cfg(test)]
@@ -131,11 +243,11 @@ mod tests {
     fn data_dir_with_another_shard_count_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { data_dir: dir.path().join("data"), ..Config::default() };
-        claim_data_dir(&config).unwrap();
-        claim_data_dir(&config).unwrap();
+        DurablePositions::claim(&config).unwrap();
+        DurablePositions::claim(&config).unwrap();
         assert_eq!(stored_config(&config.data_dir).unwrap().shards, 1);
         let other = Config { shards: 2, ..config };
-        let error = claim_data_dir(&other).unwrap_err().to_string();
+        let error = DurablePositions::claim(&other).err().unwrap().to_string();
         assert!(
             error.contains(
                 "was created with shards = 1, configured is 2; restore the setting, or use another directory"

@@ -8,7 +8,7 @@ use orlog_model::Change;
 use orlog_store::{Reader, Writer};
 
 use super::cluster::ShardHost;
-use super::{App, component_config, initial_definitions, layout, replication};
+use super::{App, component_config, initial_definitions, layout, replication, stores};
 use crate::config::Config;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
 
@@ -99,15 +99,16 @@ impl App {
     }
 
     async fn shard_store(&self, shard: u16, epoch: u64) -> anyhow::Result<(Writer, Reader)> {
-        let dir = layout::shard_dir(&self.config.data_dir, shard);
-        let options = component_config::store(&self.config);
         match self.transport.connection() {
             Some(connection) if self.config.replicated() => {
+                let dir = layout::shard_dir(&self.config.data_dir, shard);
+                let options = component_config::store(&self.config);
                 let pace = component_config::snapshot_policy(&self.config);
                 Ok(replication::open(connection, shard, Some(epoch), dir, options, pace).await?)
             }
             _ => {
-                let open = move || orlog_store::open(&dir, options);
+                let (config, local) = (self.config.clone(), self.local.clone());
+                let open = move || stores::open_local(&config, shard, &local);
                 Ok(tokio::task::spawn_blocking(open).await??)
             }
         }

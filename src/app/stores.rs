@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use orlog_actors::ShardDependencies;
+use orlog_actors::{EMBEDDED_STREAM, RuntimeConfig, ShardDependencies};
 use orlog_bus::nats::Connection;
-use orlog_model::Clock;
+use orlog_model::{Clock, StreamPosition};
 use orlog_store::{Device, Reader, Writer};
 
-use super::transport::Transport;
+use super::layout::DurablePositions;
+use super::transport::{LogExpectation, Transport};
 use super::{component_config, layout, replication, stores};
 use crate::config::{ClusterMode, Config};
 
@@ -40,26 +41,41 @@ impl ReadOnlyStores {
 ///
 /// # Errors
 /// Fails if a store is not available; the text states the reason.
-pub(super) async fn local(
-    config: &Config,
-    disk: Option<Arc<dyn Device>>,
-) -> anyhow::Result<Vec<(Writer, Reader)>> {
+async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Writer, Reader)>> {
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
-    let (data, options, shards) = (config.data_dir.clone(), component_config::store(config), config.shards);
+    let (opened, local) = (config.clone(), local.clone());
     let open = move || {
-        let open = |index| {
-            let (dir, options) = (layout::shard_dir(&data, index), options.clone());
-            match &disk {
-                Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
-                None => orlog_store::open(&dir, options),
-            }
-        };
-        (0..shards).map(open).collect::<Result<Vec<_>, _>>()
+        let open = |shard| open_local(&opened, shard, &local);
+        (0..opened.shards).map(open).collect::<anyhow::Result<Vec<_>>>()
     };
     let stores = tokio::task::spawn_blocking(open).await.context("the store did not open")?;
     stores.with_context(|| unusable(config))
+}
+
+/// Opens the store of a shard that is not replicated, or creates it. Blocks.
+///
+/// # Errors
+/// Fails if the store is not available; with the code and the remedy if durable data is missing.
+pub(super) fn open_local(
+    config: &Config,
+    shard: u16,
+    local: &LocalStorage,
+) -> anyhow::Result<(Writer, Reader)> {
+    let (dir, name) = (layout::shard_dir(&config.data_dir, shard), layout::shard_name(shard));
+    let mut options = component_config::store(config);
+    (options.expected, options.accept_data_loss) = (local.positions.get(&name), local.accept_data_loss);
+    let opened = match &local.disk {
+        Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
+        None => orlog_store::open(&dir, options),
+    };
+    let (writer, reader) = opened.map_err(|error| match error {
+        lost @ orlog_store::Error::Lost { .. } => layout::explain_loss(lost),
+        other => other.into(),
+    })?;
+    local.positions.store(reader.durable_position().map(|position| (name, position)))?;
+    Ok((writer, reader))
 }
 
 /// Opens the permanent stores of this node from their replicated logs.
@@ -109,6 +125,36 @@ async fn follow_logs(
     Ok(stores)
 }
 
+/// Access to the stores in the data directory. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct LocalStorage {
+    /// Disk of the journals; `None`: the local file system.
+    disk: Option<Arc<dyn Device>>,
+    /// Whether stores and logs that lost durable data are opened without it.
+    accept_data_loss: bool,
+    pub(super) positions: Arc<DurablePositions>,
+}
+
+impl LocalStorage {
+    /// Claims the data directory.
+    ///
+    /// # Errors
+    /// See [`DurablePositions::claim`].
+    pub(super) fn claim(
+        config: &Config,
+        disk: Option<Arc<dyn Device>>,
+        accept_data_loss: bool,
+    ) -> anyhow::Result<Self> {
+        let positions = Arc::new(DurablePositions::claim(config)?);
+        Ok(Self { disk, accept_data_loss, positions })
+    }
+
+    /// Returns the configuration of the runtime on this storage.
+    pub(super) fn runtime_config(&self, config: &Config) -> RuntimeConfig {
+        RuntimeConfig { accept_data_loss: self.accept_data_loss, ..component_config::runtime(config) }
+    }
+}
+
 /// Storage of a node. Contains the permanent stores; in a cluster, other shards are acquired and
 /// released.
 pub(super) struct NodeStorage {
@@ -117,19 +163,37 @@ pub(super) struct NodeStorage {
 }
 
 impl NodeStorage {
-    /// Claims the data directory, opens its stores, and connects the bus and the replicated logs.
+    /// Opens the stores of the data directory, and connects the bus and the replicated logs.
     pub(super) async fn open(
         config: &Config,
-        disk: Option<Arc<dyn Device>>,
+        local: &LocalStorage,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        if config.role.runs_sagas() {
-            layout::claim_data_dir(config)?;
-        }
         // First, so that a directory that is in use is reported before any other error.
-        let mut stores = stores::local(config, disk).await?;
-        let transport = Box::pin(Transport::open(config, Arc::clone(clock))).await?;
+        let mut stores = stores::local(config, local).await?;
+        let log = LogExpectation {
+            durable: local.positions.get(layout::BUS),
+            checkpoints: log_checkpoints(&stores)?,
+            accept_data_loss: local.accept_data_loss,
+        };
+        let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
+        local.positions.store(transport.durable_position())?;
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
         Ok(Self { stores, transport })
     }
+}
+
+/// Returns the checkpoints of the stores in the embedded log.
+fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<StreamPosition>> {
+    let mut found = Vec::new();
+    for (_, reader) in stores {
+        let checkpoints = reader.checkpoints()?;
+        found.extend(
+            checkpoints
+                .into_iter()
+                .filter(|(key, _)| key.stream == EMBEDDED_STREAM)
+                .map(|(_, position)| position),
+        );
+    }
+    Ok(found)
 }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use orlog_actors::{EventSource, StreamSharing};
+use orlog_actors::{EMBEDDED_STREAM, EventSource, StreamSharing};
+use orlog_bus::embedded::OpenError;
 use orlog_bus::nats::{self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_EVENTS};
 use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Bus, Embedded};
-use orlog_model::{Clock, TenantId, Timestamp};
+use orlog_model::{Clock, StreamPosition, TenantId, Timestamp};
+use orlog_store::DurablePosition;
 use serde::Serialize;
 
-use super::component_config;
+use super::{component_config, layout};
 use crate::config::{BusKind, Config, TenantMode};
 
 /// Timeout of retries against unavailable servers when a node starts.
@@ -40,6 +42,16 @@ pub(super) struct NatsTransport {
     sharing: StreamSharing,
 }
 
+/// Expected content of the embedded log.
+pub(super) struct LogExpectation {
+    /// Durable position; `None` for a new log.
+    pub(super) durable: Option<DurablePosition>,
+    /// Checkpoints of the stores.
+    pub(super) checkpoints: Vec<StreamPosition>,
+    /// Whether a log that lost messages is opened without them.
+    pub(super) accept_data_loss: bool,
+}
+
 /// State of the transport for `/info`.
 #[derive(Clone, Debug, Serialize)]
 pub struct BusInfo {
@@ -55,12 +67,23 @@ pub struct BusInfo {
 
 impl Transport {
     /// Opens the transport. On JetStream it checks the streams and creates missing ones if allowed.
-    pub(super) async fn open(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        config: &Config,
+        log: LogExpectation,
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
         match config.bus.kind {
             BusKind::Embedded => {
-                let (dir, options) = (config.data_dir.join("bus"), component_config::bus(config));
+                let (dir, mut options) = (config.data_dir.join(layout::BUS), component_config::bus(config));
+                (options.expected, options.checkpoints, options.accept_data_loss) =
+                    (log.durable, log.checkpoints, log.accept_data_loss);
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
-                Ok(Self::Embedded(Arc::new(opened.context("the bus did not open")??)))
+                let opened = opened.context("the bus did not open")?;
+                let opened = opened.map_err(|error| match error {
+                    lost @ OpenError::Lost { .. } => layout::explain_loss(lost),
+                    other => other.into(),
+                })?;
+                Ok(Self::Embedded(Arc::new(opened)))
             }
             BusKind::Nats => {
                 let connection = with_startup_retry(|| connect(config)).await?;
@@ -93,6 +116,14 @@ impl Transport {
                 let (_, stream) = events.expect("every role opens it");
                 Arc::clone(stream) as Arc<dyn Bus>
             }
+        }
+    }
+
+    /// Returns the durable position of the embedded log, with its name.
+    pub(super) fn durable_position(&self) -> Option<(String, DurablePosition)> {
+        match self {
+            Transport::Embedded(bus) => Some((layout::BUS.to_owned(), bus.durable_position())),
+            Transport::Nats(_) => None,
         }
     }
 
@@ -130,7 +161,7 @@ impl Transport {
                 kind: BusKind::Embedded.as_str(),
                 connected: true,
                 server: None,
-                streams: BTreeMap::from([("events".to_owned(), bus.stream_id().to_string())]),
+                streams: BTreeMap::from([(EMBEDDED_STREAM.to_owned(), bus.stream_id().to_string())]),
             },
             Transport::Nats(nats) => BusInfo {
                 kind: BusKind::Nats.as_str(),

@@ -20,6 +20,9 @@ use stand_in::StandIn;
 pub(super) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
+    /// Continue without durable data that is missing from the data directory or from a stream (OR0061)
+    #[arg(long)]
+    accept_data_loss: bool,
     /// Disable the stand-in: reject definitions whose effects or commands have no configured upstream
     #[arg(long)]
     strict: bool,
@@ -29,7 +32,8 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let config = args.flags.load()?;
     let stand_in = Arc::new(StandIn::default());
     let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };
-    let overrides = AppOverrides { upstreams, ..AppOverrides::default() };
+    let overrides =
+        AppOverrides { upstreams, accept_data_loss: args.accept_data_loss, ..AppOverrides::default() };
     serve(config, overrides, |app, address| {
         stand_in.attach(app);
         greet(app, address, args.strict, console)

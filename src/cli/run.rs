@@ -11,8 +11,12 @@ use super::serve::serve;
 pub(super) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
+    /// Continue without durable data that is missing from the data directory or from a stream (OR0061)
+    #[arg(long)]
+    accept_data_loss: bool,
 }
 
 pub(super) async fn run(args: Args) -> Result<(), CommandError> {
-    serve(args.flags.load()?, AppOverrides::default(), |_, _| Ok(())).await
+    let overrides = AppOverrides { accept_data_loss: args.accept_data_loss, ..AppOverrides::default() };
+    serve(args.flags.load()?, overrides, |_, _| Ok(())).await
 }

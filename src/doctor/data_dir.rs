@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use orlog_store::DurablePosition;
 use rustix::fs::Access;
 
 use super::check::CheckResult;
@@ -34,11 +35,14 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
         ));
     }
     let locked_inodes = locked_inodes();
+    // An unreadable file was reported above.
+    let durable = app::durable_positions(data).unwrap_or_default();
     for shard in 0..config.shards {
-        findings.extend(store(&app::shard_dir(data, shard), shard, &locked_inodes));
+        let expected = durable.get(&app::shard_name(shard)).copied();
+        findings.extend(store(&app::shard_dir(data, shard), shard, expected, &locked_inodes));
     }
     if config.bus.kind == BusKind::Embedded {
-        findings.extend(events(&data.join("bus"), &locked_inodes));
+        findings.extend(events(&data.join("bus"), durable.get("bus").copied(), &locked_inodes));
     }
     findings
 }
@@ -107,12 +111,17 @@ fn is_locked(journal: &Path, locked_inodes: &BTreeSet<u64>) -> bool {
     fs::metadata(journal.join("lock")).is_ok_and(|lock| locked_inodes.contains(&lock.ino()))
 }
 
-fn store(dir: &Path, shard: u16, locked_inodes: &BTreeSet<u64>) -> Option<CheckResult> {
+fn store(
+    dir: &Path,
+    shard: u16,
+    expected: Option<DurablePosition>,
+    locked_inodes: &BTreeSet<u64>,
+) -> Option<CheckResult> {
     let check = format!("shard {shard}");
     if is_locked(&dir.join("journal"), locked_inodes) {
         return Some(CheckResult::ok(&check, "in use by a running node; check that node with --node"));
     }
-    match orlog_store::read_info(dir) {
+    match orlog_store::read_info(dir, expected) {
         Ok(None) => None,
         Ok(Some(info)) => {
             let rows =
@@ -123,23 +132,34 @@ fn store(dir: &Path, shard: u16, locked_inodes: &BTreeSet<u64>) -> Option<CheckR
                 format!("format {}, {last} commits, {} instances", info.format, rows("instance")),
             ))
         }
+        Err(error @ orlog_store::Error::Lost { .. }) => Some(lost(&check, &error)),
         Err(error) => Some(damaged(&check, &error.to_string())),
     }
 }
 
-fn events(dir: &Path, locked_inodes: &BTreeSet<u64>) -> Option<CheckResult> {
+fn events(
+    dir: &Path,
+    expected: Option<DurablePosition>,
+    locked_inodes: &BTreeSet<u64>,
+) -> Option<CheckResult> {
     const CHECK: &str = "events";
     let log = dir.join("log");
-    if !log.is_dir() {
+    if !log.is_dir() && expected.is_none() {
         return None;
     }
     if is_locked(&log, locked_inodes) {
         return Some(CheckResult::ok(CHECK, "the log is in use by a running node"));
     }
-    Some(match orlog_bus::embedded::verify(dir) {
+    Some(match orlog_bus::embedded::verify(dir, expected) {
         Ok(found) => CheckResult::ok(CHECK, format!("{} records in {} files", found.records, found.segments)),
+        Err(error @ orlog_bus::embedded::OpenError::Lost { .. }) => lost(CHECK, &error),
         Err(error) => damaged(CHECK, &error.to_string()),
     })
+}
+
+fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
+    let remedy = "restore the missing files or a backup; to continue without the lost data, start once with --accept-data-loss";
+    CheckResult::error(check, format!("OR0061: {error}"), remedy)
 }
 
 fn damaged(check: &str, error: &str) -> CheckResult {

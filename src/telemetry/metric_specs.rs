@@ -80,6 +80,7 @@ pub const ALL: &[MetricSpec] = &[
         &["stream", "kind"],
         "Streams that did not match the stored checkpoint",
     ),
+    spec("orlog_streams_lost", Gauge, &[], "Streams that shards do not read because messages are lost"),
     spec("orlog_inputs_delivered_total", Counter, &[], "Inputs delivered to instances"),
     spec("orlog_inputs_ignored_total", Counter, &[], "Inputs ignored without a state change"),
     spec("orlog_early_inputs_buffered_total", Counter, &[], "Inputs buffered before their instance started"),

@@ -56,6 +56,10 @@ impl NatsNode {
     }
 
     async fn start(&self) -> anyhow::Result<Arc<App>> {
+        self.start_with(false).await
+    }
+
+    async fn start_with(&self, accept_data_loss: bool) -> anyhow::Result<Arc<App>> {
         let mut config = Config {
             node_name: "pod-1".to_owned(),
             data_dir: self.dir.path().join("data"),
@@ -73,7 +77,8 @@ impl NatsNode {
             async { Ok(json!({})) }
         };
         let bank = FunctionProvider::new().effect("test.charge", charge).upstream("bank", Policy::default());
-        App::start_with(config, AppOverrides { upstreams: vec![bank], ..AppOverrides::default() }).await
+        let overrides = AppOverrides { upstreams: vec![bank], accept_data_loss, ..AppOverrides::default() };
+        App::start_with(config, overrides).await
     }
 }
 
@@ -105,6 +110,14 @@ async fn completes(app: &App, key: &InstanceKey) {
         (instance.status == Status::Completed).then_some(())
     };
     until(&format!("{key} completes"), poll).await;
+}
+
+async fn checkpoint_stored(app: &App) {
+    let stored = || async {
+        let checkpoints = app.runtime.readers().next()?.checkpoints().ok()?;
+        checkpoints.iter().any(|(source, _)| source.stream == "AGGREGATE_EVENTS").then_some(())
+    };
+    until("the checkpoint", stored).await;
 }
 
 async fn stop(app: &App) {
@@ -213,17 +226,13 @@ async fn submitted_events_use_the_workflow_stream_when_aggregates_are_external()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recreated_stream_is_counted_and_reading_continues() {
+async fn recreated_stream_is_not_read_until_the_loss_is_accepted() {
     let Some(server) = NatsServer::start() else { return };
     let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
-    let stored = || async {
-        let checkpoints = app.runtime.readers().next()?.checkpoints().ok()?;
-        checkpoints.iter().any(|(source, _)| source.stream == "AGGREGATE_EVENTS").then_some(())
-    };
-    until("the checkpoint", stored).await;
+    checkpoint_stored(&app).await;
     stop(&app).await;
     RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
     let app = shop.start().await.unwrap();
@@ -236,6 +245,38 @@ async fn recreated_stream_is_counted_and_reading_continues() {
     };
     until("the metric", counted).await;
     submit(&app, "acme", &["o-2".to_owned()]).await;
-    completes(&app, &key("acme", "o-2")).await;
+    let reason = app.runtime.lost_streams().remove("AGGREGATE_EVENTS").unwrap();
+    assert!(reason.contains("the stream was recreated"), "{reason}");
+    let errors: Vec<_> = app.diagnostics(None).into_iter().filter(|found| found.name == "streams").collect();
+    assert!(errors.len() == 1 && errors[0].message.starts_with("OR0061: "), "{errors:?}");
+    let o_2 = key("acme", "o-2");
+    assert!(app.runtime.reader(&o_2).unwrap().instance(&o_2).unwrap().is_none());
+    stop(&app).await;
+    let app = shop.start_with(true).await.unwrap();
+    completes(&app, &o_2).await;
+    // The accepted position is stored: the next start needs no acceptance.
+    stop(&app).await;
+    let app = shop.start().await.unwrap();
+    submit(&app, "acme", &["o-3".to_owned()]).await;
+    completes(&app, &key("acme", "o-3")).await;
+    assert!(app.runtime.lost_streams().is_empty());
+    stop(&app).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_recreated_while_running_is_not_read() {
+    let Some(server) = NatsServer::start() else { return };
+    let shop = NatsNode::on(&server);
+    let app = shop.start().await.unwrap();
+    submit(&app, "acme", &["o-1".to_owned()]).await;
+    completes(&app, &key("acme", "o-1")).await;
+    checkpoint_stored(&app).await;
+    let mut wire = RawNatsClient::connect(server.port);
+    let config = wire.jetstream("STREAM.INFO.AGGREGATE_EVENTS", &json!({}))["config"].clone();
+    wire.jetstream("STREAM.DELETE.AGGREGATE_EVENTS", &json!({}));
+    wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &config);
+    let lost = || async { app.runtime.lost_streams().remove("AGGREGATE_EVENTS") };
+    let reason = until("the detection", lost).await;
+    assert!(reason.contains("the stream was recreated"), "{reason}");
     stop(&app).await;
 }

@@ -16,7 +16,7 @@ use crate::issuer::{AUDIENCE, ISSUER};
 /// Timeout of all waits in these tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-const ORDER: &str = "
+pub(crate) const ORDER: &str = "
 saga: order
 version: 1
 correlate: orderId

@@ -45,6 +45,8 @@ pub(crate) struct InstanceRegistry {
     quarantined: Mutex<BTreeSet<InstanceKey>>,
     /// Acker of each stream that is read.
     subscriptions: Mutex<BTreeMap<String, Arc<dyn Acker>>>,
+    /// Streams that lost messages and are not read, with the reason.
+    lost_streams: Mutex<BTreeMap<String, String>>,
     pub(crate) context: Arc<ShardContext>,
 }
 
@@ -61,6 +63,8 @@ pub(crate) struct ShardContext {
     pub(crate) dead_letters_added: Notify,
     /// Creates spans.
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    /// Whether streams that lost messages are read.
+    pub(crate) accept_data_loss: bool,
 }
 
 /// One run of the shard, from start to failure.
@@ -85,6 +89,7 @@ impl InstanceRegistry {
             incarnations: AtomicU64::new(0),
             quarantined: Mutex::default(),
             subscriptions: Mutex::default(),
+            lost_streams: Mutex::default(),
             context,
         })
     }
@@ -164,6 +169,22 @@ impl InstanceRegistry {
     /// Registers a stream that the shard reads.
     pub(crate) fn register_subscription(&self, stream: &str, acker: Arc<dyn Acker>) {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned(), acker);
+    }
+
+    /// Records why a stream is not read; `None` if it is read.
+    pub(crate) fn set_lost_stream(&self, stream: &str, reason: Option<String>) {
+        let mut lost = self.lost_streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_lost = i64::from(reason.is_some());
+        let before = match reason {
+            Some(reason) => lost.insert(stream.to_owned(), reason),
+            None => lost.remove(stream),
+        };
+        self.context.metrics.streams_lost.inc_by(is_lost - i64::from(before.is_some()));
+    }
+
+    /// Returns the streams that lost messages and are not read, with the reason.
+    pub(crate) fn lost_streams(&self) -> BTreeMap<String, String> {
+        self.lost_streams.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the ack floor of a stream; `None` if the shard does not read it.

@@ -73,6 +73,8 @@ pub struct RuntimeConfig {
     pub submitted_event_kind: SubjectKind,
     /// Maximum number of tenants with separate metric series; all others share one.
     pub tenant_series: usize,
+    /// Whether streams that lost messages are read from a position that skips no message.
+    pub accept_data_loss: bool,
 }
 
 /// Health of the runtime.
@@ -276,6 +278,12 @@ impl Runtime {
         depths.sort_by_key(|(_, depth)| std::cmp::Reverse(*depth));
         depths.truncate(count);
         depths
+    }
+
+    /// Returns the streams that lost messages and are not read, with the reason.
+    #[must_use]
+    pub fn lost_streams(&self) -> std::collections::BTreeMap<String, String> {
+        self.shards.all().iter().flat_map(|shard| shard.instances.lost_streams()).collect()
     }
 
     /// Returns the health of the runtime.

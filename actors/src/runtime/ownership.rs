@@ -49,6 +49,7 @@ impl Runtime {
             metrics: Arc::clone(&self.metrics),
             dead_letters_added: Notify::new(),
             tracer: tracer.clone(),
+            accept_data_loss: config.accept_data_loss,
         }));
         let writer = Arc::new(Mutex::new(WriterState { writer: dependencies.writer, failed: false }));
         let arguments = actor::Arguments {

@@ -7,6 +7,8 @@ use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::{Bus, Partition, Subscription};
 use orlog_model::{SlotAssigner, StreamPosition, TenantId};
 
+/// Name of the stream of the embedded log.
+pub const EMBEDDED_STREAM: &str = "events";
 /// Maximum number of filters. More filters cost the servers more than they save.
 const MAX_FILTERS: usize = 1000;
 
@@ -37,7 +39,7 @@ impl EventSource {
     #[must_use]
     pub fn embedded(bus: Arc<dyn Bus>) -> Self {
         let kinds = vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow];
-        Self { name: "events".to_owned(), bus, kinds, sharing: None }
+        Self { name: EMBEDDED_STREAM.to_owned(), bus, kinds, sharing: None }
     }
 
     /// Returns the subscription of a shard.

@@ -4,8 +4,8 @@
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
 //! becomes a dead letter and is acknowledged. The ack floor is stored as a checkpoint; a restart
-//! resumes there. If the stream contradicts its checkpoint, the ingester logs an error, counts a stream
-//! anomaly, and continues at a position that skips no message.
+//! resumes there. If the stream lost messages since its checkpoint, the ingester logs an error, counts a
+//! stream anomaly, and does not read until the stream is restored or the loss is accepted.
 //!
 //! If shards run in several processes, one shard receives an event of a key-sharded tenant. It forwards
 //! the event to each instance as a signal and acknowledges the event when the bus has stored the
@@ -16,9 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlog_bus::workflow::{self, WorkflowMessage};
-use orlog_bus::{
-    Acker, Bus, Consumer, Delivery, Error as BusError, Message as BusMessage, SubscriptionStart, subject,
-};
+use orlog_bus::{AckPosition, Acker, Delivery, Message as BusMessage, subject};
 use orlog_model::{
     Change, CheckpointKey, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName,
     StreamPosition, TenantId,
@@ -29,10 +27,10 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::abort_on_drop::AbortOnDrop;
 use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
-use crate::instance::registry::InstanceRegistry;
 use crate::shard::event_forwarder::ForwardBatch;
-use crate::shard::event_source::EventSource;
 use crate::shard::submission::{ShardUnavailable, Submission};
+pub(crate) use crate::shard::subscribe::Arguments;
+use crate::shard::subscribe::subscribe_verified;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 use crate::telemetry::tracer::IngestedEvent;
 
@@ -42,26 +40,9 @@ const BATCH: usize = 512;
 const CHECKPOINT_EVERY: u64 = 4096;
 /// Length of a pause after which the checkpoint is also stored.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay before a retry while the consumer of the previous incarnation is still active.
-const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(20);
-/// Delay before a request to an unavailable bus is retried.
-const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Ingester actor.
 pub(crate) struct IngesterActor;
-
-/// Arguments of the ingester.
-#[derive(Clone)]
-pub(crate) struct Arguments {
-    pub(crate) instances: Arc<InstanceRegistry>,
-    /// Bus to which signals are published.
-    pub(crate) bus: Arc<dyn Bus>,
-    pub(crate) source: EventSource,
-    /// Durable name of the subscription.
-    pub(crate) name: String,
-    /// Slots of the shard.
-    pub(crate) slots: std::ops::Range<u16>,
-}
 
 /// Messages of the ingester.
 pub(crate) enum Message {
@@ -127,12 +108,11 @@ async fn read_subscription(
 ) -> Result<BusError, ActorProcessingErr> {
     let source = CheckpointKey { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
     let checkpoint = arguments.instances.context.reader.checkpoint(&source)?;
-    let mut consumer = match subscribe(arguments, checkpoint).await {
+    let mut consumer = match subscribe_verified(arguments, checkpoint).await {
         Ok(consumer) => consumer,
         Err(error) => return Ok(error),
     };
     let start = consumer.subscription_start().clone();
-    report_anomaly(arguments, &start);
     // A checkpoint of a stream that no longer exists does not block a new one.
     let stored = checkpoint.filter(|position| position.stream_id == start.stream_id);
     let stored = stored.map_or(0, |position| position.sequence);
@@ -141,6 +121,9 @@ async fn read_subscription(
     arguments.instances.register_subscription(&source.stream, Arc::clone(&acker));
     let arguments = arguments.clone();
     let mut ingest = IngestLoop { arguments, incarnation_number, acker, source, stream_id, stored };
+    if start.anomaly.is_some() {
+        ingest.store_checkpoint(AckPosition { sequence: start.after, at: None })?;
+    }
     loop {
         match tokio::time::timeout(CHECKPOINT_INTERVAL, consumer.next(BATCH)).await {
             Ok(Ok(deliveries)) => ingest.ingest_all(deliveries).await?,
@@ -148,39 +131,6 @@ async fn read_subscription(
             Err(_) => ingest.checkpoint(1)?,
         }
     }
-}
-
-async fn subscribe(
-    arguments: &Arguments,
-    after: Option<StreamPosition>,
-) -> Result<Box<dyn Consumer>, BusError> {
-    let Arguments { instances, source, name, slots, .. } = arguments;
-    let bound = instances.context.limits.max_in_flight_per_ingester;
-    let subscription = source.subscription(name, &instances.context.slots, slots, after, bound);
-    let mut reported = false;
-    loop {
-        match source.bus.subscribe(subscription.clone()).await {
-            Err(BusError::InUse(_)) => tokio::time::sleep(RESUBSCRIBE_DELAY).await,
-            // Servers that elect a leader return. A crash of this actor would stop the shard; too many crashes stop
-            // the node.
-            Err(error @ BusError::Unavailable(_)) if source.sharing.is_some() => {
-                if !std::mem::replace(&mut reported, true) {
-                    tracing::warn!(stream = source.name, shard = name, %error, "subscription failed; retrying");
-                }
-                tokio::time::sleep(BUS_RETRY_DELAY).await;
-            }
-            other => return other,
-        }
-    }
-}
-
-/// Logs a stream anomaly at the checkpoint.
-fn report_anomaly(arguments: &Arguments, start: &SubscriptionStart) {
-    let Some(found) = &start.anomaly else { return };
-    let (stream, shard) = (&arguments.source.name, &arguments.name);
-    tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
-    let label = [("stream", stream.clone()), ("kind", found.as_str().to_owned())];
-    arguments.instances.context.metrics.stream_anomalies.get_or_create(&label).inc();
 }
 
 struct IngestLoop {
@@ -375,6 +325,10 @@ impl IngestLoop {
         if ack_position.sequence <= self.stored || ack_position.sequence - self.stored < step {
             return Ok(());
         }
+        self.store_checkpoint(ack_position)
+    }
+
+    fn store_checkpoint(&mut self, ack_position: AckPosition) -> Result<(), ShardUnavailable> {
         self.stored = ack_position.sequence;
         let position = StreamPosition {
             stream_id: self.stream_id,

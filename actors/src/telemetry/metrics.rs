@@ -76,6 +76,8 @@ pub struct Metrics {
     restarts: Family<Labels2, Counter>,
     dead_letters: Family<Labels1, Counter>,
     store_full: Gauge<i64, AtomicI64>,
+    /// Streams that are not read because they lost messages, over all shards.
+    pub(crate) streams_lost: Gauge<i64, AtomicI64>,
 }
 
 impl Default for Metrics {
@@ -121,6 +123,7 @@ impl Metrics {
             restarts,
             dead_letters,
             store_full: Gauge::default(),
+            streams_lost: Gauge::default(),
         }
     }
 
@@ -146,6 +149,7 @@ impl Metrics {
         sink.register("actors_restarted_total", self.restarts.clone());
         sink.register("dead_letters_created_total", self.dead_letters.clone());
         sink.register("store_full", self.store_full.clone());
+        sink.register("streams_lost", self.streams_lost.clone());
         self.tenants.register(sink);
         self.effects.register(sink);
         self.actors.register(sink);

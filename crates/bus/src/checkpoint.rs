@@ -69,6 +69,13 @@ pub enum StreamAnomaly {
 }
 
 impl StreamAnomaly {
+    /// Returns whether the stream lost messages, or is another stream. Dropped messages
+    /// ([`StreamAnomaly::Purged`]) are the effect of the limits of the stream.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        !matches!(self, StreamAnomaly::Purged { .. })
+    }
+
     /// Returns the metrics label of the anomaly.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
@@ -86,8 +93,8 @@ impl fmt::Display for StreamAnomaly {
         match self {
             StreamAnomaly::StreamRecreated { expected, found } => write!(
                 f,
-                "the stream was recreated: the checkpoint belongs to {expected}, the stream is {found}; reading from its first \
-                 message. Events that only the old stream contained are lost unless they are published again"
+                "the stream was recreated: the checkpoint belongs to stream {expected}, the stream is {found}; unread events of \
+                 the earlier stream are lost"
             ),
             StreamAnomaly::Purged { checkpoint, first } => write!(
                 f,
@@ -97,15 +104,12 @@ impl fmt::Display for StreamAnomaly {
             ),
             StreamAnomaly::Truncated { checkpoint, last } => write!(
                 f,
-                "the stream ends at {last}, before the checkpoint {checkpoint}: it was truncated or restored from a backup; \
-                 new messages are read by time. Check the servers' disks and `sync_interval`; the lost messages were already \
-                 applied here"
+                "the stream ends at {last}, before the checkpoint {checkpoint}: it lost its end, or was restored from a backup"
             ),
             StreamAnomaly::Replaced { checkpoint, expected, found } => write!(
                 f,
                 "another message is at the checkpoint {checkpoint}: expected one published at {expected}, found {found}; the \
-                 stream was truncated or restored, and continued. Reading again from the time of the checkpoint; messages that \
-                 were already applied have no effect"
+                 stream lost its end or was restored, and then grew"
             ),
         }
     }

@@ -18,6 +18,7 @@ mod dedupe;
 mod log;
 mod maintenance;
 mod options;
+mod presence;
 mod record;
 mod ring;
 mod scan;
@@ -29,7 +30,7 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use crossbeam_channel::Sender;
-use orlog_journal::{Disk, Journal, LocalDisk};
+use orlog_journal::{Disk, DurablePosition, LocalDisk};
 use orlog_model::Clock;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
@@ -69,13 +70,16 @@ pub struct Embedded {
     threads: Mutex<Option<(JoinHandle<()>, Maintenance)>>,
 }
 
-/// Verifies the log of a closed bus: every record against its checksum. Changes nothing and takes no
-/// lock.
+/// Verifies the log of a closed bus: every record against its checksum, and the log against its expected
+/// position. Changes nothing and takes no lock.
 ///
 /// # Errors
-/// If the log is damaged, has a newer version or cannot be read.
-pub fn verify(dir: &Path) -> Result<orlog_journal::RecoveryReport, OpenError> {
-    Ok(orlog_journal::verify(&dir.join("log"))?)
+/// If the log lost messages, is damaged, has a newer version or cannot be read.
+pub fn verify(
+    dir: &Path,
+    expected: Option<DurablePosition>,
+) -> Result<orlog_journal::RecoveryReport, OpenError> {
+    presence::verify(dir, expected)
 }
 
 impl Embedded {
@@ -97,11 +101,17 @@ impl Embedded {
         clock: Arc<dyn Clock>,
         disk: Arc<dyn Disk>,
     ) -> Result<Self, OpenError> {
-        let stream_id = log::read_or_make(dir)?;
-        let (journal, _) = Journal::open_on(dir.join("log"), options.journal(stream_id), disk)?;
+        let (stream_id, journal, is_lost) = presence::open_journal(dir, options, disk)?;
         let cursors = Arc::new(Cursors::open(dir.join("cursors"), stream_id)?);
         let (jobs, queue) = crossbeam_channel::unbounded();
-        let writer = Writer::open(journal, options, clock, queue)?;
+        let mut writer = Writer::open(journal, options, clock, queue)?;
+        match presence::check_checkpoints(options, stream_id, writer.next_sequence()) {
+            Some(reason) if !options.accept_data_loss => {
+                return Err(OpenError::Lost { path: dir.to_owned(), reason });
+            }
+            None if !is_lost => {}
+            _ => writer.skip_lost_numbers()?,
+        }
         let log = writer.log();
         let maintenance =
             Maintenance::start(Arc::clone(&log), Arc::clone(&cursors), jobs.clone(), options.retention_bytes);
@@ -144,6 +154,12 @@ impl Embedded {
     #[must_use]
     pub fn end_position(&self) -> EndPosition {
         self.log.end_position()
+    }
+
+    /// Returns the last synced record of the log.
+    #[must_use]
+    pub fn durable_position(&self) -> DurablePosition {
+        DurablePosition { identity: self.stream_id.into_bytes(), position: self.log.synced_to() }
     }
 
     /// Returns the size of the stream on disk, in bytes.

@@ -166,6 +166,39 @@ pub(crate) fn open_segments_read_only(path: &Path) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
+/// Returns whether a directory contains segments.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn has_segments(path: &Path) -> Result<bool> {
+    match fs::read_dir(path) {
+        Ok(entries) => Ok(entries
+            .filter_map(io::Result::ok)
+            .any(|entry| entry.path().extension() == Some(OsStr::new("seg")))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io("list", path)(error)),
+    }
+}
+
+/// Moves a journal that cannot be continued to the first unused name `<path>-aside-<n>`, and returns that
+/// name; `None` if the directory does not exist.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn move_aside(path: &Path) -> Result<Option<PathBuf>> {
+    let aside = |n: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("-aside-{n}"));
+        PathBuf::from(name)
+    };
+    let free = (1..u32::MAX).map(aside).find(|path| !path.exists()).expect("an unused number exists");
+    match fs::rename(path, &free) {
+        Ok(()) => Ok(Some(free)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("rename", path)(error)),
+    }
+}
+
 /// Returns the number in the name of a segment; `None` for other files.
 fn sequence_in(path: &Path) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;

@@ -35,7 +35,7 @@ pub enum Error {
         supported: u16,
     },
     /// The directory contains a journal with another identity.
-    #[error("{} belongs to journal {found:02x?}, not to {expected:02x?}", path.display())]
+    #[error("{} belongs to journal {}, not to {}", path.display(), hex(found), hex(expected))]
     WrongIdentity {
         /// Segment file.
         path: PathBuf,
@@ -53,6 +53,16 @@ pub enum Error {
         offset: u64,
         /// Description of the mismatch.
         reason: &'static str,
+    },
+    /// The journal ends before a record that was durable. Nothing was changed; restore the missing segments or a backup.
+    #[error("{} ends at record {last}, but record {expected} was durable: its last segments are missing", path.display())]
+    LostEnd {
+        /// Directory of the journal.
+        path: PathBuf,
+        /// Last record.
+        last: u64,
+        /// Record that was durable.
+        expected: u64,
     },
     /// An fsync failed, or a failed append could not be reverted. Every later call returns this error;
     /// reopen the journal.
@@ -118,4 +128,10 @@ impl Error {
     pub(crate) fn corrupt(path: &Path, offset: u64, reason: &'static str) -> Self {
         Self::Corrupt { path: path.to_owned(), offset, reason }
     }
+}
+
+/// Returns the bytes of an identity as 32 hexadecimal digits.
+#[must_use]
+pub fn hex(identity: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*identity))
 }

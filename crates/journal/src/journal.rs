@@ -47,8 +47,8 @@ impl Journal {
     /// Opens the journal in the directory `dir`, or creates it.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::NewerFormat`], [`Error::WrongIdentity`] and [`Error::Corrupt`], which
-    /// change nothing; [`Error::Full`] if there is no space for a first segment; [`Error::Poisoned`] and
+    /// [`Error::Locked`], [`Error::NewerFormat`], [`Error::WrongIdentity`], [`Error::Corrupt`] and
+    /// [`Error::LostEnd`], which change nothing; [`Error::Full`] if there is no space for a first segment; [`Error::Poisoned`] and
     /// [`Error::Io`] if the disk fails.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<(Self, RecoveryReport)> {
         Self::open_on(dir, options, Arc::new(LocalDisk))
@@ -63,10 +63,17 @@ impl Journal {
         options: Options,
         disk: Arc<dyn Disk>,
     ) -> Result<(Self, RecoveryReport)> {
-        let first = options.first_sequence.max(1);
+        let (first, expected) = (options.first_sequence.max(1), options.expected_last);
+        let lost_end = |last| Error::LostEnd { path: dir.as_ref().to_owned(), last, expected };
+        if expected > 0 && !dir.as_ref().is_dir() {
+            return Err(lost_end(0));
+        }
         let mut journal_dir = JournalDir::open(dir.as_ref(), options, Arc::clone(&disk))?;
         let mut segments = journal_dir.segments()?;
         let mut report = recovery::scan_segments(&segments)?;
+        if report.last_sequence < expected {
+            return Err(lost_end(report.last_sequence));
+        }
         journal_dir.remove_stale_files()?;
         if let Some(last) = segments.last() {
             recovery::repair_tail(last, report.torn_bytes > 0, disk.as_ref())?;

@@ -29,10 +29,11 @@ mod reader;
 mod recovery;
 mod segment;
 
+pub use dir::{has_segments, move_aside};
 pub use disk::{Disk, LocalDisk};
-pub use error::{Error, Result};
+pub use error::{Error, Result, hex};
 pub use format::MAX_PAYLOAD_BYTES;
 pub use journal::{Journal, Syncer};
-pub use options::Options;
+pub use options::{DurablePosition, Options};
 pub use reader::{Cursor, Reader, Record};
 pub use recovery::{RecoveryReport, verify};

@@ -17,13 +17,25 @@ pub struct Options {
     pub spare_segments: usize,
     /// Sequence of the first record, if the directory contains no journal yet.
     pub first_sequence: u64,
+    /// Sequence that is known to be durable. A journal that ends before it is rejected.
+    pub expected_last: u64,
+}
+
+/// Identity of a journal, and the sequence of a record that is durable in it. Owners store it elsewhere,
+/// to detect a journal that is missing, replaced or shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DurablePosition {
+    /// Identity of the journal.
+    pub identity: [u8; 16],
+    /// Sequence of the record.
+    pub position: u64,
 }
 
 impl Options {
     /// Returns the defaults: segments of 64 MiB, two spares.
     #[must_use]
     pub fn new(identity: [u8; 16]) -> Self {
-        Self { identity, segment_bytes: 64 << 20, spare_segments: 2, first_sequence: 1 }
+        Self { identity, segment_bytes: 64 << 20, spare_segments: 2, first_sequence: 1, expected_last: 0 }
     }
 
     /// Returns the effective segment size.

@@ -23,7 +23,7 @@ use crate::segment::Segment;
 const PIECE_BYTES: u64 = ZEROS.len() as u64;
 
 /// Report of the recovery of a journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Number of records in the journal.
     pub records: u64,
@@ -59,12 +59,17 @@ pub(crate) fn scan_segments(segments: &[Segment]) -> Result<RecoveryReport> {
 }
 
 /// Reads and verifies a journal that is not open. Changes nothing on the disk and takes no lock. An
-/// incomplete write at the end is reported and is no error: the next opening cuts it off.
+/// incomplete write at the end is reported and is no error: the next opening cuts it off. A missing
+/// directory has no records.
 ///
 /// # Errors
 /// [`Error::NewerFormat`], [`Error::WrongIdentity`], [`Error::Corrupt`], [`Error::Io`].
 pub fn verify(dir: &std::path::Path) -> Result<RecoveryReport> {
-    scan_segments(&crate::dir::open_segments_read_only(dir)?)
+    if dir.is_dir() {
+        scan_segments(&crate::dir::open_segments_read_only(dir)?)
+    } else {
+        Ok(RecoveryReport::default())
+    }
 }
 
 /// Prepares the last segment for appends and makes its content durable.

@@ -152,7 +152,7 @@ pub enum Change {
     Replace(Box<InstanceReplacement>),
     /// Removes a completed work item whose result no instance requires.
     Settle(OutboxKey),
-    /// Records that all messages of a source up to this position are applied. The position only increases.
+    /// Sets the position of a source up to which all messages are applied.
     Checkpoint(CheckpointKey, StreamPosition),
     /// Stores the source of a definition for the instances pinned to it.
     PutDefinition {

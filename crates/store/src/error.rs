@@ -55,6 +55,15 @@ pub enum Error {
         /// Description of the mismatch.
         reason: String,
     },
+    /// Durable commits are missing. Nothing was changed. Restore the missing files or a backup, or open the
+    /// store with [`crate::Options::accept_data_loss`].
+    #[error("{} lost durable data: {reason}", path.display())]
+    Lost {
+        /// Directory of the store.
+        path: PathBuf,
+        /// Missing part.
+        reason: String,
+    },
     /// The disk failed and its content is unknown. Call [`crate::Writer::recover`], or reopen the store.
     #[error("store is blocked by an earlier failure; reopen it: {cause}")]
     Poisoned {
@@ -146,6 +155,7 @@ impl Error {
             Error::Poisoned { .. }
                 | Error::Fenced { .. }
                 | Error::LogLost { .. }
+                | Error::Lost { .. }
                 | Error::Corrupt { .. }
                 | Error::Io { .. }
                 | Error::Closed
@@ -170,6 +180,12 @@ impl From<orlog_journal::Error> for Error {
             Journal::Locked { path } => Error::Locked { path },
             Journal::NewerFormat { path, found, supported } => {
                 Error::NewerFormat { path, found: u32::from(found), supported: u32::from(supported) }
+            }
+            Journal::LostEnd { path, last, expected } => {
+                let reason = format!(
+                    "the journal ends at commit {last}, but commit {expected} was durable; its last segments are missing"
+                );
+                Error::Lost { path, reason }
             }
             Journal::WrongIdentity { path, .. } | Journal::Corrupt { path, .. } => {
                 Error::Corrupt { location: path.display().to_string(), reason: text }

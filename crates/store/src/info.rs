@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use orlog_journal::DurablePosition;
+
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
-use crate::store_dir::{FORMAT_KEY, LOG_POSITION_KEY, STATE_KEY, check_format};
+use crate::presence;
+use crate::store_dir::{FORMAT_KEY, IDENTITY_KEY, LOG_POSITION_KEY, STATE_KEY, check_format};
 use crate::table::Table;
 
 /// Information about a store.
@@ -13,6 +16,8 @@ use crate::table::Table;
 pub struct StoreInfo {
     /// Format of the store.
     pub format: u32,
+    /// Identity of the store.
+    pub identity: [u8; 16],
     /// Last commit in the tables.
     pub flushed_position: u64,
     /// Records of the journal; `None` if the store follows a log and has no journal.
@@ -33,24 +38,25 @@ impl StoreInfo {
 /// takes no lock. Reads the journal record by record. Returns `None` if there is no store.
 ///
 /// # Errors
-/// [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`], and the errors of the journal.
-pub fn read_info(dir: &Path) -> Result<Option<StoreInfo>, Error> {
+/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`], and the errors of the journal.
+pub fn read_info(dir: &Path, expected: Option<DurablePosition>) -> Result<Option<StoreInfo>, Error> {
     let tables = dir.join("tables");
+    presence::check_tables(dir, expected)?;
     if !tables.join("mdbx.dat").exists() {
         return Ok(None);
     }
-    let seen = crate::mdbx::read_environment(&tables, &[FORMAT_KEY, STATE_KEY, LOG_POSITION_KEY])?;
-    let [format, store_state, journal_place] = seen.meta.as_slice() else { return Ok(None) };
+    let seen =
+        crate::mdbx::read_environment(&tables, &[FORMAT_KEY, IDENTITY_KEY, STATE_KEY, LOG_POSITION_KEY])?;
+    let [format, identity, store_state, journal_place] = seen.meta.as_slice() else { return Ok(None) };
     let Some(format) = check_format(format.as_deref(), &tables)? else { return Ok(None) };
+    let identity = value::decode(Table::Meta, identity.as_deref().unwrap_or_default())?;
     let store_state: StoreState = value::decode(Table::Meta, store_state.as_deref().unwrap_or_default())?;
     let journal = match journal_place {
         Some(_) => None,
         None => Some(orlog_journal::verify(&dir.join("journal"))?),
     };
-    if let Some(journal) = journal.as_ref().filter(|journal| journal.last_sequence < store_state.position) {
-        let (last, flushed) = (journal.last_sequence, store_state.position);
-        let reason = format!("it ends at record {last}, but the tables contain record {flushed}");
-        return Err(Error::Corrupt { location: dir.join("journal").display().to_string(), reason });
+    if let Some(journal) = &journal {
+        presence::check_journal(dir, (identity, journal.last_sequence), expected, store_state.position)?;
     }
-    Ok(Some(StoreInfo { format, flushed_position: store_state.position, journal, rows: seen.rows }))
+    Ok(Some(StoreInfo { format, identity, flushed_position: store_state.position, journal, rows: seen.rows }))
 }

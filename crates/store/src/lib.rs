@@ -31,6 +31,7 @@ mod merged;
 mod options;
 #[cfg(test)]
 mod oracle_tests;
+mod presence;
 mod read;
 #[cfg(test)]
 mod recovery_tests;
@@ -51,7 +52,7 @@ pub use feed::write::FeedOffset;
 pub use histogram::{BOUNDS_SECONDS, DurationHistogram};
 pub use info::{StoreInfo, read_info};
 pub use options::{Durability, Options};
-pub use orlog_journal::Disk as Device;
+pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;
 pub use read::counts::{CountKey, InstanceCounts, UnchangedInstance};
 pub use read::inspect::InspectRow;

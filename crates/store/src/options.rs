@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use orlog_journal::DurablePosition;
 use orlog_model::SlotAssigner;
 
 /// Options of a store. [`Options::default`] is suitable for a shard on a server.
@@ -25,6 +26,11 @@ pub struct Options {
     pub memtable_max_age: Duration,
     /// Size of a journal segment, in bytes.
     pub journal_segment_bytes: u64,
+    /// Commit that an existing store must contain; `None` if the store may be new. Not used by a store that
+    /// follows a log.
+    pub expected: Option<DurablePosition>,
+    /// Whether a store that lost durable commits is opened without them.
+    pub accept_data_loss: bool,
 }
 
 /// Time at which a commit is durable.
@@ -48,6 +54,8 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             memtable_max_age: Duration::from_secs(5),
             journal_segment_bytes: 64 << 20,
+            expected: None,
+            accept_data_loss: false,
         }
     }
 }

@@ -193,10 +193,7 @@ impl Model {
     fn checkpoint(&mut self, stream: u8, sequence: u8) -> Change {
         let source = CheckpointKey { stream: "events".to_owned(), consumer: "*".to_owned() };
         let new = StreamPosition::after(Uuid::from_u128(stream.into()), sequence.into());
-        let old = self.checkpoints.get(&source).filter(|old| old.stream_id == new.stream_id);
-        if old.is_none_or(|old| old.sequence < new.sequence) {
-            self.checkpoints.insert(source.clone(), new);
-        }
+        self.checkpoints.insert(source.clone(), new);
         Change::Checkpoint(source, new)
     }
 

@@ -1,16 +1,16 @@
 //! Tests of crashes, a full disk, a failed fsync, and an upgrade.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use orlog_journal::{Disk, LocalDisk};
+use orlog_journal::{Disk, DurablePosition, LocalDisk};
 use orlog_model::{Change, Commit, Destination, TenantId, WorkKind};
 
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::samples::{apply, at, checkpoint, dedupe_key, key, record, small, timer, transition};
 use crate::writer::open_with_disk;
 use crate::{Error, Reader, TABLES, copy_consistently, open, open_in_memory, read_info};
@@ -113,16 +113,94 @@ fn crash_between_flush_and_truncation_is_harmless() {
     assert_eq!(reader.position(), 301);
 }
 
+/// Opening a store that lost data fails with this text and writes nothing; with the loss accepted, it
+/// continues at this position.
+#[track_caller]
+fn check_loss(dir: &Path, expected: Option<DurablePosition>, text: &str, position: u64) {
+    let before = tree(dir);
+    let options = || Options { expected, ..small() };
+    match open(dir, options()) {
+        Err(error @ Error::Lost { .. }) => assert!(error.to_string().contains(text), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(tree(dir), before, "nothing is written");
+    assert!(matches!(read_info(dir, expected), Err(Error::Lost { .. })));
+    for _ in 0..2 {
+        let (mut writer, reader) = open(dir, Options { accept_data_loss: true, ..options() }).unwrap();
+        assert!(reader.position() >= position, "{}", reader.position());
+        writer.commit(&group(400), at(5)).unwrap();
+    }
+    assert!(open(dir, small()).unwrap().1.position() > position + 1);
+}
+
+/// Returns the files and directories below a directory.
+fn tree(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            found.extend(tree(&entry));
+        }
+        // Readers of the tables lock this file.
+        if entry.file_name().unwrap() != "mdbx.lck" {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Creates a store with this number of commits, the first of which are flushed.
+fn made(dir: &Path, commits: u64) -> Option<DurablePosition> {
+    let (mut writer, reader) = open(dir, small()).unwrap();
+    for number in 1..=commits {
+        writer.commit(&group(number), at(5)).unwrap();
+        if number == 10 {
+            writer.flush().unwrap();
+        }
+    }
+    let position = reader.durable_position();
+    drop((writer, reader));
+    position
+}
+
 #[test]
-fn journal_behind_the_tables_is_corruption() {
+fn missing_journal_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut writer, _) = open(dir.path(), small()).unwrap();
-    writer.commit(&group(1), at(5)).unwrap();
-    writer.flush().unwrap();
-    drop(writer);
+    made(dir.path(), 10);
     fs::remove_dir_all(dir.path().join("journal")).unwrap();
-    let error = open(dir.path(), small()).unwrap_err();
-    assert!(error.to_string().contains("it ends at record 0, but the tables contain record 1"), "{error}");
+    check_loss(dir.path(), None, "the journal ends at commit 0, but commit 10 was durable", 10);
+}
+
+#[test]
+fn journal_that_ends_before_the_durable_position_is_a_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let durable = made(dir.path(), 12);
+    assert_eq!(durable.map(|durable| durable.position), Some(12));
+    let journal = dir.path().join("journal");
+    let mut segments: Vec<_> = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    segments.sort();
+    fs::remove_file(segments.last().unwrap()).unwrap();
+    check_loss(dir.path(), durable, "commit 12 was durable", 10);
+}
+
+#[test]
+fn missing_tables_are_a_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    made(dir.path(), 12);
+    fs::remove_dir_all(dir.path().join("tables")).unwrap();
+    check_loss(dir.path(), None, "the journal exists, but the tables are missing", 0);
+}
+
+#[test]
+fn missing_or_other_store_is_a_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    let durable = made(&store, 12);
+    fs::remove_dir_all(&store).unwrap();
+    fs::create_dir(&store).unwrap();
+    check_loss(&store, durable, "it is missing; its commit 12 was durable", 0);
+    check_loss(&store, durable, "but store", 0);
 }
 
 #[test]
@@ -475,7 +553,7 @@ fn copies_of_several_stores_are_consistent() {
             "round {rounds}: positions {first} and {second} are inconsistent"
         );
         for (copy, copied) in copies.iter().zip(&copies_info).filter(|(_, copied)| copied.position > 0) {
-            assert_eq!(read_info(copy).unwrap().unwrap().position(), copied.position);
+            assert_eq!(read_info(copy, None).unwrap().unwrap().position(), copied.position);
             let (mut writer, reader) = open(copy, small()).unwrap();
             let position = usize::try_from(copied.position).unwrap();
             assert_eq!(everything(&reader), expected[position - 1]);

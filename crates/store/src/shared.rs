@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use orlog_journal::DurablePosition;
 use tokio::sync::watch;
 
 use crate::encoding::keys::KeyEncoder;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     tables: RwLock<Option<MergedTables>>,
     position: watch::Sender<u64>,
     poison: Mutex<Option<WriteBlock>>,
+    /// Durable position at the last close.
+    closed_at: Mutex<Option<DurablePosition>>,
     pub(crate) downtime: DowntimeTracker,
     pub(crate) meter: Option<Arc<LogMetrics>>,
 }
@@ -62,6 +65,7 @@ impl Shared {
             position: watch::Sender::new(tables.state().position),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
+            closed_at: Mutex::new(None),
             downtime: DowntimeTracker::default(),
             meter,
         }
@@ -163,9 +167,19 @@ impl Shared {
         Err(error)
     }
 
+    /// Returns the last commit that is synced to the journal, also after the store is closed.
+    pub(crate) fn durable_position(&self) -> Option<DurablePosition> {
+        match &*self.read_guard() {
+            Some(tables) => tables.disk().and_then(|disk| disk.durable_position()),
+            None => *lock(&self.closed_at),
+        }
+    }
+
     /// Releases the disk; readers return [`Error::Closed`] from now on.
     pub(crate) fn close(&self) {
         let (one_at_a_time, not_copied) = (lock(&self.flushing), lock(&self.copying));
+        let position = self.durable_position();
+        *lock(&self.closed_at) = position;
         let closed = self.exclusive().take();
         drop(closed);
         drop((one_at_a_time, not_copied));

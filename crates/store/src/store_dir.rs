@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use orlog_journal::{Journal, Syncer};
+use orlog_journal::{DurablePosition, Journal, Syncer};
 
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
@@ -19,6 +19,7 @@ use crate::lock::lock;
 use crate::mdbx::Mdbx;
 use crate::memtable::Memtable;
 use crate::options::Options;
+use crate::presence;
 use crate::replication::commit_log::LogPosition;
 use crate::replication::follower::EntryId;
 use crate::replication::frame::LogOwner;
@@ -37,7 +38,7 @@ const COPIED_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// Key of the format in the table `meta`: four bytes, big endian, in every release.
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
-const IDENTITY_KEY: &[u8] = b"identity";
+pub(crate) const IDENTITY_KEY: &[u8] = b"identity";
 pub(crate) const STATE_KEY: &[u8] = b"heads";
 const WINDOW_KEY: &[u8] = b"window";
 /// Key of the [`LogPosition`] of the tables of a replicated store.
@@ -66,15 +67,15 @@ impl StoreDir {
         options: &Options,
         device: Arc<dyn orlog_journal::Disk>,
     ) -> Result<Arc<Self>, Error> {
+        presence::admit(dir, options)?;
         let (tables, about) = open_tables(dir, options, None)?;
         if about.location.is_some() {
             let reason =
                 "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
-        let mut journal_options = orlog_journal::Options::new(about.identity);
-        journal_options.segment_bytes = options.journal_segment_bytes;
-        let (journal, _) = Journal::open_on(made(&dir.join("journal"))?, journal_options, device)?;
+        let journal =
+            presence::open_journal(dir, options, (about.identity, about.store_state.position), device)?;
         let (syncer, log) = (journal.syncer(), journal.reader());
         let journal = Some(LocalJournal { journal: Mutex::new(journal), syncer, log });
         Ok(Arc::new(Self { tables, journal, about }))
@@ -99,13 +100,7 @@ impl StoreDir {
         apply: impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Some(local) = &self.journal else { return Ok(()) };
-        let last = local.log.last_written();
-        if last < position {
-            let reason = format!("it ends at record {last}, but the tables contain record {position}");
-            let location = local.journal().path().display().to_string();
-            return Err(Error::Corrupt { location, reason });
-        }
-        if last == position { Ok(()) } else { local.log.for_each(position + 1, apply) }
+        if local.log.last_written() == position { Ok(()) } else { local.log.for_each(position + 1, apply) }
     }
 
     /// Returns the log position of the tables before this opening; `None` for a store without a log.
@@ -213,6 +208,12 @@ impl StoreDir {
     pub(crate) fn truncate(&self, position: u64) -> Result<(), Error> {
         let Some(local) = &self.journal else { return Ok(()) };
         Ok(local.journal().truncate_before(position + 1)?)
+    }
+
+    /// Returns the last commit that is synced to the journal; `None` for a store without a journal.
+    pub(crate) fn durable_position(&self) -> Option<DurablePosition> {
+        let position = self.journal.as_ref()?.log.last_synced();
+        Some(DurablePosition { identity: self.identity(), position })
     }
 
     /// Returns the size of the journal on disk, in bytes.

@@ -1,6 +1,6 @@
 //! Translates changes to row operations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use orlog_model::{
@@ -35,8 +35,6 @@ struct ChangeTranslator<'a> {
     bucket: i64,
     /// Outbox rows that this group deletes; each counts once.
     completed: BTreeSet<Vec<u8>>,
-    /// Checkpoints that this group sets.
-    checkpoints: BTreeMap<&'a CheckpointKey, StreamPosition>,
     feeding: FeedWriter,
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
@@ -54,7 +52,6 @@ pub(crate) fn translate(
     store_state.position += 1;
     store_state.latest = store_state.latest.max(now);
     let bucket = keys.bucket(store_state.latest);
-    let (completed, checkpoints) = (BTreeSet::new(), BTreeMap::new());
     record.clear();
     let mut translation = ChangeTranslator {
         tables,
@@ -62,8 +59,7 @@ pub(crate) fn translate(
         record,
         store_state,
         bucket,
-        completed,
-        checkpoints,
+        completed: BTreeSet::new(),
         feeding,
         trimmed: None,
     };
@@ -240,18 +236,8 @@ impl<'a> ChangeTranslator<'a> {
         Ok(())
     }
 
-    /// Sets a checkpoint. Within a stream it only increases; a recreated stream starts again.
-    fn checkpoint(&mut self, source: &'a CheckpointKey, position: StreamPosition) -> Result<(), Error> {
+    fn checkpoint(&mut self, source: &CheckpointKey, position: StreamPosition) -> Result<(), Error> {
         let row = keys::checkpoint(source);
-        let stored = || self.tables.get(Table::Checkpoint, &row, |bytes| decode(Table::Checkpoint, bytes));
-        let old: Option<StreamPosition> = match self.checkpoints.get(source) {
-            Some(position) => Some(*position),
-            None => stored()?.transpose()?,
-        };
-        if old.is_some_and(|old| old.stream_id == position.stream_id && old.sequence >= position.sequence) {
-            return Ok(());
-        }
-        self.checkpoints.insert(source, position);
         self.record.put(KeyPresence::Unknown, Table::Checkpoint, &row, |buffer| encode(buffer, &position))
     }
 

@@ -96,7 +96,7 @@ pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
     let source = backup::BackupSource {
         shards: (0..).zip(stores.readers().cloned()).collect(),
         division,
-        layout: &layout::file(data),
+        layout: layout::backup_text(data)?,
         bus: bus.as_ref(),
         node: String::new(),
         now: orlog_model::Clock::now(&crate::clock::SystemClock).to_string(),

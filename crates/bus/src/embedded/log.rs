@@ -166,7 +166,6 @@ impl StreamLog {
     }
 
     /// Returns the last synced record.
-    #[cfg(test)]
     pub(super) fn synced_to(&self) -> u64 {
         self.reader.last_synced()
     }
@@ -279,20 +278,20 @@ fn unavailable(error: impl std::fmt::Display) -> Error {
 
 const FILE: &str = "stream-id";
 
-/// Returns the id in the directory `dir`, or creates a new one durably.
-pub(super) fn read_or_make(dir: &Path) -> Result<Uuid, OpenError> {
+/// Returns the id in the directory `dir`; `None` if there is none.
+pub(super) fn read_id(dir: &Path) -> Result<Option<Uuid>, OpenError> {
     let path = dir.join(FILE);
-    let failed = |source| OpenError::Io { path: path.clone(), source };
     match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().map_err(|_| OpenError::StreamId { path: path.clone() }),
-        Err(error) if error.kind() == ErrorKind::NotFound => make(dir).map_err(failed),
-        Err(error) => Err(failed(error)),
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| OpenError::StreamId { path: path.clone() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(OpenError::Io { path, source }),
     }
 }
 
-fn make(dir: &Path) -> std::io::Result<Uuid> {
+/// Creates a new id in the directory `dir`, durably.
+pub(super) fn make_id(dir: &Path) -> Result<Uuid, OpenError> {
     let id = Uuid::new_v4();
-    write(dir, id)?;
+    write(dir, id).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
     Ok(id)
 }
 

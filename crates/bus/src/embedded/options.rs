@@ -4,6 +4,8 @@ use crate::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use orlog_journal::DurablePosition;
+use orlog_model::StreamPosition;
 use uuid::Uuid;
 
 use crate::codec::MAX_MESSAGE_BYTES;
@@ -38,6 +40,12 @@ pub struct Options {
     /// Maximum number of stored message ids (about 100 bytes of memory each). Above it, the oldest id is
     /// deleted before its window ends.
     pub dedupe_ids: usize,
+    /// Record that an existing log must contain; `None` if the log may be new.
+    pub expected: Option<DurablePosition>,
+    /// Checkpoints of the consumers. A log that ends before one of them lost messages.
+    pub checkpoints: Vec<StreamPosition>,
+    /// Whether a log that lost messages is opened without them.
+    pub accept_data_loss: bool,
 }
 
 impl Default for Options {
@@ -50,6 +58,9 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             dedupe_window: Duration::from_mins(2),
             dedupe_ids: 1_000_000,
+            expected: None,
+            checkpoints: Vec::new(),
+            accept_data_loss: false,
         }
     }
 }
@@ -80,6 +91,15 @@ pub enum OpenError {
     StreamId {
         /// Path of the file.
         path: PathBuf,
+    },
+    /// Messages that were durable are missing. Nothing was changed. Restore the missing files or a backup, or
+    /// open the log with [`Options::accept_data_loss`].
+    #[error("{} lost durable data: {reason}", path.display())]
+    Lost {
+        /// Directory of the bus.
+        path: PathBuf,
+        /// Missing part.
+        reason: String,
     },
     /// The log has a record that this version cannot read.
     #[error("cannot read the embedded bus log: {0}")]

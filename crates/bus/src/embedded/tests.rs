@@ -408,6 +408,69 @@ async fn directory_in_use_or_of_another_kind_is_rejected() {
     assert!(matches!(repeated, Err(OpenError::StreamId { .. })));
 }
 
+/// Opening a log that lost its end fails with this text and writes nothing. With the loss accepted, the
+/// next message is after every lost one.
+async fn check_loss(dir: &Path, options: Options, text: &str, lost: u64) {
+    let clock = || Arc::new(ManualClock::default());
+    let files = |dir: &Path| fs::read_dir(dir.join("log")).map_or(0, Iterator::count);
+    let before = files(dir);
+    match Embedded::open(dir, &options, clock()) {
+        Err(error @ OpenError::Lost { .. }) => assert!(error.to_string().contains(text), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(files(dir), before, "nothing is written");
+    let accepted = Options { accept_data_loss: true, ..options };
+    let bus = Embedded::open(dir, &accepted, clock()).unwrap();
+    assert!(publish(&bus, 50..51).await[0].sequence > lost);
+    drop(bus);
+    let bus = open(dir, &small());
+    assert!(publish(&bus, 51..52).await[0].sequence > lost);
+}
+
+#[tokio::test]
+async fn log_that_lost_its_end_is_rejected() {
+    for evidence in ["durable position", "checkpoint"] {
+        let dir = TempDir::new().unwrap();
+        let bus = open(dir.path(), &small());
+        publish(&bus, 0..40).await;
+        let (durable, stream_id) = (bus.durable_position(), bus.stream_id());
+        drop(bus);
+        let mut segments: Vec<_> =
+            fs::read_dir(dir.path().join("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+        segments.sort();
+        fs::remove_file(segments.last().unwrap()).unwrap();
+        let mut options = small();
+        if evidence == "checkpoint" {
+            options.checkpoints = vec![StreamPosition::after(stream_id, 40)];
+        } else {
+            options.expected = Some(durable);
+        }
+        let text = if evidence == "checkpoint" { "message 40 was read" } else { "was durable" };
+        check_loss(dir.path(), options, text, 40).await;
+    }
+}
+
+#[tokio::test]
+async fn missing_log_is_rejected() {
+    let dir = TempDir::new().unwrap();
+    let bus = open(dir.path(), &small());
+    publish(&bus, 0..40).await;
+    let expected = Some(bus.durable_position());
+    drop(bus);
+    fs::remove_file(dir.path().join("stream-id")).unwrap();
+    let clock = || Arc::new(ManualClock::default());
+    let rejected = Embedded::open(dir.path(), &small(), clock()).unwrap_err().to_string();
+    assert!(rejected.contains("the file stream-id is missing"), "{rejected}");
+    fs::remove_dir_all(dir.path()).unwrap();
+    let options = Options { expected, ..small() };
+    let rejected = Embedded::open(dir.path(), &options, clock()).unwrap_err().to_string();
+    assert!(rejected.contains("it is missing"), "{rejected}");
+    assert!(!dir.path().exists(), "nothing is written");
+    let accepted = Options { accept_data_loss: true, ..options };
+    assert_eq!(publish(&Embedded::open(dir.path(), &accepted, clock()).unwrap(), 0..1).await.len(), 1);
+}
+
 #[tokio::test]
 async fn invalid_cursor_restarts_from_the_beginning() {
     let dir = TempDir::new().unwrap();

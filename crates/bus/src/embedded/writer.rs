@@ -94,6 +94,18 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Returns the sequence of the next message.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
+    /// Skips a range of sequence numbers, durably, after the end of the log was lost: a checkpoint names lost
+    /// messages, and its consumer skips every message up to it.
+    pub(super) fn skip_lost_numbers(&mut self) -> Result<(), OpenError> {
+        self.next += UNUSED_NUMBERS;
+        self.append_empty_record()
+    }
+
     /// Returns the stream as its readers see it.
     pub(super) fn log(&self) -> Arc<StreamLog> {
         Arc::clone(&self.log)
@@ -264,11 +276,14 @@ impl Writer {
         if last.is_some_and(|group| group.unsynced) {
             self.next += UNUSED_NUMBERS;
         }
-        if self.durability != Durability::Sync {
-            self.builder.start(self.next, self.clock.now(), true);
-            self.journal.append(&[self.builder.finish()])?;
-            self.journal.sync()?;
-        }
+        if self.durability == Durability::Sync { Ok(()) } else { self.append_empty_record() }
+    }
+
+    /// Appends a record without messages, which stores the next sequence durably.
+    fn append_empty_record(&mut self) -> Result<(), OpenError> {
+        self.builder.start(self.next, self.clock.now(), self.durability != Durability::Sync);
+        self.journal.append(&[self.builder.finish()])?;
+        self.journal.sync()?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use orlog_journal::{Error, Journal};
+use orlog_journal::{Error, Journal, Options};
 
 use crate::support::{RECORD_HEADER, check_records, contents, files, fill, open, record_offset, small};
 
@@ -52,6 +52,18 @@ fn check_corrupt(bytes: &[u8], at: usize) {
         other => panic!("{other:?}"),
     }
     assert!(fs::read(path).unwrap() == bytes, "the file was changed");
+}
+
+#[test]
+fn journal_that_ends_before_an_expected_record_is_rejected_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let expect = |expected_last| Options { expected_last, ..small() };
+    assert!(matches!(Journal::open(&missing, expect(1)), Err(Error::LostEnd { last: 0, expected: 1, .. })));
+    assert!(!missing.exists());
+    written(dir.path(), 3, 0);
+    assert!(matches!(Journal::open(dir.path(), expect(4)), Err(Error::LostEnd { last: 3, expected: 4, .. })));
+    assert_eq!(Journal::open(dir.path(), expect(3)).unwrap().0.next_sequence(), 4);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use orlog_journal::DurablePosition;
 use orlog_model::{
     CheckpointKey, DeadLetter, DefinitionRef, Deployment, Destination, HistoryEntry, Input, Instance,
     InstanceKey, OutboxKey, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
@@ -47,6 +48,12 @@ impl Reader {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.shared.watch()
+    }
+
+    /// Returns the last commit that is synced to the disk; `None` for a store without a journal.
+    #[must_use]
+    pub fn durable_position(&self) -> Option<DurablePosition> {
+        self.shared.durable_position()
     }
 
     /// Returns the statistics of the store.

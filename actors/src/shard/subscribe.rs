@@ -1,0 +1,98 @@
+//! Subscription of an ingester to its stream, and the check of the stream against its checkpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_bus::{Bus, Consumer, Error as BusError, SubscriptionStart};
+use orlog_model::StreamPosition;
+
+use crate::instance::registry::InstanceRegistry;
+use crate::shard::event_source::EventSource;
+
+/// Delay before a retry while the consumer of the previous incarnation is still active.
+const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(20);
+/// Interval at which a stream that lost messages is checked again: an operator may restore it.
+const LOST_STREAM_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay before a request to an unavailable bus is retried.
+const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Arguments of the ingester.
+#[derive(Clone)]
+pub(crate) struct Arguments {
+    pub(crate) instances: Arc<InstanceRegistry>,
+    /// Bus to which signals are published.
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) source: EventSource,
+    /// Durable name of the subscription.
+    pub(crate) name: String,
+    /// Slots of the shard.
+    pub(crate) slots: std::ops::Range<u16>,
+}
+
+/// Subscribes when the stream matches its checkpoint. A stream that lost messages is not read: its shard
+/// would skip messages without notice. If an operator has accepted the loss, it is read from a position
+/// that skips no message.
+pub(crate) async fn subscribe_verified(
+    arguments: &Arguments,
+    after: Option<StreamPosition>,
+) -> Result<Box<dyn Consumer>, BusError> {
+    let (instances, stream) = (&arguments.instances, &arguments.source.name);
+    let mut is_reported = false;
+    loop {
+        let consumer = subscribe(arguments, after).await?;
+        let anomaly = consumer.subscription_start().anomaly.clone();
+        if !std::mem::replace(&mut is_reported, anomaly.is_some()) {
+            report_anomaly(arguments, consumer.subscription_start());
+        }
+        let lost = anomaly.filter(|found| found.is_loss() && !instances.context.accept_data_loss);
+        let is_lost = lost.is_some();
+        instances.set_lost_stream(stream, lost.map(|found| found.to_string()));
+        if !is_lost {
+            return Ok(consumer);
+        }
+        drop(consumer);
+        tokio::time::sleep(LOST_STREAM_RETRY_DELAY).await;
+    }
+}
+
+async fn subscribe(
+    arguments: &Arguments,
+    after: Option<StreamPosition>,
+) -> Result<Box<dyn Consumer>, BusError> {
+    let Arguments { instances, source, name, slots, .. } = arguments;
+    let bound = instances.context.limits.max_in_flight_per_ingester;
+    let subscription = source.subscription(name, &instances.context.slots, slots, after, bound);
+    let mut reported = false;
+    loop {
+        match source.bus.subscribe(subscription.clone()).await {
+            Err(BusError::InUse(_)) => tokio::time::sleep(RESUBSCRIBE_DELAY).await,
+            // Servers that elect a leader return. A crash of this actor would stop the shard; too many crashes stop
+            // the node.
+            Err(error @ BusError::Unavailable(_)) if source.sharing.is_some() => {
+                if !std::mem::replace(&mut reported, true) {
+                    tracing::warn!(stream = source.name, shard = name, %error, "subscription failed; retrying");
+                }
+                tokio::time::sleep(BUS_RETRY_DELAY).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Logs a stream anomaly at the checkpoint.
+fn report_anomaly(arguments: &Arguments, start: &SubscriptionStart) {
+    let Some(found) = &start.anomaly else { return };
+    let (stream, shard) = (&arguments.source.name, &arguments.name);
+    if found.is_loss() && !arguments.instances.context.accept_data_loss {
+        tracing::error!(
+            stream,
+            shard,
+            code = "OR0061",
+            "{found}; the shard does not read the stream. Restore it, or restart with --accept-data-loss"
+        );
+    } else {
+        tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
+    }
+    let label = [("stream", stream.clone()), ("kind", found.as_str().to_owned())];
+    arguments.instances.context.metrics.stream_anomalies.get_or_create(&label).inc();
+}
