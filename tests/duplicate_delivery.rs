@@ -210,3 +210,28 @@ async fn duplicates_after_long_downtime_are_ignored() {
         forget_checkpoints(home.path(), &setup);
     }
 }
+
+/// When a commit is visible, the checkpoint in the same store covers its message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checkpoint_is_in_the_commit_of_its_messages() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
+    let present = Arc::clone(&clock) as Arc<dyn Clock>;
+    let world = FakeUpstreams::new(Arc::clone(&present), 1);
+    let setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], present);
+    let runtime = setup.start(&world).await;
+    let key = EventRecorder::key(&tenant(), 1);
+    for number in 0..50 {
+        runtime.publish(&EventRecorder::event(&key, number, clock.now())).await;
+        let published = runtime.bus.last_sequence().await.expect("the bus is open");
+        let is_applied = |runtime: &TestRuntime| {
+            let instance = runtime.reader().instance(&key).expect("it is open");
+            instance.is_some_and(|instance| EventRecorder::numbers(&instance.state).contains(&number))
+        };
+        runtime.wait_until("the event is applied", is_applied).await;
+        let checkpoints = runtime.reader().checkpoints().expect("it is open");
+        let stored = checkpoints.first().map_or(0, |(_, position)| position.sequence);
+        assert!(stored >= published, "message {published} is applied, the checkpoint is {stored}");
+    }
+    runtime.stop().await;
+}

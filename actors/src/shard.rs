@@ -8,6 +8,7 @@ pub(crate) mod event_source;
 pub(crate) mod ingester;
 pub(crate) mod relay;
 pub(crate) mod running;
+pub(crate) mod stream_progress;
 pub(crate) mod submission;
 pub(crate) mod subscribe;
 pub(crate) mod timer;

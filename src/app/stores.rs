@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use orlog_actors::{EMBEDDED_STREAM, RuntimeConfig, ShardDependencies};
+use orlog_bus::embedded::ConsumerCheckpoint;
 use orlog_bus::nats::Connection;
-use orlog_model::{Clock, StreamPosition};
+use orlog_model::{CheckpointKey, Clock};
 use orlog_store::{Device, Reader, Writer};
 
 use super::layout::DurablePositions;
@@ -183,17 +184,13 @@ impl NodeStorage {
     }
 }
 
-/// Returns the checkpoints of the stores in the embedded log.
-fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<StreamPosition>> {
+/// Returns the checkpoint of each store in the embedded log.
+fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<ConsumerCheckpoint>> {
     let mut found = Vec::new();
-    for (_, reader) in stores {
-        let checkpoints = reader.checkpoints()?;
-        found.extend(
-            checkpoints
-                .into_iter()
-                .filter(|(key, _)| key.stream == EMBEDDED_STREAM)
-                .map(|(_, position)| position),
-        );
+    for (index, (_, reader)) in (0..).zip(stores) {
+        let name = layout::shard_name(index);
+        let key = CheckpointKey { stream: EMBEDDED_STREAM.to_owned(), consumer: name.clone() };
+        found.push(ConsumerCheckpoint { name, position: reader.checkpoint(&key)? });
     }
     Ok(found)
 }

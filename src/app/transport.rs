@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use orlog_actors::{EMBEDDED_STREAM, EventSource, StreamSharing};
-use orlog_bus::embedded::OpenError;
+use orlog_bus::embedded::{ConsumerCheckpoint, OpenError};
 use orlog_bus::nats::{self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_EVENTS};
 use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Bus, Embedded};
-use orlog_model::{Clock, StreamPosition, TenantId, Timestamp};
+use orlog_model::{Clock, TenantId, Timestamp};
 use orlog_store::DurablePosition;
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub(super) struct LogExpectation {
     /// Durable position; `None` for a new log.
     pub(super) durable: Option<DurablePosition>,
     /// Checkpoints of the stores.
-    pub(super) checkpoints: Vec<StreamPosition>,
+    pub(super) checkpoints: Vec<ConsumerCheckpoint>,
     /// Whether a log that lost messages is opened without them.
     pub(super) accept_data_loss: bool,
 }
@@ -80,7 +80,9 @@ impl Transport {
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 let opened = opened.context("the bus did not open")?;
                 let opened = opened.map_err(|error| match error {
-                    lost @ OpenError::Lost { .. } => layout::explain_loss(lost),
+                    lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. }) => {
+                        layout::explain_loss(lost)
+                    }
                     other => other.into(),
                 })?;
                 Ok(Self::Embedded(Arc::new(opened)))

@@ -31,11 +31,6 @@ impl StoppedNode {
         for n in 0..count {
             order(&app, n).await;
         }
-        let deadline = Instant::now() + TIMEOUT;
-        while app.runtime.readers().all(|reader| reader.checkpoints().unwrap().is_empty()) {
-            assert!(Instant::now() < deadline, "a checkpoint is stored");
-            tokio::task::yield_now().await;
-        }
         app.stop().await.unwrap();
         node
     }
@@ -196,4 +191,18 @@ async fn older_copy_of_a_shard_is_rejected() {
     std::fs::remove_dir_all(node.data("shard-0")).unwrap();
     std::fs::rename(copy, node.data("shard-0")).unwrap();
     node.check_loss("was durable; its last segments are missing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_behind_the_cursor_of_the_event_log_is_rejected() {
+    let node = StoppedNode::with_orders(5).await;
+    let layout = std::fs::read_to_string(node.data("layout.toml")).unwrap();
+    let (settings, _) = layout.split_once("[durable").unwrap();
+    std::fs::write(node.data("layout.toml"), settings).unwrap();
+    std::fs::remove_dir_all(node.data("shard-0")).unwrap();
+    let error = format!("{:#}", node.start(false).await.err().expect("the node does not start"));
+    assert!(error.contains("OR0060: the store of shard-0 lost durable data"), "{error}");
+    let app = node.start(true).await.unwrap();
+    order(&app, 1000).await;
+    app.stop().await.unwrap();
 }

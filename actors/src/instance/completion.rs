@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orlog_bus::Acker;
 use orlog_model::Status;
 use tokio::sync::oneshot;
 
 use crate::runtime::control_result::{ControlError, ControlResult};
+use crate::shard::stream_progress::StreamProgress;
 
 /// Receiver that waits until the consequences of an input are durable. Dropping it has no effect: the
 /// source delivers the input again after a restart, and a caller receives the error that the shard is
@@ -41,11 +41,29 @@ impl Completion {
         }
     }
 
+    /// Moves an acknowledgement into the group commit that contains the consequences; returns any other
+    /// completion unchanged.
+    pub(crate) fn stage(self) -> Self {
+        match self {
+            Completion::Ack(ack) => {
+                if ack.is_last() {
+                    ack.stream.stage(ack.sequence);
+                }
+                Completion::None
+            }
+            other => other,
+        }
+    }
+
     /// Notifies the receiver: the consequences are durable, or there are none.
     pub(crate) fn complete(self) {
         match self {
             Completion::None => {}
-            Completion::Ack(ack) => ack.one_done(),
+            Completion::Ack(ack) => {
+                if ack.is_last() {
+                    ack.stream.acker.ack(ack.sequence);
+                }
+            }
             // An error means that the caller is gone.
             Completion::Reply(reply, response) => {
                 drop(reply.send(response.unwrap_or(Err(ControlError::Unavailable))));
@@ -57,20 +75,19 @@ impl Completion {
 /// Acknowledgement of a message for one or more instances; sent when the last instance has completed
 /// it.
 pub(crate) struct SharedAck {
-    acker: Arc<dyn Acker>,
+    stream: Arc<StreamProgress>,
     sequence: u64,
     remaining: AtomicUsize,
 }
 
 impl SharedAck {
     /// Creates the acknowledgement of a message for `receivers` instances.
-    pub(crate) fn new(acker: Arc<dyn Acker>, sequence: u64, receivers: usize) -> Arc<Self> {
-        Arc::new(Self { acker, sequence, remaining: AtomicUsize::new(receivers) })
+    pub(crate) fn new(stream: Arc<StreamProgress>, sequence: u64, receivers: usize) -> Arc<Self> {
+        Arc::new(Self { stream, sequence, remaining: AtomicUsize::new(receivers) })
     }
 
-    fn one_done(&self) {
-        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.acker.ack(self.sequence);
-        }
+    /// Counts one instance as completed; returns whether it was the last one.
+    fn is_last(&self) -> bool {
+        self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }

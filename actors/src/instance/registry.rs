@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
-use orlog_bus::Acker;
 use orlog_model::{Change, Clock, DeadLetter, DeadLetterOriginal, InstanceKey, SlotAssigner, TraceParent};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
@@ -20,6 +19,7 @@ use crate::instance::completion::{Completion, ControlReply};
 use crate::instance::mailbox::{Envelope, IdleState, Mailbox, PushResult, Wake};
 use crate::instance::program_registry::ProgramRegistry;
 use crate::runtime::limits::Limits;
+use crate::shard::stream_progress::StreamProgress;
 use crate::shard::submission::{CommitterHandle, ShardUnavailable, Submission};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::tracer::Tracer;
@@ -43,8 +43,8 @@ pub(crate) struct InstanceRegistry {
     incarnations: AtomicU64,
     /// Instances whose stored data could not be read.
     quarantined: Mutex<BTreeSet<InstanceKey>>,
-    /// Acker of each stream that is read.
-    subscriptions: Mutex<BTreeMap<String, Arc<dyn Acker>>>,
+    /// Progress in each stream that is read.
+    streams: Mutex<Vec<Arc<StreamProgress>>>,
     /// Streams that lost messages and are not read, with the reason.
     lost_streams: Mutex<BTreeMap<String, String>>,
     pub(crate) context: Arc<ShardContext>,
@@ -88,7 +88,7 @@ impl InstanceRegistry {
             released: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
             quarantined: Mutex::default(),
-            subscriptions: Mutex::default(),
+            streams: Mutex::default(),
             lost_streams: Mutex::default(),
             context,
         })
@@ -167,8 +167,17 @@ impl InstanceRegistry {
     }
 
     /// Registers a stream that the shard reads.
-    pub(crate) fn register_subscription(&self, stream: &str, acker: Arc<dyn Acker>) {
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned(), acker);
+    pub(crate) fn register_stream(&self, progress: Arc<StreamProgress>) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|other| other.stream() != progress.stream());
+        streams.push(progress);
+    }
+
+    /// Returns the progress in the streams that the current incarnation reads.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamProgress>> {
+        let current = self.incarnation_number();
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().filter(|progress| progress.incarnation_number == current).cloned().collect()
     }
 
     /// Records why a stream is not read; `None` if it is read.
@@ -189,11 +198,8 @@ impl InstanceRegistry {
 
     /// Returns the ack floor of a stream; `None` if the shard does not read it.
     pub(crate) fn ack_floor(&self, stream: &str) -> Option<u64> {
-        self.subscriptions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(stream)
-            .map(|acker| acker.ack_floor())
+        let streams = self.streams();
+        streams.iter().find(|progress| progress.stream() == stream).map(|progress| progress.acker.ack_floor())
     }
 
     /// Records that another process owns the shard: it must not be restarted here.

@@ -4,6 +4,9 @@
 //! group, the next group collects. The actor only watches the thread: when the thread ends, the actor
 //! fails, and with it the shard.
 //!
+//! Each group contains the checkpoint of each stream: state, outbox, dedupe keys and checkpoint are one
+//! transaction.
+//!
 //! A full store is not a failure: the group is retried until the store has free space; accepted inputs
 //! are kept. An unavailable log is not a failure either: the group waits until its result is known.
 
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use orlog_model::{Change, Clock, Commit};
 use orlog_store::{Error as StoreError, Writer};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -21,12 +24,16 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Mailbox;
 use crate::instance::registry::InstanceRegistry;
+use crate::shard::stream_progress::StreamProgress;
 use crate::shard::submission::{CommitterHandle, CommitterRequest, Submission};
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics, TenantCache};
 use crate::telemetry::tracer::{CommitGroupSpan, TransitionSpan};
 
 /// Delay before a group is retried on a full store.
 const STORE_FULL_RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// Interval at which the checkpoint is committed alone, if messages without consequences moved it.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Delay before the log of a group is retried.
 const LOG_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -166,30 +173,50 @@ impl CommitterThread {
 
     fn serve(&mut self) -> Result<(), String> {
         let mut gathered = CommitGroup::default();
-        while let Ok(CommitterRequest::Submit(first)) = self.received.recv() {
-            let mut stop = false;
-            gathered.add(*first);
-            while gathered.changes.len() < self.group && !stop {
-                match self.received.try_recv() {
-                    Ok(CommitterRequest::Submit(next)) => gathered.add(*next),
-                    Ok(CommitterRequest::Stop) => stop = true,
-                    Err(_) => break,
+        let mut stop = false;
+        while !stop {
+            match self.received.recv_timeout(CHECKPOINT_INTERVAL) {
+                Ok(CommitterRequest::Submit(first)) => stop = self.gather(*first, &mut gathered),
+                Ok(CommitterRequest::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let streams = self.instances.streams();
+            gathered.changes.extend(streams.iter().filter_map(|stream| stream.checkpoint()));
+            if !gathered.changes.is_empty() {
+                let started = Instant::now();
+                if !self.commit(&gathered.changes)? {
+                    return Ok(());
                 }
+                self.finish(&mut gathered, &streams, started);
             }
-            let started = Instant::now();
-            if !self.commit(&gathered.changes)? {
-                return Ok(());
-            }
-            let ended = Instant::now();
-            self.complete(&gathered.changes, &mut gathered.completions);
-            // An error means that no receiver waits for this.
-            self.trace(&mut gathered, started, ended);
-            gathered.changes.clear();
-            if stop {
-                return Ok(());
-            }
+            let durable = self.instances.context.reader.durable_position();
+            let durable = durable.map_or(u64::MAX, |durable| durable.position);
+            streams.iter().for_each(|stream| stream.synced(durable));
         }
         Ok(())
+    }
+
+    /// Adds the first submission and all waiting ones to the group; returns whether a stop was requested.
+    fn gather(&self, first: Submission, gathered: &mut CommitGroup) -> bool {
+        gathered.add(first);
+        while gathered.changes.len() < self.group {
+            match self.received.try_recv() {
+                Ok(CommitterRequest::Submit(next)) => gathered.add(*next),
+                Ok(CommitterRequest::Stop) => return true,
+                Err(_) => break,
+            }
+        }
+        false
+    }
+
+    /// Completes the inputs of a committed group.
+    fn finish(&mut self, gathered: &mut CommitGroup, streams: &[Arc<StreamProgress>], started: Instant) {
+        let ended = Instant::now();
+        let position = self.instances.context.reader.position();
+        streams.iter().for_each(|stream| stream.committed(position));
+        self.complete(&gathered.changes, &mut gathered.completions);
+        self.trace(gathered, started, ended);
+        gathered.changes.clear();
     }
 
     /// Makes the group durable. Returns `false` if a stop is requested while the store is full; then no
@@ -300,7 +327,7 @@ impl CommitGroup {
         self.changes.extend(extra);
         self.followed.extend(decided.map(|decided| (self.changes.len(), decided)));
         self.changes.push(change);
-        self.completions.push((done, mailbox));
+        self.completions.push((done.stage(), mailbox));
     }
 }
 

@@ -3,8 +3,8 @@
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged. The ack floor is stored as a checkpoint; a restart
-//! resumes there. If the stream lost messages since its checkpoint, the ingester logs an error, counts a
+//! becomes a dead letter and is acknowledged. Each group commit contains the checkpoint (see
+//! `stream_progress.rs`); a restart resumes there. If the stream lost messages since its checkpoint, the ingester logs an error, counts a
 //! stream anomaly, and does not read until the stream is restored or the loss is accepted.
 //!
 //! If shards run in several processes, one shard receives an event of a key-sharded tenant. It forwards
@@ -13,13 +13,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use orlog_bus::workflow::{self, WorkflowMessage};
-use orlog_bus::{AckPosition, Acker, Delivery, Message as BusMessage, subject};
+use orlog_bus::{Delivery, Message as BusMessage, subject};
 use orlog_model::{
-    Change, CheckpointKey, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName,
-    StreamPosition, TenantId,
+    DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName, TenantId, CheckpointKey,
 };
 use orlog_program::ProgramError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -28,6 +27,7 @@ use crate::abort_on_drop::AbortOnDrop;
 use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
 use crate::shard::event_forwarder::ForwardBatch;
+use crate::shard::stream_progress::StreamProgress;
 use crate::shard::submission::{ShardUnavailable, Submission};
 pub(crate) use crate::shard::subscribe::Arguments;
 use crate::shard::subscribe::subscribe_verified;
@@ -36,10 +36,6 @@ use crate::telemetry::tracer::IngestedEvent;
 
 /// Maximum number of messages per batch.
 const BATCH: usize = 512;
-/// Number of acknowledged messages after which the checkpoint is stored, if no pause occurs before.
-const CHECKPOINT_EVERY: u64 = 4096;
-/// Length of a pause after which the checkpoint is also stored.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Ingester actor.
 pub(crate) struct IngesterActor;
@@ -112,40 +108,24 @@ async fn read_subscription(
         Ok(consumer) => consumer,
         Err(error) => return Ok(error),
     };
-    let start = consumer.subscription_start().clone();
-    // A checkpoint of a stream that no longer exists does not block a new one.
-    let stored = checkpoint.filter(|position| position.stream_id == start.stream_id);
-    let stored = stored.map_or(0, |position| position.sequence);
-    let stream_id = start.stream_id;
-    let acker = consumer.acker();
-    arguments.instances.register_subscription(&source.stream, Arc::clone(&acker));
-    let arguments = arguments.clone();
-    let mut ingest = IngestLoop { arguments, incarnation_number, acker, source, stream_id, stored };
-    if start.anomaly.is_some() {
-        ingest.store_checkpoint(AckPosition { sequence: start.after, at: None })?;
-    }
+    let progress = StreamProgress::new(incarnation_number, source, checkpoint, &*consumer);
+    arguments.instances.register_stream(Arc::clone(&progress));
+    let ingest = IngestLoop { arguments: arguments.clone(), progress };
     loop {
-        match tokio::time::timeout(CHECKPOINT_INTERVAL, consumer.next(BATCH)).await {
-            Ok(Ok(deliveries)) => ingest.ingest_all(deliveries).await?,
-            Ok(Err(error)) => return Ok(error),
-            Err(_) => ingest.checkpoint(1)?,
+        match consumer.next(BATCH).await {
+            Ok(deliveries) => ingest.ingest_all(deliveries).await?,
+            Err(error) => return Ok(error),
         }
     }
 }
 
 struct IngestLoop {
     arguments: Arguments,
-    /// Incarnation of the shard that it reads for.
-    incarnation_number: u64,
-    acker: Arc<dyn Acker>,
-    source: CheckpointKey,
-    stream_id: uuid::Uuid,
-    /// Stored checkpoint.
-    stored: u64,
+    progress: Arc<StreamProgress>,
 }
 
 impl IngestLoop {
-    async fn ingest_all(&mut self, deliveries: Vec<Delivery>) -> Result<(), ShardUnavailable> {
+    async fn ingest_all(&self, deliveries: Vec<Delivery>) -> Result<(), ShardUnavailable> {
         let mut forward = ForwardBatch::default();
         for delivery in &deliveries {
             self.take(delivery, &mut forward).await?;
@@ -155,7 +135,7 @@ impl IngestLoop {
                 self.dead_letter_message(delivery, error)?;
             }
         }
-        self.checkpoint(CHECKPOINT_EVERY)
+        Ok(())
     }
 
     /// Delivers one message to its instances.
@@ -180,7 +160,7 @@ impl IngestLoop {
         }
         if self.sends_on(&event.tenant) {
             self.follow(&mut event, delivery, keys.len(), started);
-            let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, errors.len() + 1);
+            let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, errors.len() + 1);
             for (saga, error) in errors {
                 self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
             }
@@ -193,18 +173,18 @@ impl IngestLoop {
             errors.clear();
         }
         if keys.is_empty() && errors.is_empty() {
-            self.acker.ack(delivery.sequence);
+            self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
         self.follow(&mut event, delivery, keys.len(), started);
-        let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, keys.len() + errors.len());
+        let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, keys.len() + errors.len());
         for (saga, error) in errors {
             self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
         }
         for key in keys {
             instances.wait_capacity(&key).await;
             let envelope = Envelope::new(Input::Event(event.clone()), Completion::Ack(Arc::clone(&ack)));
-            instances.deliver_in_incarnation(self.incarnation_number, &key, envelope)?;
+            instances.deliver_in_incarnation(self.progress.incarnation_number, &key, envelope)?;
         }
         Ok(())
     }
@@ -216,7 +196,7 @@ impl IngestLoop {
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
         if !self.owns(&key) {
-            self.acker.ack(delivery.sequence);
+            self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
         let started = Instant::now();
@@ -228,10 +208,10 @@ impl IngestLoop {
             }
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
-        let ack = SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1);
+        let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1);
         self.arguments.instances.wait_capacity(&key).await;
         self.arguments.instances.deliver_in_incarnation(
-            self.incarnation_number,
+            self.progress.incarnation_number,
             &key,
             Envelope::new(input, Completion::Ack(ack)),
         )
@@ -281,7 +261,7 @@ impl IngestLoop {
     fn dead_letter_message(&self, delivery: &Delivery, error: String) -> Result<(), ShardUnavailable> {
         let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
         if !self.owns_tenant(&tenant) {
-            self.acker.ack(delivery.sequence);
+            self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
         let original = DeadLetterOriginal::Message {
@@ -297,7 +277,7 @@ impl IngestLoop {
             &self.arguments.instances.context.node,
             delivery.published_at,
         );
-        let done = Completion::Ack(SharedAck::new(Arc::clone(&self.acker), delivery.sequence, 1));
+        let done = Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1));
         self.arguments.instances.store_dead_letter(dead_letter, None, done)
     }
 
@@ -317,25 +297,5 @@ impl IngestLoop {
             event.time,
         );
         self.arguments.instances.store_dead_letter(dead_letter, None, done)
-    }
-
-    /// Stores the checkpoint if it is at least `step` ahead of the stored one.
-    fn checkpoint(&mut self, step: u64) -> Result<(), ShardUnavailable> {
-        let ack_position = self.acker.ack_position();
-        if ack_position.sequence <= self.stored || ack_position.sequence - self.stored < step {
-            return Ok(());
-        }
-        self.store_checkpoint(ack_position)
-    }
-
-    fn store_checkpoint(&mut self, ack_position: AckPosition) -> Result<(), ShardUnavailable> {
-        self.stored = ack_position.sequence;
-        let position = StreamPosition {
-            stream_id: self.stream_id,
-            sequence: ack_position.sequence,
-            at: ack_position.at,
-        };
-        let change = Change::Checkpoint(self.source.clone(), position);
-        self.arguments.instances.committer()?.submit(Submission::new(change, Completion::None))
     }
 }

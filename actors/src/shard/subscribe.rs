@@ -60,8 +60,9 @@ async fn subscribe(
     after: Option<StreamPosition>,
 ) -> Result<Box<dyn Consumer>, BusError> {
     let Arguments { instances, source, name, slots, .. } = arguments;
+    let after = after.unwrap_or_else(|| StreamPosition::after(source.bus.stream_id(), 0));
     let bound = instances.context.limits.max_in_flight_per_ingester;
-    let subscription = source.subscription(name, &instances.context.slots, slots, after, bound);
+    let subscription = source.subscription(name, &instances.context.slots, slots, Some(after), bound);
     let mut reported = false;
     loop {
         match source.bus.subscribe(subscription.clone()).await {

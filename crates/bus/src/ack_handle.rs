@@ -13,31 +13,50 @@ use crate::in_flight::{AckUpdate, InFlight};
 /// Shared handle that acknowledges the messages of a consumer.
 pub(crate) struct AckHandle {
     flight: Mutex<InFlight>,
-    floor: Arc<AtomicU64>,
-    /// Called after the ack floor moves.
+    floor: AtomicU64,
+    /// Cursor of the durable name.
+    cursor: Arc<AtomicU64>,
+    /// Whether the cursor follows the checkpoint of the consumer, not the ack floor.
+    has_checkpoint: bool,
+    /// Called after the cursor moves.
     moved: Box<dyn Fn() + Send + Sync>,
     wake: Notify,
 }
 
 impl AckHandle {
-    /// Creates a handle with nothing in flight after the ack floor and a limit of `max` in-flight messages.
+    /// Creates a handle with nothing in flight after the cursor and a limit of `max` in-flight messages.
     pub(crate) fn new(
-        ack_floor: Arc<AtomicU64>,
+        cursor: Arc<AtomicU64>,
         max: usize,
+        has_checkpoint: bool,
         moved: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let flight = Mutex::new(InFlight::new(ack_floor.load(Ordering::Relaxed), max));
-        Self { flight, floor: ack_floor, moved: Box::new(moved), wake: Notify::new() }
+        let start = cursor.load(Ordering::Relaxed);
+        Self {
+            flight: Mutex::new(InFlight::new(start, max)),
+            floor: AtomicU64::new(start),
+            cursor,
+            has_checkpoint,
+            moved: Box::new(moved),
+            wake: Notify::new(),
+        }
     }
 
     pub(crate) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
         self.flight.lock().expect("no thread panics while it holds this lock")
     }
 
-    /// Publishes the ack floor to other readers.
+    /// Publishes the ack floor, and moves the cursor if it follows the floor.
     pub(crate) fn publish_ack_floor(&self, flight: &InFlight) {
         let ack_floor = flight.ack_floor();
-        if self.floor.swap(ack_floor, Ordering::Relaxed) != ack_floor {
+        self.floor.store(ack_floor, Ordering::Relaxed);
+        if !self.has_checkpoint {
+            self.move_cursor(ack_floor);
+        }
+    }
+
+    fn move_cursor(&self, sequence: u64) {
+        if self.cursor.swap(sequence, Ordering::Relaxed) != sequence {
             (self.moved)();
         }
     }
@@ -73,6 +92,10 @@ impl Acker for AckHandle {
         self.update(|flight| flight.ack(sequence));
     }
 
+    fn ack_all(&self, sequences: &[u64]) {
+        self.update(|flight| flight.ack_all(sequences));
+    }
+
     fn nak(&self, sequence: u64) {
         self.update(|flight| flight.nak(sequence));
     }
@@ -83,5 +106,14 @@ impl Acker for AckHandle {
 
     fn ack_position(&self) -> AckPosition {
         self.in_flight().ack_position()
+    }
+    fn ack_position_with(&self, sequences: &[u64]) -> AckPosition {
+        self.in_flight().ack_position_with(sequences)
+    }
+
+    fn set_cursor(&self, sequence: u64) {
+        if self.has_checkpoint {
+            self.move_cursor(sequence);
+        }
     }
 }

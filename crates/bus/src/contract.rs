@@ -5,7 +5,8 @@
 //!   sequence order.
 //! - A message id is stored once within the deduplication window. A repeated publish returns the first
 //!   sequence.
-//! - The durable cursor of a subscription is the ack floor. A consumer that resubscribes under the same
+//! - The durable cursor of a subscription is the ack floor, or the last durable checkpoint of a consumer
+//!   that has its own. A consumer that resubscribes under the same
 //!   name receives everything after the cursor again, in order.
 //! - A message with a `nak` is redelivered. At most `max_in_flight` messages are unacknowledged.
 
@@ -62,7 +63,7 @@ pub struct Subscription {
     /// Restricts the subscription to these slots.
     pub partition: Option<Partition>,
     /// Start after this position instead of after the cursor, and set the cursor to it: for consumers with
-    /// their own checkpoint. If the stream contradicts the position, no message is skipped; see
+    /// their own checkpoint. The consumer then moves the cursor with [`Acker::set_cursor`]. If the stream contradicts the position, no message is skipped; see
     /// [`Consumer::subscription_start`].
     pub start_after: Option<StreamPosition>,
     /// Maximum number of messages delivered and not yet acknowledged.
@@ -159,6 +160,9 @@ pub trait Acker: Send + Sync + 'static {
     /// Acknowledges the message as processed.
     fn ack(&self, sequence: u64);
 
+    /// Acknowledges the messages as processed.
+    fn ack_all(&self, sequences: &[u64]);
+
     /// Requests redelivery of the message.
     fn nak(&self, sequence: u64);
 
@@ -169,6 +173,14 @@ pub trait Acker: Send + Sync + 'static {
     /// Returns a message at or before the ack floor, with its time if the bus has it. Checkpoints store
     /// this position.
     fn ack_position(&self) -> AckPosition;
+
+    /// Returns the ack position as if these messages were acknowledged too. A commit that contains their
+    /// consequences contains this position as its checkpoint, and acknowledges them when it is durable.
+    fn ack_position_with(&self, sequences: &[u64]) -> AckPosition;
+
+    /// Sets the cursor of a subscription that has its own checkpoint: a checkpoint with this sequence is
+    /// durable.
+    fn set_cursor(&self, sequence: u64);
 }
 
 /// Error of a bus operation.

@@ -50,8 +50,7 @@ use scan::EmbeddedScan;
 use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest};
 
 pub use log::{EndPosition, LogCopy, RetentionHold};
-pub use options::OpenError;
-pub use options::{Durability, Options};
+pub use options::{ConsumerCheckpoint, Durability, OpenError, Options};
 
 /// Maximum size of all messages that wait for the writer, in KiB; further publishers wait.
 const QUEUED_KIB: u32 = 64 * 1024;
@@ -103,6 +102,7 @@ impl Embedded {
     ) -> Result<Self, OpenError> {
         let (stream_id, journal, is_lost) = presence::open_journal(dir, options, disk)?;
         let cursors = Arc::new(Cursors::open(dir.join("cursors"), stream_id)?);
+        presence::check_cursors(options, &cursors)?;
         let (jobs, queue) = crossbeam_channel::unbounded();
         let mut writer = Writer::open(journal, options, clock, queue)?;
         match presence::check_checkpoints(options, stream_id, writer.next_sequence()) {

@@ -49,6 +49,8 @@ struct InFlightSlot {
     published_at: Timestamp,
     attempt: u32,
     state: SlotState,
+    /// Whether a commit in progress contains its consequences.
+    is_staged: bool,
     /// Kept for redelivery until the message is done.
     stored: Option<StoredMessage>,
 }
@@ -77,6 +79,12 @@ pub(crate) struct AckUpdate {
     pub(crate) wake: bool,
 }
 
+impl AckUpdate {
+    fn or(self, other: Self) -> Self {
+        Self { floor: self.floor | other.floor, wake: self.wake | other.wake }
+    }
+}
+
 impl InFlight {
     /// Creates a table with nothing in flight after `start` and a limit of `max` in-flight messages.
     pub(crate) fn new(start: u64, max: usize) -> Self {
@@ -100,6 +108,23 @@ impl InFlight {
     /// Returns the last message at or before the ack floor for which more than its sequence is known.
     pub(crate) fn ack_position(&self) -> AckPosition {
         if self.slots.is_empty() { self.seen } else { self.done }
+    }
+
+    /// Returns the ack position as if these messages were done.
+    pub(crate) fn ack_position_with(&mut self, sequences: &[u64]) -> AckPosition {
+        for sequence in sequences {
+            if let Some(slot) = self.find(*sequence) {
+                slot.is_staged = true;
+            }
+        }
+        let mut position = self.done;
+        for slot in &self.slots {
+            if slot.state != SlotState::Done && !slot.is_staged {
+                return position;
+            }
+            position = AckPosition { sequence: slot.sequence, at: Some(slot.published_at) };
+        }
+        self.seen
     }
 
     /// Returns whether a new message may be delivered. If not, the next acknowledgement wakes the consumer.
@@ -127,6 +152,7 @@ impl InFlight {
             published_at,
             attempt: 1,
             state,
+            is_staged: false,
             stored: Some(stored),
         });
         delivery
@@ -159,6 +185,11 @@ impl InFlight {
             ack_floor = true;
         }
         AckUpdate { floor: ack_floor, wake: std::mem::take(&mut self.starved) }
+    }
+
+    /// Marks the messages as done.
+    pub(crate) fn ack_all(&mut self, sequences: &[u64]) -> AckUpdate {
+        sequences.iter().fold(AckUpdate::default(), |update, sequence| update.or(self.ack(*sequence)))
     }
 
     /// Marks the message for redelivery.
@@ -257,6 +288,25 @@ mod tests {
         assert!(!flight.has_capacity());
         assert!(flight.ack(3).wake);
         assert!(flight.has_capacity());
+    }
+
+    #[test]
+    fn staged_messages_count_for_the_position_but_stay_open() {
+        let mut flight = InFlight::new(0, 8);
+        for sequence in [1, 2, 5, 6] {
+            flight.deliver(stored(sequence));
+        }
+        flight.advance(AckPosition { sequence: 9, at: None });
+        flight.ack(2);
+        let position = |flight: &mut InFlight, staged: &[u64]| flight.ack_position_with(staged).sequence;
+        assert_eq!(position(&mut flight, &[5]), 0);
+        assert_eq!(position(&mut flight, &[1]), 5);
+        assert_eq!((flight.ack_floor(), flight.open), (0, 3), "nothing is acknowledged");
+        assert_eq!(position(&mut flight, &[6]), 9);
+        flight.nak(6);
+        assert_eq!(position(&mut flight, &[]), 9, "a redelivery has no new consequences");
+        flight.ack_all(&[1, 5, 6]);
+        assert_eq!((flight.ack_floor(), flight.open), (9, 0));
     }
 
     proptest! {

@@ -176,6 +176,10 @@ impl Acker for FaultyAcker {
         }
     }
 
+    fn ack_all(&self, sequences: &[u64]) {
+        sequences.iter().for_each(|sequence| self.ack(*sequence));
+    }
+
     fn nak(&self, sequence: u64) {
         self.inner.nak(sequence);
     }
@@ -186,5 +190,12 @@ impl Acker for FaultyAcker {
 
     fn ack_position(&self) -> AckPosition {
         self.inner.ack_position()
+    }
+    fn ack_position_with(&self, sequences: &[u64]) -> AckPosition {
+        self.inner.ack_position_with(sequences)
+    }
+
+    fn set_cursor(&self, sequence: u64) {
+        self.inner.set_cursor(sequence);
     }
 }

@@ -48,7 +48,10 @@ impl EmbeddedConsumer {
     ) -> Self {
         let start = SubscriptionStart { after: claim.ack_floor.load(Ordering::Relaxed), ..start };
         let moved = claim.moved.clone();
-        let ack_handle = AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, move || moved.notify());
+        let ack_handle =
+            AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, claim.has_checkpoint, move || {
+                moved.notify()
+            });
         Self {
             end: log.watch(),
             log,

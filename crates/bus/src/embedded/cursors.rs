@@ -50,7 +50,9 @@ pub(super) struct SubscriptionGuard {
     name: String,
     /// Position of the cursor. The cursor moves with it.
     pub(super) ack_floor: Arc<AtomicU64>,
-    /// Notify it after the ack floor moves.
+    /// Whether the consumer has its own checkpoint, which the cursor follows.
+    pub(super) has_checkpoint: bool,
+    /// Notify it after the cursor moves.
     pub(super) moved: CursorMovedNotifier,
 }
 
@@ -105,7 +107,13 @@ impl Cursors {
         drop(names);
         let moved = CursorMovedNotifier(self.moved.clone());
         moved.notify();
-        Ok(SubscriptionGuard { cursors: self, name: name.to_owned(), ack_floor, moved })
+        let has_checkpoint = after.is_some();
+        Ok(SubscriptionGuard { cursors: self, name: name.to_owned(), ack_floor, has_checkpoint, moved })
+    }
+
+    /// Returns the cursor of a name; 0 if it does not exist.
+    pub(super) fn cursor(&self, name: &str) -> u64 {
+        self.names().get(name).map_or(0, |entry| entry.ack_floor.load(Ordering::Relaxed))
     }
 
     /// Deletes a name that has no consumer.

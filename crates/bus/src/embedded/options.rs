@@ -42,10 +42,20 @@ pub struct Options {
     pub dedupe_ids: usize,
     /// Record that an existing log must contain; `None` if the log may be new.
     pub expected: Option<DurablePosition>,
-    /// Checkpoints of the consumers. A log that ends before one of them lost messages.
-    pub checkpoints: Vec<StreamPosition>,
+    /// Checkpoints of the consumers. A log that ends before one of them lost messages; a consumer whose
+    /// cursor is ahead of its checkpoint lost its state.
+    pub checkpoints: Vec<ConsumerCheckpoint>,
     /// Whether a log that lost messages is opened without them.
     pub accept_data_loss: bool,
+}
+
+/// Durable checkpoint of a consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerCheckpoint {
+    /// Durable name of the subscription.
+    pub name: String,
+    /// Checkpoint; `None` if the consumer has none.
+    pub position: Option<StreamPosition>,
 }
 
 impl Default for Options {
@@ -100,6 +110,19 @@ pub enum OpenError {
         path: PathBuf,
         /// Missing part.
         reason: String,
+    },
+    /// A consumer has no state up to its cursor. Nothing was changed.
+    #[error(
+        "the store of {name} lost durable data: it contains the events up to message {checkpoint}, but message {cursor} \
+         was durable"
+    )]
+    ConsumerBehind {
+        /// Durable name.
+        name: String,
+        /// Sequence of its checkpoint.
+        checkpoint: u64,
+        /// Its cursor.
+        cursor: u64,
     },
     /// The log has a record that this version cannot read.
     #[error("cannot read the embedded bus log: {0}")]

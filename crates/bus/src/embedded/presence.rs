@@ -10,8 +10,9 @@ use std::sync::Arc;
 use orlog_journal::{Disk, DurablePosition, Error as JournalError, Journal, RecoveryReport, hex};
 use uuid::Uuid;
 
+use super::cursors::Cursors;
 use super::log;
-use super::options::{OpenError, Options};
+use super::options::{ConsumerCheckpoint, OpenError, Options};
 
 /// Opens the journal of the log with its identity, or creates it. Also returns whether messages are
 /// missing and the loss is accepted.
@@ -82,7 +83,7 @@ fn missing(stored: Option<Uuid>, has_log: bool, expected: Option<DurablePosition
 /// Returns the missing part if a consumer has read to a sequence that is not assigned yet, or if it has
 /// read another log.
 pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -> Option<String> {
-    options.checkpoints.iter().find_map(|checkpoint| {
+    options.checkpoints.iter().filter_map(|checkpoint| checkpoint.position).find_map(|checkpoint| {
         let sequence = checkpoint.sequence;
         if checkpoint.stream_id != stream_id {
             let (expected, found) = (checkpoint.stream_id.simple(), stream_id.simple());
@@ -91,4 +92,16 @@ pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -
         (sequence >= next)
             .then(|| format!("it ends at message {}, but message {sequence} was read", next - 1))
     })
+}
+
+/// Rejects a consumer whose cursor is ahead of its checkpoint: the cursor only follows durable checkpoints.
+pub(super) fn check_cursors(options: &Options, cursors: &Cursors) -> Result<(), OpenError> {
+    let checkpoints = options.checkpoints.iter().filter(|_| !options.accept_data_loss);
+    for ConsumerCheckpoint { name, position } in checkpoints {
+        let (cursor, checkpoint) = (cursors.cursor(name), position.map_or(0, |position| position.sequence));
+        if cursor > checkpoint {
+            return Err(OpenError::ConsumerBehind { name: name.clone(), checkpoint, cursor });
+        }
+    }
+    Ok(())
 }

@@ -442,13 +442,47 @@ async fn log_that_lost_its_end_is_rejected() {
         fs::remove_file(segments.last().unwrap()).unwrap();
         let mut options = small();
         if evidence == "checkpoint" {
-            options.checkpoints = vec![StreamPosition::after(stream_id, 40)];
+            let position = Some(StreamPosition::after(stream_id, 40));
+            options.checkpoints = vec![ConsumerCheckpoint { name: "c".to_owned(), position }];
         } else {
             options.expected = Some(durable);
         }
         let text = if evidence == "checkpoint" { "message 40 was read" } else { "was durable" };
         check_loss(dir.path(), options, text, 40).await;
     }
+}
+
+#[tokio::test]
+async fn consumer_behind_its_cursor_is_rejected() {
+    let dir = TempDir::new().unwrap();
+    let bus = open(dir.path(), &small());
+    publish(&bus, 0..5).await;
+    let start_after = Some(position(&bus, 0));
+    let mut consumer = bus.subscribe(Subscription { start_after, ..subscription("c", ">") }).await.unwrap();
+    let deliveries = take(consumer.as_mut(), 5).await;
+    let sequences: Vec<_> = deliveries.iter().map(|delivery| delivery.sequence).collect();
+    let acker = consumer.acker();
+    assert_eq!(acker.ack_position_with(&sequences[..3]).sequence, 3);
+    acker.set_cursor(3);
+    acker.ack_all(&sequences);
+    assert_eq!(acker.ack_floor(), 5);
+    let at = |sequence| ConsumerCheckpoint { name: "c".to_owned(), position: Some(position(&bus, sequence)) };
+    let checkpoints = [at(2), at(3), ConsumerCheckpoint { name: "c".to_owned(), position: None }];
+    drop((consumer, acker, bus));
+    let clock = || Arc::new(ManualClock::default());
+    let reopen = |checkpoint: &ConsumerCheckpoint| {
+        let options = Options { checkpoints: vec![checkpoint.clone()], ..small() };
+        Embedded::open(dir.path(), &options, clock()).map(drop)
+    };
+    assert!(matches!(
+        reopen(&checkpoints[0]),
+        Err(OpenError::ConsumerBehind { cursor: 3, checkpoint: 2, .. })
+    ));
+    assert!(matches!(
+        reopen(&checkpoints[2]),
+        Err(OpenError::ConsumerBehind { cursor: 3, checkpoint: 0, .. })
+    ));
+    reopen(&checkpoints[1]).unwrap();
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ impl NatsConsumer {
     ) -> Self {
         Self {
             interest,
-            ack_handle: Arc::new(AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, || {})),
+            ack_handle: Arc::new(AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, false, || {})),
             ahead: VecDeque::new(),
             read_to: AckPosition { sequence: start.after, at: None },
             changes: member.watch(),
