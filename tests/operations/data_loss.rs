@@ -201,7 +201,7 @@ async fn store_behind_the_cursor_of_the_event_log_is_rejected() {
     std::fs::write(node.data("layout.toml"), settings).unwrap();
     std::fs::remove_dir_all(node.data("shard-0")).unwrap();
     let error = format!("{:#}", node.start(false).await.err().expect("the node does not start"));
-    assert!(error.contains("OR0060: the store of shard-0 lost durable data"), "{error}");
+    assert!(error.contains("OR0061: the store of shard-0 lost durable data"), "{error}");
     let app = node.start(true).await.unwrap();
     order(&app, 1000).await;
     app.stop().await.unwrap();

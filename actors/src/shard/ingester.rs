@@ -13,12 +13,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use orlog_bus::workflow::{self, WorkflowMessage};
-use orlog_bus::{Delivery, Message as BusMessage, subject};
+use orlog_bus::{Delivery, Error as BusError, Message as BusMessage, subject};
 use orlog_model::{
-    DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName, TenantId, CheckpointKey,
+    CheckpointKey, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName, TenantId,
 };
 use orlog_program::ProgramError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -36,6 +36,8 @@ use crate::telemetry::tracer::IngestedEvent;
 
 /// Maximum number of messages per batch.
 const BATCH: usize = 512;
+/// Delay before a failed subscription is renewed.
+const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Ingester actor.
 pub(crate) struct IngesterActor;
