@@ -12,6 +12,8 @@ mod backup;
 mod data_loss;
 #[path = "operations/doctor.rs"]
 mod doctor;
+#[path = "operations/full_disk.rs"]
+mod full_disk;
 #[path = "operations/issuer.rs"]
 mod issuer;
 #[path = "operations/node.rs"]

@@ -21,7 +21,7 @@ impl App {
         });
     }
 
-    /// Stores the current positions. A failure is logged: the earlier positions stay valid.
+    /// Stores the current positions.
     pub(super) async fn store_positions(&self) {
         let shards = self.runtime.numbered_readers();
         let mut found: Vec<_> = shards
@@ -29,10 +29,7 @@ impl App {
             .collect();
         found.extend(self.transport.durable_position());
         let positions = Arc::clone(&self.local.positions);
-        match tokio::task::spawn_blocking(move || positions.store(found)).await {
-            Ok(Err(error)) => tracing::warn!("durable positions not stored; retrying: {error:#}"),
-            // A panic is reported by the runtime.
-            Ok(Ok(())) | Err(_) => {}
-        }
+        // A panic is reported by the runtime.
+        drop(tokio::task::spawn_blocking(move || positions.store(found)).await);
     }
 }

@@ -94,22 +94,19 @@ impl DurablePositions {
         self.layout().durable.get(name).map(Into::into)
     }
 
-    /// Stores positions, durably, if they changed.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be written; it still has the earlier positions.
-    pub(super) fn store(
-        &self,
-        found: impl IntoIterator<Item = (String, DurablePosition)>,
-    ) -> anyhow::Result<()> {
+    /// Stores positions, durably, if they changed. A failure is logged, because a node must start on a full
+    /// disk: the earlier positions stay valid, and the next call tries again.
+    pub(super) fn store(&self, found: impl IntoIterator<Item = (String, DurablePosition)>) {
         let mut layout = self.layout();
         let mut next = layout.clone();
         next.durable.extend(found.into_iter().map(|(name, position)| (name, position.into())));
-        if next != *layout {
-            write(&self.data, &next)?;
-            *layout = next;
+        if next == *layout {
+            return;
         }
-        Ok(())
+        match write(&self.data, &next) {
+            Ok(()) => *layout = next,
+            Err(error) => tracing::warn!("durable positions not stored; retrying: {error:#}"),
+        }
     }
 
     fn layout(&self) -> std::sync::MutexGuard<'_, DataLayout> {

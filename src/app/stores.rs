@@ -75,7 +75,7 @@ pub(super) fn open_local(
         lost @ orlog_store::Error::Lost { .. } => layout::explain_loss(lost),
         other => other.into(),
     })?;
-    local.positions.store(reader.durable_position().map(|position| (name, position)))?;
+    local.positions.store(reader.durable_position().map(|position| (name, position)));
     Ok((writer, reader))
 }
 
@@ -178,7 +178,7 @@ impl NodeStorage {
             accept_data_loss: local.accept_data_loss,
         };
         let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
-        local.positions.store(transport.durable_position())?;
+        local.positions.store(transport.durable_position());
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
         Ok(Self { stores, transport })
     }

@@ -1,7 +1,7 @@
 //! Writer of audit records to a sequence of files.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
@@ -21,28 +21,46 @@ pub(super) enum WriterRequest {
     Flush(SyncSender<()>),
 }
 
-/// Files of an audit trail; the last one is open for writing.
+/// Files of an audit trail. Records are appended to the last one.
 pub(super) struct AuditFiles {
     dir: PathBuf,
     max_bytes: u64,
     max_files: u32,
+    /// Last file; `None` after a failed write, until the next record.
+    last: Option<AuditFile>,
+}
+
+/// Open file of an audit trail.
+struct AuditFile {
     number: u64,
     file: File,
     bytes: u64,
-    dirty: bool,
+    /// Whether the last line is complete. A crash or a full disk can truncate it.
+    is_terminated: bool,
+    is_dirty: bool,
 }
 
 impl AuditFiles {
+    /// Opens the last file. Writes nothing, and succeeds on a full disk: a node that was stopped by a full
+    /// disk must start.
     pub(super) fn open(dir: &Path, max_bytes: u64, max_files: u32) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
-        let number = numbers(dir)?.last().copied().unwrap_or(1);
-        let mut file = append(dir, number)?;
-        // A line truncated by a crash is terminated, so that the next one is separate.
-        if !ends_with_newline(dir, number)? {
-            file.write_all(b"\n")?;
+        let mut files = Self { dir: dir.to_owned(), max_bytes, max_files, last: None };
+        match files.last() {
+            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                tracing::error!(target: TARGET, %error, "audit trail is not writable; records are logged only");
+                Ok(files)
+            }
+            opened => opened.map(drop).map(|()| files),
         }
-        let bytes = file.metadata()?.len();
-        Ok(Self { dir: dir.to_owned(), max_bytes, max_files, number, file, bytes, dirty: false })
+    }
+
+    fn last(&mut self) -> io::Result<&mut AuditFile> {
+        if self.last.is_none() {
+            fs::create_dir_all(&self.dir)?;
+            let number = numbers(&self.dir)?.last().copied().unwrap_or(1);
+            self.last = Some(AuditFile::open(&self.dir, number)?);
+        }
+        Ok(self.last.as_mut().expect("it was opened"))
     }
 
     /// Writes until all senders are dropped.
@@ -70,19 +88,28 @@ impl AuditFiles {
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
-        if self.bytes > 0 && self.bytes + line.len() as u64 >= self.max_bytes {
+        let written = self.append(line);
+        if written.is_err() {
+            // The next record opens the file again, and then the content is known.
+            self.sync();
+            self.last = None;
+        }
+        written
+    }
+
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        let max_bytes = self.max_bytes;
+        let last = self.last()?;
+        if last.bytes > 0 && last.bytes + line.len() as u64 >= max_bytes {
             self.next()?;
         }
-        self.file.write_all(format!("{line}\n").as_bytes())?;
-        self.bytes += line.len() as u64 + 1;
-        self.dirty = true;
-        Ok(())
+        self.last()?.append(line)
     }
 
     fn next(&mut self) -> io::Result<()> {
         self.sync();
-        self.file = append(&self.dir, self.number + 1)?;
-        (self.number, self.bytes) = (self.number + 1, 0);
+        let number = self.last()?.number + 1;
+        self.last = Some(AuditFile::open(&self.dir, number)?);
         for old in numbers(&self.dir)?.iter().rev().skip(self.max_files as usize) {
             fs::remove_file(path(&self.dir, *old))?;
         }
@@ -90,11 +117,28 @@ impl AuditFiles {
     }
 
     fn sync(&mut self) {
-        if std::mem::take(&mut self.dirty)
-            && let Err(error) = self.file.sync_data()
-        {
+        let Some(last) = self.last.as_mut().filter(|last| last.is_dirty) else { return };
+        last.is_dirty = false;
+        if let Err(error) = last.file.sync_data() {
             tracing::error!(%error, "audit trail sync failed");
         }
+    }
+}
+
+impl AuditFile {
+    fn open(dir: &Path, number: u64) -> io::Result<Self> {
+        let file = append(dir, number)?;
+        let (bytes, is_terminated) = (file.metadata()?.len(), ends_with_newline(dir, number)?);
+        Ok(Self { number, file, bytes, is_terminated, is_dirty: false })
+    }
+
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        let separator = if self.is_terminated { "" } else { "\n" };
+        let text = format!("{separator}{line}\n");
+        self.file.write_all(text.as_bytes())?;
+        self.bytes += text.len() as u64;
+        (self.is_terminated, self.is_dirty) = (true, true);
+        Ok(())
     }
 }
 
@@ -128,4 +172,32 @@ pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     }
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_writes_nothing_and_the_next_record_terminates_a_truncated_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path(), 1);
+        fs::write(&file, "{\"a\":1}\n{\"trunc").unwrap();
+        let mut files = AuditFiles::open(dir.path(), 1000, 3).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{\"a\":1}\n{\"trunc");
+        files.write("{}").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{\"a\":1}\n{\"trunc\n{}\n");
+    }
+
+    #[test]
+    fn records_are_written_again_when_the_disk_has_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path(), 1);
+        std::os::unix::fs::symlink("/dev/full", &file).unwrap();
+        let mut files = AuditFiles::open(dir.path(), 1000, 3).unwrap();
+        assert_eq!(files.write("{}").unwrap_err().kind(), ErrorKind::StorageFull);
+        fs::remove_file(&file).unwrap();
+        files.write("{}").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{}\n");
+    }
 }
