@@ -19,8 +19,8 @@ use orlog_engine::{
     decide_migration, decide_without_definition,
 };
 use orlog_model::{
-    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, DedupeKey, Input,
-    Instance, Status, StatusSnapshot,
+    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, DedupeKey, EventId,
+    Input, Instance, Status, StatusSnapshot,
 };
 use orlog_program::Program;
 use orlog_store::Error as StoreError;

@@ -28,7 +28,7 @@ use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
 use crate::shard::event_forwarder::ForwardBatch;
 use crate::shard::stream_progress::StreamProgress;
-use crate::shard::submission::{ShardUnavailable, Submission};
+use crate::shard::submission::ShardUnavailable;
 pub(crate) use crate::shard::subscribe::Arguments;
 use crate::shard::subscribe::subscribe_verified;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
