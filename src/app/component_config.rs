@@ -23,6 +23,7 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
             max_live_instances: limits.max_live_instances,
             idle_timeout: limits.idle_timeout,
             max_attempts_per_input: limits.max_attempts_per_input,
+            ..orlog_actors::Limits::default()
         },
         intensity: orlog_actors::RestartIntensity {
             max_restarts: limits.max_restarts,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use orlog_effect::{self as effect, ExecutionProgress};
-use orlog_model::{Change, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
+use orlog_model::{Change, Destination, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
 use ractor::ActorRef;
 use uuid::Uuid;
 
@@ -20,20 +20,31 @@ use crate::telemetry::tracer::{ExecutedBy, FinishedWork};
 
 /// Messages of the relay.
 pub(crate) enum RelayMessage {
-    /// The outbox may have new items, or a destination may have capacity.
+    /// Commits added work items.
     Wake(MailboxGuard),
+    /// A destination at its limit has capacity again.
+    Capacity(Destination, MailboxGuard),
     /// A dispatched item was returned unfinished, with its execution progress.
     Returned(OutboxKey, ExecutionProgress, MailboxGuard),
-    /// The task that watches the store ended.
+    /// The delay of returned items is over.
+    DispatchReturned,
+    /// The task that waits for new items ended.
     Ended(String),
 }
 
 /// In-flight window of a destination.
-#[derive(Default)]
 pub(crate) struct DestinationWindow {
+    destination: Destination,
     pub(crate) in_flight: AtomicUsize,
-    /// The relay stopped at the limit and requires a wake-up when capacity is available.
+    /// The relay stopped at the limit and requires a message when capacity is available.
     pub(crate) starved: AtomicBool,
+}
+
+impl DestinationWindow {
+    /// Creates an empty window.
+    pub(crate) fn new(destination: Destination) -> Self {
+        Self { destination, in_flight: AtomicUsize::new(0), starved: AtomicBool::new(false) }
+    }
 }
 
 /// A dispatched work item. If it is dropped without [`WorkDispatch::complete`], it returns to the
@@ -111,8 +122,10 @@ impl Drop for WorkDispatch {
         // An error means that the relay is gone; the next one reads the outbox from the start.
         if !self.concluded {
             drop(self.relay.cast(RelayMessage::Returned(self.key.clone(), self.progress, waiting())));
-        } else if self.window.starved.swap(false, Ordering::AcqRel) {
-            drop(self.relay.cast(RelayMessage::Wake(waiting())));
+        }
+        if self.window.starved.swap(false, Ordering::AcqRel) {
+            let destination = self.window.destination.clone();
+            drop(self.relay.cast(RelayMessage::Capacity(destination, waiting())));
         }
     }
 }

@@ -14,6 +14,9 @@ pub struct Limits {
     pub max_in_flight_per_instance: usize,
     /// Maximum number of work items of one destination that are dispatched and not completed.
     pub max_in_flight_per_destination: usize,
+    /// Maximum number of work items, and of timers, that wait in memory for the relay and the timer. Above
+    /// it they read the store.
+    pub max_fresh_rows: usize,
     /// Maximum number of changes in one commit.
     pub max_group_commit: usize,
     /// Maximum number of instances with an actor; beyond this, idle instances are passivated.
@@ -30,6 +33,7 @@ impl Default for Limits {
             max_in_flight_per_ingester: 8192,
             max_in_flight_per_instance: 256,
             max_in_flight_per_destination: 4096,
+            max_fresh_rows: 16_384,
             max_group_commit: 1024,
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),
@@ -68,6 +72,7 @@ impl Limits {
             ("limits.max_in_flight_per_ingester", self.max_in_flight_per_ingester),
             ("limits.max_in_flight_per_instance", self.max_in_flight_per_instance),
             ("limits.max_in_flight_per_destination", self.max_in_flight_per_destination),
+            ("limits.max_fresh_rows", self.max_fresh_rows),
             ("limits.max_group_commit", self.max_group_commit),
             ("limits.max_live_instances", self.max_live_instances),
             ("limits.max_attempts_per_input", self.max_attempts_per_input as usize),

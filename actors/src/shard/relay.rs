@@ -1,11 +1,11 @@
 //! Relay from the outbox to the providers: dispatches work in order per destination, up to the
 //! in-flight limit.
 //!
-//! The commit counter of the store wakes the relay, which reads the store. New work and work that is
-//! found after a crash take the same path. If a provider crashes, its unfinished items are dispatched
-//! again under the same id.
+//! The committer hands over the work items of durable commits in memory. The relay reads the store only
+//! at start, after an overflow of that queue, and for items that did not fit into its memory. If a
+//! provider crashes, its unfinished items are dispatched again under the same id.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,11 +18,12 @@ use crate::abort_on_drop::AbortOnDrop;
 use crate::effects::provider_registry::ProviderRegistry;
 use crate::effects::work_dispatch::{DestinationWindow, DispatchSpan, RelayMessage, WorkDispatch};
 use crate::instance::registry::InstanceRegistry;
+use crate::shard::destination_queue::DestinationQueue;
+use crate::shard::fresh_queue::FreshQueue;
+use crate::shard::fresh_rows::StoredWork;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 use crate::telemetry::trace_context;
 
-/// Number of items of a destination read per page.
-const PAGE: usize = 256;
 /// Delay before a returned item is dispatched again.
 const RETURN_DELAY: Duration = Duration::from_millis(100);
 
@@ -33,25 +34,21 @@ pub(crate) struct RelayActor;
 pub(crate) struct Arguments {
     pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) providers: Arc<ProviderRegistry>,
+    pub(crate) fresh: Arc<FreshQueue<StoredWork>>,
 }
 
 /// State of the relay.
 pub(crate) struct State {
     instances: Arc<InstanceRegistry>,
     providers: Arc<ProviderRegistry>,
-    destinations: BTreeMap<Destination, DestinationCursor>,
+    fresh: Arc<FreshQueue<StoredWork>>,
+    destinations: BTreeMap<Destination, DestinationQueue>,
     /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
     /// flight at a crash.
     recovering: u64,
     returned: Vec<(OutboxKey, ExecutionProgress)>,
     _watch: AbortOnDrop,
     _alive: LiveActorGuard,
-}
-
-/// Read position of a destination.
-struct DestinationCursor {
-    after: u64,
-    window: Arc<DestinationWindow>,
 }
 
 impl Actor for RelayActor {
@@ -64,18 +61,21 @@ impl Actor for RelayActor {
         myself: ActorRef<RelayMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let reader = &arguments.instances.context.reader;
-        let (mut commits, recovering) = (reader.watch(), reader.last_sequence());
+        let recovering = arguments.instances.context.reader.last_sequence();
+        let fresh = Arc::clone(&arguments.fresh);
         let metrics = Arc::clone(&arguments.instances.context.metrics);
         let (actor, alive) = (myself.clone(), metrics.actor_started(ActorKind::Relay));
         let watch = async move {
             let wake = || RelayMessage::Wake(metrics.messages_enqueued(ActorKind::Relay, 1));
-            while actor.cast(wake()).is_ok() && commits.changed().await.is_ok() {}
-            "the store was closed".to_owned()
+            while actor.cast(wake()).is_ok() {
+                fresh.wait_filled().await;
+            }
+            "the relay stopped".to_owned()
         };
         Ok(State {
             instances: arguments.instances,
             providers: arguments.providers,
+            fresh: arguments.fresh,
             destinations: BTreeMap::new(),
             recovering,
             returned: Vec::new(),
@@ -93,17 +93,20 @@ impl Actor for RelayActor {
         match message {
             RelayMessage::Wake(waited) => {
                 drop(waited);
-                state.dispatch_all(&myself)?;
+                state.dispatch_fresh(&myself)?;
+            }
+            RelayMessage::Capacity(destination, waited) => {
+                drop(waited);
+                state.dispatch_destination(&destination, &myself)?;
             }
             RelayMessage::Returned(key, progress, waited) => {
                 drop(waited);
                 if state.returned.is_empty() {
-                    let metrics = Arc::clone(&state.instances.context.metrics);
-                    let wake = move || RelayMessage::Wake(metrics.messages_enqueued(ActorKind::Relay, 1));
-                    drop(myself.send_after(RETURN_DELAY, wake));
+                    drop(myself.send_after(RETURN_DELAY, || RelayMessage::DispatchReturned));
                 }
                 state.returned.push((key, progress));
             }
+            RelayMessage::DispatchReturned => state.dispatch_returned(&myself)?,
             RelayMessage::Ended(reason) => return Err(reason.into()),
         }
         Ok(())
@@ -111,27 +114,53 @@ impl Actor for RelayActor {
 }
 
 impl State {
-    fn dispatch_all(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
+    fn dispatch_returned(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
         for (key, progress) in std::mem::take(&mut self.returned) {
             if let Some(item) = self.instances.context.reader.outbox_item(&key)? {
-                let window = Arc::clone(&self.position(&key.destination).window);
+                let window = Arc::clone(&self.queue(&key.destination).window);
                 let destination = key.destination.clone();
                 let new_dispatch = self.new_dispatch(myself, window, (key, item), progress);
                 self.providers.route(&destination, vec![new_dispatch]);
             }
         }
-        for destination in self.instances.context.reader.outbox_destinations()? {
-            while self.dispatch_page(&destination, myself)? {}
-        }
         Ok(())
     }
 
-    fn position(&mut self, destination: &Destination) -> &mut DestinationCursor {
+    /// Takes the items of new commits and dispatches them.
+    fn dispatch_fresh(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
+        let batch = self.fresh.take();
+        let mut filled = BTreeSet::new();
+        if batch.rescan {
+            self.destinations.values_mut().for_each(DestinationQueue::reset);
+            for destination in self.instances.context.reader.outbox_destinations()? {
+                self.queue(&destination).reset();
+                filled.insert(destination);
+            }
+        }
+        for row in batch.rows {
+            let destination = &row.0.destination;
+            if !filled.contains(destination) {
+                filled.insert(destination.clone());
+            }
+            self.queue(&row.0.destination).offer(row);
+        }
+        filled.iter().try_for_each(|destination| self.dispatch_destination(destination, myself))
+    }
+
+    fn queue(&mut self, destination: &Destination) -> &mut DestinationQueue {
         if !self.destinations.contains_key(destination) {
-            let fresh = DestinationCursor { after: 0, window: Arc::default() };
-            self.destinations.insert(destination.clone(), fresh);
+            self.destinations.insert(destination.clone(), DestinationQueue::new(destination));
         }
         self.destinations.get_mut(destination).expect("it was inserted above")
+    }
+
+    fn dispatch_destination(
+        &mut self,
+        destination: &Destination,
+        myself: &ActorRef<RelayMessage>,
+    ) -> Result<(), orlog_store::Error> {
+        while self.dispatch_page(destination, myself)? {}
+        Ok(())
     }
 
     /// Dispatches one page of a destination; returns `true` if more items may be dispatched now.
@@ -141,29 +170,28 @@ impl State {
         myself: &ActorRef<RelayMessage>,
     ) -> Result<bool, orlog_store::Error> {
         let limit = self.instances.context.limits.max_in_flight_per_destination;
-        let position = self.position(destination);
-        let window = Arc::clone(&position.window);
-        let after = position.after;
-        let free = limit.saturating_sub(window.in_flight.load(Ordering::Acquire)).min(PAGE);
+        let reader = self.instances.context.reader.clone();
+        let queue = self.queue(destination);
+        queue.fill(destination, &reader)?;
+        if queue.items.is_empty() {
+            return Ok(false);
+        }
+        let window = Arc::clone(&queue.window);
+        let free = limit.saturating_sub(window.in_flight.load(Ordering::Acquire));
         if free == 0 {
             window.starved.store(true, Ordering::Release);
-            // Capacity that becomes free between the check and the flag would cause no wake-up.
+            // Capacity that becomes free between the check and the flag would cause no message.
             return Ok(window.in_flight.load(Ordering::Acquire) < limit
                 && window.starved.swap(false, Ordering::AcqRel));
         }
-        let page = self.instances.context.reader.outbox(destination, after, free)?;
-        let more = page.len() == free;
-        let position = self.position(destination);
-        if let Some((last, _)) = page.last() {
-            position.after = last.sequence;
-            let dispatches = page.into_iter().map(|row| {
-                let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
-                self.new_dispatch(myself, Arc::clone(&window), row, progress)
-            });
-            let dispatches: Vec<WorkDispatch> = dispatches.collect();
-            self.providers.route(destination, dispatches);
-        }
-        Ok(more)
+        let items = queue.take(free);
+        let dispatches = items.into_iter().map(|row| {
+            let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
+            self.new_dispatch(myself, Arc::clone(&window), row, progress)
+        });
+        let dispatches: Vec<WorkDispatch> = dispatches.collect();
+        self.providers.route(destination, dispatches);
+        Ok(true)
     }
 
     fn new_dispatch(

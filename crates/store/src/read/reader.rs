@@ -195,6 +195,21 @@ impl Reader {
         self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
     }
 
+    /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance, name,
+    /// token).
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn timers_after(
+        &self,
+        after: Option<(&InstanceKey, &Timer)>,
+        limit: usize,
+    ) -> Result<Vec<(InstanceKey, Timer)>, Error> {
+        let range = after
+            .map_or_else(KeyRange::all, |(key, timer)| KeyRange::all().after(&self.keys().timer(key, timer)));
+        self.scan_rows(Table::Timer, &range, limit, |key, _| keys::read_timer(key))
+    }
+
     /// Returns the due time of the next timer.
     ///
     /// # Errors
